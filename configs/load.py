@@ -1,0 +1,29 @@
+"""Reads the YAML files of this folder into their models."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel, TypeAdapter
+
+CONFIGS_DIR = Path(__file__).resolve().parent
+
+T = TypeVar("T")
+
+
+def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
+    """Reads `configs/<name>.yaml`, or a path ending in .yaml, and validates it as `shape`.
+
+    Raises FileNotFoundError that lists the choices, or pydantic.ValidationError.
+    """
+    path = Path(name) if name.endswith(".yaml") else CONFIGS_DIR / f"{name}.yaml"
+    if not path.is_file():
+        folder = path.parent
+        choices = sorted(p.stem for p in folder.glob("*.yaml")) if folder.is_dir() else []
+        raise FileNotFoundError(f"no configuration {name!r}; in {folder.name}/ there are {choices}")
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if isinstance(shape, TypeAdapter):
+        return shape.validate_python(data)
+    if issubclass(shape, BaseModel):
+        return shape.model_validate(data)
+    return TypeAdapter(shape).validate_python(data)

@@ -1,0 +1,47 @@
+"""What a running model says of itself: the source of `GET /models` and of the voice list."""
+
+from dataclasses import dataclass
+from typing import Literal
+from uuid import NAMESPACE_URL, uuid5
+
+ModelKind = Literal["tts", "stt", "chat"]
+Tier = Literal["fast", "quality"]
+
+_VOICE_NAMESPACE = uuid5(NAMESPACE_URL, "urn:antiphon:voice")
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceInfo:
+    """A voice that an engine really offers."""
+
+    engine: str  # name of the engine in the registry
+    key: str  # the engine's own name of the voice, such as "af_heart"
+    name: str  # display name
+    language: str  # ISO 639-1 code
+    gender: Literal["male", "female"]
+    accent: Literal["American", "British", "Indian", "Neutral"]
+    description: str | None = None
+    categories: tuple[str, ...] = ()
+
+    @property
+    def voice_id(self) -> str:
+        """A UUID that stays the same for ever, on every machine."""
+        return str(uuid5(_VOICE_NAMESPACE, f"{self.engine}/{self.key}"))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A loaded model. Crosses processes."""
+
+    id: str  # what clients name, such as "svc/slm-135m-q4"
+    kind: ModelKind
+    engine: str
+    owned_by: str
+    created: int  # Unix seconds of the weights' publication
+    languages: tuple[str, ...] = ()  # ISO 639-1 codes
+    aliases: tuple[str, ...] = ()
+    tier: Tier | None = None  # tts only
+    sample_rate: int | None = None  # Hz; tts only
+    native_speed: bool = False  # tts only: the engine changes tempo itself
+    voices: tuple[VoiceInfo, ...] = ()  # tts only
+    context_tokens: int | None = None  # chat only

@@ -1,0 +1,73 @@
+"""Chat language models."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    extra: dict[str, Any] = field(default_factory=dict)  # tool_calls, tool_call_id, name
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    temperature: float = 0.7
+    top_p: float = 0.8
+    top_k: int = 20
+    min_p: float = 0.0
+    max_tokens: int | None = None  # None: as many as the context holds
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One completion. Crosses processes."""
+
+    messages: tuple[ChatMessage, ...]
+    sampling: SamplingOptions = SamplingOptions()
+    enable_thinking: bool = False
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDelta:
+    """A piece of the answer. The last one has `finish_reason` and `usage`."""
+
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    usage: Usage | None = None
+    tool_calls: tuple[dict[str, Any], ...] = ()  # OpenAI's delta shape
+
+
+class ChatEngine(Protocol):
+    """Continues a conversation. The one kind of engine that is async: it batches by itself."""
+
+    context_tokens: int
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        """Yields the answer as it grows; closing the generator stops generation at once.
+
+        Raises ContextLengthExceeded or UnsupportedFeature before the first piece.
+        """
+        ...

@@ -1,0 +1,38 @@
+"""Engine names and where each lives; a module is imported only when its engine is chosen."""
+
+from importlib import import_module
+from typing import Any
+
+from models.errors import UnknownEngine
+
+TTS_ENGINES = {
+    "hibari": "models.tts.hibari:HibariEngine",
+    "kokoro": "models.tts.kokoro:KokoroEngine",
+    "espeak": "models.tts.espeak:EspeakEngine",
+    "vits": "models.tts.vits:VitsEngine",
+    "tone": "models.tts.tone:ToneEngine",
+}
+STT_ENGINES = {
+    "whisper": "models.stt.whisper:WhisperEngine",
+    "scripted": "models.stt.scripted:ScriptedEngine",
+}
+CHAT_ENGINES = {
+    "llama_cpp": "models.llm.llama_cpp:LlamaCppEngine",
+    "echo": "models.llm.echo:EchoEngine",
+}
+VAD_ENGINES = {
+    "silero": "models.vad.silero:SileroEngine",
+    "webrtc": "models.vad.webrtc:WebRtcEngine",
+}
+
+
+def engine_class(engines: dict[str, str], name: str) -> Any:
+    """The class of the engine `name`; every engine is built as `cls(config, weights)`.
+
+    Raises UnknownEngine, which lists the names there are.
+    """
+    try:
+        module, _, attribute = engines[name].partition(":")
+    except KeyError:
+        raise UnknownEngine(f"no engine {name!r}; available: {', '.join(engines)}") from None
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,70 @@
+"""Speech to text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from models.audio import Pcm
+
+STT_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingOptions:
+    """How to decode; a profile of `configs/stt` fills it."""
+
+    beam_size: int = 1
+    initial_prompt: str | None = None  # terms to expect
+    no_speech_threshold: float = 0.6  # 0 to 1
+    log_prob_threshold: float = -1.0
+    words: bool = False  # word timestamps
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionRequest:
+    """One stretch of speech, at most 30 s. Crosses processes."""
+
+    pcm: Pcm  # float32 [n] at STT_SAMPLE_RATE
+    language: str | None = None  # ISO 639-1 code; None detects
+    languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
+    options: DecodingOptions = DecodingOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    word: str  # with no space around it
+    start: float  # seconds from the start of the request's pcm
+    end: float
+    confidence: float  # 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    text: str
+    start: float  # seconds
+    end: float
+    avg_logprob: float
+    no_speech_prob: float
+    words: tuple[Word, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """Empty `segments` mean that nothing was said."""
+
+    language: str  # the code that was used
+    language_probability: float  # 0 to 1
+    segments: tuple[Segment, ...] = ()
+
+
+class STTEngine(Protocol):
+    """Turns speech into text. A shared instance; all per-request state lives in the call."""
+
+    languages: tuple[str, ...]  # ISO 639-1 codes
+
+    def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
+        """Decodes a micro-batch of requests, in order; blocking.
+
+        Raises UnsupportedLanguage.
+        """
+        ...

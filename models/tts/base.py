@@ -1,0 +1,37 @@
+"""Text to speech."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from models.audio import AudioChunk
+from models.info import VoiceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisRequest:
+    """One sentence to speak. Crosses processes."""
+
+    text: str  # normalised: no digits or symbols that need reading rules
+    voice: str  # VoiceInfo.key
+    language: str  # ISO 639-1 code of `text`
+    speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored unless the engine has native_speed
+    stability: float = 1.0  # 0.6 most expressive, 1.5 most consistent
+
+
+class TTSEngine(Protocol):
+    """Turns text into speech. One shared instance; all per-request state lives in the generator."""
+
+    sample_rate: int  # Hz
+    native_speed: bool  # whether `SynthesisRequest.speed` is honoured
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        """Every voice that `synthesize` accepts."""
+        ...
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        """Yields consecutive pieces of mono speech at `sample_rate`; closing it stops the work.
+
+        Raises UnknownVoice or UnsupportedLanguage before the first piece.
+        """
+        ...

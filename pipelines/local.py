@@ -1,0 +1,53 @@
+"""Ports over engines in this process: what tests, benchmarks and tools use in place of replicas."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from models.audio import AudioChunk
+from models.info import ModelInfo
+from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
+from models.stt.base import STTEngine, Transcript, TranscriptionRequest
+from models.tts.base import SynthesisRequest, TTSEngine
+from pipelines.bridge import iterate_in_thread
+
+
+class LocalSpeaker:
+    """The Speaker port over an engine of this process."""
+
+    def __init__(self, engine: TTSEngine, info: ModelInfo) -> None:
+        self._engine = engine
+        self._info = info
+
+    async def describe(self) -> ModelInfo:
+        return self._info
+
+    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        return iterate_in_thread(lambda: self._engine.synthesize(request))
+
+
+class LocalTranscriber:
+    """The Transcriber port over an engine of this process."""
+
+    def __init__(self, engine: STTEngine, info: ModelInfo) -> None:
+        self._engine = engine
+        self._info = info
+
+    async def describe(self) -> ModelInfo:
+        return self._info
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        return (await asyncio.to_thread(self._engine.transcribe, [request]))[0]
+
+
+class LocalChatModel:
+    """The ChatModel port over an engine of this process."""
+
+    def __init__(self, engine: ChatEngine, info: ModelInfo) -> None:
+        self._engine = engine
+        self._info = info
+
+    async def describe(self) -> ModelInfo:
+        return self._info
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        return self._engine.generate(request)
