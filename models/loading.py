@@ -1,0 +1,65 @@
+"""From the name of a configuration to a loaded engine and what it says of itself."""
+
+from pydantic import TypeAdapter
+
+from configs.chat_schema import ChatConfig
+from configs.load import load_yaml
+from configs.stt_schema import STTConfig
+from configs.tts_schema import TTSConfig
+from models.info import ModelInfo
+from models.llm.base import ChatEngine
+from models.registry import CHAT_ENGINES, STT_ENGINES, TTS_ENGINES, engine_class
+from models.stt.base import STTEngine
+from models.tts.base import TTSEngine
+from models.weights.store import WeightStore
+
+
+def load_tts(name: str, weights: WeightStore) -> tuple[TTSEngine, ModelInfo]:
+    """Loads the model of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config: TTSConfig = load_yaml(TypeAdapter(TTSConfig), name)
+    engine: TTSEngine = engine_class(TTS_ENGINES, config.engine)(config, weights)
+    voices = tuple(engine.voices())
+    return engine, ModelInfo(
+        id=config.id,
+        kind="tts",
+        engine=config.engine,
+        owned_by=config.owned_by,
+        created=config.created,
+        aliases=config.aliases,
+        languages=tuple(sorted({voice.language for voice in voices})),
+        tier=config.tier,
+        sample_rate=engine.sample_rate,
+        native_speed=engine.native_speed,
+        voices=voices,
+    )
+
+
+def load_stt(name: str, weights: WeightStore) -> tuple[STTEngine, ModelInfo]:
+    """Loads the model of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config: STTConfig = load_yaml(TypeAdapter(STTConfig), name)
+    engine: STTEngine = engine_class(STT_ENGINES, config.engine)(config, weights)
+    return engine, ModelInfo(
+        id=config.id,
+        kind="stt",
+        engine=config.engine,
+        owned_by=config.owned_by,
+        created=config.created,
+        aliases=config.aliases,
+        languages=engine.languages,
+    )
+
+
+def load_chat(name: str, weights: WeightStore) -> tuple[ChatEngine, ModelInfo]:
+    """Loads the model of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config: ChatConfig = load_yaml(TypeAdapter(ChatConfig), name)
+    engine: ChatEngine = engine_class(CHAT_ENGINES, config.engine)(config, weights)
+    return engine, ModelInfo(
+        id=config.id,
+        kind="chat",
+        engine=config.engine,
+        owned_by=config.owned_by,
+        created=config.created,
+        aliases=config.aliases,
+        languages=config.languages,
+        context_tokens=engine.context_tokens,
+    )
