@@ -1,4 +1,4 @@
-"""What the environment decides: addresses, stores and secrets. Read once, where a process starts."""
+"""What the environment decides: addresses, stores and secrets. Read once, at process start."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class Settings:
 
 
 def weights_dir() -> Path:
-    """The cache of model weights, outside the tree: ANTIPHON_WEIGHTS or ~/.cache/antiphon/weights."""
+    """The cache of weights: ANTIPHON_WEIGHTS or ~/.cache/antiphon/weights, outside the tree."""
     override = os.environ.get("ANTIPHON_WEIGHTS")
     if override:
         return Path(override).expanduser()
