@@ -11,6 +11,8 @@ class ScriptedConfig(ModelConfig):
     """Answers from a script: an engine with no weights, for tests."""
 
     engine: Literal["scripted"]
+    text: str = Field(default="the quick brown fox", pattern=r"\S")
+    languages: tuple[str, ...] = ("en", "de", "es", "fr", "hi", "it", "nl", "pl", "pt")
 
 
 STTConfig = Annotated[ScriptedConfig, Field(discriminator="engine")]
