@@ -17,6 +17,8 @@ class EchoConfig(LanguageModelConfig):
     """Repeats the last message: an engine with no weights, for tests."""
 
     engine: Literal["echo"]
+    context_tokens: int = Field(default=2048, ge=1)
+    pause_s: float = Field(default=0.0, ge=0)  # before each word
 
 
 ChatConfig = Annotated[EchoConfig, Field(discriminator="engine")]

@@ -1,0 +1,38 @@
+"""An engine with no weights that says the last message back, for tests."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+
+from configs.chat_schema import EchoConfig
+from models.errors import ContextLengthExceeded
+from models.llm.base import GenerationDelta, GenerationRequest, Usage
+from models.weights.store import WeightStore
+
+_WORD = re.compile(r"\s*\S+|\s+$")
+
+
+class EchoEngine:
+    """Repeats the last message word by word; a word, with the space before it, is a token."""
+
+    def __init__(self, config: EchoConfig, weights: WeightStore) -> None:
+        self.context_tokens = config.context_tokens
+        self._pause_s = config.pause_s
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        prompt_tokens = sum(len(_WORD.findall(message.content)) for message in request.messages)
+        if prompt_tokens >= self.context_tokens:
+            raise ContextLengthExceeded(
+                f"the messages take {prompt_tokens} tokens; the context holds {self.context_tokens}"
+            )
+        words = _WORD.findall(request.messages[-1].content)
+        allowed = self.context_tokens - prompt_tokens
+        if request.sampling.max_tokens is not None:
+            allowed = min(allowed, request.sampling.max_tokens)
+        for word in words[:allowed]:
+            await asyncio.sleep(self._pause_s)
+            yield GenerationDelta(text=word)
+        yield GenerationDelta(
+            finish_reason="stop" if len(words) <= allowed else "length",
+            usage=Usage(prompt_tokens, min(len(words), allowed)),
+        )
