@@ -1,0 +1,41 @@
+"""Speaks in sine waves: an engine with no weights, for tests."""
+
+from collections.abc import Generator, Sequence
+from zlib import crc32
+
+import numpy as np
+
+from configs.tts_schema import ToneConfig
+from models.audio import AudioChunk
+from models.info import VoiceInfo
+from models.tts.base import SynthesisRequest
+from models.tts.voices import voice_table
+from models.weights.store import WeightStore
+
+CHARACTER_S = 0.06  # about the pace of speech
+CHUNK_S = 0.1
+AMPLITUDE = 0.3
+
+
+class ToneEngine:
+    """A tone of the voice's own pitch, as long as the text."""
+
+    sample_rate = 24_000
+    native_speed = False
+
+    def __init__(self, config: ToneConfig, weights: WeightStore) -> None:
+        del weights  # nothing to load
+        self._voices = voice_table(config, config.engine)
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return tuple(self._voices.values())
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        voice = self._voices[request.voice]
+        hz = 150 + crc32(voice.key.encode()) % 300
+        samples = round(len(request.text) * CHARACTER_S * self.sample_rate)
+        step = round(CHUNK_S * self.sample_rate)
+        for start in range(0, samples, step):
+            time_s = np.arange(start, min(start + step, samples)) / self.sample_rate
+            pcm = (AMPLITUDE * np.sin(2 * np.pi * hz * time_s)).astype(np.float32)
+            yield AudioChunk(pcm, self.sample_rate)
