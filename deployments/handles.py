@@ -1,0 +1,127 @@
+"""The pipelines' ports over replicas of a deployment."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.serve.exceptions import (
+    BackPressureError,
+    DeploymentUnavailableError,
+    RayServeException,
+    ReplicaUnavailableError,
+)
+from ray.serve.handle import DeploymentHandle
+
+from models.audio import AudioChunk
+from models.errors import EngineError, EngineLost, EngineOverloaded
+from models.info import ModelInfo
+from models.llm.base import GenerationDelta, GenerationRequest
+from models.stt.base import Transcript, TranscriptionRequest
+from models.tts.base import SynthesisRequest
+
+logger = logging.getLogger(__name__)
+
+DESCRIBE_TTL_S = 5.0
+LOST_TTL_S = 1.0
+DESCRIBE_TIMEOUT_S = 2.0
+
+
+@contextmanager
+def engine_errors(name: str) -> Iterator[None]:
+    """Turns what a handle raises into the engines' own errors."""
+    try:
+        yield
+    except BackPressureError:
+        raise EngineOverloaded(f"all replicas of {name} are busy") from None
+    except EngineError as error:
+        # Ray's copy derives from our class too, but its text is the remote traceback.
+        cause = getattr(error, "cause", None)
+        raise (cause if isinstance(cause, EngineError) else error) from None
+    except RayTaskError as error:
+        logger.error("replica_error", extra={"deployment": name, "error": str(error)})
+        raise EngineError(f"{name} failed") from None
+    except (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError) as error:
+        logger.warning("replica_lost", extra={"deployment": name, "error": type(error).__name__})
+        raise EngineLost(f"the replica of {name} was lost") from None
+    except (RayError, RayServeException) as error:
+        logger.error("serve_error", extra={"deployment": name, "error": str(error)})
+        raise EngineLost(f"{name} cannot be reached") from None
+
+
+class ModelHandle:
+    """What the three ports share: the handle, and a description that is asked for rarely."""
+
+    def __init__(self, name: str, handle: DeploymentHandle) -> None:
+        self.name = name
+        self.handle = handle
+        self._answer: ModelInfo | EngineLost | None = None
+        self._fresh_until = 0.0
+        self._asking = asyncio.Lock()
+
+    async def describe(self) -> ModelInfo:
+        """At most DESCRIBE_TTL_S old. Raises EngineLost when no replica answers in time."""
+        async with self._asking:
+            if self._answer is None or time.monotonic() >= self._fresh_until:
+                self._answer = await self._ask()
+                lost = isinstance(self._answer, EngineLost)
+                self._fresh_until = time.monotonic() + (LOST_TTL_S if lost else DESCRIBE_TTL_S)
+            if isinstance(self._answer, EngineLost):
+                raise EngineLost(str(self._answer))
+            return self._answer
+
+    async def _ask(self) -> ModelInfo | EngineLost:
+        """A handle waits for ever for a deployment with no replica, hence the timeout."""
+        try:
+            async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
+                with engine_errors(self.name):
+                    info: ModelInfo = await self.handle.describe.remote()
+                    return info
+        except TimeoutError:
+            return EngineLost(f"no replica of {self.name} answers")
+        except EngineLost as lost:
+            return lost
+
+    async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
+        """Items of a streaming method; leaving early cancels the work in the replica."""
+        # A WebSocket or HTTP client that leaves cancels nothing by itself: see `cancel` below.
+        response = self.handle.options(method_name=method, stream=True).remote(request)
+        try:
+            with engine_errors(self.name):
+                async for item in response:
+                    yield item
+        except (asyncio.CancelledError, GeneratorExit):
+            # Not in a `finally`: after a failure it would raise the request's error once more.
+            response.cancel()
+            raise
+
+
+class SpeakerHandle(ModelHandle):
+    """The Speaker port."""
+
+    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        return self.stream("synthesize", request)
+
+
+class TranscriberHandle(ModelHandle):
+    """The Transcriber port."""
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        response = self.handle.transcribe.remote(request)
+        try:
+            with engine_errors(self.name):
+                transcript: Transcript = await response
+                return transcript
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+
+
+class ChatModelHandle(ModelHandle):
+    """The ChatModel port."""
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        return self.stream("generate", request)

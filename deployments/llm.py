@@ -1,0 +1,34 @@
+"""A replica that chats."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from deployments.model import ModelDeployment
+from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
+from models.loading import load_chat
+
+
+class ChatDeployment(ModelDeployment[ChatEngine]):
+    """One language model, which batches the requests it holds by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(load_chat)
+        self._running: dict[ChatEngine, int] = {}
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        """The answer as it grows. Raises EngineError."""
+        engine = self.engine()
+        self._running[engine] = self._running.get(engine, 0) + 1
+        deltas = engine.generate(request)
+        try:
+            async for delta in deltas:
+                yield delta
+        finally:
+            await deltas.aclose()
+            self._running[engine] -= 1
+
+    async def retire(self, engine: ChatEngine) -> None:
+        """Lets running answers end, then frees the model's threads and memory."""
+        while self._running.pop(engine, 0) > 0:
+            self._running[engine] = self._running.get(engine, 0)
+            await asyncio.sleep(0.05)

@@ -1,0 +1,114 @@
+"""`make run`: a cluster here, the applications of `serve_config.yaml`, and a first key."""
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import FrameType
+
+from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
+from deployments import cluster
+
+READY_TIMEOUT_S = 180
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m deployments.main", description=__doc__)
+    parser.add_argument("--config", type=Path, default=PROJECT_DIR / "serve_config.yaml")
+    parser.add_argument("--num-cpus", type=int, help="cores to give to Ray; all by default")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
+    started = time.monotonic()
+    cluster.prepare_environment()
+    settings = load_settings()
+    first_key = asyncio.run(prepare_database(settings))
+    say(f"{BRAND} is starting ...")
+    try:
+        dashboard = cluster.start(arguments.num_cpus)
+        assert dashboard is not None
+        cluster.deploy(dashboard, cluster.read_config(arguments.config))
+        wait_until_ready(settings)
+        announce(settings, dashboard, first_key, time.monotonic() - started)
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        say("Stopping ...")
+    except (ValueError, RuntimeError, TimeoutError) as error:
+        say(str(error))
+        sys.exit(1)
+    finally:
+        stop()
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+async def prepare_database(settings: Settings) -> str | None:
+    """Migrates, and on the first start makes a workspace; returns its key that one time."""
+    raise NotImplementedError
+
+
+def wait_until_ready(settings: Settings) -> None:
+    """Polls /readyz. Raises RuntimeError when a model cannot start, or TimeoutError."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    next_look = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if answers(f"{local_url(settings)}/readyz"):
+            return
+        if time.monotonic() > next_look:
+            next_look = time.monotonic() + 5
+            if failed := cluster.failures():
+                raise RuntimeError("\n".join(failed))
+        time.sleep(0.1)
+    raise TimeoutError(f"not ready after {READY_TIMEOUT_S} s; the Ray dashboard's logs say more")
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def local_url(settings: Settings) -> str:
+    """The address as seen from this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
+    return f"http://{host}:{settings.port}"
+
+
+def announce(settings: Settings, dashboard: str, first_key: str | None, seconds: float) -> None:
+    url = local_url(settings)
+    say(f"{BRAND} is ready after {seconds:.1f} s")
+    say(f"  Service    {url}")
+    say(f"  Reference  {url}/docs")
+    say(f"  Dashboard  {dashboard}")
+    if first_key is not None:
+        say(f"  API key    {first_key}")
+        say("             Shown this once; keep it. More keys: POST /developer/api.")
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def stop() -> None:
+    """Drains the gateway and ends the cluster; a second interrupt does not cut it short."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    import ray
+    from ray import serve
+
+    if ray.is_initialized():
+        serve.shutdown()
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""What every model deployment does: load the model it is told, and swap it without a pause."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from configs.serve_schema import ModelUserConfig
+from configs.settings import weights_dir
+from models.errors import EngineLost
+from models.info import ModelInfo
+from models.weights.store import WeightStore
+
+logger = logging.getLogger(__name__)
+
+E = TypeVar("E")
+
+
+class ModelDeployment(Generic[E]):
+    """One engine a replica. Serve calls `reconfigure` at the start and after each edit.
+
+    A new model is loaded beside the old one, so requests that run keep the engine that they began
+    with, and new ones never wait.
+    """
+
+    def __init__(self, load: Callable[[str, WeightStore], tuple[E, ModelInfo]]) -> None:
+        self._load = load
+        self._loaded: tuple[E, ModelInfo] | None = None
+        self._swap = asyncio.Lock()  # two quick edits load one after the other
+
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Loads the model of `user_config`. When that fails, the old one goes on serving."""
+        wanted = ModelUserConfig.model_validate(user_config)
+        async with self._swap:
+            store = WeightStore(weights_dir())
+            loaded = await asyncio.to_thread(self._load, wanted.model, store)
+            previous, self._loaded = self._loaded, loaded
+            logger.info("model_loaded", extra={"model": loaded[1].id, "config": wanted.model})
+            if previous is not None:
+                await self.retire(previous[0])
+
+    async def retire(self, engine: E) -> None:
+        """Called with the engine that was replaced, once no new request can reach it."""
+
+    async def describe(self) -> ModelInfo:
+        """What is loaded now."""
+        return self._current()[1]
+
+    def engine(self) -> E:
+        return self._current()[0]
+
+    def check_health(self) -> None:
+        """Serve restarts the replica when this raises."""
+
+    def _current(self) -> tuple[E, ModelInfo]:
+        if self._loaded is None:
+            raise EngineLost("the model is still loading")
+        return self._loaded
