@@ -1,0 +1,1 @@
+"""Model weights: fetched by `python -m models.weights`, found by `WeightStore`."""

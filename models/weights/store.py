@@ -1,19 +1,89 @@
-"""Where fetched weights lie: a content-addressed cache outside the tree."""
+"""Where fetched weights lie: a content-addressed cache outside the tree.
 
+<root>/blobs/<sha256>                      the bytes, once for all artefacts
+<root>/artefacts/<name>@<fingerprint>/     links to blobs under the files' own names
+<root>/downloads/                          what an unfinished run has already got
+"""
+
+import hashlib
+from functools import cache
 from pathlib import Path
 
-from models.errors import WeightsMissing
+from configs.catalogue_schema import Artefact, Catalogue, WeightFile
+from configs.load import load_yaml
+from models.errors import WeightsCorrupt, WeightsMissing
+
+_READ_BYTES = 1 << 20
+
+
+@cache
+def load_catalogue() -> Catalogue:
+    """`configs/catalogue.yaml`, read once a process."""
+    return load_yaml(Catalogue, "catalogue")
 
 
 class WeightStore:
     """Finds the files of an artefact of `configs/catalogue.yaml` in the cache."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, catalogue: Catalogue | None = None) -> None:
+        self.root = root
+        self.catalogue = catalogue or load_catalogue()
 
-    def folder(self, artefact: str) -> Path:
+    def artefact(self, name: str) -> Artefact:
+        """Raises WeightsMissing, which lists the names there are."""
+        try:
+            return self.catalogue.artefacts[name]
+        except KeyError:
+            known = ", ".join(sorted(self.catalogue.artefacts))
+            raise WeightsMissing(f"no artefact {name!r} in the catalogue; it has {known}") from None
+
+    def blob_path(self, file: WeightFile) -> Path:
+        """Where the bytes of a file lie, or would."""
+        return self.root / "blobs" / file.sha256
+
+    def artefact_path(self, name: str) -> Path:
+        """Where the folder of an artefact lies, or would."""
+        return self.root / "artefacts" / f"{name}@{self.artefact(name).fingerprint}"
+
+    def folder(self, name: str) -> Path:
         """The folder that holds the artefact's files under their own names.
 
-        Raises WeightsMissing, which names the command that fetches them.
+        Compares sizes only, so it is cheap enough for every start; `verify` reads the bytes.
+        Raises WeightsMissing, which names the command that fetches them, or WeightsCorrupt.
         """
-        raise WeightsMissing(f"{artefact!r} is not in the cache; run `make weights`")
+        folder = self.artefact_path(name)
+        for file_name, file in self.artefact(name).files.items():
+            try:
+                size_bytes = (folder / file_name).stat().st_size
+            except OSError:
+                raise WeightsMissing(
+                    f"{file_name!r} of {name!r} is not in the cache; run `make weights`"
+                    f" or `python -m models.weights fetch {name}`"
+                ) from None
+            if size_bytes != file.size_bytes:
+                raise WeightsCorrupt(
+                    f"{file_name!r} of {name!r} has {size_bytes} bytes, not {file.size_bytes};"
+                    " run `make weights`"
+                )
+        return folder
+
+    def verify(self, name: str) -> Path:
+        """Like `folder`, and reads every byte. Raises WeightsCorrupt with both hashes."""
+        folder = self.folder(name)
+        for file_name, file in self.artefact(name).files.items():
+            found = sha256_of(folder / file_name)
+            if found != file.sha256:
+                raise WeightsCorrupt(
+                    f"{file_name!r} of {name!r} has SHA-256 {found}, not {file.sha256};"
+                    " run `python -m models.weights fetch --repair`"
+                )
+        return folder
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(_READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

