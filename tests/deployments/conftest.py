@@ -1,0 +1,112 @@
+"""One Ray cluster for all tests marked `ray`, with the models that need no weights."""
+
+import copy
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from deployments import cluster
+from deployments.directory import ModelDirectory
+
+cluster.prepare_environment()  # before anything here imports ray
+
+DEPLOY_TIMEOUT_S = 90
+
+
+def model(name: str, config: str, **options: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "user_config": {"model": config},
+        "ray_actor_options": {"num_cpus": 0.1},
+        "graceful_shutdown_wait_loop_s": 0.1,
+        "graceful_shutdown_timeout_s": 5,
+        "health_check_period_s": 1,
+        **options,
+    }
+
+
+FIXED_SCALE = {"min_replicas": 1, "max_replicas": 1, "target_ongoing_requests": 1}
+
+MODELS_APP: dict[str, Any] = {
+    "name": "models",
+    "route_prefix": None,
+    "import_path": "deployments.app:build_models",
+    "args": {"tts": ["TTSFast"], "stt": ["STT"], "chat": ["Chat"]},
+    "deployments": [
+        {"name": "ModelIndex", "ray_actor_options": {"num_cpus": 0}},
+        model(
+            "TTSFast",
+            "tts/tone",
+            max_ongoing_requests=2,
+            max_queued_requests=4,
+            # Present from the start: adding it later is a new code version, which restarts all.
+            autoscaling_config=FIXED_SCALE,
+        ),
+        model("STT", "stt/scripted"),
+        model("Chat", "llm/echo"),
+    ],
+}
+
+
+class TestCluster:
+    """Deploys Serve configurations and waits for them."""
+
+    __test__ = False
+
+    def __init__(self, dashboard_url: str) -> None:
+        self.dashboard_url = dashboard_url
+        self.models_app = copy.deepcopy(MODELS_APP)
+        self.extra_apps: list[dict[str, Any]] = []
+
+    def deploy(self) -> None:
+        """What `serve deploy` does with the current configuration."""
+        applications = [self.models_app, *self.extra_apps]
+        cluster.deploy(
+            self.dashboard_url, {"proxy_location": "Disabled", "applications": applications}
+        )
+        self.wait()
+
+    def wait(self) -> None:
+        from ray import serve
+
+        deadline = time.monotonic() + DEPLOY_TIMEOUT_S
+        wanted = {app["name"] for app in [self.models_app, *self.extra_apps]}
+        while time.monotonic() < deadline:
+            applications = serve.status().applications
+            states = {name: applications[name].status for name in wanted if name in applications}
+            if len(states) == len(wanted) and set(states.values()) == {"RUNNING"}:
+                return
+            if "DEPLOY_FAILED" in states.values():
+                raise AssertionError("\n".join(cluster.failures()))
+            time.sleep(0.1)
+        raise TimeoutError(f"not running after {DEPLOY_TIMEOUT_S} s: {states}")
+
+    def options(self, deployment: str) -> dict[str, Any]:
+        """The editable entry of a model deployment, as in `serve_config.yaml`."""
+        entries: list[dict[str, Any]] = self.models_app["deployments"]
+        return next(entry for entry in entries if entry["name"] == deployment)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[TestCluster]:
+    import ray
+    from ray import serve
+
+    dashboard_url = cluster.start(num_cpus=2)
+    assert dashboard_url is not None
+    test_cluster = TestCluster(dashboard_url)
+    test_cluster.deploy()
+    yield test_cluster
+    serve.shutdown()
+    ray.shutdown()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def directory(ray_cluster: TestCluster) -> AsyncIterator[ModelDirectory]:
+    """Handles live on one event loop: the session's."""
+    models = ModelDirectory("models")
+    await models.refresh()
+    yield models
