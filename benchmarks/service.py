@@ -1,0 +1,106 @@
+"""Starts the whole service as a newcomer does, for benchmarks that measure it."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.settings import PROJECT_DIR
+
+READY_TIMEOUT_S = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running service, its own temporary data folder behind it."""
+
+    pid: int  # of the process that owns the cluster
+    url: str
+    key: str
+    started: float  # time.monotonic() when the command was given
+
+
+@contextmanager
+def running_service(command: list[str] | None = None) -> Iterator[Service]:
+    """Runs `command` (default: the program behind `make run`) until the block ends."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as data:
+        environment = {
+            **os.environ,
+            "PORT": str(port),
+            "ANTIPHON_DATA": data,
+            "RAY_DASHBOARD_PORT": str(free_port()),
+        }
+        started = time.monotonic()
+        process = subprocess.Popen(
+            command or [sys.executable, "-m", "deployments.main"],
+            cwd=PROJECT_DIR,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            key = _read_key(process)
+            yield Service(process.pid, f"http://127.0.0.1:{port}", key, started)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(90)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _read_key(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if match := re.search(r"sk_[0-9A-Za-z]{46}", line):
+            threading.Thread(target=process.stdout.read, daemon=True).start()  # keeps it flowing
+            return match.group()
+        if time.monotonic() > deadline:
+            break
+    raise RuntimeError("the service printed no API key:\n" + "".join(seen))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def resident_bytes(pid: int) -> dict[str, int]:
+    """Proportional set size of a process and all below it, by command. Linux only."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue  # it ended meanwhile
+            children.setdefault(parent, []).append(int(entry.name))
+    sizes: dict[str, int] = {}
+    waiting = [pid]
+    while waiting:
+        current = waiting.pop()
+        waiting += children.get(current, [])
+        try:
+            rollup = Path(f"/proc/{current}/smaps_rollup").read_text()
+            command = Path(f"/proc/{current}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        match = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+        name = " ".join(part.decode(errors="replace") for part in command[:2])[-60:]
+        sizes[f"{current} {name}"] = int(match.group(1)) * 1024 if match else 0
+    return sizes
