@@ -52,7 +52,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDelta:
-    """A piece of the answer. The last one has `finish_reason` and `usage`."""
+    """A piece of the answer; the last one has `finish_reason`.
+
+    `usage` is what the request has used so far, so that one whose client left can be billed too;
+    the last delta always has it.
+    """
 
     text: str = ""
     finish_reason: FinishReason | None = None

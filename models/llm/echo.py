@@ -29,9 +29,9 @@ class EchoEngine:
         allowed = self.context_tokens - prompt_tokens
         if request.sampling.max_tokens is not None:
             allowed = min(allowed, request.sampling.max_tokens)
-        for word in words[:allowed]:
+        for count, word in enumerate(words[:allowed], start=1):
             await asyncio.sleep(self._pause_s)
-            yield GenerationDelta(text=word)
+            yield GenerationDelta(text=word, usage=Usage(prompt_tokens, count))
         yield GenerationDelta(
             finish_reason="stop" if len(words) <= allowed else "length",
             usage=Usage(prompt_tokens, min(len(words), allowed)),

@@ -1,0 +1,165 @@
+"""GGUF language models on llama.cpp, with continuous batching, inside this process."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from configs.chat_schema import LlamaCppConfig
+from models.errors import (
+    ContextLengthExceeded,
+    EngineError,
+    EngineLost,
+    EngineOverloaded,
+    InvalidEngineRequest,
+    UnsupportedFeature,
+)
+from models.llm.base import ChatMessage, FinishReason, GenerationDelta, GenerationRequest, Usage
+from models.llm.stream import ChunkStream
+from models.weights.store import WeightStore
+
+# How long an OpenMP thread spins at a barrier before it sleeps. The default is about a
+# millisecond and a token has hundreds of barriers, so when other work takes a core, generation
+# can fall to a token in seconds. Fewer spins cost up to a tenth on an idle machine.
+BARRIER_SPINS = "2000"
+_SEEDS = 2**32 - 1  # llama.cpp reads the last 32-bit number as "choose one"
+
+
+class LlamaCppEngine:
+    """One llama.cpp server object with `config.parallel` slots.
+
+    Each stream has a thread, which waits in llama.cpp without the interpreter's lock and wakes for
+    a new piece; streams beyond the slots wait for a thread.
+    """
+
+    def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
+        path = weights.folder(config.weights) / "model.gguf"
+        self.context_tokens = config.context_tokens
+        self._server = _start_server(config, str(path))
+        self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        body = _to_body(request)
+        stream = ChunkStream(asyncio.get_running_loop())
+        work = self._threads.submit(stream.run, self._server.handle_chat_completions, body)
+        finish: FinishReason | None = None
+        try:
+            while chunks := await stream.take():
+                pieces = _read(chunks)
+                finish = pieces.finish or finish  # it comes before the usage, perhaps a batch ago
+                if pieces.text:
+                    yield GenerationDelta(text=pieces.text, usage=pieces.running)
+                if pieces.total is not None:
+                    yield GenerationDelta(finish_reason=finish, usage=pieces.total)
+                    return
+            raise EngineLost("llama.cpp ended the answer before its finish")
+        finally:
+            stream.close()  # the thread sees it at the next piece, and llama.cpp frees the slot
+            work.cancel()  # for a stream that still waits for a thread
+
+
+def _start_server(config: LlamaCppConfig, path: str) -> Any:
+    # libgomp reads it when the library is loaded, so it is set just before the import.
+    os.environ.setdefault("GOMP_SPINCOUNT", BARRIER_SPINS)
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = path
+    params.n_gpu_layers = config.gpu_layers
+    params.n_parallel = config.parallel
+    params.n_ctx = config.parallel * config.context_tokens
+    params.n_batch = config.batch_tokens
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = config.threads
+    cache_type = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{config.cache_type.upper()}")
+    params.cache_type_k = params.cache_type_v = cache_type
+    params.ctx_shift = False  # a full context ends the answer; it never drops what was said
+    params.prefill_assistant = False  # an assistant's message at the end is history, not a draft
+    params.cache_ram_mib = 0
+    params.fit_params = False
+    params.verbosity = 0  # its log could show users' text
+    # llama.cpp insists on an HTTP port of its own, on loopback; nobody gets the key to it.
+    params.api_keys = [secrets.token_urlsafe(32)]
+    params.ui = False
+    params.endpoint_slots = False
+    params.n_threads_http = 1
+    try:
+        return xllamacpp.Server(params)
+    except RuntimeError as error:
+        raise EngineError(f"llama.cpp cannot load the model of {config.id!r}: {error}") from None
+
+
+def _to_body(request: GenerationRequest) -> dict[str, Any]:
+    """The request as llama.cpp's chat route takes it. Raises UnsupportedFeature."""
+    if request.tools or request.response_format:
+        raise UnsupportedFeature("this model has neither tools nor structured output")
+    sampling = request.sampling
+    penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
+    return {
+        "messages": [_to_message(message) for message in request.messages],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "timings_per_token": True,  # the count of tokens so far
+        "return_progress": True,  # a piece per batch of the prompt, where the stream can be closed
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "max_tokens": -1 if sampling.max_tokens is None else sampling.max_tokens,
+        "stop": list(sampling.stop),
+        "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repeat_last_n": -1 if penalised else 0,
+        "chat_template_kwargs": {
+            "enable_thinking": request.enable_thinking,
+            **request.template_kwargs,
+        },
+    }
+
+
+def _to_message(message: ChatMessage) -> dict[str, Any]:
+    return {"role": message.role, "content": message.content, **message.extra}
+
+
+class _Pieces(NamedTuple):
+    """What a batch of llama.cpp's chunks says."""
+
+    text: str
+    finish: FinishReason | None
+    running: Usage | None  # so far
+    total: Usage | None  # with the last chunk only
+
+
+def _read(chunks: list[dict[str, Any]]) -> _Pieces:
+    """Raises EngineError when one of the chunks is an error."""
+    text: list[str] = []
+    finish: FinishReason | None = None
+    running: Usage | None = None
+    total: Usage | None = None
+    for chunk in chunks:
+        if "error" in chunk:
+            raise _to_error(chunk["error"])
+        for choice in chunk["choices"]:
+            text.append(choice["delta"].get("content") or "")
+            finish = choice["finish_reason"] or finish
+        if "usage" in chunk:
+            total = Usage(chunk["usage"]["prompt_tokens"], chunk["usage"]["completion_tokens"])
+        elif timings := chunk.get("timings"):
+            running = Usage(timings["cache_n"] + timings["prompt_n"], timings["predicted_n"])
+    return _Pieces("".join(text), finish, running, total)
+
+
+def _to_error(error: dict[str, Any]) -> EngineError:
+    kind = error.get("type")
+    if kind == "exceed_context_size_error":
+        return ContextLengthExceeded(
+            f"the messages take {error['n_prompt_tokens']} tokens; "
+            f"the context holds {error['n_ctx']}"
+        )
+    if kind == "invalid_request_error":
+        return InvalidEngineRequest(f"the model refuses the request: {error.get('message')}")
+    if kind == "unavailable_error":
+        return EngineOverloaded("the model is not ready")
+    return EngineError(f"llama.cpp failed: {error.get('message')}")
