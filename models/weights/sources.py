@@ -11,6 +11,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from configs.catalogue_schema import EVERY_FILE, HubSource, Member, PackageSource, WeightFile
+from models.errors import WeightsCorrupt
 
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
@@ -39,7 +41,8 @@ def read_file(
 ) -> Iterator[bytes]:
     """The bytes of the artefact's file `name`, in blocks. Raises SourceFailed.
 
-    The caller checks the hash; `forget` drops a download whose content was wrong.
+    A damaged archive is WeightsCorrupt. The caller checks the hash; `forget` drops a download
+    whose content was wrong.
     """
     if isinstance(source, HubSource):
         path = _hub_download(source, name, file, downloads, on_download)
@@ -179,8 +182,8 @@ def _open_member(archive: Path, path: str) -> Iterator[IO[bytes]]:
                     yield member
     except KeyError:
         raise SourceFailed(f"{archive.name} has no {path!r}") from None
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
-        raise SourceFailed(f"{archive.name} is damaged: {error}") from None
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
+        raise WeightsCorrupt(f"{archive.name} is damaged: {error}") from None
 
 
 # The model hub
@@ -215,7 +218,7 @@ def _hub_download(
             answer.raise_for_status()
             resumes = answer.status_code == 206
             with path.open("ab" if resumes else "wb") as partial:
-                for block in answer.iter_bytes(_READ_BYTES):
+                for block in answer.iter_raw():  # as it comes, so that a break loses nothing
                     partial.write(block)
                     if partial.tell() > file.size_bytes:
                         raise SourceFailed(f"{source.repo}/{remote} is longer than it should be")

@@ -1,0 +1,66 @@
+"""The catalogue of weights: complete, pinned, and honest about licences."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from configs.catalogue_schema import Artefact, HubSource
+from models.weights.store import load_catalogue
+
+SHA256 = "0" * 64
+
+
+def artefact(**changes: Any) -> Artefact:
+    fields: dict[str, Any] = {
+        "description": "d",
+        "licence": "MIT",
+        "homepage": "https://example.org",
+        "required": True,
+        "files": {"model.bin": {"size_bytes": 1, "sha256": SHA256}},
+        "sources": [
+            {"kind": "pypi", "files": {"model.bin": [{"package": "a==1", "path": "a/model.bin"}]}}
+        ],
+    }
+    return Artefact.model_validate(fields | changes)
+
+
+def test_every_artefact_states_its_licence_and_home() -> None:
+    for name, entry in load_catalogue().artefacts.items():
+        assert entry.licence and entry.homepage.startswith("https://"), name
+
+
+def test_every_hub_source_is_pinned_to_a_revision() -> None:
+    for name, entry in load_catalogue().artefacts.items():
+        for source in entry.sources:
+            if isinstance(source, HubSource):
+                assert source.revision not in ("main", "master"), name
+
+
+def test_kokoro_has_its_54_stock_voices() -> None:
+    files = load_catalogue().artefacts["kokoro-voices"].files
+    assert len(files) == 54
+    assert {file.size_bytes for file in files.values()} == {510 * 256 * 4}
+
+
+def test_an_unpinned_package_is_refused() -> None:
+    member = {"package": "@scope/a", "path": "b"}
+    with pytest.raises(ValidationError, match="pin the version"):
+        artefact(sources=[{"kind": "npm", "files": {"model.bin": [member]}}])
+
+
+def test_a_source_without_some_file_is_refused() -> None:
+    with pytest.raises(ValidationError, match="lacks"):
+        artefact(sources=[{"kind": "hub", "repo": "a/b", "revision": "1", "files": {}}])
+
+
+@pytest.mark.parametrize("name", ["../model.bin", "/model.bin", "a/../../b", "a//b", ""])
+def test_a_file_name_that_leaves_its_folder_is_refused(name: str) -> None:
+    source = {"kind": "pypi", "files": {"*": [{"package": "a==1", "path": "{name}"}]}}
+    with pytest.raises(ValidationError):
+        artefact(files={name: {"size_bytes": 1, "sha256": SHA256}}, sources=[source])
+
+
+def test_the_fingerprint_changes_with_any_hash() -> None:
+    other = artefact(files={"model.bin": {"size_bytes": 1, "sha256": "1" * 64}})
+    assert artefact().fingerprint != other.fingerprint
