@@ -59,4 +59,57 @@ class ToneConfig(SpeechModelConfig):
     engine: Literal["tone"]
 
 
-TTSConfig = Annotated[ToneConfig, Field(discriminator="engine")]
+class HibariConfig(SpeechModelConfig):
+    """English voices whose weights come with the library; `key` is the library's name of one."""
+
+    engine: Literal["hibari"]
+    threads: int = Field(default=1, ge=1)
+
+
+class KokoroVoiceConfig(VoiceConfig):
+    """A voice of Kokoro; several may share one pack, each for its own language."""
+
+    pack: str | None = None  # file name without .bin; the key unless given
+
+
+class KokoroConfig(SpeechModelConfig):
+    """Kokoro-82M."""
+
+    engine: Literal["kokoro"]
+    weights: str  # artefact that holds kokoro.onnx
+    voice_weights: str  # artefact that holds voices/*.bin
+    threads: int = Field(default=2, ge=1)
+    voices: tuple[KokoroVoiceConfig, ...] = Field(min_length=1)
+
+
+class EspeakVoiceConfig(VoiceConfig):
+    """A voice of espeak-ng."""
+
+    espeak: str  # its name there, with a variant after a plus, such as "ta+f3"
+
+
+class EspeakConfig(SpeechModelConfig):
+    """espeak-ng's own synthesis."""
+
+    engine: Literal["espeak"]
+    voices: tuple[EspeakVoiceConfig, ...] = Field(min_length=1)
+
+
+class VitsVoiceConfig(VoiceConfig):
+    """A VITS voice in Piper's format."""
+
+    weights: str  # artefact that holds model.onnx and model.onnx.json
+
+
+class VitsConfig(SpeechModelConfig):
+    """VITS voices; all of one sample rate."""
+
+    engine: Literal["vits"]
+    threads: int = Field(default=2, ge=1)
+    voices: tuple[VitsVoiceConfig, ...] = Field(min_length=1)
+
+
+TTSConfig = Annotated[
+    ToneConfig | HibariConfig | KokoroConfig | EspeakConfig | VitsConfig,
+    Field(discriminator="engine"),
+]

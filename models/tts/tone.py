@@ -25,7 +25,7 @@ class ToneEngine:
 
     def __init__(self, config: ToneConfig, weights: WeightStore) -> None:
         del weights  # nothing to load
-        self._voices = voice_table(config, config.engine)
+        self._voices = voice_table(config.voices, config.engine)
 
     def voices(self) -> Sequence[VoiceInfo]:
         return tuple(self._voices.values())

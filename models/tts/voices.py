@@ -1,8 +1,8 @@
 """From the voices of a configuration to what the engine offers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from configs.tts_schema import SpeechModelConfig
+from configs.tts_schema import VoiceConfig
 from models.errors import UnknownVoice
 from models.info import VoiceInfo
 
@@ -14,8 +14,8 @@ class VoiceTable(dict[str, VoiceInfo]):
         raise UnknownVoice(f"no voice {key!r}")
 
 
-def voice_table(config: SpeechModelConfig, engine: str) -> Mapping[str, VoiceInfo]:
-    """The voices of `config` as the engine of that registry name offers them."""
+def voice_table(voices: Iterable[VoiceConfig], engine: str) -> Mapping[str, VoiceInfo]:
+    """`voices` as the engine of that registry name offers them."""
     return VoiceTable(
         (
             voice.key,
@@ -30,5 +30,5 @@ def voice_table(config: SpeechModelConfig, engine: str) -> Mapping[str, VoiceInf
                 categories=voice.categories,
             ),
         )
-        for voice in config.voices
+        for voice in voices
     )

@@ -1,0 +1,45 @@
+"""espeak-ng's own voices: formant synthesis for languages that no other engine here reads well."""
+
+from collections.abc import Generator, Sequence
+
+from configs.tts_schema import EspeakConfig
+from models.audio import AudioChunk
+from models.errors import UnsupportedLanguage
+from models.info import VoiceInfo
+from models.tts.base import SynthesisRequest
+from models.tts.espeak_library import espeak_library
+from models.tts.silence import trim
+from models.tts.voices import voice_table
+from models.weights.store import WeightStore
+
+
+class EspeakEngine:
+    """Every voice of the configuration, from one copy of the library."""
+
+    native_speed = True
+
+    def __init__(self, config: EspeakConfig, weights: WeightStore) -> None:
+        del weights  # its data comes with the library
+        self._library = espeak_library()
+        self.sample_rate = self._library.sample_rate
+        self._voices = voice_table(config.voices, config.engine)
+        self._library_voices = {voice.key: voice.espeak for voice in config.voices}
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return tuple(self._voices.values())
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        voice = self._voices[request.voice]
+        if request.language != voice.language:
+            raise UnsupportedLanguage(
+                f"voice {voice.name!r} speaks {voice.language!r}, not {request.language!r}"
+            )
+        pcm = self._library.speak(
+            request.text,
+            self._library_voices[request.voice],
+            speed=request.speed,
+            liveliness=1.0 / request.stability,
+        )
+        pcm = trim(pcm, self.sample_rate)
+        for start in range(0, len(pcm), self.sample_rate):
+            yield AudioChunk(pcm[start : start + self.sample_rate], self.sample_rate)

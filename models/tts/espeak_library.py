@@ -1,0 +1,155 @@
+"""espeak-ng through ctypes: text to phonemes and text to speech, in one process-wide instance.
+
+espeak-ng is GPL-3.0 and optional: only the extra `espeak` installs it, and nothing imports it
+before it is used.
+"""
+
+import ctypes
+import re
+from functools import cache
+from importlib.util import find_spec
+from threading import Lock
+
+import numpy as np
+
+from models.audio import Pcm
+from models.errors import EngineError, UnsupportedFeature, UnsupportedLanguage
+
+SYNCHRONOUS = 2  # audio goes to the callback before the call returns
+DONT_EXIT = 0x8000  # a missing data file is an error, not the end of the process
+UTF8 = 1
+IPA = 0x02
+TIE = 0x80 | ord("͡") << 8  # joins the letters of one sound
+RATE, PITCH_RANGE = 1, 4
+NORMAL_WORDS_A_MINUTE = 175
+NORMAL_RANGE = 50
+MAX_DATA_PATH_BYTES = 150  # espeak-ng keeps its path in a small buffer
+SynthCallback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
+)
+
+_OTHER_PUNCTUATION = str.maketrans(
+    {"।": ". ", "॥": ". ", "۔": ".", "،": ",", "؛": ";", "؟": "?", "«": "“", "»": "”"}
+    | {"„": "“", "¿": "", "¡": "", "\u200b": ""}
+)
+_PUNCTUATION = re.compile(r"([;:,.!?—…“”\"()]+)(?=\s|$)|(?<!\S)([“\"(]+)|\s([—–-])\s")
+_LANGUAGE_SWITCH = re.compile(r"\([^()]*\)")  # espeak-ng marks words that it reads as foreign
+
+
+class EspeakLibrary:
+    """The loaded library. Its state is global, so a lock covers every call."""
+
+    def __init__(self, library_path: str, data_path: str) -> None:
+        if len(data_path.encode()) > MAX_DATA_PATH_BYTES:
+            raise EngineError("espeak-ng cannot use a data folder whose path is that long")
+        self._lock = Lock()
+        self._library = ctypes.CDLL(library_path)
+        self._library.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        self._library.espeak_TextToPhonemes.argtypes = [
+            ctypes.POINTER(ctypes.c_char_p),
+            ctypes.c_int,
+            ctypes.c_int,
+        ]
+        self._library.espeak_Synth.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            ctypes.c_uint,
+            ctypes.c_int,
+            ctypes.c_uint,
+            ctypes.c_uint,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+        ]
+        self.sample_rate: int = self._library.espeak_Initialize(
+            SYNCHRONOUS, 0, data_path.encode(), DONT_EXIT
+        )
+        if self.sample_rate <= 0:
+            raise EngineError("espeak-ng did not start")
+        self._pieces: list[Pcm] = []
+        self._callback = SynthCallback(self._collect)  # kept: the library holds only a pointer
+        self._library.espeak_SetSynthCallback(self._callback)
+        self._voice = ""
+
+    def phonemes(self, text: str, voice: str, *, tie: bool = False) -> str:
+        """IPA of `text` with its punctuation kept; `tie` joins the letters of one sound with `͡`.
+
+        Raises UnsupportedLanguage when there is no such voice.
+        """
+        with self._lock:
+            self._choose(voice)
+            parts = _PUNCTUATION.split(text.translate(_OTHER_PUNCTUATION))
+            # re.split puts three groups after each stretch of words
+            spoken = []
+            for index, part in enumerate(parts):
+                if part is None or not part.strip():
+                    continue
+                if index % 4 == 0:
+                    spoken.append((" ", self._read(part, tie)))
+                elif index % 4 == 1:
+                    spoken.append(("", part))
+                else:
+                    spoken.append((" ", "—" if part in "–-" else part))
+        joined = ""
+        for gap, part in spoken:
+            after_opening = joined.endswith(("(", "“", '"')) and gap and not joined.endswith(" ")
+            joined += part if after_opening else gap + part
+        return joined.strip()
+
+    def speak(self, text: str, voice: str, *, speed: float, liveliness: float) -> Pcm:
+        """Speech of `text`, float32 [n] at `sample_rate`; `liveliness` scales the pitch range.
+
+        Raises UnsupportedLanguage when there is no such voice.
+        """
+        encoded = text.encode()
+        with self._lock:
+            self._choose(voice)
+            self._set(RATE, round(NORMAL_WORDS_A_MINUTE * speed))
+            self._set(PITCH_RANGE, round(min(100.0, NORMAL_RANGE * liveliness)))
+            self._pieces = []
+            failed = self._library.espeak_Synth(
+                encoded, len(encoded) + 1, 0, 1, 0, UTF8, None, None
+            )
+            pieces, self._pieces = self._pieces, []
+        if failed:
+            raise EngineError("espeak-ng could not speak the text")
+        return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+
+    def _collect(self, samples: "ctypes._Pointer[ctypes.c_short]", count: int, _: int) -> int:
+        if samples and count > 0:
+            pcm16 = np.ctypeslib.as_array(samples, shape=(count,))
+            self._pieces.append(pcm16.astype(np.float32) / 32768.0)
+        return 0
+
+    def _choose(self, voice: str) -> None:
+        if voice != self._voice:
+            if self._library.espeak_SetVoiceByName(voice.encode()) != 0:
+                raise UnsupportedLanguage(f"espeak-ng has no voice {voice!r}")
+            self._voice = voice
+
+    def _set(self, parameter: int, value: int) -> None:
+        self._library.espeak_SetParameter(parameter, value, 0)
+
+    def _read(self, words: str, tie: bool) -> str:
+        left = ctypes.c_char_p(words.encode())
+        clauses = []
+        while left.value is not None:
+            clause = self._library.espeak_TextToPhonemes(
+                ctypes.byref(left), UTF8, IPA | (TIE if tie else 0)
+            )
+            clauses.append(clause.decode() if clause else "")
+        return _LANGUAGE_SWITCH.sub("", " ".join(clauses).replace("͡(", "(")).strip()
+
+
+def espeak_installed() -> bool:
+    """Whether the extra `espeak` is there; does not load it."""
+    return find_spec("espeakng_loader") is not None
+
+
+@cache
+def espeak_library() -> EspeakLibrary:
+    """The one instance of this process. Raises UnsupportedFeature when it is not installed."""
+    try:
+        import espeakng_loader
+    except ImportError:
+        raise UnsupportedFeature("espeak-ng is not installed; add the extra `espeak`") from None
+    return EspeakLibrary(espeakng_loader.get_library_path(), espeakng_loader.get_data_path())
