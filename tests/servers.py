@@ -1,0 +1,130 @@
+"""A PostgreSQL and a Redis server for one test run: own ports, own data, gone afterwards."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+START_TIMEOUT_S = 30.0
+HOW_TO_INSTALL = "`make test` installs it as root on Debian (.ci/servers.sh)"
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@contextmanager
+def running(
+    command: list[str], is_ready: Callable[[], bool], log: Path, **options: Any
+) -> Iterator[None]:
+    """A server process that is_ready for the body. Raises RuntimeError with its log."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **options
+        )
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not is_ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = log.read_text(errors="replace")
+                raise RuntimeError(f"{command[0]} did not start:\n{said}")
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def postgres_program(name: str) -> str | None:
+    """Debian keeps the server's programs out of PATH, one folder a version."""
+    if found := shutil.which(name):
+        return found
+    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    return str(installed[-1]) if installed else None
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """The URL of an empty database. Skips the test where there is no PostgreSQL."""
+    initdb, server = postgres_program("initdb"), postgres_program("postgres")
+    if initdb is None or server is None:
+        pytest.skip(f"no PostgreSQL server on this machine; {HOW_TO_INSTALL}")
+    with tempfile.TemporaryDirectory(prefix="antiphon-postgres-") as folder:
+        options: dict[str, Any] = {"cwd": folder}
+        if os.geteuid() == 0:  # the server refuses to run as root
+            try:
+                account = pwd.getpwnam("postgres")
+            except KeyError:
+                pytest.skip("PostgreSQL refuses root, and there is no user `postgres`")
+            os.chown(folder, account.pw_uid, account.pw_gid)
+            options |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        data, port = f"{folder}/data", free_port()
+        subprocess.run(
+            [initdb, "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync", data],
+            check=True,
+            capture_output=True,
+            **options,
+        )
+        address = {"host": "127.0.0.1", "port": port, "user": "postgres", "dbname": "postgres"}
+
+        def is_ready() -> bool:
+            try:
+                psycopg.connect(**address, connect_timeout=2).close()  # type: ignore[arg-type]
+            except psycopg.OperationalError:
+                return False
+            return True
+
+        settings = {
+            "port": port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": folder,
+            "fsync": "off",  # the data lives as long as the test run
+        }
+        flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        # Beside the data and not in it: the folder belongs to the server's user.
+        with (
+            tempfile.TemporaryDirectory(prefix="antiphon-postgres-log-") as logs,
+            running([server, "-D", data, *flags], is_ready, Path(logs, "log"), **options),
+        ):
+            yield f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+
+
+@contextmanager
+def redis() -> Iterator[str]:
+    """The URL of an empty server. Skips the test where there is no Redis."""
+    server = shutil.which("redis-server") or shutil.which("valkey-server")
+    if server is None:
+        pytest.skip(f"no Redis server on this machine; {HOW_TO_INSTALL}")
+    port = free_port()
+
+    def is_ready() -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False
+
+    with tempfile.TemporaryDirectory(prefix="antiphon-redis-") as folder:
+        command = [server, "--bind", "127.0.0.1", "--port", str(port), "--dir", folder]
+        command += ["--save", "", "--appendonly", "no"]
+        with running(command, is_ready, Path(folder, "log")):
+            yield f"redis://127.0.0.1:{port}/0"
