@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 START_TIMEOUT_S = 30.0
-HOW_TO_INSTALL = "`make test` installs it as root on Debian (.ci/servers.sh)"
+HOW_TO_INSTALL = "`make test` installs it as root on Debian (tools/servers.sh)"
 
 
 def free_port() -> int:

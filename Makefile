@@ -1,0 +1,40 @@
+# `make run` needs Python 3.11 or newer with venv; everything else is fetched.
+SHELL := /bin/bash
+BIN := .venv/bin
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --extra espeak $(ARGS) pyproject.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help run install weights dev test check bench lock
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
+
+run: install weights ## Start the service on http://127.0.0.1:8000 (HOST and PORT change it)
+	@exec $(BIN)/python -m deployments.main
+
+install: ## Make .venv with the pinned packages that the service needs
+	@tools/venv.sh requirements.lock
+
+weights: install ## Fetch and verify the model weights (about 410 MB, once)
+	@$(BIN)/python -m models.weights fetch
+
+dev: install ## Add the pinned packages of the tests and checks to .venv
+	@tools/venv.sh requirements-dev.lock
+
+test: dev weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
+	@tools/servers.sh
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: dev ## Lint, format, types and layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: dev weights ## Run every benchmark and print its figures
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer packages
+	@$(LOCK) --output-file requirements.lock
+	@$(LOCK) --group dev --constraint requirements.lock --output-file requirements-dev.lock
