@@ -15,4 +15,20 @@ class ScriptedConfig(ModelConfig):
     languages: tuple[str, ...] = ("en", "de", "es", "fr", "hi", "it", "nl", "pl", "pt")
 
 
-STTConfig = Annotated[ScriptedConfig, Field(discriminator="engine")]
+class WhisperConfig(ModelConfig):
+    """Whisper by CTranslate2, with an encoder window as long as the speech."""
+
+    engine: Literal["whisper"]
+    artefact: str  # name in the catalogue of weights
+    device: Literal["cpu", "cuda"] = "cpu"
+    compute_type: str = "int8"  # CTranslate2's name of a quantisation
+    threads: int = Field(default=2, ge=1, le=64)
+    window: Literal["short", "full"] = "short"  # "full" always encodes 30 s
+    padding_s: float = Field(default=1.0, ge=0.2, le=10.0)  # silence encoded after the speech
+    batch_size: int = Field(default=8, ge=1, le=64)  # requests decoded side by side
+    max_tokens_per_s: float = Field(default=12.0, gt=0)  # people do not speak faster
+    compression_ratio_threshold: float = Field(default=2.4, gt=1)  # above it a text repeats itself
+    fallback_temperatures: tuple[float, ...] = (0.0, 0.4, 0.8)  # of the second try, full window
+
+
+STTConfig = Annotated[ScriptedConfig | WhisperConfig, Field(discriminator="engine")]

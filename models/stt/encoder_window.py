@@ -1,0 +1,88 @@
+"""A Whisper encoder whose window is as long as the speech, instead of 30 s.
+
+Whisper was trained on windows of 30 s, filled with silence. Its decoder looks at that silence to
+know that the speech is over: without it, a text is often said twice. So the speech is encoded with
+a short padding, which is what costs time, and the encoder's states of the silence after it are
+appended from memory. They hardly depend on the speech, so they are learnt once, when the weights
+are loaded, from sounds like speech. As every encoding then has the same length, requests of
+different lengths are decoded side by side.
+"""
+
+import ctranslate2
+import numpy as np
+from faster_whisper.feature_extractor import FeatureExtractor
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from models.audio import Pcm
+from models.stt.base import STT_SAMPLE_RATE
+
+WINDOW_S = 30
+WINDOW_FRAMES = 100 * WINDOW_S  # mel frames of 10 ms
+WINDOW_STATES = WINDOW_FRAMES // 2  # the encoder halves the rate
+CALIBRATION_S = (1.5, 5.0, 12.0)  # the silence after shorter and longer speech
+
+States = NDArray[np.float32]  # [n, width]
+
+
+class EncoderWindow:
+    """Turns speech into WINDOW_STATES states, of which only those of the speech are computed."""
+
+    def __init__(self, model: ctranslate2.models.Whisper, padding_s: float) -> None:
+        self._model = model
+        self._extract = FeatureExtractor(feature_size=model.n_mels)
+        self._padding = int(padding_s * STT_SAMPLE_RATE)
+        self._silence = self._learn_silence()
+
+    def encode(self, pcm: Pcm) -> States:
+        """float32 [n] of at most 30 s to float32 [WINDOW_STATES, width]."""
+        states = self._encode(pcm, self._padding)
+        whole: States = np.concatenate([states, self._silence[len(states) :]])
+        return whole
+
+    def encode_full(self, pcm: Pcm) -> States:
+        """The same with the whole window computed, as Whisper was trained; many times slower."""
+        return self._encode(pcm, WINDOW_S * STT_SAMPLE_RATE - len(pcm))
+
+    def _encode(self, pcm: Pcm, padding: int) -> States:
+        features = self._extract(pcm, padding=max(padding, 2 * self._extract.hop_length))
+        frames = min(features.shape[1] & ~1, WINDOW_FRAMES)  # [mels, frames], an even number
+        batch = np.ascontiguousarray(features[None, :, :frames], dtype=np.float32)
+        encoded = self._model.encode(ctranslate2.StorageView.from_array(batch), to_cpu=True)
+        return np.array(encoded, dtype=np.float32)[0]
+
+    def _learn_silence(self) -> States:
+        """The mean state of silence at each position after the shortest calibration sound."""
+        total: States | None = None
+        count = np.zeros((WINDOW_STATES, 1), np.float32)
+        rng = np.random.default_rng(0)
+        for seconds in CALIBRATION_S:
+            states = self.encode_full(_babble(seconds, rng))
+            total = np.zeros_like(states) if total is None else total
+            first = int(seconds * 50) + 25  # half a second clear of the sound
+            total[first:] += states[first:]
+            count[first:] += 1
+        assert total is not None
+        silence: States = np.asarray(total / np.maximum(count, 1), np.float32)
+        first = int(np.argmax(count[:, 0] > 0))
+        silence[:first] = silence[first]
+        return silence
+
+
+def _babble(seconds: float, rng: np.random.Generator) -> Pcm:
+    """Vowels of random formants under a moving pitch, one each 150 ms: a sound like speech."""
+    time_s = np.arange(int(seconds * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
+    pitch_hz = rng.uniform(100, 220) * (1 + 0.15 * np.sin(2 * np.pi * 0.6 * time_s))
+    phase = 2 * np.pi * np.cumsum(pitch_hz) / STT_SAMPLE_RATE
+    source = sum(np.sin(k * phase) / k for k in range(1, 30))
+    source = source + 0.1 * rng.standard_normal(len(time_s))
+    sound = np.zeros(len(time_s))
+    step = int(0.15 * STT_SAMPLE_RATE)
+    for start in range(0, len(source), step):
+        vowel = source[start : start + step]
+        for low_hz, high_hz, width_hz in ((300, 800, 80), (900, 2300, 120), (2400, 3200, 160)):
+            radius = np.exp(-np.pi * width_hz / STT_SAMPLE_RATE)
+            angle = 2 * np.pi * rng.uniform(low_hz, high_hz) / STT_SAMPLE_RATE
+            vowel = lfilter([1 - radius], [1, -2 * radius * np.cos(angle), radius**2], vowel)
+        sound[start : start + step] = vowel * np.hanning(len(vowel))
+    return np.asarray(sound * (0.3 / np.abs(sound).max()), np.float32)

@@ -1,0 +1,246 @@
+"""Whisper by CTranslate2, decoded in batches, guarded against invention."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import ctranslate2
+import numpy as np
+from faster_whisper import WhisperModel
+from faster_whisper.tokenizer import Tokenizer
+from faster_whisper.transcribe import get_compression_ratio, get_suppressed_tokens
+
+from configs.stt_schema import WhisperConfig
+from models.audio import Pcm
+from models.errors import InvalidEngineRequest, UnsupportedLanguage
+from models.stt.alignment import align_words
+from models.stt.base import (
+    STT_SAMPLE_RATE,
+    DecodingOptions,
+    Segment,
+    Transcript,
+    TranscriptionRequest,
+    Word,
+)
+from models.stt.encoder_window import WINDOW_S, EncoderWindow, States
+from models.weights.store import WeightStore
+
+MIN_SAMPLES = STT_SAMPLE_RATE // 50  # anything shorter than 20 ms holds no speech
+MAX_TOKENS = 448  # prompt and text together; the size of the decoder's window
+SPARE_TOKENS = 16  # of a very short request, over the tokens that its duration allows
+# A text is also taken for invented when it is both unlikely and unlikely to be speech at all.
+DOUBTFUL_LOGPROB = -0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """One try at a text."""
+
+    tokens: tuple[int, ...]
+    text: str
+    avg_logprob: float
+    no_speech_prob: float
+    compression_ratio: float
+    complete: bool  # ended by itself, not by the limit of tokens
+
+
+@dataclass(slots=True)
+class Job:
+    """A request on its way through the engine."""
+
+    request: TranscriptionRequest
+    states: States  # [WINDOW_STATES, width]
+    language: str = ""
+    probability: float = 1.0
+
+
+class WhisperEngine:
+    """All 99 languages of Whisper's vocabulary, or English alone for an English model."""
+
+    def __init__(self, config: WhisperConfig, weights: WeightStore) -> None:
+        self._config = config
+        self._whisper = WhisperModel(
+            str(weights.folder(config.artefact)),
+            device=config.device,
+            compute_type=config.compute_type,
+            cpu_threads=config.threads,
+            local_files_only=True,
+        )
+        self._model: ctranslate2.models.Whisper = self._whisper.model
+        self.languages: tuple[str, ...] = tuple(
+            code
+            for code in self._whisper.supported_languages
+            if self._whisper.hf_tokenizer.token_to_id(f"<|{code}|>") is not None
+        )
+        self._window = EncoderWindow(self._model, config.padding_s)
+        self._tokenizers: dict[str, Tokenizer] = {}
+
+    def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
+        for request in requests:
+            self._check(request)
+        transcripts: list[Transcript | None] = [None] * len(requests)
+        jobs: dict[int, Job] = {}
+        for index, request in enumerate(requests):
+            if len(request.pcm) < MIN_SAMPLES or not np.any(request.pcm):
+                language = request.language or (request.languages or ("en",))[0]
+                transcripts[index] = Transcript(language, 0.0)
+                continue
+            full = self._config.window == "full"
+            encode = self._window.encode_full if full else self._window.encode
+            jobs[index] = Job(request, encode(request.pcm))
+        self._choose_languages(list(jobs.values()))
+        groups: dict[tuple[int, str | None], list[int]] = defaultdict(list)
+        for index, job in jobs.items():
+            options = job.request.options
+            groups[options.beam_size, options.initial_prompt].append(index)
+        for indices in groups.values():
+            for start in range(0, len(indices), self._config.batch_size):
+                batch = indices[start : start + self._config.batch_size]
+                decodings = self._decode([jobs[index] for index in batch])
+                for index, decoding in zip(batch, decodings, strict=True):
+                    transcripts[index] = self._finish(jobs[index], decoding)
+        return [transcript for transcript in transcripts if transcript is not None]
+
+    def _check(self, request: TranscriptionRequest) -> None:
+        for language in (request.language, *request.languages):
+            if language is not None and language not in self.languages:
+                raise UnsupportedLanguage(f"this model does not know the language {language!r}")
+        if len(request.pcm) > WINDOW_S * STT_SAMPLE_RATE:
+            raise InvalidEngineRequest(f"a request is at most {WINDOW_S} s long")
+
+    def _choose_languages(self, jobs: Sequence[Job]) -> None:
+        unknown = []
+        for job in jobs:
+            request = job.request
+            job.language = request.language or (
+                request.languages[0] if len(request.languages) == 1 else ""
+            )
+            if not self._model.is_multilingual:
+                job.language = "en"
+            if not job.language:
+                unknown.append(job)
+        if not unknown:
+            return
+        for job, ranking in zip(unknown, self._model.detect_language(_stack(unknown)), strict=True):
+            allowed = job.request.languages or self.languages
+            scores = {token[2:-2]: probability for token, probability in ranking}
+            job.language = max(allowed, key=lambda code: scores.get(code, 0.0))
+            job.probability = scores.get(job.language, 0.0)
+
+    def _finish(self, job: Job, decoding: Decoding) -> Transcript:
+        if self._suspect(decoding, job.request.options):
+            job.states = self._window.encode_full(job.request.pcm)
+            decoding = self._decode_again(job)
+        if not decoding.text or self._invented(decoding, job.request.options):
+            return Transcript(job.language, job.probability)
+        words: tuple[Word, ...] = ()
+        if job.request.options.words:
+            words = align_words(
+                self._whisper,
+                self._tokenizer(job.language),
+                decoding.tokens,
+                _stack([job]),
+                _seconds(job.request.pcm),
+            )
+        segment = Segment(
+            text=decoding.text,
+            start=words[0].start if words else 0.0,
+            end=words[-1].end if words else _seconds(job.request.pcm),
+            avg_logprob=decoding.avg_logprob,
+            no_speech_prob=decoding.no_speech_prob,
+            words=words,
+        )
+        return Transcript(job.language, job.probability, (segment,))
+
+    def _decode_again(self, job: Job) -> Decoding:
+        """Tries higher temperatures on the full window; the likeliest text wins if none passes."""
+        tries = []
+        for temperature in self._config.fallback_temperatures:
+            decoding = self._decode([job], temperature)[0]
+            tries.append(decoding)
+            if not self._suspect(decoding, job.request.options):
+                return decoding
+            if decoding.no_speech_prob > job.request.options.no_speech_threshold:
+                break  # silence: another temperature would only invent another text
+        plain = [one for one in tries if not self._repetitive(one)]
+        return max(plain or tries, key=lambda one: one.avg_logprob)
+
+    def _repetitive(self, decoding: Decoding) -> bool:
+        return decoding.compression_ratio > self._config.compression_ratio_threshold
+
+    def _suspect(self, decoding: Decoding, options: DecodingOptions) -> bool:
+        return (
+            self._repetitive(decoding)
+            or not decoding.complete
+            or decoding.avg_logprob < options.log_prob_threshold
+        )
+
+    def _invented(self, decoding: Decoding, options: DecodingOptions) -> bool:
+        unlikely = decoding.avg_logprob < DOUBTFUL_LOGPROB
+        return self._repetitive(decoding) or (
+            unlikely and decoding.no_speech_prob > options.no_speech_threshold
+        )
+
+    def _decode(self, jobs: Sequence[Job], temperature: float = 0.0) -> list[Decoding]:
+        """One call of the decoder; the jobs share their beam and their initial prompt."""
+        options = jobs[0].request.options
+        prompts = [self._prompt(job) for job in jobs]
+        limits = [
+            SPARE_TOKENS + int(_seconds(job.request.pcm) * self._config.max_tokens_per_s)
+            for job in jobs
+        ]
+        longest = min(MAX_TOKENS // 2, max(limits))
+        sampling = {"sampling_topk": 0, "sampling_temperature": temperature}
+        results = self._model.generate(
+            _stack(jobs),
+            prompts,
+            beam_size=1 if temperature else options.beam_size,
+            max_length=min(MAX_TOKENS, len(prompts[0]) + longest),
+            return_scores=True,
+            return_no_speech_prob=True,
+            suppress_blank=True,
+            suppress_tokens=get_suppressed_tokens(self._tokenizer(jobs[0].language), [-1]),
+            **(sampling if temperature else {}),
+        )
+        decodings = []
+        for job, limit, result in zip(jobs, limits, results, strict=True):
+            tokens = tuple(result.sequences_ids[0])
+            text = self._tokenizer(job.language).decode(list(tokens)).strip()
+            decodings.append(
+                Decoding(
+                    tokens=tokens,
+                    text=text,
+                    # The library gives the mean over the text; the end counts as a token too.
+                    avg_logprob=result.scores[0] * len(tokens) / (len(tokens) + 1),
+                    no_speech_prob=result.no_speech_prob,
+                    compression_ratio=get_compression_ratio(text) if text else 0.0,
+                    complete=len(tokens) < min(limit, longest),
+                )
+            )
+        return decodings
+
+    def _prompt(self, job: Job) -> list[int]:
+        tokenizer = self._tokenizer(job.language)
+        prompt: list[int] = []
+        if job.request.options.initial_prompt:
+            terms = tokenizer.encode(" " + job.request.options.initial_prompt.strip())
+            prompt = [tokenizer.sot_prev, *terms[: MAX_TOKENS // 2 - 8]]
+        return [*prompt, *tokenizer.sot_sequence, tokenizer.no_timestamps]
+
+    def _tokenizer(self, language: str) -> Tokenizer:
+        if language not in self._tokenizers:
+            self._tokenizers[language] = Tokenizer(
+                self._whisper.hf_tokenizer,
+                self._model.is_multilingual,
+                task="transcribe",
+                language=language,
+            )
+        return self._tokenizers[language]
+
+
+def _stack(jobs: Sequence[Job]) -> ctranslate2.StorageView:
+    return ctranslate2.StorageView.from_array(np.stack([job.states for job in jobs]))
+
+
+def _seconds(pcm: Pcm) -> float:
+    return len(pcm) / STT_SAMPLE_RATE

@@ -1,0 +1,77 @@
+"""Silero's voice activity detector: 32 ms frames."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from configs.vad_schema import SileroConfig
+from models.audio import Pcm
+from models.errors import WeightsMissing
+from models.onnx_session import open_session
+from models.vad.base import Probabilities
+from models.weights.store import WeightStore
+
+FRAME_SAMPLES = 512
+CONTEXT_SAMPLES = 64  # the end of the frame before, which the network also sees
+BATCH_FRAMES = 512  # 16 s; bounds the memory of a long file
+
+
+class SileroEngine:
+    """The network with its sequence of frames as a dimension: a whole file is a few calls."""
+
+    frame_samples = FRAME_SAMPLES
+
+    def __init__(self, config: SileroConfig, weights: WeightStore) -> None:
+        self._session = open_session(_network(), threads=1)  # a frame is too small to share
+
+    def start_stream(self) -> "SileroStream":
+        return SileroStream(self._session)
+
+    def probabilities(self, pcm: Pcm) -> Probabilities:
+        if not len(pcm):
+            return np.zeros(0, np.float32)
+        frames = np.pad(pcm, (0, -len(pcm) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
+        stream = SileroStream(self._session)
+        parts = [
+            stream.accept_many(frames[start : start + BATCH_FRAMES])
+            for start in range(0, len(frames), BATCH_FRAMES)
+        ]
+        return np.concatenate(parts)
+
+
+class SileroStream:
+    """The recurrent state of one signal."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self._hidden = np.zeros((1, 1, 128), np.float32)
+        self._cell = np.zeros((1, 1, 128), np.float32)
+        self._context = np.zeros(CONTEXT_SAMPLES, np.float32)
+
+    def accept(self, frame: Pcm) -> float:
+        return float(self.accept_many(frame.reshape(1, FRAME_SAMPLES))[0])
+
+    def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
+        """The probabilities of consecutive frames, float32 [n, 512] -> [n]."""
+        inputs = np.empty((len(frames), CONTEXT_SAMPLES + FRAME_SAMPLES), np.float32)
+        inputs[:, CONTEXT_SAMPLES:] = frames
+        inputs[0, :CONTEXT_SAMPLES] = self._context
+        inputs[1:, :CONTEXT_SAMPLES] = frames[:-1, -CONTEXT_SAMPLES:]
+        self._context = frames[-1, -CONTEXT_SAMPLES:].copy()
+        probabilities, self._hidden, self._cell = self._session.run(
+            None, {"input": inputs, "h": self._hidden, "c": self._cell}
+        )
+        return np.asarray(probabilities, np.float32).reshape(-1)
+
+
+def _network() -> Path:
+    """The ONNX file inside faster-whisper, found without importing that package."""
+    spec = find_spec("faster_whisper")
+    folders = (spec.submodule_search_locations if spec else None) or []
+    for folder in folders:
+        for path in sorted(Path(folder, "assets").glob("silero_vad*.onnx")):
+            return path
+    raise WeightsMissing("faster-whisper is installed without the Silero network")
