@@ -1,0 +1,86 @@
+"""Saved chats. A chat of another workspace is one that does not exist."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import delete, func, update
+from sqlmodel import Session, col, select
+
+from db.chat_tables import Chat, ChatEntry
+from db.columns import utc_now
+
+
+def append_to_chat(
+    session: Session,
+    workspace_id: int,
+    chat_id: UUID,
+    entries: Sequence[ChatEntry],
+    title: str | None = None,
+) -> None:
+    """Adds messages at the end of a chat; a `title` makes a new one.
+
+    Positions of `entries` are set here. Does nothing when the chat was deleted meanwhile.
+    """
+    if title is not None:
+        session.add(Chat(id=chat_id, workspace_id=workspace_id, title=title))
+        session.flush()
+    else:
+        # This update locks the row, so two answers to one chat cannot take the same positions.
+        found = session.connection().execute(
+            update(Chat)
+            .where(col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
+            .values(updated_at=utc_now())
+        )
+        if found.rowcount == 0:
+            return
+    last = session.exec(
+        select(func.max(ChatEntry.position)).where(ChatEntry.chat_id == chat_id)
+    ).one()
+    first = 0 if last is None else last + 1
+    for position, entry in enumerate(entries, start=first):
+        entry.chat_id = chat_id
+        entry.position = position
+        session.add(entry)
+
+
+def read_chat(session: Session, workspace_id: int, chat_id: UUID) -> Chat | None:
+    """The chat, without its messages."""
+    return session.exec(
+        select(Chat).where(Chat.id == chat_id, Chat.workspace_id == workspace_id)
+    ).one_or_none()
+
+
+def read_entries(session: Session, workspace_id: int, chat_id: UUID) -> list[ChatEntry] | None:
+    """The messages in order, or None when there is no such chat."""
+    if read_chat(session, workspace_id, chat_id) is None:
+        return None
+    return list(
+        session.exec(
+            select(ChatEntry).where(ChatEntry.chat_id == chat_id).order_by(col(ChatEntry.position))
+        )
+    )
+
+
+def list_chats(
+    session: Session, workspace_id: int, page: int, limit: int
+) -> tuple[list[Chat], int]:
+    """One page, the last used first, and the number of all; `page` counts from 1."""
+    total = session.exec(
+        select(func.count()).select_from(Chat).where(Chat.workspace_id == workspace_id)
+    ).one()
+    chats = session.exec(
+        select(Chat)
+        .where(Chat.workspace_id == workspace_id)
+        .order_by(col(Chat.updated_at).desc(), col(Chat.id))
+        .offset((page - 1) * limit)
+        .limit(limit)
+    )
+    return list(chats), total
+
+
+def delete_chat(session: Session, workspace_id: int, chat_id: UUID) -> bool:
+    """Whether there was such a chat; its messages go with it."""
+    found = session.connection().execute(
+        delete(Chat).where(col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
+    )
+    return found.rowcount > 0

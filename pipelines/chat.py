@@ -1,0 +1,190 @@
+"""Messages to an answer: chooses the model, adds the history, saves the turn."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from secrets import token_hex
+from uuid import UUID, uuid4
+
+from models.errors import ContextLengthExceeded, EngineError, EngineLost
+from models.info import ModelInfo
+from models.llm.base import (
+    ChatMessage,
+    GenerationDelta,
+    GenerationRequest,
+    SamplingOptions,
+    Usage,
+)
+from pipelines.chat_history import ChatHistory, continued, estimate_tokens
+from pipelines.errors import ModelNotFound
+from pipelines.ports import ChatModel
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MODEL = "svc/slm-3b-int4"
+"""The id that clients hard-code: always answered, by whatever model there is."""
+
+ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One turn of a conversation."""
+
+    workspace_id: int
+    messages: tuple[ChatMessage, ...]
+    model: str = DEFAULT_MODEL  # id or alias
+    sampling: SamplingOptions = SamplingOptions()
+    enable_thinking: bool = False
+    save_chat: bool = True
+    chat_id: UUID | None = None  # None begins a chat
+
+
+class Completion:
+    """An answer that has begun. Either iterate `deltas` or `close` it."""
+
+    def __init__(
+        self,
+        request: ChatRequest,
+        model: str,
+        first: GenerationDelta,
+        rest: AsyncGenerator[GenerationDelta, None],
+        history: ChatHistory,
+    ) -> None:
+        self.id = f"chatcmpl-{token_hex(12)}"
+        self.created = int(time.time())
+        self.model = model  # id of the model that really answers
+        self.is_new = request.chat_id is None
+        self.chat_id = request.chat_id or uuid4()
+        self.usage: Usage | None = None  # so far
+        self._request = request
+        self._first = first
+        self._rest = rest
+        self._history = history
+        self._text: list[str] = []
+        self._saved = not request.save_chat
+
+    async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
+        """The pieces; the turn is saved before the last one, so that it can be continued at once.
+
+        Closing this generator stops the model and saves what was made. Raises EngineError or
+        DatabaseUnavailable.
+        """
+        try:
+            async for delta in self._all():
+                self._text.append(delta.text)
+                self.usage = delta.usage or self.usage
+                if delta.finish_reason is not None:
+                    await self._save()
+                yield delta
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stops the model; what was made until then is saved, also when the caller is cancelled."""
+        if not self._saved and self._text:
+            task = asyncio.create_task(self._save_rest())
+            _saving.add(task)
+            task.add_done_callback(_saving.discard)
+        await self._rest.aclose()
+
+    async def _all(self) -> AsyncGenerator[GenerationDelta, None]:
+        yield self._first
+        async for delta in self._rest:
+            yield delta
+
+    async def _save(self) -> None:
+        if self._saved:
+            return
+        self._saved = True
+        await self._history.save(
+            self._request.workspace_id,
+            self.chat_id,
+            self._request.messages,
+            ChatMessage("assistant", "".join(self._text)),
+            self.model,
+            self.usage,
+            is_new=self.is_new,
+        )
+
+    async def _save_rest(self) -> None:
+        try:
+            await self._save()
+        except Exception:  # nobody waits for this task, so the log is the only place for it
+            logger.exception("chat_not_saved", extra={"chat_id": str(self.chat_id)})
+
+
+_saving: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks weakly
+
+
+class ChatPipeline:
+    """Chats over the models of `models`, a mapping that may change while it lives."""
+
+    def __init__(self, models: Mapping[str, ChatModel], history: ChatHistory) -> None:
+        self._models = models
+        self._history = history
+
+    async def start(self, request: ChatRequest) -> Completion:
+        """Waits for the first piece, so that what can fail at once fails here.
+
+        Raises ModelNotFound, ChatNotFound, DatabaseUnavailable or EngineError.
+        """
+        model, info = await self._choose(request.model)
+        earlier: tuple[ChatMessage, ...] = ()
+        if request.chat_id is not None:
+            earlier = await self._history.load(request.workspace_id, request.chat_id)
+        first, rest = await _first_piece(model, info, request, earlier)
+        return Completion(request, info.id, first, rest, self._history)
+
+    async def _choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
+        """Raises ModelNotFound, or EngineLost when the model may be one that is down now."""
+        known: list[tuple[ChatModel, ModelInfo]] = []
+        lost: EngineLost | None = None
+        for model in list(self._models.values()):
+            try:
+                known.append((model, await model.describe()))
+            except EngineError as error:
+                lost = EngineLost(str(error))
+        for model, info in known:
+            if name == info.id or name in info.aliases:
+                return model, info
+        if lost is not None or not known:
+            raise lost or EngineLost("no chat model is up")
+        if name == DEFAULT_MODEL:
+            return known[0]
+        ids = ", ".join(sorted(i for _, info in known for i in (info.id, *info.aliases)))
+        raise ModelNotFound(f"there is no chat model of that name; there are: {ids}")
+
+
+async def _first_piece(
+    model: ChatModel, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
+) -> tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None]]:
+    """Begins the answer with as much history as fits. Raises EngineError."""
+    budget = _history_budget(info, request.sampling.max_tokens)
+    shortest = continued(earlier, request.messages, 0)
+    while True:
+        prompt = continued(earlier, request.messages, budget)
+        generation = model.generate(
+            GenerationRequest(
+                messages=prompt,
+                sampling=request.sampling,
+                enable_thinking=request.enable_thinking,
+            )
+        )
+        try:
+            return await anext(generation), generation
+        except ContextLengthExceeded:
+            if prompt == shortest:
+                raise  # the caller's own messages are too long: never cut in silence
+            budget = (estimate_tokens(prompt) if budget is None else budget) * 3 // 4
+        except StopAsyncIteration:
+            raise EngineLost("the model ended without an answer") from None
+
+
+def _history_budget(info: ModelInfo, max_tokens: int | None) -> int | None:
+    if info.context_tokens is None:
+        return None
+    reserve = info.context_tokens // ANSWER_SHARE
+    return info.context_tokens - (reserve if max_tokens is None else min(max_tokens, reserve))

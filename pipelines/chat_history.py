@@ -1,0 +1,118 @@
+"""What was said before in a chat, and how much of it fits the model."""
+
+from collections.abc import Sequence
+from typing import Literal, cast
+from uuid import UUID
+
+from db.chat_tables import ChatEntry
+from db.chats import append_to_chat, read_entries
+from db.session import Database
+from models.llm.base import ChatMessage, Usage
+from pipelines.errors import ChatNotFound
+
+TITLE_LENGTH = 80
+# A cautious guess: English has over 4 bytes a token, most other scripts about 3. When it is too
+# low the engine says so, and more is dropped.
+BYTES_PER_TOKEN = 3
+TOKENS_PER_MESSAGE = 8  # the template's own
+
+
+class ChatHistory:
+    """Reads and extends the saved chats of a workspace. Methods raise DatabaseUnavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def load(self, workspace_id: int, chat_id: UUID) -> tuple[ChatMessage, ...]:
+        """The messages of a chat, oldest first. Raises ChatNotFound."""
+        entries = await self._database.read(read_entries, workspace_id, chat_id)
+        if entries is None:
+            raise ChatNotFound(f"there is no chat {str(chat_id)!r}; GET /chats lists them")
+        return tuple(_to_message(entry) for entry in entries)
+
+    async def save(
+        self,
+        workspace_id: int,
+        chat_id: UUID,
+        said: Sequence[ChatMessage],
+        answer: ChatMessage,
+        model: str,
+        usage: Usage | None,
+        *,
+        is_new: bool,
+    ) -> None:
+        """Adds one turn: what the user sent, then the answer."""
+        entries = [_to_entry(message) for message in (*said, answer)]
+        entries[-1].model = model
+        if usage is not None:
+            entries[-1].prompt_tokens = usage.prompt_tokens
+            entries[-1].completion_tokens = usage.completion_tokens
+        title = _title(said) if is_new else None
+        await self._database.run(append_to_chat, workspace_id, chat_id, entries, title)
+
+
+def continued(
+    history: Sequence[ChatMessage], said: Sequence[ChatMessage], budget_tokens: int | None
+) -> tuple[ChatMessage, ...]:
+    """The prompt: instructions first, then as much of `history` as fits, then all of `said`.
+
+    New instructions replace older ones. `budget_tokens` None means no limit.
+    """
+    instructions = _instructions(said) or _instructions(history)
+    earlier = [message for message in history if message.role != "system"]
+    new = [message for message in said if message.role != "system"]
+    if budget_tokens is not None:
+        left = budget_tokens - estimate_tokens((*instructions, *new))
+        earlier = _newest_that_fit(earlier, left)
+    return (*instructions, *earlier, *new)
+
+
+def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
+    """About how many tokens they take, rather too many than too few."""
+    return sum(len(m.content.encode()) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE for m in messages)
+
+
+def _instructions(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """The last unbroken run of system messages."""
+    run: list[ChatMessage] = []
+    previous = ""
+    for message in messages:
+        if message.role == "system":
+            run = [*run, message] if previous == "system" else [message]
+        previous = message.role
+    return run
+
+
+def _newest_that_fit(messages: list[ChatMessage], budget_tokens: int) -> list[ChatMessage]:
+    """Whole turns from the end: what is kept begins with what a user said."""
+    start = len(messages)
+    used = 0
+    for index in range(len(messages) - 1, -1, -1):
+        used += estimate_tokens(messages[index : index + 1])
+        if used > budget_tokens:
+            break
+        if messages[index].role == "user":
+            start = index
+    return messages[start:]
+
+
+def _title(said: Sequence[ChatMessage]) -> str:
+    spoken = next((m.content for m in said if m.role == "user"), said[0].content)
+    words = " ".join(spoken.split())
+    return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
+
+
+def _to_message(entry: ChatEntry) -> ChatMessage:
+    role = cast(Literal["system", "user", "assistant", "tool"], entry.role)
+    return ChatMessage(role, entry.content, entry.extra)
+
+
+def _to_entry(message: ChatMessage) -> ChatEntry:
+    # `append_to_chat` sets the chat and the position.
+    return ChatEntry(
+        chat_id=UUID(int=0),
+        position=0,
+        role=message.role,
+        content=message.content.replace("\0", ""),  # PostgreSQL cannot store it
+        extra=message.extra,
+    )
