@@ -1,0 +1,215 @@
+"""Bodies of the chat routes."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+
+from api.schemas import RequestModel
+from models.llm.base import ChatMessage, SamplingOptions
+from pipelines.chat import DEFAULT_MODEL
+
+MAX_MESSAGES = 1000
+DEFAULTS = SamplingOptions()
+
+T = TypeVar("T")
+
+
+class TextPart(RequestModel):
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(RequestModel):
+    name: str
+    arguments: str
+
+
+class ToolCall(RequestModel):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+def _joined(content: object) -> object:
+    """The text of a message given in parts."""
+    if not isinstance(content, list):
+        return content
+    texts = []
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text":
+            raise ValueError("only parts of type 'text' are supported")
+        if not isinstance(part.get("text"), str):
+            raise ValueError("a part needs a text of type string")
+        texts.append(part["text"])
+    if not texts:
+        raise ValueError("must have at least 1 part")
+    return "".join(texts)
+
+
+def _whole(value: object) -> object:
+    """JSON has one kind of number: 20.0 is an integer too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _listed(stop: object) -> object:
+    return [stop] if isinstance(stop, str) else stop
+
+
+Parts = Annotated[list[TextPart], Field(min_length=1)]
+Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | Parts)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+StopText = Annotated[str, Field(min_length=1, max_length=200)]
+Stop = Annotated[
+    list[StopText],
+    Field(min_length=1, max_length=4),
+    BeforeValidator(_listed, json_schema_input_type=StopText | list[StopText]),
+]
+
+
+class Message(RequestModel):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None  # null only beside tool_calls
+    tool_calls: Annotated[list[ToolCall], Field(max_length=100)] | None = None
+    tool_call_id: str | None = None
+
+    @model_validator(mode="after")
+    def _has_content(self) -> "Message":
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise ValueError("content must be a string or a list of text parts")
+        return self
+
+    def to_message(self) -> ChatMessage:
+        extra: dict[str, Any] = {}
+        if self.role == "assistant" and self.tool_calls:
+            extra["tool_calls"] = [call.model_dump() for call in self.tool_calls]
+        if self.role == "tool" and self.tool_call_id:
+            extra["tool_call_id"] = self.tool_call_id
+        role = "system" if self.role == "developer" else self.role
+        return ChatMessage(role, self.content or "", extra)
+
+
+class TemplateOptions(RequestModel):
+    enable_thinking: bool = False
+
+
+class StreamOptions(RequestModel):
+    include_usage: bool | None = None  # accepted; usage always rides on the `done` line
+
+
+class Replacement(RequestModel):
+    term: Annotated[str, Field(min_length=1, max_length=200)]
+    replacement: Annotated[str, Field(max_length=200)]
+
+
+class ChatCompletionBody(RequestModel):
+    """A chat (`messages`). Text correction (`text`), tools and structured output are refused."""
+
+    model: Annotated[str, Field(max_length=200)] | None = DEFAULT_MODEL
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    chat_template_kwargs: TemplateOptions | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = DEFAULTS.top_k
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_tokens: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = None
+    max_completion_tokens: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = None
+    stop: Stop | None = None
+    seed: Annotated[Whole, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    n: Annotated[Whole, Field(ge=1, le=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Whole | None = None
+    user: str | None = None
+    save_chat: bool | None = True
+    chat_id: Annotated[str, Field(max_length=200)] | None = None
+    tool: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    response_format: dict[str, Any] | None = None
+    text: str | None = None
+    dictionary: Annotated[list[Replacement], Field(max_length=100)] | None = None
+
+    @model_validator(mode="after")
+    def _is_direct_mode(self) -> "ChatCompletionBody":
+        if self.text is not None and self.messages is not None:
+            raise ValueError("give either messages or text, not both")
+        if self.text is not None:
+            raise ValueError("text: this version has no text correction; use messages")
+        if self.messages is None:
+            raise ValueError("messages: at least 1 message is required")
+        if self.logprobs or self.top_logprobs:
+            raise ValueError("logprobs: log probabilities are not given; leave it out")
+        if self.tool or self.tools:
+            raise ValueError("tools: this version has no tools")
+        if self.response_format and self.response_format.get("type") != "text":
+            raise ValueError("response_format: this version gives only {'type': 'text'}")
+        return self
+
+    def sampling(self) -> SamplingOptions:
+        """What the engine reads; a field that is absent or null takes its default."""
+        return SamplingOptions(
+            temperature=_given(self.temperature, DEFAULTS.temperature),
+            top_p=_given(self.top_p, DEFAULTS.top_p),
+            top_k=_given(self.top_k, DEFAULTS.top_k),
+            min_p=_given(self.min_p, DEFAULTS.min_p),
+            max_tokens=_given(self.max_completion_tokens, self.max_tokens),
+            stop=tuple(self.stop or ()),
+            seed=self.seed,
+            presence_penalty=_given(self.presence_penalty, DEFAULTS.presence_penalty),
+            frequency_penalty=_given(self.frequency_penalty, DEFAULTS.frequency_penalty),
+        )
+
+
+def _given(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+class AnswerMessage(BaseModel):
+    role: Literal["assistant"] = "assistant"
+    content: str
+
+
+class Choice(BaseModel):
+    index: int = 0
+    message: AnswerMessage
+    finish_reason: str
+
+
+class UsageBody(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatCompletion(BaseModel):
+    """The answer when `stream` is false."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str  # what really answered
+    choices: list[Choice]
+    usage: UsageBody
+    chat_id: str
+    response_time_ms: int
+
+
+class ListedChat(BaseModel):
+    chat_id: str
+    title: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class SavedMessage(BaseModel):
+    role: str
+    content: str
+    model: str | None = None  # answers only
+    created_at: datetime
+
+
+class SavedChat(ListedChat):
+    messages: list[SavedMessage]

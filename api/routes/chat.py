@@ -1,0 +1,188 @@
+"""Chat completions and saved chats."""
+
+import logging
+import time
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from api.chat_schemas import ChatCompletion, ChatCompletionBody, ListedChat, SavedChat, SavedMessage
+from api.deps import PrincipalDep, ServicesDep
+from api.dialect import is_openai
+from api.errors import to_api_error
+from api.routing import make_router
+from api.schemas import Done, Page, Pagination
+from api.sse import DONE, CompletionFrames, EventStream, error_frame, usage_body, while_connected
+from db.chats import delete_chat, list_chats, read_chat, read_entries
+from models.errors import EngineLost
+from models.llm.base import FinishReason
+from pipelines.chat import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
+from pipelines.errors import ChatNotFound
+from pipelines.principals import Principal
+
+router = make_router(scope="chat")
+logger = logging.getLogger(__name__)
+
+CLIENT_LEFT = 499  # for the log; nobody is there to read it
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": ChatCompletion,
+        "description": "The answer, or its pieces as server-sent events when `stream` is true",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.post("/v1/chat/completions", tags=["chat"], summary="Chat", responses=ANSWERS)
+@router.post(
+    "/openai/v1/chat/completions",
+    tags=["chat"],
+    summary="Chat, for OpenAI's clients",
+    description="The same, but errors have OpenAI's shape and `stream` is false by default.",
+    responses=ANSWERS,
+)
+async def complete(
+    request: Request, body: ChatCompletionBody, principal: PrincipalDep, services: ServicesDep
+) -> Response:
+    """Continues `messages`. Without `chat_id` the turn begins a saved chat."""
+    began = time.monotonic()
+    chat = _to_chat_request(body, principal)
+    stream = not is_openai(request) if body.stream is None else body.stream
+    try:
+        if stream:
+            # An error that comes before the first piece still has a status of its own.
+            completion = await while_connected(request.receive, services.chat.start(chat))
+            return EventStream(_frames(completion, began))
+        answer = await while_connected(request.receive, _collect(services.chat, chat, began))
+        return JSONResponse(answer)
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_LEFT)
+
+
+async def _collect(pipeline: ChatPipeline, chat: ChatRequest, began: float) -> dict[str, Any]:
+    """The whole answer as a ChatCompletion."""
+    completion = await pipeline.start(chat)
+    text: list[str] = []
+    finish: FinishReason | None = None
+    async for delta in completion.deltas():
+        text.append(delta.text)
+        finish = delta.finish_reason or finish
+    if completion.usage is None:
+        raise EngineLost("the model ended without its finish")
+    message = {"role": "assistant", "content": "".join(text)}
+    return {
+        "id": completion.id,
+        "object": "chat.completion",
+        "created": completion.created,
+        "model": completion.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        "usage": usage_body(completion.usage),
+        "chat_id": str(completion.chat_id),
+        "response_time_ms": _milliseconds_since(began),
+    }
+
+
+async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes, None]:
+    """The lines of the stream; a failure is a line too, and then the end."""
+    frames = CompletionFrames(completion.id, completion.created, completion.model)
+    deltas = completion.deltas()
+    try:
+        yield frames.begin(str(completion.chat_id) if completion.is_new else None)
+        async for delta in deltas:
+            if delta.text:
+                yield frames.content(delta.text)
+            if delta.finish_reason is not None:
+                yield frames.finish(delta.finish_reason)
+        if completion.usage is None:
+            raise EngineLost("the model ended without its finish")
+        yield frames.done(_milliseconds_since(began), completion.usage)
+    except Exception as error:
+        yield error_frame(to_api_error(error))
+    finally:
+        await deltas.aclose()
+        await completion.close()  # for a client that left before the first of the deltas
+    yield DONE
+
+
+def _to_chat_request(body: ChatCompletionBody, principal: Principal) -> ChatRequest:
+    thinking = body.chat_template_kwargs is not None and body.chat_template_kwargs.enable_thinking
+    return ChatRequest(
+        workspace_id=principal.workspace_id,
+        messages=tuple(message.to_message() for message in body.messages or ()),
+        model=body.model or DEFAULT_MODEL,
+        sampling=body.sampling(),
+        enable_thinking=thinking,
+        save_chat=body.save_chat is not False,
+        chat_id=None if body.chat_id is None else _to_uuid(body.chat_id),
+    )
+
+
+def _to_uuid(chat_id: str) -> UUID:
+    """Raises ChatNotFound: what is no UUID names no chat."""
+    try:
+        return UUID(chat_id)
+    except ValueError:
+        raise ChatNotFound("there is no chat of that id; GET /chats lists them") from None
+
+
+def _milliseconds_since(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)
+
+
+@router.get("/chats", tags=["chat"], summary="The workspace's saved chats, last used first")
+async def list_saved(
+    principal: PrincipalDep,
+    services: ServicesDep,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> Page[ListedChat]:
+    chats, total = await services.database.read(list_chats, principal.workspace_id, page, limit)
+    return Page(
+        data=[
+            ListedChat(
+                chat_id=str(chat.id),
+                title=chat.title,
+                created_at=chat.created_at,
+                updated_at=chat.updated_at,
+            )
+            for chat in chats
+        ],
+        pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
+    )
+
+
+@router.get("/chats/{chat_id}", tags=["chat"], summary="A saved chat and its messages")
+async def read_saved(chat_id: str, principal: PrincipalDep, services: ServicesDep) -> SavedChat:
+    key = _to_uuid(chat_id)
+    chat = await services.database.read(read_chat, principal.workspace_id, key)
+    entries = await services.database.read(read_entries, principal.workspace_id, key)
+    if chat is None or entries is None:
+        raise ChatNotFound("there is no chat of that id; GET /chats lists them")
+    return SavedChat(
+        chat_id=str(chat.id),
+        title=chat.title,
+        created_at=chat.created_at,
+        updated_at=chat.updated_at,
+        messages=[
+            SavedMessage(
+                role=entry.role,
+                content=entry.content,
+                model=entry.model,
+                created_at=entry.created_at,
+            )
+            for entry in entries
+        ],
+    )
+
+
+@router.delete("/chats/{chat_id}", tags=["chat"], summary="Delete a saved chat")
+async def delete_saved(chat_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
+    key = _to_uuid(chat_id)
+    if not await services.database.run(delete_chat, principal.workspace_id, key):
+        raise ChatNotFound("there is no chat of that id; GET /chats lists them")
+    return Done(message="the chat is deleted")
