@@ -1,9 +1,11 @@
 """Mandarin to the phonemes of Kokoro: pinyin in context, pinyin to IPA, tones as arrows."""
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 _HAN = re.compile(r"([\u3400-\u9fff]+)")
+_LATIN = re.compile(r"[A-Za-z][A-Za-z' -]*")
 _PUNCTUATION = str.maketrans(
     {"，": ", ", "、": ", ", "。": ". ", "！": "! ", "？": "? ", "：": ": ", "；": "; "}
     | {"（": " (", "）": ") ", "《": " “", "》": "” ", "「": " “", "」": "” ", "·": " "}
@@ -24,20 +26,20 @@ _TO_KOKORO = (
 )
 
 
-def chinese_phonemes(text: str) -> str:
-    """IPA of `text` with a tone after each vowel; what is not Han is left as it is."""
+def chinese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
+    """IPA of `text` with a tone after each vowel; `foreign` reads the words in Latin letters."""
     from pypinyin import Style, lazy_pinyin
     from pypinyin.seg.mmseg import seg
 
     spoken = []
     for stretch in _HAN.split(text.translate(_PUNCTUATION)):
         if not _HAN.match(stretch):
-            spoken.append(stretch)
+            spoken.append(_LATIN.sub(lambda words: f" {foreign(words[0])} ", stretch))
             continue
         readings = iter(lazy_pinyin(stretch, style=Style.TONE3, neutral_tone_with_five=True))
         words = ("".join(_syllable(next(readings)) for _ in word) for word in seg.cut(stretch))
         spoken.append(" ".join(words))
-    return " ".join("".join(spoken).split())
+    return re.sub(r"\s+([,.!?:;])", r"\1", " ".join("".join(spoken).split()))
 
 
 @cache

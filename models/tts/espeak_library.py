@@ -75,25 +75,22 @@ class EspeakLibrary:
 
         Raises UnsupportedLanguage when there is no such voice.
         """
+        joined, gap = "", ""
         with self._lock:
             self._choose(voice)
             parts = _PUNCTUATION.split(text.translate(_OTHER_PUNCTUATION))
-            # re.split puts three groups after each stretch of words
-            spoken = []
             for index, part in enumerate(parts):
+                kind = index % 4  # words, then what the three groups matched
                 if part is None or not part.strip():
                     continue
-                if index % 4 == 0:
-                    spoken.append((" ", self._read(part, tie)))
-                elif index % 4 == 1:
-                    spoken.append(("", part))
+                if kind == 0:
+                    joined += gap + self._read(part, tie)
+                elif kind == 1:
+                    joined += part
                 else:
-                    spoken.append((" ", "—" if part in "–-" else part))
-        joined = ""
-        for gap, part in spoken:
-            after_opening = joined.endswith(("(", "“", '"')) and gap and not joined.endswith(" ")
-            joined += part if after_opening else gap + part
-        return joined.strip()
+                    joined += gap + ("—" if kind == 3 else part)
+                gap = "" if kind == 2 else " "
+        return joined
 
     def speak(self, text: str, voice: str, *, speed: float, liveliness: float) -> Pcm:
         """Speech of `text`, float32 [n] at `sample_rate`; `liveliness` scales the pitch range.

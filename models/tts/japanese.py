@@ -1,6 +1,6 @@
 """Japanese to the phonemes of Kokoro: MeCab reads the words, then each mora becomes IPA."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -72,19 +72,24 @@ def _morae() -> dict[str, str]:
 _MORAE = _morae()
 
 
-def japanese_phonemes(text: str) -> str:
-    """IPA of `text`, a space between words; words that are not Japanese are left out."""
+def japanese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
+    """IPA of `text`, a space between phrases; `foreign` reads the words in Latin letters."""
     spoken = ""
     for word in _tagger()(text):
-        mark = _PUNCTUATION.get(word.surface) or (word.surface if word.surface in ",.!?" else "")
+        surface, kind = word.surface, word.feature
+        mark = _PUNCTUATION.get(surface) or (surface if surface in ",.!?" else "")
         if mark in ("“", "("):
             spoken += " " + mark
         elif mark:
             spoken += mark
-        elif sounds := "".join(_sounds(_reading(word))):
-            glued = not spoken or spoken.endswith(("“", "(")) or sounds[0] in "ːʔɴ"
+        else:
+            latin = surface.isascii() and surface.isalpha()
+            sounds = foreign(surface) if latin else "".join(_sounds(_reading(word)))
+            glued = kind[0] == "助動詞" or kind[1] in ("接続助詞", "接尾", "非自立")
+            if not spoken or spoken.endswith(("“", "(")) or sounds[:1] in ("ː", "ʔ", "ɴ", ""):
+                glued = True
             spoken += sounds if glued else " " + sounds
-    return spoken
+    return spoken.strip()
 
 
 def _sounds(katakana: str) -> Iterator[str]:

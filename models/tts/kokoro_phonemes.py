@@ -75,9 +75,9 @@ def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
     if language == "en":
         return _english(british)
     if language == "zh":
-        return chinese_phonemes
+        return partial(chinese_phonemes, foreign=_english(british))
     if language == "ja":
-        return japanese_phonemes
+        return partial(japanese_phonemes, foreign=_english(british))
     voice = ESPEAK_VOICES.get(language, language)
     try:
         espeak_library().phonemes("", voice)

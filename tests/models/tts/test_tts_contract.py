@@ -1,0 +1,123 @@
+"""What every text-to-speech engine of the registry promises."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from configs.load import CONFIGS_DIR
+from models.audio import AudioChunk
+from models.errors import UnknownVoice
+from models.info import ModelInfo
+from models.registry import TTS_ENGINES
+from models.tts.base import SynthesisRequest, TTSEngine
+from tests.models.tts.loaded import loaded, speech
+
+FETCHED = {"kokoro", "vits"}  # the others carry their weights, or have none
+TEXTS = {"en": "The river runs to the sea.", "ar": "البيت قريب من البحر."}
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.weights) if name in FETCHED else name
+        for name in TTS_ENGINES
+    ]
+)
+def model(request: pytest.FixtureRequest) -> Iterator[tuple[TTSEngine, ModelInfo]]:
+    yield loaded(request.param)
+
+
+@pytest.fixture
+def sentence(model: tuple[TTSEngine, ModelInfo]) -> SynthesisRequest:
+    voice = next(v for v in model[1].voices if v.language in TEXTS)
+    return SynthesisRequest(TEXTS[voice.language], voice.key, voice.language)
+
+
+Model = tuple[TTSEngine, ModelInfo]
+
+
+def test_speech_is_mono_float32_in_range_at_the_declared_rate(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    chunks = list(model[0].synthesize(sentence))
+    assert chunks
+    for chunk in chunks:
+        assert isinstance(chunk, AudioChunk)
+        assert chunk.sample_rate == model[0].sample_rate == model[1].sample_rate
+        assert chunk.pcm.dtype == np.float32 and chunk.pcm.ndim == 1
+        assert np.isfinite(chunk.pcm).all() and np.abs(chunk.pcm).max() <= 1.0
+    assert 0.5 < sum(chunk.duration_s for chunk in chunks) < 5.0
+
+
+def test_an_unknown_voice_raises_before_any_speech(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    with pytest.raises(UnknownVoice, match="nobody"):
+        next(model[0].synthesize(replace(sentence, voice="nobody")))
+
+
+def test_text_without_words_gives_silence_or_nothing(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    for text in ("", " ", "…", "?!", "🙂"):
+        assert len(speech(model[0], replace(sentence, text=text))) < 3 * model[0].sample_rate
+
+
+def test_an_early_close_leaves_the_engine_usable(model: Model, sentence: SynthesisRequest) -> None:
+    generator = model[0].synthesize(sentence)
+    next(generator)
+    generator.close()
+    assert len(speech(model[0], sentence)) > 0
+
+
+def test_two_requests_at_once_do_not_mix(model: Model, sentence: SynthesisRequest) -> None:
+    longer = replace(sentence, text=" ".join([sentence.text] * 3))
+    alone = [len(speech(model[0], request)) for request in (sentence, longer)]
+    with ThreadPoolExecutor(2) as threads:
+        together = list(
+            threads.map(lambda request: len(speech(model[0], request)), [sentence, longer])
+        )
+    assert together == pytest.approx(alone, rel=0.1)  # VITS varies its rhythm
+
+
+def test_speed_changes_the_duration_where_the_engine_says_so(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    slow, fast = (len(speech(model[0], replace(sentence, speed=s))) for s in (0.7, 1.6))
+    if model[0].native_speed:
+        assert slow / fast == pytest.approx(1.6 / 0.7, rel=0.35)
+    else:
+        assert slow == fast
+
+
+@pytest.mark.parametrize("stability", [0.6, 1.5])
+def test_every_stability_gives_speech(
+    model: Model, sentence: SynthesisRequest, stability: float
+) -> None:
+    pcm = speech(model[0], replace(sentence, stability=stability))
+    assert 0.05 < np.abs(pcm).max() <= 1.0
+
+
+def test_every_offered_voice_has_what_the_voice_list_shows(model: Model) -> None:
+    for voice in model[1].voices:
+        assert voice.engine == model[1].engine
+        assert voice.name and len(voice.language) == 2
+        assert voice.categories or voice.engine == "tone"
+
+
+@pytest.mark.weights
+def test_voice_ids_and_names_are_unique_over_all_engines() -> None:
+    voices = [v for name in TTS_ENGINES for v in loaded(name)[1].voices if v.engine != "tone"]
+    assert len({voice.voice_id for voice in voices}) == len(voices)
+    assert len({voice.name.lower() for voice in voices}) == len(voices)
+
+
+def test_every_engine_has_a_configuration_of_its_name() -> None:
+    assert {path.stem for path in (CONFIGS_DIR / "tts").glob("*.yaml")} >= set(TTS_ENGINES)
+
+
+def test_a_voice_id_never_changes() -> None:
+    heart = next(voice for voice in loaded("hibari")[1].voices if voice.key == "heart")
+    assert heart.voice_id == "4f36b715-91ca-5549-8a1d-53ebe1dc3ab9"
