@@ -18,7 +18,7 @@ class Profile(StrictModel):
     min_speech_ms: int = Field(default=100, ge=0)  # shorter sounds are not speech
     min_silence_ms: int = Field(default=500, ge=0)  # a shorter pause does not end speech
     beam_size: int = Field(default=1, ge=1, le=10)
-    terms: tuple[str, ...] = ()  # words to expect; each costs a little time a request
+    terms: dict[str, tuple[str, ...]] = {}  # words to expect, by language
 
 
 class TranscriptionConfig(StrictModel):

@@ -20,7 +20,7 @@ from models.stt.base import STT_SAMPLE_RATE
 WINDOW_S = 30
 WINDOW_FRAMES = 100 * WINDOW_S  # mel frames of 10 ms
 WINDOW_STATES = WINDOW_FRAMES // 2  # the encoder halves the rate
-CALIBRATION_S = (1.5, 5.0, 12.0)  # the silence after shorter and longer speech
+CALIBRATION_S = (1.5, 3.0, 6.0, 10.0, 14.0)  # the silence after shorter and longer speech
 
 States = NDArray[np.float32]  # [n, width]
 
@@ -49,7 +49,8 @@ class EncoderWindow:
         frames = min(features.shape[1] & ~1, WINDOW_FRAMES)  # [mels, frames], an even number
         batch = np.ascontiguousarray(features[None, :, :frames], dtype=np.float32)
         encoded = self._model.encode(ctranslate2.StorageView.from_array(batch), to_cpu=True)
-        return np.array(encoded, dtype=np.float32)[0]
+        states: States = np.array(encoded, dtype=np.float32)[0]
+        return states
 
     def _learn_silence(self) -> States:
         """The mean state of silence at each position after the shortest calibration sound."""

@@ -1,0 +1,86 @@
+"""Where the speech of a recording is, cut into stretches that an engine can take."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.vad.base import VAD_SAMPLE_RATE, Probabilities
+
+MAX_STRETCH_S = 28.0  # under the 30 s that engines take
+MIN_STRETCH_S = 8.0  # a stretch that is too long is cut after this, where it is quietest
+JOIN_GAP_S = 1.5  # speech on both sides of a shorter pause goes into one stretch
+PADDING_S = 0.25  # kept on both sides of speech
+HYSTERESIS = 0.15  # speech ends this far below the probability that started it
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Samples from `start` up to `end`, at VAD_SAMPLE_RATE."""
+
+    start: int
+    end: int
+
+
+def find_stretches(
+    probabilities: Probabilities,
+    frame_samples: int,
+    samples: int,
+    *,
+    threshold: float,
+    min_speech_ms: int,
+    min_silence_ms: int,
+) -> list[Stretch]:
+    """The speech of a recording of `samples`, in order and without overlap."""
+    frame_ms = 1000 * frame_samples / VAD_SAMPLE_RATE
+    spans = _spans(probabilities, threshold, max(1, round(min_silence_ms / frame_ms)))
+    spans = [span for span in spans if (span[1] - span[0]) * frame_ms >= min_speech_ms]
+    limit = int(MAX_STRETCH_S * VAD_SAMPLE_RATE / frame_samples)
+    padding = int(PADDING_S * VAD_SAMPLE_RATE / frame_samples)
+    padded = [
+        (max(0, start - padding), min(len(probabilities), end + padding)) for start, end in spans
+    ]
+    pieces = [piece for span in padded for piece in _cut(probabilities, span, limit)]
+    packed: list[tuple[int, int]] = []
+    gap = JOIN_GAP_S * VAD_SAMPLE_RATE / frame_samples
+    for start, end in pieces:
+        if packed and start - packed[-1][1] <= gap and end - packed[-1][0] <= limit:
+            packed[-1] = (packed[-1][0], end)
+        else:
+            packed.append((max(start, packed[-1][1] if packed else 0), end))
+    return [
+        Stretch(start * frame_samples, min(end * frame_samples, samples)) for start, end in packed
+    ]
+
+
+def _spans(
+    probabilities: Probabilities, threshold: float, min_silence: int
+) -> list[tuple[int, int]]:
+    """Runs of speech as frame numbers, [start, end)."""
+    spans: list[tuple[int, int]] = []
+    start: int | None = None
+    silent_since: int | None = None
+    low = max(threshold - HYSTERESIS, 0.01)
+    for index, probability in enumerate(probabilities):
+        if probability >= threshold:
+            start = index if start is None else start
+            silent_since = None
+        elif start is not None and (probability < low or silent_since is not None):
+            silent_since = index if silent_since is None else silent_since
+            if index - silent_since + 1 >= min_silence:
+                spans.append((start, silent_since))
+                start = silent_since = None
+    if start is not None:
+        spans.append((start, len(probabilities) if silent_since is None else silent_since))
+    return spans
+
+
+def _cut(probabilities: Probabilities, span: tuple[int, int], limit: int) -> list[tuple[int, int]]:
+    """Pieces of at most `limit` frames, cut where speech is least likely."""
+    start, end = span
+    pieces = []
+    while end - start > limit:
+        earliest = start + int(limit * MIN_STRETCH_S / MAX_STRETCH_S)
+        at = earliest + int(np.argmin(probabilities[earliest : start + limit]))
+        pieces.append((start, at))
+        start = at
+    return [*pieces, (start, end)]

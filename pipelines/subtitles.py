@@ -1,0 +1,68 @@
+"""Words with times to SRT and WebVTT."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from models.stt.base import Word
+
+MAX_CUE_S = 6.0
+MAX_CUE_CHARACTERS = 84  # two lines of 42
+MAX_PAUSE_S = 0.8
+SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "।", "؟")
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """What is on the screen at one time."""
+
+    start: float  # seconds
+    end: float
+    text: str
+
+
+def to_srt(words: Sequence[Word], separator: str = " ") -> str:
+    """SubRip. `separator` stands between words: nothing in languages without spaces."""
+    return "".join(
+        f"{number}\n{_time(cue.start, ',')} --> {_time(cue.end, ',')}\n{cue.text}\n\n"
+        for number, cue in enumerate(_cues(words, separator), start=1)
+    )
+
+
+def to_vtt(words: Sequence[Word], separator: str = " ") -> str:
+    """WebVTT."""
+    cues = (
+        f"{_time(cue.start, '.')} --> {_time(cue.end, '.')}\n{escape(cue.text, quote=False)}\n\n"
+        for cue in _cues(words, separator)
+    )
+    return "WEBVTT\n\n" + "".join(cues)
+
+
+def _cues(words: Sequence[Word], separator: str) -> Iterable[Cue]:
+    line: list[Word] = []
+    for word in words:
+        if line and _full(line, word, separator):
+            yield _cue(line, separator)
+            line = []
+        line.append(word)
+    if line:
+        yield _cue(line, separator)
+
+
+def _full(line: list[Word], word: Word, separator: str) -> bool:
+    return (
+        word.end - line[0].start > MAX_CUE_S
+        or len(separator.join(one.word for one in [*line, word])) > MAX_CUE_CHARACTERS
+        or word.start - line[-1].end > MAX_PAUSE_S
+        or line[-1].word.endswith(SENTENCE_ENDS)
+    )
+
+
+def _cue(line: list[Word], separator: str) -> Cue:
+    return Cue(line[0].start, line[-1].end, separator.join(word.word for word in line))
+
+
+def _time(seconds: float, mark: str) -> str:
+    milliseconds = round(seconds * 1000)
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{mark}{rest % 1000:03}"

@@ -1,0 +1,218 @@
+"""From an uploaded recording to its text."""
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.signal import butter, sosfiltfilt
+
+from configs.transcription_schema import Profile, ProfileName
+from models.audio import Pcm
+from models.stt.base import (
+    STT_SAMPLE_RATE,
+    DecodingOptions,
+    Segment,
+    Transcript,
+    TranscriptionRequest,
+    Word,
+)
+from models.vad.base import VADEngine
+from pipelines.decoding import AudioDecoder
+from pipelines.errors import InvalidRequest
+from pipelines.languages import LanguageNames, name_language
+from pipelines.ports import Transcriber
+from pipelines.stretches import Stretch, find_stretches
+
+IN_FLIGHT = 2  # calls of one file to the engine; the rest of it waits here
+MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
+UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
+FALLBACK_LANGUAGE = "en"  # of a file without speech
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """What is asked about one file."""
+
+    language: str | None = None  # code; None detects
+    profile: ProfileName = "general"
+    words: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileTranscript:
+    """The text of a file. Times are seconds from its start."""
+
+    text: str
+    language: str  # the code that was used
+    confidence: float  # 0 to 1
+    duration_s: float
+    segments: tuple[Segment, ...]
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        return tuple(word for segment in self.segments for word in segment.words)
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedLanguage:
+    names: LanguageNames
+    profiles: tuple[ProfileName, ...]
+
+
+class TranscriptionPipeline:
+    """Decode, find the speech, transcribe its stretches, join them."""
+
+    def __init__(
+        self,
+        transcriber: Transcriber,
+        decoder: AudioDecoder,
+        vad: VADEngine,
+        profiles: Mapping[ProfileName, Profile],
+    ) -> None:
+        self._transcriber = transcriber
+        self._decoder = decoder
+        self._vad = vad
+        self._profiles = profiles
+
+    async def languages(self) -> list[SupportedLanguage]:
+        """What the model understands, by code. Raises EngineLost."""
+        codes = (await self._transcriber.describe()).languages
+        profiles = tuple(self._profiles)
+        return [SupportedLanguage(name_language(code), profiles) for code in sorted(codes)]
+
+    async def transcribe(self, path: Path, request: FileRequest) -> FileTranscript:
+        """The text of the file `path`, which lies in a private folder.
+
+        Raises PipelineError or EngineError; cancelling stops the work.
+        """
+        language = await self._known_language(request.language)
+        profile = self._profiles[request.profile]
+        audio = await self._decoder.decode(path)
+        pcm, stretches = await asyncio.to_thread(self._prepare, audio.pcm, profile)
+        listening = _Listening(self._transcriber, pcm, profile, request.words)
+        language, transcripts = await listening.hear(stretches, language)
+        segments = tuple(
+            _shift(segment, stretch.start / STT_SAMPLE_RATE)
+            for stretch, transcript in zip(stretches, transcripts, strict=True)
+            for segment in transcript.segments
+        )
+        separator = separator_of(language)
+        return FileTranscript(
+            text=separator.join(segment.text for segment in segments),
+            language=language,
+            confidence=_confidence(segments),
+            duration_s=audio.duration_s,
+            segments=segments,
+        )
+
+    async def _known_language(self, language: str | None) -> str | None:
+        """The engine's code for what the caller named, such as en for en-US."""
+        if language is None:
+            return None
+        known = (await self._transcriber.describe()).languages
+        code = language.strip().lower().replace("_", "-")
+        for candidate in (code, code.partition("-")[0]):
+            if candidate in known:
+                return candidate
+        raise InvalidRequest(f"language: {language[:40]!r} is not supported; see /stt/languages")
+
+    def _prepare(self, pcm: Pcm, profile: Profile) -> tuple[Pcm, list[Stretch]]:
+        """Filters the signal and finds its speech; blocking."""
+        if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
+            sos = butter(4, profile.band_pass_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
+            pcm = np.asarray(sosfiltfilt(sos, pcm), np.float32)
+        stretches = find_stretches(
+            self._vad.probabilities(pcm),
+            self._vad.frame_samples,
+            len(pcm),
+            threshold=profile.vad_threshold,
+            min_speech_ms=profile.min_speech_ms,
+            min_silence_ms=profile.min_silence_ms,
+        )
+        return pcm, stretches
+
+
+@dataclass(slots=True)
+class _Listening:
+    """One file with the engine."""
+
+    transcriber: Transcriber
+    pcm: Pcm
+    profile: Profile
+    words: bool
+
+    async def hear(
+        self, stretches: Sequence[Stretch], language: str | None
+    ) -> tuple[str, list[Transcript]]:
+        """The language of the file and a transcript for each stretch.
+
+        When the language is not known, the first stretch with words in it decides for all.
+        """
+        heard: list[Transcript] = []
+        while language is None and len(heard) < len(stretches):
+            stretch = stretches[len(heard)]
+            transcript = await self._hear_one(stretch, None)
+            if transcript.segments:
+                language = transcript.language
+                if self.profile.terms.get(language):  # now that they are known to fit
+                    transcript = await self._hear_one(stretch, language)
+            heard.append(transcript)
+        if language is None:
+            return FALLBACK_LANGUAGE, heard
+        slots = asyncio.Semaphore(IN_FLIGHT)
+
+        async def hear_in_turn(stretch: Stretch) -> Transcript:
+            async with slots:
+                return await self._hear_one(stretch, language)
+
+        tasks = [asyncio.create_task(hear_in_turn(one)) for one in stretches[len(heard) :]]
+        try:
+            return language, [*heard, *await asyncio.gather(*tasks)]
+        finally:
+            for task in tasks:  # of the others, when one failed
+                task.cancel()
+
+    async def _hear_one(self, stretch: Stretch, language: str | None) -> Transcript:
+        terms = self.profile.terms.get(language or "", ())
+        return await self.transcriber.transcribe(
+            TranscriptionRequest(
+                pcm=self.pcm[stretch.start : stretch.end],
+                language=language,
+                options=DecodingOptions(
+                    beam_size=self.profile.beam_size,
+                    initial_prompt=", ".join(terms) or None,
+                    words=self.words,
+                ),
+            )
+        )
+
+
+def separator_of(language: str) -> str:
+    """What stands between the words of a language."""
+    return "" if language in UNSPACED_LANGUAGES else " "
+
+
+def _shift(segment: Segment, offset_s: float) -> Segment:
+    return replace(
+        segment,
+        start=segment.start + offset_s,
+        end=segment.end + offset_s,
+        words=tuple(
+            replace(word, start=round(word.start + offset_s, 2), end=round(word.end + offset_s, 2))
+            for word in segment.words
+        ),
+    )
+
+
+def _confidence(segments: Sequence[Segment]) -> float:
+    """The mean of exp(average log-probability), weighted by duration; 0 without speech."""
+    seconds = sum(segment.end - segment.start for segment in segments)
+    if seconds <= 0:
+        return 0.0
+    weighted = sum(
+        (segment.end - segment.start) * math.exp(segment.avg_logprob) for segment in segments
+    )
+    return min(1.0, max(0.0, weighted / seconds))
