@@ -4,11 +4,17 @@
   x VoiceNotFound
   x VoiceNotReady
   x ModelNotFound
+  x ChatNotFound
   x InvalidAudio
   x AudioTooLong
   x FileTooLarge
   x InvalidRequest
   x DecoderBusy
+  x Unauthorized
+  x EmailTaken
+  x InsufficientScope
+  x NotFound
+  x HashingBusy
 """
 
 
@@ -36,6 +42,12 @@ class ModelNotFound(PipelineError):
     code = "model_not_found"
 
 
+class ChatNotFound(PipelineError):
+    """The workspace has no chat of that id."""
+
+    code = "chat_not_found"
+
+
 class InvalidAudio(PipelineError):
     """The upload is not audio of a known format, or cannot be decoded."""
 
@@ -60,5 +72,35 @@ class InvalidRequest(PipelineError):
 
 class DecoderBusy(PipelineError):
     """The queue of the audio decoder is full."""
+
+    code = "overloaded"
+
+
+class Unauthorized(PipelineError):
+    """The key, token or password is wrong, revoked or expired; never says which."""
+
+    code = "unauthorized"
+
+
+class EmailTaken(PipelineError):
+    """Another account has that e-mail address."""
+
+    code = "email_taken"
+
+
+class InsufficientScope(PipelineError):
+    """The key may not do that."""
+
+    code = "insufficient_scope"
+
+
+class NotFound(PipelineError):
+    """The workspace has no such object."""
+
+    code = "not_found"
+
+
+class HashingBusy(PipelineError):
+    """The queue of the password hasher is full."""
 
     code = "overloaded"

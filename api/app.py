@@ -1,0 +1,45 @@
+"""The application: middleware, error handlers and routers over services."""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from api import docs
+from api.errors import ApiError, on_error, on_http_error, on_validation_error
+from api.middleware import RequestFrame
+from api.routes import accounts, health, keys, models, plans
+from api.services import Services
+from configs.settings import BRAND
+from db.errors import DatabaseError
+from models.errors import EngineError
+from pipelines.errors import PipelineError
+
+
+def create_app(services: Services) -> FastAPI:
+    """The whole HTTP interface; several may live in one process."""
+    app = FastAPI(
+        title=BRAND,
+        version="1.0.0",
+        summary="Text to speech, speech to text and chat",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    app.add_middleware(RequestFrame)
+    for error in (ApiError, EngineError, PipelineError, DatabaseError):
+        app.add_exception_handler(error, on_error)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    routers = [health.router, *accounts.routers, keys.router, plans.router, models.router]
+    for name in ("speech", "voices", "transcription", "chat"):
+        if find_spec(f"api.routes.{name}"):
+            routers.append(import_module(f"api.routes.{name}").router)
+    for router in routers:
+        # Not include_router: it would match every path twice.
+        app.router.routes.extend(router.routes)
+    docs.add_docs(app)
+    return app

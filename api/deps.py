@@ -1,0 +1,48 @@
+"""What routes ask for, and how a request proves who it acts for."""
+
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection, Request
+
+from api.errors import ApiError
+from api.services import Services
+from pipelines.principals import UNAUTHORIZED, Principal
+
+
+async def services_of(connection: HTTPConnection) -> Services:
+    """The services of this application."""
+    services: Services = connection.app.state.services
+    return services
+
+
+async def _principal_of(request: Request) -> Principal:
+    principal: Principal = request.state.principal
+    return principal
+
+
+ServicesDep = Annotated[Services, Depends(services_of)]
+PrincipalDep = Annotated[Principal, Depends(_principal_of)]
+"""Whom the request acts for; only on routes that are not public."""
+
+
+async def authenticate(services: Services, credential: str | None) -> Principal:
+    """Whom an API key or token stands for; also for `apiKey` of WebSockets.
+
+    Raises pipelines.errors.Unauthorized, or ApiError when there is no credential.
+    """
+    if not credential:
+        raise ApiError(401, "unauthorized", UNAUTHORIZED)
+    return await services.accounts.authenticate(credential)
+
+
+def bearer(connection: HTTPConnection) -> str | None:
+    """The credential of the Authorization header."""
+    scheme, _, credential = connection.headers.get("authorization", "").partition(" ")
+    return credential.strip() if scheme.lower() == "bearer" else None
+
+
+def require_scope(principal: Principal, scope: str | None) -> None:
+    """Raises ApiError(insufficient_scope)."""
+    if scope is not None and scope not in principal.scopes:
+        raise ApiError(403, "insufficient_scope", f"the API key lacks the scope {scope!r}")

@@ -1,0 +1,77 @@
+"""What surrounds every HTTP request: id, access log, HEAD and the last resort for errors."""
+
+import logging
+import re
+import secrets
+import time
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.errors import error_response, to_api_error
+from configs.logs import request_id
+
+access_log = logging.getLogger("api.access")
+
+_SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+QUIET_PATHS = frozenset({"/healthz", "/readyz"})
+
+
+class RequestFrame:
+    """Pure ASGI, so that it costs microseconds and streams stay streams."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        identity = _request_id(scope)
+        token = request_id.set(identity)
+        status = 0
+        method = scope["method"]
+        is_head = method == "HEAD"
+        if is_head:  # the answer of GET without its body
+            scope = {**scope, "method": "GET"}
+
+        async def send_framed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(raw=message["headers"])["X-Request-Id"] = identity
+            elif is_head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_framed)
+        except Exception as error:
+            if status:  # too late for an error answer: the server closes the connection
+                raise
+            response = error_response(to_api_error(error), Request(scope))
+            await response(scope, receive, send_framed)
+        finally:
+            if scope["path"] not in QUIET_PATHS:
+                access_log.info(
+                    "request",
+                    extra={
+                        "method": method,
+                        "path": scope["path"],  # without the query, which may hold a key
+                        "status": status,
+                        "ms": round((time.perf_counter() - started) * 1000, 2),
+                    },
+                )
+            request_id.reset(token)
+
+
+def _request_id(scope: Scope) -> str:
+    """The client's own id when it is short and plain, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            if _SANE_ID.fullmatch(value):
+                return str(value, "ascii")
+            break
+    return secrets.token_hex(16)

@@ -1,0 +1,28 @@
+"""Whether the process lives, and whether the service can work."""
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from api.deps import ServicesDep
+from api.errors import ApiError
+from api.routing import make_router
+
+router = make_router(public=True)
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+@router.get("/healthz", tags=["health"], summary="Whether the process answers")
+async def healthz() -> Health:
+    return Health()
+
+
+@router.get("/readyz", tags=["health"], summary="Whether the database and every model answer")
+async def readyz(services: ServicesDep) -> Health:
+    await services.database.ping()
+    if missing := await services.models.missing():
+        raise ApiError(503, "unavailable", f"not ready: {', '.join(missing)}")
+    return Health()

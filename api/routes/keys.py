@@ -1,0 +1,94 @@
+"""API keys of the workspace."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, Strict
+
+from api.deps import PrincipalDep, ServicesDep
+from api.routing import make_router
+from api.schemas import Done, OneLine, RequestModel
+from db.columns import utc_now
+from pipelines.errors import InvalidRequest, NotFound
+
+router = make_router(scope="keys")
+
+Scope = Literal["tts", "stt", "voices", "chat", "billing", "webhooks", "keys"]
+
+
+def _text(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("must be an ISO 8601 text with a zone, such as 2030-01-31T00:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, Strict(False), BeforeValidator(_text)]
+
+
+class NewApiKey(RequestModel):
+    name: Annotated[OneLine, Field(min_length=1)]
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=20)] | None = None
+    expires_at: Moment | None = None
+
+
+class CreatedKey(BaseModel):
+    id: str
+    name: str
+    key: str  # shown this once
+    prefix: str
+    created_at: datetime
+
+
+class ListedKey(BaseModel):
+    id: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    created_at: datetime
+    last_used_at: datetime | None
+    expires_at: datetime | None
+
+
+class KeyList(BaseModel):
+    keys: list[ListedKey]
+
+
+@router.post("/developer/api", status_code=201, tags=["keys"], summary="Make an API key")
+async def create_key(body: NewApiKey, principal: PrincipalDep, services: ServicesDep) -> CreatedKey:
+    if not body.name:
+        raise InvalidRequest("name: must have at least 1 character that is not a space")
+    if body.expires_at is not None and body.expires_at <= utc_now():
+        raise InvalidRequest("expires_at: must be in the future")
+    scopes = None if body.scopes is None else list(map(str, body.scopes))
+    new = await services.accounts.create_key(principal, body.name, scopes, body.expires_at)
+    row = new.row
+    return CreatedKey(
+        id=str(row.id), name=row.name, key=new.key, prefix=row.prefix, created_at=row.created_at
+    )
+
+
+@router.get("/developer/api", tags=["keys"], summary="The workspace's API keys")
+async def list_keys(principal: PrincipalDep, services: ServicesDep) -> KeyList:
+    return KeyList(
+        keys=[
+            ListedKey(
+                id=str(row.id),
+                name=row.name,
+                prefix=row.prefix,
+                scopes=row.scopes,
+                created_at=row.created_at,
+                last_used_at=row.last_used_at,
+                expires_at=row.expires_at,
+            )
+            for row in await services.accounts.list_keys(principal)
+        ]
+    )
+
+
+@router.delete("/developer/api/{key_id}", tags=["keys"], summary="Revoke an API key")
+async def delete_key(key_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
+    # An id is a decimal of at most 53 bits; anything else names no key.
+    if not (key_id.isascii() and key_id.isdecimal() and len(key_id) <= 16):
+        raise NotFound("no API key has that id")
+    await services.accounts.delete_key(principal, int(key_id))
+    return Done(message="the API key is revoked")

@@ -1,0 +1,81 @@
+"""Logs of a process: one JSON object a line, with the request's id and without secrets."""
+
+import json
+import logging
+import re
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""The id of the request that the current task serves."""
+
+_HIDDEN = "[hidden]"
+_SECRETS = (
+    re.compile(r"\bsk_[0-9A-Za-z]{16,}"),
+    re.compile(r"\bwhsec_[0-9A-Za-z+/=_-]{4,}"),
+    re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),
+)
+_NAMED_SECRETS = (
+    re.compile(r"(?i)(\bapi_?key\b\\?[\"']?\s*[=:]\s*\\?[\"']?)[^\s\"'&,}\\]+"),
+    re.compile(
+        r"(?i)(\bauthorization\b\\?[\"']?\s*[=:,]\s*b?\\?[\"']?(?:bearer |basic )?)[^\s\"',}\\]+"
+    ),
+    re.compile(r"(?i)(\bbearer\s+)[^\s\"',}\\]{8,}"),
+    re.compile(r"(?i)(\b\w*password\b\\?[\"']?\s*[=:]\s*\\?[\"']?)[^\s\"'&,}\\]+"),
+    re.compile(r"(://[^\s/:@]+:)[^\s/@]+(?=@)"),  # the password of a database's address
+)
+
+
+def redact(text: str) -> str:
+    """Hides API keys, tokens, webhook secrets and passwords."""
+    for pattern in _NAMED_SECRETS:
+        text = pattern.sub(rf"\1{_HIDDEN}", text)
+    for pattern in _SECRETS:
+        text = pattern.sub(_HIDDEN, text)
+    return text
+
+
+class RedactedRecord(logging.LogRecord):
+    """A record that hides secrets from every handler, also from those of other libraries."""
+
+    def getMessage(self) -> str:
+        return redact(super().getMessage())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Formatters put the text of an exception here before they write it.
+        if name in ("exc_text", "stack_info") and isinstance(value, str):
+            value = redact(value)
+        super().__setattr__(name, value)
+
+
+_OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of JSON: time, level, logger, event, request id and the record's extra fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        if (current := request_id.get()) is not None:
+            line["request_id"] = current
+        line.update({k: v for k, v in vars(record).items() if k not in _OWN_FIELDS})
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return redact(json.dumps(line, default=str))
+
+
+def setup_logs(level: int = logging.INFO) -> None:
+    """Redacts every record of this process, and writes the root logger's as JSON to stderr."""
+    logging.setLogRecordFactory(RedactedRecord)
+    root = logging.getLogger()
+    root.setLevel(level)
+    if not any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers):
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonFormatter())
+        root.addHandler(handler)

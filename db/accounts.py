@@ -1,0 +1,98 @@
+"""Users, their workspaces and the keys of these."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlmodel import Session, col, delete, select, update
+
+from db.columns import utc_now
+from db.tables import ApiKey, User, Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOwner:
+    """A key and what belongs to it."""
+
+    key: ApiKey
+    workspace: Workspace
+
+
+def add_user(session: Session, user: User, workspace: Workspace) -> None:
+    """Raises sqlalchemy.exc.IntegrityError when the e-mail is taken."""
+    session.add(user)
+    session.flush()
+    session.add(workspace)
+
+
+def user_by_email(session: Session, email: str) -> tuple[User, Workspace] | None:
+    query = select(User, Workspace).where(User.email == email, Workspace.owner_id == User.id)
+    return session.exec(query).first()
+
+
+def user_by_id(session: Session, user_id: int) -> tuple[User, Workspace] | None:
+    query = select(User, Workspace).where(User.id == user_id, Workspace.owner_id == User.id)
+    return session.exec(query).first()
+
+
+def update_profile(
+    session: Session, user_id: int, name: str | None, company: str | None
+) -> User | None:
+    """Changes what is not None."""
+    user = session.get(User, user_id, with_for_update=True)
+    if user is None:
+        return None
+    if name is not None:
+        user.name = name
+    if company is not None:
+        user.company = company
+    user.updated_at = utc_now()
+    session.add(user)
+    return user
+
+
+def set_password_hash(session: Session, user_id: int, password_hash: str) -> None:
+    session.exec(update(User).where(col(User.id) == user_id).values(password_hash=password_hash))
+
+
+def any_workspace(session: Session) -> bool:
+    return session.exec(select(Workspace.id).limit(1)).first() is not None
+
+
+def add_key(session: Session, key: ApiKey) -> None:
+    session.add(key)
+
+
+def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
+    """Newest first."""
+    query = (
+        select(ApiKey)
+        .where(ApiKey.workspace_id == workspace_id)
+        .order_by(col(ApiKey.created_at).desc(), col(ApiKey.id))
+    )
+    return list(session.exec(query).all())
+
+
+def count_keys(session: Session, workspace_id: int) -> int:
+    query = select(ApiKey.id).where(ApiKey.workspace_id == workspace_id)
+    return len(session.exec(query).all())
+
+
+def delete_key(session: Session, workspace_id: int, key_id: int) -> bool:
+    """False when the workspace has no such key."""
+    deleted = session.exec(
+        delete(ApiKey).where(col(ApiKey.id) == key_id, col(ApiKey.workspace_id) == workspace_id)
+    )
+    return bool(deleted.rowcount)
+
+
+def key_by_digest(session: Session, digest: bytes) -> KeyOwner | None:
+    query = select(ApiKey, Workspace).where(
+        ApiKey.digest == digest, Workspace.id == ApiKey.workspace_id
+    )
+    row = session.exec(query).first()
+    return None if row is None else KeyOwner(*row)
+
+
+def touch_key(session: Session, key_id: int, used_at: datetime) -> None:
+    """Notes that the key was used."""
+    session.exec(update(ApiKey).where(col(ApiKey.id) == key_id).values(last_used_at=used_at))

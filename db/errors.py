@@ -1,0 +1,17 @@
+"""The errors of the database layer; `api` maps `code` to a status.
+
+* DatabaseError
+  x DatabaseUnavailable
+"""
+
+
+class DatabaseError(Exception):
+    """The database could not do its work; the base of the tree."""
+
+    code = "internal_error"
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database is down, hung or locked for too long; nothing was written."""
+
+    code = "unavailable"

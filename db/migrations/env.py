@@ -1,0 +1,44 @@
+"""Runs migrations on `config.attributes["url"]`, one process at a time, in one transaction."""
+
+from alembic import context
+from sqlalchemy import text
+from sqlmodel.sql.sqltypes import AutoString
+
+import db.chat_tables  # noqa: F401  (the metadata knows only tables that were imported)
+from db.columns import UtcDateTime
+from db.session import make_engine
+from db.tables import metadata
+
+LOCK = 0x616E7469  # any number, the same for every process
+PATIENCE_MS = 60_000
+
+
+def plain_type(kind: str, item: object, _context: object) -> str | bool:
+    """Writes our own column types as what they are in the database."""
+    if kind != "type":
+        return False
+    if isinstance(item, AutoString):
+        return f"sa.String(length={item.length})" if item.length else "sa.String()"
+    return "sa.DateTime(timezone=True)" if isinstance(item, UtcDateTime) else False
+
+
+def run() -> None:
+    engine = make_engine(context.config.attributes["url"], busy_timeout_ms=PATIENCE_MS)
+    try:
+        # On SQLite the transaction begins IMMEDIATE, which is the lock.
+        with engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SET LOCAL statement_timeout = 0"))
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+            context.configure(
+                connection=connection,
+                target_metadata=metadata,
+                render_as_batch=True,
+                render_item=plain_type,
+            )
+            context.run_migrations()
+    finally:
+        engine.dispose()
+
+
+run()

@@ -1,0 +1,129 @@
+"""Connections and transactions: the same code for SQLite and PostgreSQL."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlmodel import Session
+
+from db.errors import DatabaseUnavailable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CONNECTIONS = 8
+BUSY_TIMEOUT_MS = 5_000
+CONNECT_TIMEOUT_S = 2
+STATEMENT_TIMEOUT_MS = 10_000
+
+
+class Database:
+    """Runs functions of `db` in transactions, in threads of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = make_engine(url)
+        self._reader = self._engine.execution_options(read_only=True)
+        self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="database")
+
+    async def run(
+        self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`work(session, …)` in one transaction, which commits when it returns.
+
+        Raises DatabaseUnavailable, sqlalchemy.exc.IntegrityError, or what `work` raises.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, lambda: _transact(self._engine, work, *args, **kwargs)
+        )
+
+    async def read(
+        self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `run`, for work that writes nothing: on SQLite it waits for no writer."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, lambda: _transact(self._reader, work, *args, **kwargs)
+        )
+
+    async def ping(self) -> None:
+        """Raises DatabaseUnavailable."""
+        await self.read(_select_one)
+
+    def close(self) -> None:
+        """Ends the threads and closes the connections."""
+        self._threads.shutdown()
+        self._engine.dispose()
+
+
+def _select_one(session: Session) -> None:
+    session.connection().execute(text("SELECT 1"))
+
+
+def _transact(
+    engine: Engine, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    try:
+        with Session(engine, expire_on_commit=False) as session, session.begin():
+            return work(session, *args, **kwargs)
+    except (OperationalError, InterfaceError, PoolTimeout) as error:
+        raise DatabaseUnavailable("the database does not answer") from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise DatabaseUnavailable("the database closed the connection") from error
+        raise
+
+
+def make_engine(url: str, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Engine:
+    """An engine with the settings that this project needs on either database."""
+    target = _with_driver(make_url(url))
+    if target.get_backend_name() == "sqlite":
+        return _sqlite_engine(target, busy_timeout_ms)
+    return create_engine(
+        target,
+        pool_size=CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=CONNECT_TIMEOUT_S,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "options": f"-c timezone=utc -c statement_timeout={STATEMENT_TIMEOUT_MS}",
+        },
+    )
+
+
+def _with_driver(url: URL) -> URL:
+    """`postgres://` and `postgresql://` mean psycopg 3."""
+    return url.set(drivername="postgresql+psycopg") if url.drivername in _POSTGRES else url
+
+
+_POSTGRES = {"postgres", "postgresql"}
+
+
+def _sqlite_engine(url: URL, busy_timeout_ms: int) -> Engine:
+    engine = create_engine(url, pool_size=CONNECTIONS, max_overflow=0)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        # Python's driver would begin transactions by itself, and too late for DDL.
+        connection.isolation_level = None
+        for pragma in (
+            f"busy_timeout={busy_timeout_ms}",
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A deferred transaction that reads and then writes fails at once when another wrote.
+        read_only = connection.get_execution_options().get("read_only")
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    return engine

@@ -1,0 +1,175 @@
+"""Accounts: sign-up, login, profile and API keys."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
+
+from configs.settings import Secrets
+from db import accounts
+from db.session import Database
+from db.tables import ApiKey, User, Workspace
+from pipelines.credentials import (
+    KEY_SHOWN_LENGTH,
+    TokenClaims,
+    issue_token,
+    key_digest,
+    new_api_key,
+)
+from pipelines.errors import (
+    EmailTaken,
+    InsufficientScope,
+    InvalidRequest,
+    NotFound,
+    Unauthorized,
+)
+from pipelines.passwords import Passwords
+from pipelines.principals import SCOPES, UNAUTHORIZED, Principal, Principals
+
+MAX_KEYS = 100  # of one workspace
+FIRST_EMAIL = "owner@localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A user and a token for a day."""
+
+    user: User
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key's row and, this once, the key itself."""
+
+    row: ApiKey
+    key: str
+
+
+class Accounts:
+    """Who may use the service. One instance a process: it remembers principals."""
+
+    def __init__(self, database: Database, secrets: Secrets, first_plan: str) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._first_plan = first_plan
+        self._passwords = Passwords()
+        self._principals = Principals(database, secrets.token_key, secrets.api_key_pepper)
+
+    async def authenticate(self, credential: str) -> Principal:
+        """Whom an API key or token stands for. Raises Unauthorized or DatabaseUnavailable."""
+        return await self._principals.authenticate(credential)
+
+    async def sign_up(self, email: str, password: str, name: str, company: str) -> SignedIn:
+        """`email` is normalised. Raises EmailTaken, HashingBusy or DatabaseUnavailable."""
+        # Hashed first, so that a taken address costs the same time as a free one.
+        password_hash = await self._passwords.hash(password)
+        user = User(email=email, password_hash=password_hash, name=name, company=company)
+        workspace = self._workspace(user)
+        try:
+            await self._database.run(accounts.add_user, user, workspace)
+        except IntegrityError:
+            raise EmailTaken("email: an account with this address exists") from None
+        return self._signed_in(user, workspace)
+
+    async def log_in(self, email: str, password: str) -> SignedIn:
+        """Raises Unauthorized, HashingBusy or DatabaseUnavailable."""
+        found = await self._database.read(accounts.user_by_email, email)
+        stored = found[0].password_hash if found else None
+        if not await self._passwords.verify(stored, password) or found is None:
+            raise Unauthorized("the e-mail address or the password is wrong")
+        user, workspace = found
+        if self._passwords.needs_rehash(user.password_hash):
+            fresh = await self._passwords.hash(password)
+            await self._database.run(accounts.set_password_hash, user.id, fresh)
+        return self._signed_in(user, workspace)
+
+    async def update_profile(
+        self, principal: Principal, name: str | None, company: str | None
+    ) -> User:
+        """Changes what is not None. Raises DatabaseUnavailable."""
+        user = await self._database.run(accounts.update_profile, principal.user_id, name, company)
+        if user is None:
+            raise Unauthorized(UNAUTHORIZED)
+        return user
+
+    async def create_key(
+        self,
+        principal: Principal,
+        name: str,
+        scopes: list[str] | None = None,
+        expires_at: datetime | None = None,
+    ) -> NewKey:
+        """A key with no more scopes than the caller has; all of them when `scopes` is None.
+
+        Raises InsufficientScope, InvalidRequest at MAX_KEYS, or DatabaseUnavailable.
+        """
+        asked = principal.scopes if scopes is None else frozenset(scopes)
+        if beyond := sorted(asked - principal.scopes):
+            raise InsufficientScope(f"scopes: this key lacks {', '.join(beyond)} itself")
+        new = self._new_key(principal.workspace_id, name, asked, expires_at)
+        await self._database.run(_add_key_within_limit, new.row)
+        return new
+
+    async def list_keys(self, principal: Principal) -> list[ApiKey]:
+        """The workspace's keys, newest first. Raises DatabaseUnavailable."""
+        return await self._database.read(accounts.keys_of, principal.workspace_id)
+
+    async def delete_key(self, principal: Principal, key_id: int) -> None:
+        """Raises NotFound or DatabaseUnavailable."""
+        if not await self._database.run(accounts.delete_key, principal.workspace_id, key_id):
+            raise NotFound("no API key has that id")
+        self._principals.forget(key_id)
+
+    async def ensure_first_workspace(self) -> str | None:
+        """On an empty database makes an owner, a workspace and a key, and returns the key.
+
+        None when there is a workspace already. The owner's password is nobody's: the account is
+        used through its key.
+        """
+        user = User(email=FIRST_EMAIL, password_hash="!", name="Owner")
+        workspace = self._workspace(user)
+        new = self._new_key(workspace.id, "First key", frozenset(SCOPES), None)
+        try:
+            added = await self._database.run(_add_first, user, workspace, new.row)
+        except IntegrityError:  # another process was first
+            return None
+        return new.key if added else None
+
+    def _workspace(self, user: User) -> Workspace:
+        name = user.company or user.name or user.email.partition("@")[0]
+        return Workspace(owner_id=user.id, name=name, plan=self._first_plan)
+
+    def _signed_in(self, user: User, workspace: Workspace) -> SignedIn:
+        claims = TokenClaims(user_id=user.id, workspace_id=workspace.id)
+        return SignedIn(user, issue_token(claims, self._secrets.token_key))
+
+    def _new_key(
+        self, workspace_id: int, name: str, scopes: frozenset[str], expires_at: datetime | None
+    ) -> NewKey:
+        key = new_api_key()
+        row = ApiKey(
+            workspace_id=workspace_id,
+            name=name,
+            digest=key_digest(key, self._secrets.api_key_pepper),
+            prefix=key[:KEY_SHOWN_LENGTH],
+            scopes=[scope for scope in SCOPES if scope in scopes],
+            expires_at=expires_at,
+        )
+        return NewKey(row, key)
+
+
+def _add_key_within_limit(session: Session, key: ApiKey) -> None:
+    if accounts.count_keys(session, key.workspace_id) >= MAX_KEYS:
+        raise InvalidRequest(f"a workspace has at most {MAX_KEYS} API keys; delete one first")
+    accounts.add_key(session, key)
+
+
+def _add_first(session: Session, user: User, workspace: Workspace, key: ApiKey) -> bool:
+    if accounts.any_workspace(session):
+        return False
+    accounts.add_user(session, user, workspace)
+    session.flush()
+    accounts.add_key(session, key)
+    return True

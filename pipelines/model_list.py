@@ -1,0 +1,71 @@
+"""The models that the service has: the source of `GET /models` and of readiness."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal, Protocol
+
+from models.errors import EngineError
+from models.info import ModelInfo
+from pipelines.errors import ModelNotFound
+
+
+class Described(Protocol):
+    """What every port has."""
+
+    async def describe(self) -> ModelInfo: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model and whether a replica of it answers."""
+
+    info: ModelInfo
+    status: Literal["ready", "unavailable"]
+
+
+class ModelList:
+    """Follows the ports of all kinds; the mappings may change while it lives."""
+
+    def __init__(self, *ports: Mapping[str, Described]) -> None:
+        self._ports = ports
+        self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
+
+    async def models(self) -> list[ListedModel]:
+        """Every model, also one that is down now if it was ever up, in the order of the ports."""
+        names, answers = await self._ask()
+        listed = []
+        for name, answer in zip(names, answers, strict=True):
+            if answer is not None:
+                self._seen[name] = answer
+                listed.append(ListedModel(answer, "ready"))
+            elif name in self._seen:
+                listed.append(ListedModel(self._seen[name], "unavailable"))
+        return listed
+
+    async def find(self, model: str) -> ListedModel:
+        """The model with that id or alias. Raises ModelNotFound."""
+        for listed in await self.models():
+            if model == listed.info.id or model in listed.info.aliases:
+                return listed
+        raise ModelNotFound("no model has that id; GET /models lists them")
+
+    async def missing(self) -> list[str]:
+        """Names of ports that do not answer; `models` when there is none at all."""
+        names, answers = await self._ask()
+        if not names:
+            return ["models"]
+        return [name for name, answer in zip(names, answers, strict=True) if answer is None]
+
+    async def _ask(self) -> tuple[list[str], list[ModelInfo | None]]:
+        ports = list(chain.from_iterable(kind.items() for kind in self._ports))
+        answers = await asyncio.gather(*(_describe(port) for _, port in ports))
+        return [name for name, _ in ports], answers
+
+
+async def _describe(port: Described) -> ModelInfo | None:
+    try:
+        return await port.describe()
+    except EngineError:
+        return None

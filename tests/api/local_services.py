@@ -1,0 +1,41 @@
+"""Services over engines without weights and a migrated database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.services import Services
+from configs.load import load_yaml
+from configs.plans_schema import PlansConfig
+from configs.settings import Settings
+from db.migrate import upgrade
+from db.session import Database
+from models.loading import load_chat, load_stt, load_tts
+from models.weights.store import WeightStore
+from pipelines.accounts import Accounts
+from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
+from pipelines.model_list import ModelList
+
+
+def local_services(settings: Settings) -> Services:
+    """The tone, scripted and echo engines behind the real pipelines."""
+    weights = WeightStore(settings.weights_dir)
+    speakers = {"tone": LocalSpeaker(*load_tts("tts/tone", weights))}
+    transcribers = {"scripted": LocalTranscriber(*load_stt("stt/scripted", weights))}
+    chat_models = {"echo": LocalChatModel(*load_chat("llm/echo", weights))}
+    upgrade(settings.database_url)
+    database = Database(settings.database_url)
+    plans = load_yaml(PlansConfig, "plans")
+    speech: Any = None
+    transcription: Any = None
+    chat: Any = None
+    return Services(
+        settings=settings,
+        plans=plans,
+        database=database,
+        accounts=Accounts(database, settings.secrets, plans.first.id),
+        models=ModelList(speakers, transcribers, chat_models),
+        speech=speech,
+        transcription=transcription,
+        chat=chat,
+    )
