@@ -6,11 +6,13 @@ from configs.chat_schema import ChatConfig
 from configs.load import load_yaml
 from configs.stt_schema import STTConfig
 from configs.tts_schema import TTSConfig
+from configs.vad_schema import VADConfig
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
-from models.registry import CHAT_ENGINES, STT_ENGINES, TTS_ENGINES, engine_class
+from models.registry import CHAT_ENGINES, STT_ENGINES, TTS_ENGINES, VAD_ENGINES, engine_class
 from models.stt.base import STTEngine
 from models.tts.base import TTSEngine
+from models.vad.base import VADEngine
 from models.weights.store import WeightStore
 
 
@@ -63,3 +65,10 @@ def load_chat(name: str, weights: WeightStore) -> tuple[ChatEngine, ModelInfo]:
         languages=config.languages,
         context_tokens=engine.context_tokens,
     )
+
+
+def load_vad(name: str, weights: WeightStore) -> VADEngine:
+    """Loads the detector of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config: VADConfig = load_yaml(TypeAdapter(VADConfig), name)
+    engine: VADEngine = engine_class(VAD_ENGINES, config.engine)(config, weights)
+    return engine

@@ -1,0 +1,219 @@
+"""Files to text."""
+
+from typing import Any, Literal
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from api.deps import ServicesDep
+from api.errors import ApiError
+from api.routing import make_router
+from api.sse import while_connected
+from api.uploads import Form, Upload, UploadLimits, receive_form
+from configs.transcription_schema import ProfileName
+from pipelines.subtitles import to_srt, to_vtt
+from pipelines.transcription import FileRequest, FileTranscript, separator_of
+
+router = make_router(scope="stt")
+
+CLIENT_LEFT = 499  # for the log; nobody is there to read it
+LIMITS = UploadLimits(max_files=1)
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+ResponseFormat = Literal["json", "srt", "vtt", "text"]
+
+
+class TranscribedWord(BaseModel):
+    word: str
+    start: float = Field(description="Seconds from the start of the file.")
+    end: float
+    confidence: float
+
+
+class TranscriptionResult(BaseModel):
+    """The text of a file."""
+
+    text: str
+    language: str = Field(description="The code that was given or detected.")
+    confidence: float
+    duration: float = Field(description="Seconds of audio, counted while decoding.")
+    words: list[TranscribedWord] | None = Field(
+        default=None, description="Only when `timestamps` is true."
+    )
+
+
+class LanguageItem(BaseModel):
+    code: str = Field(description="ISO 639-1, or 639-3 where there is no shorter code.")
+    name: str
+    native_name: str
+    supported_models: list[ProfileName]
+
+
+class LanguageList(BaseModel):
+    languages: list[LanguageItem]
+
+
+class TranscriptionFields(BaseModel):
+    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    language: str | None = Field(
+        default=None, max_length=35, description="A language code; detected when absent."
+    )
+    model: ProfileName = "general"
+    timestamps: bool = Field(default=False, description="Adds `words`.")
+    speaker_labels: bool = Field(default=False, description="Not in this version.")
+    response_format: ResponseFormat = "json"
+
+    @field_validator("language", mode="after")
+    @classmethod
+    def _detect(cls, value: str | None) -> str | None:
+        return None if value is None or value.strip().lower() in ("", "auto") else value
+
+    @field_validator("timestamps", "speaker_labels", mode="before")
+    @classmethod
+    def _to_bool(cls, value: object) -> object:
+        if isinstance(value, str):
+            if value.strip().lower() not in _BOOLEANS:
+                raise ValueError("must be true or false")
+            return _BOOLEANS[value.strip().lower()]
+        return value
+
+    @field_validator("speaker_labels", mode="after")
+    @classmethod
+    def _refuse_speakers(cls, value: bool) -> bool:
+        if value:
+            raise ValueError("this version does not tell speakers apart; leave it out")
+        return value
+
+
+def _form_schema() -> dict[str, Any]:
+    """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
+    schema = TranscriptionFields.model_json_schema()
+    audio = {
+        "type": "string",
+        "format": "binary",
+        "contentMediaType": "application/octet-stream",
+        "description": "MP3, WAV, FLAC, OGG or M4A; at most 25 MB and 10 minutes.",
+    }
+    schema["properties"] = {"audio": audio, **schema["properties"]}
+    schema["required"] = ["audio"]
+    return {
+        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+    }
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": TranscriptionResult,
+        "description": "The text; plain when `response_format` is srt, vtt or text",
+        "content": {
+            "text/plain": {"schema": {"type": "string"}},
+            "text/vtt": {"schema": {"type": "string"}},
+            "application/x-subrip": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+
+@router.post(
+    "/stt",
+    tags=["speech to text"],
+    summary="Transcribe a file",
+    openapi_extra=_form_schema(),
+    responses=_ANSWERS,
+)
+async def transcribe(request: Request, services: ServicesDep) -> Response:
+    """The text of a recording. A client that leaves stops the work."""
+    try:
+        async with receive_form(request, LIMITS) as form:
+            audio = _audio_of(form)
+            fields = _fields_of(form)
+            asked = FileRequest(
+                language=fields.language,
+                profile=fields.model,
+                words=fields.timestamps or fields.response_format in ("srt", "vtt"),
+            )
+            transcript = await while_connected(
+                request.receive, services.transcription.transcribe(audio.path, asked)
+            )
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_LEFT)
+    return _answer(transcript, fields)
+
+
+@router.get(
+    "/stt/languages",
+    tags=["speech to text"],
+    summary="List the languages that are understood",
+    response_model=LanguageList,
+)
+async def list_languages(services: ServicesDep) -> LanguageList:
+    """Every language of the model, with its English and its own name."""
+    return LanguageList(
+        languages=[
+            LanguageItem(
+                code=language.names.code,
+                name=language.names.name,
+                native_name=language.names.native_name,
+                supported_models=list(language.profiles),
+            )
+            for language in await services.transcription.languages()
+        ]
+    )
+
+
+def _audio_of(form: Form) -> Upload:
+    for file in form.files:
+        if file.field == "audio":
+            return file
+    message = "audio: a file is required in this field"
+    raise ApiError(400, "validation_error", message, param="audio")
+
+
+def _fields_of(form: Form) -> TranscriptionFields:
+    try:
+        return TranscriptionFields.model_validate(form.fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0])
+        text = str(first["msg"]).removeprefix("Value error, ")
+        raise ApiError(400, "validation_error", f"{name}: {text}", param=name) from None
+
+
+def _answer(transcript: FileTranscript, fields: TranscriptionFields) -> Response:
+    separator = separator_of(transcript.language)
+    match fields.response_format:
+        case "text":
+            return PlainTextResponse(transcript.text)
+        case "srt":
+            srt = to_srt(transcript.words, separator)
+            return Response(srt, media_type="application/x-subrip; charset=utf-8")
+        case "vtt":
+            return Response(to_vtt(transcript.words, separator), media_type="text/vtt")
+        case "json":
+            return JSONResponse(_result(transcript, fields.timestamps))
+
+
+def _result(transcript: FileTranscript, timestamps: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "text": transcript.text,
+        "language": transcript.language,
+        "confidence": round(transcript.confidence, 4),
+        "duration": round(transcript.duration_s, 3),
+    }
+    if timestamps:
+        result["words"] = [
+            {
+                "word": word.word,
+                "start": word.start,
+                "end": word.end,
+                "confidence": round(word.confidence, 4),
+            }
+            for word in transcript.words
+        ]
+    return result
