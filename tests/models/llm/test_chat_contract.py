@@ -1,0 +1,90 @@
+"""What every chat engine of the registry promises."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from configs.load import CONFIGS_DIR
+from models.errors import ContextLengthExceeded, WeightsMissing
+from models.llm.base import ChatEngine, ChatMessage, GenerationDelta, GenerationRequest
+from models.llm.base import SamplingOptions as Sampling
+from models.loading import load_chat
+from models.registry import CHAT_ENGINES
+from models.weights.store import WeightStore
+
+NAMES = sorted(path.stem for path in (CONFIGS_DIR / "llm").glob("*.yaml"))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=[] if n == "echo" else [pytest.mark.weights]) for n in NAMES],
+)
+def engine(request: pytest.FixtureRequest, weights: WeightStore) -> ChatEngine:
+    try:
+        return load_chat(f"llm/{request.param}", weights)[0]
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+
+
+def ask(text: str, **sampling: Any) -> GenerationRequest:
+    return GenerationRequest((ChatMessage("user", text),), Sampling(**sampling))
+
+
+async def collect(engine: ChatEngine, request: GenerationRequest) -> list[GenerationDelta]:
+    return [delta async for delta in engine.generate(request)]
+
+
+def test_every_engine_has_a_configuration(weights: WeightStore) -> None:
+    texts = [(CONFIGS_DIR / "llm" / f"{name}.yaml").read_text() for name in NAMES]
+    for name in CHAT_ENGINES:
+        assert any(f"engine: {name}\n" in text for text in texts), name
+
+
+async def test_the_last_delta_has_the_finish_and_the_usage(engine: ChatEngine) -> None:
+    deltas = await collect(engine, ask("Say hello to the world", max_tokens=12))
+    assert [delta.finish_reason for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
+    assert deltas[-1].finish_reason in ("stop", "length")
+    assert deltas[-1].usage is not None
+    assert deltas[-1].usage.prompt_tokens > 0
+    assert 0 < deltas[-1].usage.completion_tokens <= 12
+    assert "".join(delta.text for delta in deltas).strip()
+
+
+async def test_usage_grows_with_the_text(engine: ChatEngine) -> None:
+    deltas = await collect(engine, ask("one two three four five six", max_tokens=6))
+    counts = [delta.usage.completion_tokens for delta in deltas if delta.usage]
+    assert counts == sorted(counts) and len(counts) == len(deltas)
+
+
+async def test_max_tokens_ends_with_length(engine: ChatEngine) -> None:
+    deltas = await collect(engine, ask("Tell a long story of many words", max_tokens=3))
+    assert deltas[-1].finish_reason == "length"
+    assert deltas[-1].usage is not None and deltas[-1].usage.completion_tokens == 3
+
+
+async def test_a_prompt_beyond_the_context_fails_before_the_first_piece(
+    engine: ChatEngine,
+) -> None:
+    with pytest.raises(ContextLengthExceeded, match=str(engine.context_tokens)):
+        await anext(engine.generate(ask("word " * (engine.context_tokens + 1))))
+
+
+async def test_an_early_close_is_clean_and_the_engine_goes_on(engine: ChatEngine) -> None:
+    generation = engine.generate(ask("Tell a long story of many words"))
+    await anext(generation)
+    await generation.aclose()
+    assert (await collect(engine, ask("Hello there", max_tokens=4)))[-1].usage is not None
+
+
+async def test_answers_at_the_same_time_do_not_mix(engine: ChatEngine) -> None:
+    requests = [
+        ask(f"Repeat: {word} {word} {word}", max_tokens=8, temperature=0.0)
+        for word in ("red", "blue", "green")
+    ]
+    alone = [await collect(engine, request) for request in requests]
+    together = await asyncio.gather(*(collect(engine, request) for request in requests))
+    for one, other in zip(alone, together, strict=True):
+        # Batches of another size may round otherwise, so compare what each is about.
+        first, second = ("".join(d.text for d in deltas) for deltas in (one, other))
+        assert first.split()[:1] == second.split()[:1]
