@@ -17,12 +17,32 @@ from deployments.handles import (
     engine_errors,
 )
 from models.errors import EngineError, EngineLost
+from models.info import ModelInfo
+from models.stt.base import Transcript, TranscriptionRequest
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 5.0
 
 H = TypeVar("H", bound=ModelHandle)
+
+
+class AnyTranscriber:
+    """The Transcriber port over whichever speech-to-text model is deployed first."""
+
+    def __init__(self, transcribers: dict[str, TranscriberHandle]) -> None:
+        self._transcribers = transcribers
+
+    async def describe(self) -> ModelInfo:
+        return await self._first().describe()
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        return await self._first().transcribe(request)
+
+    def _first(self) -> TranscriberHandle:
+        for transcriber in self._transcribers.values():
+            return transcriber
+        raise EngineLost("no speech-to-text model is deployed")
 
 
 class ModelDirectory:
@@ -37,6 +57,7 @@ class ModelDirectory:
         self.speakers: dict[str, SpeakerHandle] = {}
         self.transcribers: dict[str, TranscriberHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
+        self.transcriber = AnyTranscriber(self.transcribers)
 
     async def follow(self) -> None:
         """Asks again every POLL_S seconds, for ever."""

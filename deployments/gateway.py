@@ -22,7 +22,7 @@ class Gateway:
         settings = load_settings()
         self._directory = ModelDirectory(args.models_app)
         self._following = asyncio.create_task(self._directory.follow())
-        self.services: Services = await build_services(settings, self._directory)
+        self.services: Services = build_services(settings, self._directory)
         self._listener: Listener | None = None
         if args.server == "own":
             self._listener = Listener(create_app(self.services), settings.host, settings.port)

@@ -10,8 +10,13 @@ import urllib.request
 from pathlib import Path
 from types import FrameType
 
+from configs.load import load_yaml
+from configs.plans_schema import PlansConfig
 from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
+from db.migrate import upgrade
+from db.session import Database
 from deployments import cluster
+from pipelines.accounts import Accounts
 
 READY_TIMEOUT_S = 180
 
@@ -50,7 +55,14 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 async def prepare_database(settings: Settings) -> str | None:
     """Migrates, and on the first start makes a workspace; returns its key that one time."""
-    raise NotImplementedError
+    upgrade(settings.database_url)
+    database = Database(settings.database_url)
+    try:
+        plans = load_yaml(PlansConfig, "plans")
+        accounts = Accounts(database, settings.secrets, plans.first.id)
+        return await accounts.ensure_first_workspace()
+    finally:
+        database.close()
 
 
 def wait_until_ready(settings: Settings) -> None:
@@ -86,6 +98,7 @@ def announce(settings: Settings, dashboard: str, first_key: str | None, seconds:
     url = local_url(settings)
     say(f"{BRAND} is ready after {seconds:.1f} s")
     say(f"  Service    {url}")
+    say(f"  Console    {url}/console")
     say(f"  Reference  {url}/docs")
     say(f"  Dashboard  {dashboard}")
     if first_key is not None:

@@ -1,0 +1,42 @@
+"""The services of a gateway: pipelines over handles, and the stores."""
+
+from api.services import Services
+from configs.load import load_yaml
+from configs.plans_schema import PlansConfig
+from configs.settings import Settings
+from configs.transcription_schema import load_profiles
+from configs.voices_schema import VoicesConfig
+from db.session import Database
+from deployments.directory import ModelDirectory
+from models.loading import load_vad
+from models.weights.store import WeightStore
+from pipelines.accounts import Accounts
+from pipelines.chat import ChatPipeline
+from pipelines.chat_history import ChatHistory
+from pipelines.decoding import AudioDecoder
+from pipelines.model_list import ModelList
+from pipelines.speech import SpeechPipeline
+from pipelines.transcription import TranscriptionPipeline
+
+VAD_CONFIG = "vad/silero"
+
+
+def build_services(settings: Settings, directory: ModelDirectory) -> Services:
+    """Nothing here waits for a model: routes answer 503 until their model is up."""
+    database = Database(settings.database_url)
+    plans = load_yaml(PlansConfig, "plans")
+    return Services(
+        settings=settings,
+        plans=plans,
+        database=database,
+        accounts=Accounts(database, settings.secrets, plans.first.id),
+        models=ModelList(directory.speakers, directory.transcribers, directory.chat_models),
+        speech=SpeechPipeline(directory.speakers, load_yaml(VoicesConfig, "voices")),
+        transcription=TranscriptionPipeline(
+            directory.transcriber,
+            AudioDecoder(),
+            load_vad(VAD_CONFIG, WeightStore(settings.weights_dir)),
+            load_profiles(),
+        ),
+        chat=ChatPipeline(directory.chat_models, ChatHistory(database)),
+    )
