@@ -18,5 +18,5 @@ from deployments.tts import TTSDeployment
 def build_models(args: ModelsArgs) -> Application:
     """The application `models`: one deployment a model, none with a route."""
     kinds = ((TTSDeployment, args.tts), (STTDeployment, args.stt), (ChatDeployment, args.chat))
-    models = [serve.deployment(cls, name=name).bind() for cls, names in kinds for name in names]
-    return serve.deployment(ModelIndex).bind(args, *models)
+    models = [serve.deployment(name=name)(cls).bind() for cls, names in kinds for name in names]
+    return serve.deployment(name="ModelIndex")(ModelIndex).bind(args, *models)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
@@ -53,7 +53,7 @@ class ModelDirectory:
 
     def __init__(self, app_name: str) -> None:
         self._app_name = app_name
-        self._index: DeploymentHandle | None = None
+        self._index: DeploymentHandle[Any] | None = None
         self.speakers: dict[str, SpeakerHandle] = {}
         self.transcribers: dict[str, TranscriberHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
@@ -79,7 +79,7 @@ class ModelDirectory:
         self._update(self.transcribers, deployed.stt, TranscriberHandle)
         self._update(self.chat_models, deployed.chat, ChatModelHandle)
 
-    def _find_index(self) -> DeploymentHandle:
+    def _find_index(self) -> DeploymentHandle[Any]:
         try:
             return serve.get_deployment_handle("ModelIndex", app_name=self._app_name)
         except KeyError:
@@ -89,7 +89,7 @@ class ModelDirectory:
         self,
         ports: dict[str, H],
         names: tuple[str, ...],
-        port: Callable[[str, DeploymentHandle], H],
+        port: Callable[[str, DeploymentHandle[Any]], H],
     ) -> None:
         for name in set(ports) - set(names):
             del ports[name]

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from api.app import create_app
-from api.services import Services
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
 
+from api.app import create_app
+from api.services import Services
 from configs.serve_schema import GatewayArgs
 from configs.settings import load_settings
 from deployments.directory import ModelDirectory
@@ -18,7 +18,7 @@ from deployments.services import build_services
 class Gateway:
     """Stateless but for live sockets; several replicas share the port on a host."""
 
-    async def __init__(self, args: GatewayArgs) -> None:
+    async def __init__(self, args: GatewayArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         settings = load_settings()
         self._directory = ModelDirectory(args.models_app)
         self._following = asyncio.create_task(self._directory.follow())
@@ -47,4 +47,4 @@ class Gateway:
 def build_gateway(args: GatewayArgs) -> Application:
     """The application `gateway`: HTTP and WebSockets."""
     gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
-    return serve.deployment(gateway, name="Gateway").bind(args)
+    return serve.deployment(name="Gateway")(gateway).bind(args)

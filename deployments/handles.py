@@ -55,7 +55,7 @@ def engine_errors(name: str) -> Iterator[None]:
 class ModelHandle:
     """What the three ports share: the handle, and a description that is asked for rarely."""
 
-    def __init__(self, name: str, handle: DeploymentHandle) -> None:
+    def __init__(self, name: str, handle: DeploymentHandle[Any]) -> None:
         self.name = name
         self.handle = handle
         self._answer: ModelInfo | EngineLost | None = None
@@ -91,11 +91,11 @@ class ModelHandle:
         response = self.handle.options(method_name=method, stream=True).remote(request)
         try:
             with engine_errors(self.name):
-                async for item in response:
+                async for item in response:  # type: ignore[union-attr]  # a stream, as asked
                     yield item
         except (asyncio.CancelledError, GeneratorExit):
             # Not in a `finally`: after a failure it would raise the request's error once more.
-            response.cancel()
+            response.cancel()  # type: ignore[no-untyped-call]
             raise
 
 
@@ -116,7 +116,7 @@ class TranscriberHandle(ModelHandle):
                 transcript: Transcript = await response
                 return transcript
         except asyncio.CancelledError:
-            response.cancel()
+            response.cancel()  # type: ignore[no-untyped-call]
             raise
 
 

@@ -5,9 +5,10 @@ import contextlib
 import logging
 import socket
 from collections.abc import Iterator
+from typing import Any, cast
 
 import uvicorn
-from uvicorn._types import ASGI3Application
+from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +31,11 @@ class _Server(uvicorn.Server):
 class Listener:
     """Serves an ASGI app until `stop`."""
 
-    def __init__(self, app: ASGI3Application, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
         self._socket = listening_socket(host, port)
         self._server = _Server(
             uvicorn.Config(
-                app,
+                cast(Any, app),  # uvicorn and Starlette spell the same type differently
                 loop="none",  # the replica's own
                 http="httptools",
                 ws="websockets-sansio",

@@ -81,12 +81,13 @@ async def test_replicas_follow_the_load_up_and_down(
 
 async def until_replicas(count: int) -> None:
     from ray import serve
+    from ray.serve._private.common import ReplicaState
 
     deadline = time.monotonic() + 60
     while True:
         status = await asyncio.to_thread(serve.status)
         states = status.applications["models"].deployments["TTSFast"].replica_states
-        if states.get("RUNNING", 0) == count and sum(states.values()) == count:
+        if states.get(ReplicaState.RUNNING, 0) == count and sum(states.values()) == count:
             return
         assert time.monotonic() < deadline, f"{count} replicas never came: {states}"
         await asyncio.sleep(0.2)
