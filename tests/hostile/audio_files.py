@@ -1,0 +1,48 @@
+"""Audio files of every accepted format, made by script."""
+
+import io
+import struct
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+CONTAINERS = {
+    "mp3": ("mp3", "libmp3lame", "fltp"),
+    "wav": ("wav", "pcm_s16le", "s16"),
+    "flac": ("flac", "flac", "s16"),
+    "ogg": ("ogg", "libopus", "flt"),
+    "m4a": ("ipod", "aac", "fltp"),
+}
+
+
+def tone(seconds: float, rate: int = 16_000, hz: float = 220.0) -> NDArray[np.float32]:
+    """A sine wave, float32 [n]."""
+    return (0.4 * np.sin(2 * np.pi * hz * np.arange(int(seconds * rate)) / rate)).astype("f4")
+
+
+def encode(kind: str, pcm: NDArray[np.float32], rate: int = 16_000, **options: str) -> bytes:
+    """Mono pcm as a whole file; ogg needs a rate of Opus."""
+    container_format, codec, sample_format = CONTAINERS[kind]
+    file = io.BytesIO()
+    with av.open(file, "w", format=container_format, options=options) as container:
+        stream: Any = container.add_stream(codec, rate=rate, layout="mono")
+        resampler = av.AudioResampler(sample_format, "mono", rate)
+        frame = av.AudioFrame.from_ndarray(pcm[None, :], "flt", "mono")
+        frame.sample_rate = rate
+        for resampled in resampler.resample(frame):
+            container.mux(stream.encode(resampled))
+        container.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def wav(
+    data: bytes, *, code: int = 1, channels: int = 1, rate: int = 16_000, bits: int = 16
+) -> bytes:
+    """A RIFF file with any header over any bytes."""
+    align = min(channels * bits // 8, 0xFFFF)
+    head = struct.pack("<HHIIHH", code, channels, rate, rate * align & 0xFFFFFFFF, align, bits)
+    body = b"WAVEfmt " + struct.pack("<I", len(head)) + head
+    body += b"data" + struct.pack("<I", len(data)) + data
+    return b"RIFF" + struct.pack("<I", len(body)) + body

@@ -1,0 +1,53 @@
+"""The decoder against the hostile corpus."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.decoding import AudioDecoder
+from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
+from tests.hostile.corpus import FULL, Hostile, corpus
+
+MAX_SECONDS = 10.0
+REFUSALS = (InvalidAudio, AudioTooLong, FileTooLarge)
+
+
+@pytest.fixture
+async def decoder() -> AsyncIterator[AudioDecoder]:
+    async with AudioDecoder(workers=1) as made:
+        yield made
+
+
+async def survives(decoder: AudioDecoder, hostile: Hostile, folder: Path) -> str | None:
+    """What is wrong with how the decoder took the file."""
+    path = folder / "0"
+    path.write_bytes(hostile.data)
+    began = time.monotonic()
+    refusal = ""
+    try:
+        audio = await decoder.decode(path)
+        sound = np.isfinite(audio.pcm).all() and (np.abs(audio.pcm) <= 1).all()
+        if not sound:
+            return f"{hostile.name}: samples outside [-1, 1]"
+    except REFUSALS as error:
+        refusal = str(error) or "no message"
+    if list(folder.iterdir()) != [path]:
+        return f"{hostile.name}: left a file"
+    if time.monotonic() - began > MAX_SECONDS:
+        return f"{hostile.name}: took more than {MAX_SECONDS} s"
+    if hostile.good is True and refusal:
+        return f"{hostile.name}: refused ({refusal})"
+    if hostile.good is False and not refusal:
+        return f"{hostile.name}: accepted"
+    return None
+
+
+@pytest.mark.timeout(7200 if FULL else 300)
+async def test_every_hostile_file_gives_sound_or_a_clear_refusal(
+    decoder: AudioDecoder, tmp_path: Path
+) -> None:
+    wrong = [await survives(decoder, hostile, tmp_path) for hostile in corpus()]
+    assert [one for one in wrong if one] == []
