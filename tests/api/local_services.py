@@ -13,6 +13,8 @@ from db.session import Database
 from models.loading import load_chat, load_stt, load_tts
 from models.weights.store import WeightStore
 from pipelines.accounts import Accounts
+from pipelines.chat import ChatPipeline
+from pipelines.chat_history import ChatHistory
 from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
 from pipelines.model_list import ModelList
 
@@ -28,7 +30,6 @@ def local_services(settings: Settings) -> Services:
     plans = load_yaml(PlansConfig, "plans")
     speech: Any = None
     transcription: Any = None
-    chat: Any = None
     return Services(
         settings=settings,
         plans=plans,
@@ -37,5 +38,5 @@ def local_services(settings: Settings) -> Services:
         models=ModelList(speakers, transcribers, chat_models),
         speech=speech,
         transcription=transcription,
-        chat=chat,
+        chat=ChatPipeline(chat_models, ChatHistory(database)),
     )
