@@ -4,6 +4,10 @@ BIN := .venv/bin
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --extra espeak $(ARGS) pyproject.toml
 
+# Programs only: the folder also holds what they share.
+BENCHMARKS = $(filter-out tts_languages,$(basename $(notdir \
+	$(shell grep -l '__name__ == "__main__"' benchmarks/*.py))))
+
 .DEFAULT_GOAL := help
 .PHONY: help run install weights dev test check bench lock
 
@@ -32,8 +36,11 @@ check: dev ## Lint, format, types and layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: dev weights ## Run every benchmark and print its figures
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench: ## Run every benchmark that `make bench-NAME` knows, but the long tts_languages
+	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name; done
+
+bench-%: dev weights
+	@$(BIN)/python -m benchmarks.$* $(ARGS)
 
 lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer packages
 	@$(LOCK) --output-file requirements.lock
