@@ -33,7 +33,12 @@ async def test_every_piece_arrives_in_order() -> None:
 
 async def test_a_slow_consumer_gets_what_is_ready_at_once() -> None:
     stream = ChunkStream(asyncio.get_running_loop())
-    run(stream, lambda _body, push: [push({"n": n}) for n in range(5)] and None).join()
+
+    def push_five(_body: Any, push: Push) -> None:
+        for n in range(5):
+            push({"n": n})
+
+    run(stream, push_five).join()
     assert [chunk["n"] for chunk in await stream.take()] == [0, 1, 2, 3, 4]
     assert await stream.take() == []
 
