@@ -9,7 +9,8 @@ BENCHMARKS = $(filter-out tts_languages,$(basename $(notdir \
 	$(shell grep -l '__name__ == "__main__"' benchmarks/*.py))))
 
 .DEFAULT_GOAL := help
-.PHONY: help run install weights dev test check bench lock
+.NOTPARALLEL:
+.PHONY: help run install weights dev servers test check bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -26,8 +27,10 @@ weights: install ## Fetch and verify the model weights (about 410 MB, once)
 dev: install ## Add the pinned packages of the tests and checks to .venv
 	@tools/venv.sh requirements-dev.lock
 
-test: dev weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
+servers: # before the weights, because npm is a source of them
 	@tools/servers.sh
+
+test: dev servers weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: dev ## Lint, format, types and layers
@@ -36,8 +39,8 @@ check: dev ## Lint, format, types and layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: ## Run every benchmark that `make bench-NAME` knows, but the long tts_languages
-	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name; done
+bench: ## Run the benchmarks; bench-NAME runs one, also the long bench-tts_languages
+	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name || exit; done
 
 bench-%: dev weights
 	@$(BIN)/python -m benchmarks.$* $(ARGS)
