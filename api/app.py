@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from api import docs
 from api.errors import ApiError, on_error, on_http_error, on_validation_error
 from api.middleware import RequestFrame
-from api.routes import accounts, health, keys, models, plans
+from api.routes import accounts, console, health, keys, models, plans
 from api.services import Services
 from configs.settings import BRAND
 from db.errors import DatabaseError
@@ -41,5 +41,6 @@ def create_app(services: Services) -> FastAPI:
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
+    app.router.routes.extend(console.routes())
     docs.add_docs(app)
     return app

@@ -108,7 +108,7 @@ def _finite(digits: str) -> float:
 
 def _depth_exceeds(value: Any, limit: int) -> bool:
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         level = [
             item
             for node in level

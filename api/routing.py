@@ -21,7 +21,7 @@ _ERRORS = {
     500: "The service failed",
     503: "The service is busy or a part of it is down; try again after Retry-After seconds",
 }
-_PUBLIC_ERRORS = {status: text for status, text in _ERRORS.items() if status not in (401, 403)}
+_PUBLIC_ERRORS = {status: text for status, text in _ERRORS.items() if status not in (401, 403, 404)}
 
 
 class _ParsedRequest(Request):
@@ -38,8 +38,10 @@ class _ParsedRequest(Request):
         return self._parsed[1]
 
 
-class PublicRoute(APIRoute):
-    """Reads JSON bodies strictly."""
+class StrictRoute(APIRoute):
+    """Reads JSON bodies strictly; lets everyone in."""
+
+    public = True
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -53,10 +55,12 @@ class PublicRoute(APIRoute):
         return read_and_handle
 
 
-def guarded_route(scope: str | None) -> type[PublicRoute]:
+def guarded_route(scope: str | None) -> type[StrictRoute]:
     """A route class that lets in only principals with that scope."""
 
-    class GuardedRoute(PublicRoute):
+    class GuardedRoute(StrictRoute):
+        public = False
+
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
 
@@ -82,7 +86,7 @@ def make_router(*, scope: str | None = None, public: bool = False) -> APIRouter:
         for status, text in (_PUBLIC_ERRORS if public else _ERRORS).items()
     }
     return APIRouter(
-        route_class=PublicRoute if public else guarded_route(scope),
+        route_class=StrictRoute if public else guarded_route(scope),
         redirect_slashes=False,
         responses=errors,
     )

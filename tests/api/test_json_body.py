@@ -1,0 +1,100 @@
+"""Hostile JSON is refused before anything else looks at it."""
+
+import json
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.errors import ApiError
+from api.json_body import MAX_DEPTH, MAX_JSON_BYTES, parse_json
+
+HOSTILE = {
+    "empty": b"",
+    "not json": b"email=a@b.co",
+    "cut off": b'{"email": "a@b.co"',
+    "two values": b"{} {}",
+    "NaN": b'{"x": NaN}',
+    "Infinity": b'{"x": -Infinity}',
+    "a float beyond all": b'{"x": 1e999}',
+    "an integer of 5000 digits": b'{"x": ' + b"9" * 5000 + b"}",
+    "a lone surrogate": b'{"x": "\\ud800"}',
+    "a lone surrogate as key": b'{"\\uDFFF": 1}',
+    "the same key twice": b'{"email": "a@b.co", "email": "c@d.co"}',
+    "the same key twice, deep": b'{"x": [{"a": 1, "\\u0061": 2}]}',
+    "not UTF-8": b'{"x": "\xff"}',
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "UTF-16": '{"x": 1}'.encode("utf-16"),
+    "too deep": b'{"x": ' + b"[" * 64 + b"]" * 64 + b"}",
+    "absurdly deep": b"[" * 100_000 + b"]" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_hostile_json_is_400(client: httpx.AsyncClient, body: bytes) -> None:
+    answer = await client.post(
+        "/auth/signup", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "invalid_json"
+    assert "a@b.co" not in answer.text
+
+
+def test_the_deepest_allowed_body_is_read() -> None:
+    body = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+    assert parse_json(body) == json.loads(body)
+    with pytest.raises(ApiError, match="deeper"):
+        parse_json(b"[" + body + b"]")
+
+
+def test_a_surrogate_pair_is_one_character() -> None:
+    assert parse_json(b'"\\ud83d\\ude00"') == "\U0001f600"
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_plain_json_is_read_as_it_is(value: object) -> None:
+    assert parse_json(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "content_type", [None, "", "text/plain", "multipart/form-data", "application/jsonx"]
+)
+async def test_another_media_type_is_refused(
+    client: httpx.AsyncClient, content_type: str | None
+) -> None:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    answer = await client.post("/auth/signup", content=b"{}", headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_media_type")
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json; charset=utf-8", "Application/JSON", "application/a+json"]
+)
+async def test_every_json_media_type_is_read(client: httpx.AsyncClient, content_type: str) -> None:
+    answer = await client.post(
+        "/auth/signup", content=b"{}", headers={"Content-Type": content_type}
+    )
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+
+
+async def test_a_body_over_the_limit_is_refused_declared_or_not(client: httpx.AsyncClient) -> None:
+    async def chunks():  # type: ignore[no-untyped-def]
+        for _ in range(MAX_JSON_BYTES // 65536 + 2):
+            yield b" " * 65536
+
+    for content in (b" " * (MAX_JSON_BYTES + 1), chunks()):
+        answer = await client.post(
+            "/auth/signup", content=content, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["error"]) == (400, "file_too_large")
+        assert answer.headers["Connection"] == "close"
