@@ -72,8 +72,9 @@ class StreamEncoder:
         self._samples = 0
         self._sink = _Sink()
         # A file that can be sought gets its true length in the header; a stream cannot.
-        self._container = av.open(target or self._sink, "w", format=output_format)  # type: ignore[call-overload]
-        self._stream: Any = self._container.add_stream(self._codec.codec, rate=self._rate)
+        self._container = av.open(target or self._sink, "w", format=output_format)
+        stream = self._container.add_stream(self._codec.codec, rate=self._rate)
+        self._stream: Any = stream  # PyAV's types do not know that it is audio
         self._stream.layout = "mono"
         self._stream.format = self._codec.sample_format
         if self._codec.bit_rate:

@@ -21,12 +21,13 @@ def stretch(pcm: Pcm, sample_rate: int, *, tempo: float = 1.0, pitch: float = 1.
     wanted = round(len(pcm) / tempo)
     shortest = int(_SHORTEST_S * sample_rate)
     if len(pcm) < shortest:
-        pcm = np.pad(pcm, (0, shortest - len(pcm)))
+        pcm = np.concatenate([pcm, np.zeros(shortest - len(pcm), dtype=np.float32)])
     stretcher = Signalsmith.Stretch()
     stretcher.preset(1, sample_rate)
     stretcher.setTimeFactor(tempo)
     stretcher.setTransposeFactor(pitch)
-    shaped = stretcher.process(np.ascontiguousarray(pcm[np.newaxis], dtype=np.float32))[0]
+    channels = np.ascontiguousarray(pcm[np.newaxis], dtype=np.float32)  # [1, n]
+    shaped = np.asarray(stretcher.process(channels))[0]
     # The phase vocoder may overshoot; engines promise [-1, 1].
     return np.clip(shaped[:wanted], -1.0, 1.0).astype(np.float32)
 

@@ -8,6 +8,7 @@ from api.services import Services
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
+from configs.voices_schema import VoicesConfig
 from db.migrate import upgrade
 from db.session import Database
 from models.loading import load_chat, load_stt, load_tts
@@ -17,6 +18,7 @@ from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
 from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
 from pipelines.model_list import ModelList
+from pipelines.speech import SpeechPipeline
 
 
 def local_services(settings: Settings) -> Services:
@@ -28,7 +30,6 @@ def local_services(settings: Settings) -> Services:
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     plans = load_yaml(PlansConfig, "plans")
-    speech: Any = None
     transcription: Any = None
     return Services(
         settings=settings,
@@ -36,7 +37,7 @@ def local_services(settings: Settings) -> Services:
         database=database,
         accounts=Accounts(database, settings.secrets, plans.first.id),
         models=ModelList(speakers, transcribers, chat_models),
-        speech=speech,
+        speech=SpeechPipeline(speakers, load_yaml(VoicesConfig, "voices")),
         transcription=transcription,
         chat=ChatPipeline(chat_models, ChatHistory(database)),
     )

@@ -1,0 +1,82 @@
+"""The voices that there are."""
+
+from typing import Literal
+
+from babel import Locale, UnknownLocaleError
+from pydantic import BaseModel, Field
+
+from api.deps import ServicesDep
+from api.routing import make_router
+from configs.settings import BRAND
+from pipelines.voice_choice import OfferedVoice
+
+router = make_router(scope="voices")
+
+
+class VoiceLabels(BaseModel):
+    language: str = Field(description="ISO 639-1 code.")
+    language_name: str
+    gender: Literal["male", "female"]
+    accent: Literal["American", "British", "Indian", "Neutral"]
+
+
+class DefaultVoice(BaseModel):
+    """One voice of the list."""
+
+    voice_id: str
+    name: str
+    model: str
+    labels: VoiceLabels
+    description: str | None
+    categories: list[str]
+    voice_type: Literal["cloned", "professional"]
+    is_native: bool = Field(description="Whether the platform brings it; false for a user's own.")
+    available_tiers: list[str]
+
+
+class DefaultVoices(BaseModel):
+    """Every voice that a request may name."""
+
+    success: Literal[True] = True
+    message: str
+    data: list[DefaultVoice]
+
+
+@router.get(
+    "/default-voices",
+    tags=["voices"],
+    summary="List the voices that can speak",
+    response_model=DefaultVoices,
+)
+async def list_default_voices(services: ServicesDep) -> DefaultVoices:
+    """Every voice of the models that are deployed, by language and name."""
+    voices = [_item(one) for one in await services.speech.voices()]
+    voices.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
+    return DefaultVoices(message=f"{len(voices)} voices", data=voices)
+
+
+def _item(one: OfferedVoice) -> DefaultVoice:
+    voice = one.voice
+    return DefaultVoice(
+        voice_id=voice.voice_id,
+        name=voice.name,
+        model=f"{BRAND} {(one.model.tier or 'quality').capitalize()}",
+        labels=VoiceLabels(
+            language=voice.language,
+            language_name=_language_name(voice.language),
+            gender=voice.gender,
+            accent=voice.accent,
+        ),
+        description=voice.description,
+        categories=list(voice.categories),
+        voice_type="professional",
+        is_native=True,
+        available_tiers=[],
+    )
+
+
+def _language_name(code: str) -> str:
+    try:
+        return Locale.parse(code).english_name or code
+    except (UnknownLocaleError, ValueError):
+        return code
