@@ -23,17 +23,31 @@ class TerminalProgress:
             desc="weights",
             disable=not sys.stderr.isatty(),
         )
+        self._total_bytes = total_bytes
+        self._shown_bytes = 0
+        self._stored_bytes = 0
+        self._got_bytes: dict[str, int] = {}  # by download, since the last stored file
 
     def waiting(self) -> None:
         self._say("waiting for another run that is filling the cache")
 
     def downloading(self, name: str, got_bytes: int) -> None:
-        self._bar.set_postfix_str(f"{name} {got_bytes / 2**20:.1f} MiB")
+        self._got_bytes[name] = got_bytes
+        self._bar.set_postfix_str(f"{name} {got_bytes / 2**20:.1f} MiB", refresh=False)
+        self._advance(self._stored_bytes + sum(self._got_bytes.values()))
 
     def stored(self, artefact: str, file: str, size_bytes: int) -> None:
-        self._bar.update(size_bytes)
+        self._stored_bytes += size_bytes
+        self._got_bytes.clear()
+        self._advance(self._stored_bytes)
         if self._bar.disable:
             self._say(f"stored {artefact}/{file} ({size_bytes:,} bytes)")
+
+    def _advance(self, to_bytes: int) -> None:
+        # Archives are not as long as what is in them, and the bar must not run back.
+        shown = max(self._shown_bytes, min(to_bytes, self._total_bytes))
+        self._bar.update(shown - self._shown_bytes)
+        self._shown_bytes = shown
 
     def close(self) -> None:
         self._bar.close()

@@ -149,7 +149,7 @@ def _run(
                     process.wait(_POLL_S)
                     break
                 except subprocess.TimeoutExpired:
-                    on_download(package, _size_bytes(draft))
+                    on_download(package, _largest_file_bytes(draft))
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -165,14 +165,15 @@ def _last_error(said: str, code: int) -> str:
     return lines[-1] if lines else f"the client ended with status {code}"
 
 
-def _size_bytes(folder: Path) -> int:
-    total = 0
+def _largest_file_bytes(folder: Path) -> int:
+    """The archive is by far the largest, and for a moment there are two of it."""
+    largest = 0
     for path in folder.rglob("*"):
         try:
-            total += path.stat().st_size
+            largest = max(largest, path.lstat().st_size)
         except OSError:
             continue  # moved while we looked
-    return total
+    return largest
 
 
 @contextmanager
