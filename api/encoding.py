@@ -3,7 +3,7 @@
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import av
 import numpy as np
@@ -73,8 +73,10 @@ class StreamEncoder:
         self._sink = _Sink()
         # A file that can be sought gets its true length in the header; a stream cannot.
         self._container = av.open(target or self._sink, "w", format=output_format)
-        stream = self._container.add_stream(self._codec.codec, rate=self._rate)
-        self._stream: Any = stream  # PyAV's types do not know that it is audio
+        # PyAV's types cannot tell that a codec of this name makes an audio stream.
+        self._stream: Any = cast(Any, self._container).add_stream(
+            self._codec.codec, rate=self._rate
+        )
         self._stream.layout = "mono"
         self._stream.format = self._codec.sample_format
         if self._codec.bit_rate:

@@ -27,7 +27,7 @@ def stretch(pcm: Pcm, sample_rate: int, *, tempo: float = 1.0, pitch: float = 1.
     stretcher.setTimeFactor(tempo)
     stretcher.setTransposeFactor(pitch)
     channels = np.ascontiguousarray(pcm[np.newaxis], dtype=np.float32)  # [1, n]
-    shaped = np.asarray(stretcher.process(channels))[0]
+    shaped: Pcm = np.asarray(stretcher.process(channels))[0]
     # The phase vocoder may overshoot; engines promise [-1, 1].
     return np.clip(shaped[:wanted], -1.0, 1.0).astype(np.float32)
 

@@ -30,10 +30,11 @@ Headers = dict[str, str]
 
 def decode(answer: dict[str, Any]) -> tuple[int, int]:
     """Samples and sample rate that a decoder gives."""
-    with av.open(io.BytesIO(b64decode(answer["audio_base64"], validate=True))) as container:
+    data = b64decode(answer["audio_base64"], validate=True)
+    with av.open(io.BytesIO(data), "r") as container:
         stream = container.streams.audio[0]
-        samples = sum(frame.samples for frame in container.decode(stream))
-        return samples, stream.codec_context.sample_rate
+        samples = sum(int(frame.samples) for frame in container.decode(stream))
+        return samples, int(stream.codec_context.sample_rate)
 
 
 async def speak(client: httpx.AsyncClient, auth: Headers, **body: Any) -> httpx.Response:
@@ -223,9 +224,16 @@ async def test_a_client_that_leaves_stops_the_engine(
 
     headers = {**auth, "Content-Type": "application/json"}
     scope = {
-        "type": "http", "method": "POST", "path": "/tts-synthesize", "query_string": b"",
-        "raw_path": b"/tts-synthesize", "http_version": "1.1", "scheme": "http",
-        "server": ("test", 80), "client": ("test", 1), "root_path": "",
+        "type": "http",
+        "method": "POST",
+        "path": "/tts-synthesize",
+        "query_string": b"",
+        "raw_path": b"/tts-synthesize",
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("test", 80),
+        "client": ("test", 1),
+        "root_path": "",
         "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
     }
     async with asyncio.timeout(5):
