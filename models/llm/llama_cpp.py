@@ -37,7 +37,7 @@ class LlamaCppEngine:
     def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
         path = weights.folder(config.weights) / "model.gguf"
         self.context_tokens = config.context_tokens
-        self._server = _start_server(config, str(path))
+        self._server = start_server(config, str(path))
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
@@ -60,7 +60,8 @@ class LlamaCppEngine:
             work.cancel()  # for a stream that still waits for a thread
 
 
-def _start_server(config: LlamaCppConfig, path: str) -> Any:
+def start_server(config: LlamaCppConfig, path: str) -> Any:
+    """llama.cpp's server object with the model at `path`. Raises EngineError."""
     # libgomp reads it when the library is loaded, so it is set just before the import.
     os.environ.setdefault("GOMP_SPINCOUNT", BARRIER_SPINS)
     import xllamacpp
