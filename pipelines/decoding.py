@@ -17,6 +17,7 @@ from pipelines import errors
 from pipelines.errors import DecoderBusy, InvalidAudio, PipelineError
 from pipelines.sniffing import HEAD_BYTES, AudioFormat, sniff
 
+WORKER_MODULE = "pipelines.decoder_worker"
 MAX_DURATION_S = 600.0
 JOB_TIMEOUT_S = 30.0
 MAX_WAITING = 32  # uploads; more are told to come back
@@ -32,8 +33,8 @@ class DecodedAudio:
     format: AudioFormat
 
 
-class WorkerLost(Exception):
-    """The worker process died or did not answer in time."""
+class WorkerDied(Exception):
+    """The worker process ended without an answer."""
 
 
 class AudioDecoder:
@@ -87,19 +88,21 @@ class AudioDecoder:
             self._waiting -= 1
         target = path.with_name(f"{path.name}.f32")
         try:
-            answer = await worker.run(
-                {
-                    "source": str(path),
-                    "format": audio_format,
-                    "target": str(target),
-                    "sample_rate": sample_rate,
-                    "max_seconds": max_duration_s,
-                }
-            )
+            job: dict[str, str | float] = {
+                "source": str(path),
+                "format": audio_format,
+                "target": str(target),
+                "sample_rate": sample_rate,
+                "max_seconds": max_duration_s,
+            }
+            try:
+                answer = await worker.run(job)
+            except WorkerDied:  # perhaps of something else: it may have died before
+                answer = await worker.run(job)
             if "error" in answer:
                 raise _error(str(answer["error"]), str(answer["message"]))
             pcm = await asyncio.to_thread(np.fromfile, target, np.float32)
-        except WorkerLost as error:
+        except (WorkerDied, TimeoutError) as error:
             raise InvalidAudio("the file cannot be decoded within its limits") from error
         finally:
             self._idle.put_nowait(worker)
@@ -119,7 +122,7 @@ class Worker:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "pipelines.decoder_worker",
+                WORKER_MODULE,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -130,7 +133,7 @@ class Worker:
         return self._process
 
     async def run(self, job: dict[str, str | float]) -> dict[str, object]:
-        """Sends one job and waits for its answer. Raises WorkerLost."""
+        """Sends one job and waits for its answer. Raises WorkerDied or TimeoutError."""
         answered = False
         try:
             process = await self.start()
@@ -142,8 +145,8 @@ class Worker:
             answer: dict[str, object] = json.loads(line)
             answered = True
             return answer
-        except (TimeoutError, ConnectionError, ValueError) as error:
-            raise WorkerLost(type(error).__name__) from error
+        except (ConnectionError, ValueError) as error:
+            raise WorkerDied(type(error).__name__) from error
         finally:
             if not answered:  # also when cancelled: its answer would be read by the next job
                 await asyncio.shield(self.stop())

@@ -26,7 +26,7 @@ States = NDArray[np.float32]  # [n, width]
 
 
 class EncoderWindow:
-    """Turns speech into WINDOW_STATES states, of which only those of the speech are computed."""
+    """Encodes no more than the speech, and fills the window with known silence."""
 
     def __init__(self, model: ctranslate2.models.Whisper, padding_s: float) -> None:
         self._model = model
@@ -35,13 +35,16 @@ class EncoderWindow:
         self._silence = self._learn_silence()
 
     def encode(self, pcm: Pcm) -> States:
-        """float32 [n] of at most 30 s to float32 [WINDOW_STATES, width]."""
-        states = self._encode(pcm, self._padding)
+        """float32 [n] of at most 30 s to float32 [m, width]: the speech and its padding."""
+        return self._encode(pcm, self._padding)
+
+    def fill(self, states: States) -> States:
+        """The same followed by silence, [WINDOW_STATES, width]: what the decoder needs."""
         whole: States = np.concatenate([states, self._silence[len(states) :]])
         return whole
 
     def encode_full(self, pcm: Pcm) -> States:
-        """The same with the whole window computed, as Whisper was trained; many times slower."""
+        """[WINDOW_STATES, width], all computed, as Whisper was trained; many times slower."""
         return self._encode(pcm, WINDOW_S * STT_SAMPLE_RATE - len(pcm))
 
     def _encode(self, pcm: Pcm, padding: int) -> States:

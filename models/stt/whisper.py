@@ -22,14 +22,17 @@ from models.stt.base import (
     TranscriptionRequest,
     Word,
 )
-from models.stt.encoder_window import WINDOW_S, EncoderWindow, States
+from models.stt.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States
 from models.weights.store import WeightStore
 
 MIN_SAMPLES = STT_SAMPLE_RATE // 50  # anything shorter than 20 ms holds no speech
 MAX_TOKENS = 448  # prompt and text together; the size of the decoder's window
 SPARE_TOKENS = 16  # of a very short request, over the tokens that its duration allows
-# A text is also taken for invented when it is both unlikely and unlikely to be speech at all.
-DOUBTFUL_LOGPROB = -0.7
+# Measured: real speech stays under a no-speech probability of 0.5, and over -1.2 in the log
+# probability of its text; what is made up from noise is beyond one or the other.
+DOUBTFUL_LOGPROB = -0.4  # makes a text invented when it is not likely to be speech either
+IMPROBABLE_LOGPROB = -1.3  # makes any text invented
+DOUBTFUL_LANGUAGE = 0.5  # under it the full window is asked, which knows languages better
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Job:
     """A request on its way through the engine."""
 
     request: TranscriptionRequest
-    states: States  # [WINDOW_STATES, width]
+    states: States  # [m, width] until the language is chosen, then [WINDOW_STATES, width]
     language: str = ""
     probability: float = 1.0
 
@@ -88,7 +91,9 @@ class WhisperEngine:
             full = self._config.window == "full"
             encode = self._window.encode_full if full else self._window.encode
             jobs[index] = Job(request, encode(request.pcm))
-        self._choose_languages(list(jobs.values()))
+        for job in jobs.values():
+            self._choose_language(job)
+            job.states = self._window.fill(job.states)
         groups: dict[tuple[int, str | None], list[int]] = defaultdict(list)
         for index, job in jobs.items():
             options = job.request.options
@@ -108,24 +113,27 @@ class WhisperEngine:
         if len(request.pcm) > WINDOW_S * STT_SAMPLE_RATE:
             raise InvalidEngineRequest(f"a request is at most {WINDOW_S} s long")
 
-    def _choose_languages(self, jobs: Sequence[Job]) -> None:
-        unknown = []
-        for job in jobs:
-            request = job.request
-            job.language = request.language or (
-                request.languages[0] if len(request.languages) == 1 else ""
-            )
-            if not self._model.is_multilingual:
-                job.language = "en"
-            if not job.language:
-                unknown.append(job)
-        if not unknown:
-            return
-        for job, ranking in zip(unknown, self._model.detect_language(_stack(unknown)), strict=True):
-            allowed = job.request.languages or self.languages
-            scores = {token[2:-2]: probability for token, probability in ranking}
-            job.language = max(allowed, key=lambda code: scores.get(code, 0.0))
-            job.probability = scores.get(job.language, 0.0)
+    def _choose_language(self, job: Job) -> None:
+        """Sets the language of a job, by its states before they are filled with silence."""
+        request = job.request
+        if not self._model.is_multilingual:
+            job.language = "en"
+        elif request.language:
+            job.language = request.language
+        elif len(request.languages) == 1:
+            job.language = request.languages[0]
+        else:
+            self._detect(job)
+            if job.probability < DOUBTFUL_LANGUAGE and len(job.states) < WINDOW_STATES:
+                job.states = self._window.encode_full(request.pcm)
+                self._detect(job)
+
+    def _detect(self, job: Job) -> None:
+        ranking = self._model.detect_language(_stack([job]))[0]
+        scores = {token[2:-2]: probability for token, probability in ranking}
+        allowed = job.request.languages or self.languages
+        job.language = max(allowed, key=lambda code: scores.get(code, 0.0))
+        job.probability = scores.get(job.language, 0.0)
 
     def _finish(self, job: Job, decoding: Decoding) -> Transcript:
         if self._suspect(decoding, job.request.options):
@@ -177,8 +185,10 @@ class WhisperEngine:
 
     def _invented(self, decoding: Decoding, options: DecodingOptions) -> bool:
         unlikely = decoding.avg_logprob < DOUBTFUL_LOGPROB
-        return self._repetitive(decoding) or (
-            unlikely and decoding.no_speech_prob > options.no_speech_threshold
+        return (
+            self._repetitive(decoding)
+            or decoding.avg_logprob < IMPROBABLE_LOGPROB
+            or (unlikely and decoding.no_speech_prob > options.no_speech_threshold)
         )
 
     def _decode(self, jobs: Sequence[Job], temperature: float = 0.0) -> list[Decoding]:
