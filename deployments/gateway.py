@@ -8,6 +8,7 @@ from ray.serve import Application
 
 from api.app import create_app
 from api.services import Services
+from configs.logs import setup_logs
 from configs.serve_schema import GatewayArgs
 from configs.settings import load_settings
 from deployments.directory import ModelDirectory
@@ -19,6 +20,7 @@ class Gateway:
     """Stateless but for live sockets; several replicas share the port on a host."""
 
     async def __init__(self, args: GatewayArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+        setup_logs()
         settings = load_settings()
         self._directory = ModelDirectory(args.models_app)
         self._following = asyncio.create_task(self._directory.follow())

@@ -26,7 +26,6 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=PROJECT_DIR / "serve_config.yaml")
     parser.add_argument("--num-cpus", type=int, help="cores to give to Ray; all by default")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)
     started = time.monotonic()
     cluster.prepare_environment()
     settings = load_settings()
@@ -35,6 +34,7 @@ def main() -> None:
     try:
         dashboard = cluster.start(arguments.num_cpus)
         assert dashboard is not None
+        signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets a handler of its own
         cluster.deploy(dashboard, cluster.read_config(arguments.config))
         wait_until_ready(settings)
         announce(settings, dashboard, first_key, time.monotonic() - started)

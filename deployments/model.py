@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from configs.logs import setup_logs
 from configs.serve_schema import ModelUserConfig
 from configs.settings import weights_dir
 from models.errors import EngineLost
@@ -24,20 +25,33 @@ class ModelDeployment(Generic[E]):
     """
 
     def __init__(self, load: Callable[[str, WeightStore], tuple[E, ModelInfo]]) -> None:
+        setup_logs()
         self._load = load
         self._loaded: tuple[E, ModelInfo] | None = None
         self._swap = asyncio.Lock()  # two quick edits load one after the other
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Loads the model of `user_config`. When that fails, the old one goes on serving."""
-        wanted = ModelUserConfig.model_validate(user_config)
+        """Loads the model of `user_config`. When that fails, the old one goes on serving.
+
+        The first load raises, which `serve status` shows. A later one only logs: an error here
+        would make Serve stop the replica, and its successor could not load the model either.
+        """
         async with self._swap:
-            store = WeightStore(weights_dir())
-            loaded = await asyncio.to_thread(self._load, wanted.model, store)
-            previous, self._loaded = self._loaded, loaded
-            logger.info("model_loaded", extra={"model": loaded[1].id, "config": wanted.model})
+            previous = self._loaded
+            try:
+                self._loaded = await asyncio.to_thread(self._load_wanted, user_config)
+            except Exception:
+                if previous is None:
+                    raise
+                logger.exception("model_swap_failed", extra={"wanted": user_config})
+                return
+            logger.info("model_loaded", extra={"model": self._loaded[1].id})
             if previous is not None:
                 await self.retire(previous[0])
+
+    def _load_wanted(self, user_config: dict[str, Any]) -> tuple[E, ModelInfo]:
+        wanted = ModelUserConfig.model_validate(user_config)
+        return self._load(wanted.model, WeightStore(weights_dir()))
 
     async def retire(self, engine: E) -> None:
         """Called with the engine that was replaced, once no new request can reach it."""

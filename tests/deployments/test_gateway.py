@@ -1,0 +1,210 @@
+"""The whole service on a Ray cluster, over real HTTP."""
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from benchmarks.service import free_port
+from db.migrate import upgrade
+from deployments import cluster
+from tests.deployments.conftest import TestCluster
+
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+
+
+def gateway_app(environment: dict[str, str], **args: Any) -> dict[str, Any]:
+    return {
+        "name": "gateway",
+        "route_prefix": "/" if args.get("server") == "serve" else None,
+        "import_path": "deployments.gateway:build_gateway",
+        "args": args,
+        "deployments": [
+            {
+                "name": "Gateway",
+                "ray_actor_options": {"num_cpus": 0.1, "runtime_env": {"env_vars": environment}},
+                "max_ongoing_requests": 1000,
+                "max_surge_percent": 100,
+                "graceful_shutdown_wait_loop_s": 0.1,
+                "graceful_shutdown_timeout_s": 10,
+            }
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of the gateway's replica: its own data folder and a free port."""
+    data = tmp_path_factory.mktemp("gateway")
+    upgrade(f"sqlite:///{data / 'antiphon.db'}")
+    return {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
+
+
+@pytest.fixture(scope="module")
+def gateway(ray_cluster: TestCluster, environment: dict[str, str]) -> Iterator[TestCluster]:
+    ray_cluster.extra_apps = [gateway_app(environment)]
+    ray_cluster.deploy()
+    yield ray_cluster
+    ray_cluster.extra_apps = []
+    ray_cluster.deploy()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def client(
+    gateway: TestCluster, environment: dict[str, str]
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Signed in."""
+    url = f"http://127.0.0.1:{environment['PORT']}"
+    async with httpx.AsyncClient(base_url=url, timeout=30) as made:
+        await until_ready(made)
+        answer = await made.post(
+            "/auth/signup", json={"email": "ray@example.com", "password": "a long password"}
+        )
+        assert answer.status_code == 201, answer.text
+        made.headers["Authorization"] = f"Bearer {answer.json()['token']}"
+        yield made
+
+
+async def until_ready(client: httpx.AsyncClient) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        answer = await client.get("/readyz")
+        if answer.status_code == 200:
+            return
+        assert time.monotonic() < deadline, answer.text
+        await asyncio.sleep(0.2)
+
+
+async def test_it_speaks(client: httpx.AsyncClient) -> None:
+    answer = await client.post(
+        "/tts-synthesize", json={"text": "Hello there.", "output_format": "wav"}
+    )
+    assert answer.status_code == 200, answer.text
+    assert base64.b64decode(answer.json()["audio_base64"])[:4] == b"RIFF"
+
+
+async def test_it_listens(client: httpx.AsyncClient) -> None:
+    spoken = await client.post(
+        "/tts-synthesize", json={"text": "Hello there.", "output_format": "flac"}
+    )
+    audio = base64.b64decode(spoken.json()["audio_base64"])
+    answer = await client.post("/stt", files={"audio": ("speech.flac", audio)})
+    assert answer.status_code == 200, answer.text
+
+
+async def test_it_chats(client: httpx.AsyncClient) -> None:
+    body = {"messages": [{"role": "user", "content": "one two"}], "stream": False}
+    answer = await client.post("/v1/chat/completions", json=body)
+    assert answer.json()["choices"][0]["message"]["content"] == "one two"
+
+
+async def test_it_streams_a_chat(client: httpx.AsyncClient) -> None:
+    body = {"messages": [{"role": "user", "content": "one two"}]}
+    async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+        lines = [line async for line in answer.aiter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+
+
+async def test_it_lists_the_models_that_run(client: httpx.AsyncClient) -> None:
+    models = (await client.get("/models")).json()["data"]
+    assert {model["kind"] for model in models} == {"tts", "stt", "chat"}
+
+
+async def test_a_swap_of_the_model_fails_no_request(
+    client: httpx.AsyncClient, gateway: TestCluster
+) -> None:
+    stop = asyncio.Event()
+
+    async def load() -> int:
+        spoken = 0
+        while not stop.is_set():
+            answer = await client.post("/tts-synthesize", json={"text": "A few words."})
+            assert answer.status_code == 200, answer.text
+            spoken += 1
+        return spoken
+
+    running = [asyncio.create_task(load()) for _ in range(2)]
+    options = gateway.options("TTSFast")
+    try:
+        for model in ("tts/tone_low", "tts/tone"):
+            options["user_config"] = {"model": model}
+            await asyncio.to_thread(gateway.deploy)
+            await until_listed(client, "svc/" + model.replace("/", "-").replace("_", "-"))
+    finally:
+        stop.set()
+    assert min(await asyncio.gather(*running)) > 5
+
+
+async def until_listed(client: httpx.AsyncClient, model_id: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        models = (await client.get("/models")).json()["data"]
+        if model_id in [model["id"] for model in models]:
+            return
+        assert time.monotonic() < deadline, models
+        await asyncio.sleep(0.2)
+
+
+async def test_a_model_that_cannot_load_leaves_the_old_one_serving(
+    client: httpx.AsyncClient, gateway: TestCluster
+) -> None:
+    options = gateway.options("TTSFast")
+    good = options["user_config"]
+    try:
+        options["user_config"] = {"model": "tts/no_such_model"}
+        cluster.deploy(
+            gateway.dashboard_url,
+            {
+                "proxy_location": "Disabled",
+                "applications": [gateway.models_app, *gateway.extra_apps],
+            },
+        )
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            answer = await client.post("/tts-synthesize", json={"text": "Still here."})
+            assert answer.status_code == 200, answer.text
+    finally:
+        options["user_config"] = good
+        await asyncio.to_thread(gateway.deploy)
+
+
+async def test_a_killed_gateway_comes_back_with_its_accounts(
+    client: httpx.AsyncClient, environment: dict[str, str]
+) -> None:
+    import ray
+
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if "#gateway#Gateway#" in actor["name"]:
+            handle = ray.get_actor(actor["name"], namespace=actor["namespace"])
+            ray.kill(handle, no_restart=True)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            answer = await client.get("/plans")
+            if answer.status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+
+
+async def test_logs_of_the_gateway_hold_no_credentials(
+    client: httpx.AsyncClient, environment: dict[str, str]
+) -> None:
+    token = client.headers["Authorization"].removeprefix("Bearer ")
+    await client.get("/models", params={"apiKey": token})
+    await client.get("/nowhere", params={"apiKey": token})
+    logs = Path("/tmp/ray/session_latest/logs")
+    found = [
+        path.name
+        for path in logs.rglob("*")
+        if path.is_file() and token.encode() in path.read_bytes()
+    ]
+    assert not found
