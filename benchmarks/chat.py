@@ -34,7 +34,6 @@ from models.weights.store import WeightStore
 from tests.api.chat_server import serve_chat
 
 MODEL = "llm/smollm2"
-STREAMS = (1, 4)
 Ask = Callable[[str, int], int]
 """Takes a prompt and the most tokens; returns how many were made."""
 
@@ -56,7 +55,7 @@ def serve_bare(connection: Connection, defaults: bool) -> None:
     config = load_yaml(TypeAdapter(ChatConfig), MODEL)
     assert isinstance(config, LlamaCppConfig)
     if defaults:
-        os.environ["GOMP_SPINCOUNT"] = ""  # as if it were not set
+        os.environ["GOMP_SPINCOUNT"] = "300000"  # libgomp's own
         config = config.model_copy(update={"cache_type": "f16"})
     path = WeightStore(weights_dir()).folder(config.weights) / "model.gguf"
     server = start_server(config, str(path))
@@ -134,6 +133,7 @@ def main() -> None:
     parser.add_argument("--key", help="an API key of that service")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4])
     options = parser.parse_args()
 
     bare, _ = start(serve_bare, False)
@@ -146,7 +146,7 @@ def main() -> None:
 
     print(hardware())
     print(versions("xllamacpp"), f"· {MODEL} · {options.tokens} tokens · {options.rounds} rounds")
-    for streams in STREAMS:
+    for streams in options.streams:
         best = {"defaults": 0.0, "bare": 0.0, "http": 0.0}
         for number in range(options.rounds):
             prompts = prompts_of(number, streams)
@@ -159,9 +159,10 @@ def main() -> None:
             f"bare {best['bare']:.0f} (ratio {best['http'] / best['bare']:.2f}), "
             f"defaults {best['defaults']:.0f} (ratio {best['http'] / best['defaults']:.2f})"
         )
-    for worker in (bare, defaults, stop_http):
-        if worker is not None:
-            worker.send(None)
+    bare.send(None)
+    defaults.send(None)
+    if stop_http is not None:
+        stop_http.send(None)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,100 @@
+"""Saved chats on both databases."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
+
+import pytest
+
+from db.accounts import add_user
+from db.chat_tables import ChatEntry
+from db.chats import append_to_chat, delete_chat, list_chats, read_chat, read_entries
+from db.migrate import upgrade
+from db.session import Database
+from db.tables import User, Workspace
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    upgrade(database_url)
+    opened = Database(database_url)
+    yield opened
+    opened.close()
+
+
+async def add_workspace(database: Database, email: str = "a@b.co") -> int:
+    user = User(email=email, password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    return workspace.id
+
+
+def turn(text: str) -> list[ChatEntry]:
+    return [
+        ChatEntry(chat_id=UUID(int=0), position=0, role=role, content=text, extra={"k": [1]})
+        for role in ("user", "assistant")
+    ]
+
+
+async def test_turns_are_kept_in_order(database: Database) -> None:
+    workspace_id, chat_id = await add_workspace(database), uuid4()
+    await database.run(append_to_chat, workspace_id, chat_id, turn("ünï 😀"), "title")
+    await database.run(append_to_chat, workspace_id, chat_id, turn("two"))
+    entries = await database.read(read_entries, workspace_id, chat_id)
+    assert entries is not None
+    assert [(e.position, e.content) for e in entries] == [
+        (0, "ünï 😀"),
+        (1, "ünï 😀"),
+        (2, "two"),
+        (3, "two"),
+    ]
+    assert entries[0].extra == {"k": [1]}
+    chat = await database.read(read_chat, workspace_id, chat_id)
+    assert chat is not None and chat.title == "title" and chat.updated_at > chat.created_at
+
+
+async def test_two_turns_at_once_do_not_take_each_others_place(database: Database) -> None:
+    workspace_id, chat_id = await add_workspace(database), uuid4()
+    await database.run(append_to_chat, workspace_id, chat_id, turn("0"), "title")
+    await asyncio.gather(
+        *(database.run(append_to_chat, workspace_id, chat_id, turn(str(n))) for n in range(1, 9))
+    )
+    entries = await database.read(read_entries, workspace_id, chat_id)
+    assert entries is not None
+    assert [entry.position for entry in entries] == list(range(18))
+    texts = [entry.content for entry in entries]
+    assert texts[::2] == texts[1::2] and sorted(texts[::2]) == [str(n) for n in range(9)]
+
+
+async def test_pages_begin_with_the_chat_that_was_used_last(database: Database) -> None:
+    workspace_id = await add_workspace(database)
+    ids = [uuid4() for _ in range(5)]
+    for chat_id in ids:
+        await database.run(append_to_chat, workspace_id, chat_id, turn("x"), str(chat_id))
+    await database.run(append_to_chat, workspace_id, ids[0], turn("again"))
+    chats, total = await database.read(list_chats, workspace_id, 1, 2)
+    assert ([chat.id for chat in chats], total) == ([ids[0], ids[4]], 5)
+    chats, _ = await database.read(list_chats, workspace_id, 3, 2)
+    assert [chat.id for chat in chats] == [ids[1]]
+
+
+async def test_a_chat_of_another_workspace_is_out_of_reach(database: Database) -> None:
+    mine, chat_id = await add_workspace(database), uuid4()
+    theirs = await add_workspace(database, "c@d.co")
+    await database.run(append_to_chat, mine, chat_id, turn("x"), "title")
+    await database.run(append_to_chat, theirs, chat_id, turn("theirs"))
+    assert await database.read(read_chat, theirs, chat_id) is None
+    assert await database.read(read_entries, theirs, chat_id) is None
+    assert not await database.run(delete_chat, theirs, chat_id)
+    entries = await database.read(read_entries, mine, chat_id)
+    assert entries is not None and [entry.content for entry in entries] == ["x", "x"]
+
+
+async def test_a_deleted_chat_takes_its_messages_along(database: Database) -> None:
+    workspace_id, chat_id = await add_workspace(database), uuid4()
+    await database.run(append_to_chat, workspace_id, chat_id, turn("x"), "title")
+    assert await database.run(delete_chat, workspace_id, chat_id)
+    assert await database.read(read_entries, workspace_id, chat_id) is None
+    await database.run(append_to_chat, workspace_id, chat_id, turn("y"), "again")
+    entries = await database.read(read_entries, workspace_id, chat_id)
+    assert entries is not None and len(entries) == 2
