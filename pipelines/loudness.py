@@ -25,14 +25,17 @@ _CLOSE_LU = 0.2
 def enhance(pcm: Pcm, sample_rate: int) -> Pcm:
     """`pcm` float32 [n] at -16 LUFS and at most -1 dBTP; silence stays as it is.
 
-    Blocking: about 2 % of the time that engines need, 10 ms for 6 s of speech.
+    Blocking: 10 to 30 ms for 6 s of speech.
     """
-    loudness = measure_lufs(filtered := high_pass(pcm, sample_rate), sample_rate)
+    if not len(pcm):
+        return pcm
+    filtered = high_pass(pcm, sample_rate)
+    loudness = measure_lufs(filtered, sample_rate)
     if not np.isfinite(loudness):
         return pcm
     gain_db = min(TARGET_LUFS - loudness, MOST_GAIN_DB)
     shaped = limit(_amplify(filtered, gain_db), sample_rate)
-    if shaped is not filtered and gain_db < MOST_GAIN_DB:
+    if gain_db < MOST_GAIN_DB:
         # Limiting takes loudness away; one more step gives back what the peaks allow.
         missing = TARGET_LUFS - measure_lufs(shaped, sample_rate)
         if missing > _CLOSE_LU:

@@ -1,0 +1,47 @@
+"""Which language a text is in."""
+
+import pytest
+
+from pipelines.language import detect_language
+
+OFFERED = frozenset("en hi ar fr de es it nl pl pt bn gu kn ml mr pa ta te ja zh".split())
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("The meeting starts at noon tomorrow.", "en"),
+        ("Hi", "en"),
+        ("OK", "en"),
+        ("Hello", "en"),
+        ("", "en"),
+        ("12345", "en"),
+        ("Où est la bibliothèque, s'il vous plaît ?", "fr"),
+        ("Ich habe heute leider keine Zeit.", "de"),
+        ("¿Dónde está la estación de tren?", "es"),
+        ("Vorrei prenotare un tavolo per due.", "it"),
+        ("Ik heb vandaag helaas geen tijd voor jou.", "nl"),
+        ("Nie mam dzisiaj czasu, przepraszam.", "pl"),
+        ("Não tenho tempo hoje, desculpe.", "pt"),
+        ("नमस्ते दुनिया, आप कैसे हैं?", "hi"),
+        ("माझे नाव राम आहे आणि मी पुण्यात राहतो", "mr"),
+        ("مرحبا بالعالم", "ar"),
+        ("আমি ভালো আছি", "bn"),
+        ("હું ઠીક છું", "gu"),
+        ("ನಾನು ಚೆನ್ನಾಗಿದ್ದೇನೆ", "kn"),
+        ("എനിക്ക് സുഖമാണ്", "ml"),
+        ("ਮੈਂ ਠੀਕ ਹਾਂ", "pa"),
+        ("நான் நலம்", "ta"),
+        ("నేను బాగున్నాను", "te"),
+        ("東京は大きいです", "ja"),
+        ("你好世界", "zh"),
+    ],
+)
+def test_the_language_is_recognised(text: str, language: str) -> None:
+    assert detect_language(text, OFFERED) == language
+
+
+def test_only_offered_languages_are_answered() -> None:
+    assert detect_language("Ich habe heute leider keine Zeit.", {"en", "fr"}) in {"en", "fr"}
+    assert detect_language("你好世界", {"en"}) == "en"
+    assert detect_language("Привет", {"de"}) == "de"
