@@ -1,8 +1,5 @@
 """The application: middleware, error handlers and routers over services."""
 
-from importlib import import_module
-from importlib.util import find_spec
-
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -10,8 +7,20 @@ from starlette.exceptions import HTTPException
 from api import docs
 from api.errors import ApiError, on_error, on_http_error, on_validation_error
 from api.middleware import RequestFrame
-from api.routes import accounts, console, health, keys, models, plans
+from api.routes import (
+    accounts,
+    chat,
+    console,
+    health,
+    keys,
+    models,
+    plans,
+    speech,
+    transcription,
+    voices,
+)
 from api.services import Services
+from configs.logs import redact_logs
 from configs.settings import BRAND
 from db.errors import DatabaseError
 from models.errors import EngineError
@@ -20,6 +29,7 @@ from pipelines.errors import PipelineError
 
 def create_app(services: Services) -> FastAPI:
     """The whole HTTP interface; several may live in one process."""
+    redact_logs()
     app = FastAPI(
         title=BRAND,
         version="1.0.0",
@@ -34,10 +44,17 @@ def create_app(services: Services) -> FastAPI:
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
-    routers = [health.router, *accounts.routers, keys.router, plans.router, models.router]
-    for name in ("speech", "voices", "transcription", "chat"):
-        if find_spec(f"api.routes.{name}"):
-            routers.append(import_module(f"api.routes.{name}").router)
+    routers = [
+        health.router,
+        *accounts.routers,
+        keys.router,
+        plans.router,
+        models.router,
+        speech.router,
+        voices.router,
+        transcription.router,
+        chat.router,
+    ]
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)

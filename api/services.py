@@ -1,20 +1,15 @@
 """All that the routes can reach."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
 from db.session import Database
 from pipelines.accounts import Accounts
+from pipelines.chat import ChatPipeline
 from pipelines.model_list import ModelList
-
-if TYPE_CHECKING:
-    from pipelines.chat import ChatPipeline
-    from pipelines.speech import SpeechPipeline
-    from pipelines.transcription import TranscriptionPipeline
+from pipelines.speech import SpeechPipeline
+from pipelines.transcription import TranscriptionPipeline
 
 
 @dataclass(frozen=True, slots=True)

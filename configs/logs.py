@@ -19,7 +19,7 @@ _SECRETS = (
 _NAMED_SECRETS = (
     re.compile(r"(?i)(\bapi_?key\b\\?[\"']?\s*[=:]\s*\\?[\"']?)[^\s\"'&,}\\]+"),
     re.compile(
-        r"(?i)(\bauthorization\b\\?[\"']?\s*[=:,]\s*b?\\?[\"']?(?:bearer |basic )?)[^\s\"',}\\]+"
+        r"(?i)(\bauthorization\b\\?[\"']?\s*[=:,]\s*(?:b?\\?[\"'])?(?:bearer |basic )?)[^\s\"',}\\]+"
     ),
     re.compile(r"(?i)(\bbearer\s+)[^\s\"',}\\]{8,}"),
     re.compile(r"(?i)(\b\w*password\b\\?[\"']?\s*[=:]\s*\\?[\"']?)[^\s\"'&,}\\]+"),
@@ -70,9 +70,14 @@ class JsonFormatter(logging.Formatter):
         return redact(json.dumps(line, default=str))
 
 
+def redact_logs() -> None:
+    """Hides secrets in every record that this process makes from now on."""
+    logging.setLogRecordFactory(RedactedRecord)
+
+
 def setup_logs(level: int = logging.INFO) -> None:
     """Redacts every record of this process, and writes the root logger's as JSON to stderr."""
-    logging.setLogRecordFactory(RedactedRecord)
+    redact_logs()
     root = logging.getLogger()
     root.setLevel(level)
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers):

@@ -1,6 +1,9 @@
 """Runs migrations on `config.attributes["url"]`, one process at a time, in one transaction."""
 
+from typing import Any, Literal
+
 from alembic import context
+from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import text
 from sqlmodel.sql.sqltypes import AutoString
 
@@ -13,7 +16,7 @@ LOCK = 0x616E7469  # any number, the same for every process
 PATIENCE_MS = 60_000
 
 
-def plain_type(kind: str, item: object, _context: object) -> str | bool:
+def plain_type(kind: str, item: Any, _context: AutogenContext) -> str | Literal[False]:
     """Writes our own column types as what they are in the database."""
     if kind != "type":
         return False

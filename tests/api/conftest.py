@@ -1,6 +1,6 @@
 """The application over engines without weights, called in process."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -9,29 +9,23 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.services import Services
-from configs.settings import Secrets, Settings
+from configs.settings import Settings
+from pipelines.decoding import AudioDecoder
+from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(
-        host="127.0.0.1",
-        port=0,
-        data_dir=tmp_path,
-        database_url=f"sqlite:///{tmp_path / 'test.db'}",
-        redis_url=None,
-        storage_url=f"file://{tmp_path / 'storage'}",
-        weights_dir=tmp_path / "weights",
-        secrets=Secrets(token_key="t" * 48, api_key_pepper="p" * 48),
-    )
+    return local_settings(tmp_path)
 
 
 @pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    built = local_services(settings)
-    yield built
-    built.database.close()
+async def services(settings: Settings) -> AsyncIterator[Services]:
+    async with AudioDecoder() as decoder:
+        built = local_services(settings, decoder)
+        yield built
+        built.database.close()
 
 
 @pytest.fixture

@@ -1,28 +1,30 @@
 """Services over engines without weights and a migrated database."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from api.services import Services
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
+from configs.transcription_schema import load_profiles
 from configs.voices_schema import VoicesConfig
 from db.migrate import upgrade
 from db.session import Database
-from models.loading import load_chat, load_stt, load_tts
+from models.loading import load_chat, load_stt, load_tts, load_vad
 from models.weights.store import WeightStore
 from pipelines.accounts import Accounts
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
+from pipelines.decoding import AudioDecoder
 from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
 from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
+from pipelines.transcription import TranscriptionPipeline
 
 
-def local_services(settings: Settings) -> Services:
-    """The tone, scripted and echo engines behind the real pipelines."""
+def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> Services:
+    """The tone, scripted and echo engines behind the real pipelines.
+
+    Who gives a `decoder` closes it; another starts its processes only when audio comes.
+    """
     weights = WeightStore(settings.weights_dir)
     speakers = {"tone": LocalSpeaker(*load_tts("tts/tone", weights))}
     transcribers = {"scripted": LocalTranscriber(*load_stt("stt/scripted", weights))}
@@ -30,7 +32,6 @@ def local_services(settings: Settings) -> Services:
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     plans = load_yaml(PlansConfig, "plans")
-    transcription: Any = None
     return Services(
         settings=settings,
         plans=plans,
@@ -38,6 +39,11 @@ def local_services(settings: Settings) -> Services:
         accounts=Accounts(database, settings.secrets, plans.first.id),
         models=ModelList(speakers, transcribers, chat_models),
         speech=SpeechPipeline(speakers, load_yaml(VoicesConfig, "voices")),
-        transcription=transcription,
+        transcription=TranscriptionPipeline(
+            transcribers["scripted"],
+            decoder or AudioDecoder(),
+            load_vad("vad/webrtc", weights),
+            load_profiles(),
+        ),
         chat=ChatPipeline(chat_models, ChatHistory(database)),
     )

@@ -1,6 +1,8 @@
 """Sign-up, login, profile, keys and what one workspace may see of another."""
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ from api.services import Services
 from db.columns import utc_now
 from pipelines import principals
 from pipelines.credentials import new_api_key
+from pipelines.errors import Unauthorized
 
 PASSWORD = "correct horse"
 
@@ -157,14 +160,14 @@ async def test_another_replica_forgets_a_revoked_key_within_five_seconds(
         services.settings.secrets.api_key_pepper,
     )
     now = 1000.0
-    monkeypatch.setattr(principals.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     created = await new_key(client, auth)
     await other.authenticate(created["key"])
     await client.delete(f"/developer/api/{created['id']}", headers=auth)
     now += 4.9
     await other.authenticate(created["key"])  # remembered
     now += 0.2
-    with pytest.raises(principals.Unauthorized):
+    with pytest.raises(Unauthorized):
         await other.authenticate(created["key"])
 
 
@@ -271,7 +274,7 @@ def tokens(services: Services) -> dict[str, str]:
         "without an end": jwt.encode(without_end, key),
         "of another key": jwt.encode(claims, "o" * 48),
         "of another audience": jwt.encode({**claims, "aud": "x"}, key),
-        "unsigned": jwt.encode(claims, None, algorithm="none"),
+        "unsigned": jwt.encode(claims, "", algorithm="none"),
         "of another algorithm": jwt.encode(claims, key * 2, algorithm="HS512"),
         "a made-up key": new_api_key(),
         "a mistyped key": new_api_key()[:-1] + "!",
@@ -296,7 +299,7 @@ async def test_every_wrong_credential_gets_the_same_answer(
 
 
 async def test_the_key_is_checked_before_the_body_is_read(client: httpx.AsyncClient) -> None:
-    async def body():  # type: ignore[no-untyped-def]
+    async def body() -> AsyncIterator[bytes]:
         raise AssertionError("the body was read")
         yield b""
 

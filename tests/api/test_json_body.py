@@ -1,6 +1,7 @@
 """Hostile JSON is refused before anything else looks at it."""
 
 import json
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -88,7 +89,7 @@ async def test_every_json_media_type_is_read(client: httpx.AsyncClient, content_
 
 
 async def test_a_body_over_the_limit_is_refused_declared_or_not(client: httpx.AsyncClient) -> None:
-    async def chunks():  # type: ignore[no-untyped-def]
+    async def chunks() -> AsyncIterator[bytes]:
         for _ in range(MAX_JSON_BYTES // 65536 + 2):
             yield b" " * 65536
 

@@ -1,0 +1,71 @@
+"""The OpenAPI document is true: schemathesis calls every operation and compares."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+
+from api.app import create_app
+from tests.api.local_server import Server, serve_local
+
+# The document depends on no service.
+schema = schemathesis.openapi.from_dict(create_app(cast(Any, None)).openapi())
+
+
+async def test_every_operation_documents_its_errors_with_our_envelope(
+    client: httpx.AsyncClient,
+) -> None:
+    document = (await client.get("/openapi.json")).json()
+    assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            responses = operation["responses"]
+            assert "422" not in responses, (method, path)
+            for status in ("400", "500", "503"):
+                schema = responses[status]["content"]["application/json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/ErrorBody"}, (method, path)
+            is_public = operation.get("security") == []
+            assert is_public or "401" in responses, (method, path)
+
+
+async def test_public_operations_are_these_and_no_others(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    public = {
+        path
+        for path, operations in document["paths"].items()
+        for operation in operations.values()
+        if operation.get("security") == []
+    }
+    assert public == {"/healthz", "/readyz", "/auth/signup", "/auth/login"}
+
+
+async def test_the_page_needs_nothing_from_another_host(client: httpx.AsyncClient) -> None:
+    page = await client.get("/docs")
+    assert page.status_code == 200 and "//" not in page.text.replace("</", "").replace("// ", "")
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css"):
+        assert f"/docs/{name}" in page.text
+        assert len((await client.get(f"/docs/{name}")).content) > 100_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The application over engines without weights, on a real socket."""
+    with serve_local(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@schema.parametrize()
+@settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,  # the same requests in every run
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_the_document_is_true(case: Any, server: Server) -> None:
+    case.call_and_validate(
+        base_url=server.url, headers={"Authorization": f"Bearer {server.key}"}, timeout=20
+    )

@@ -1,0 +1,130 @@
+"""Transactions, times and a database that is down, on both databases."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
+
+from db import accounts
+from db.errors import DatabaseUnavailable
+from db.migrate import upgrade
+from db.session import Database
+from db.tables import ApiKey, User, Workspace
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    upgrade(database_url)
+    opened = Database(database_url)
+    yield opened
+    opened.close()
+
+
+async def add_account(database: Database, email: str = "a@b.co") -> tuple[User, Workspace]:
+    user = User(email=email, password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(accounts.add_user, user, workspace)
+    return user, workspace
+
+
+async def test_what_fails_leaves_nothing_behind(database: Database) -> None:
+    def add_then_fail(session: Session) -> None:
+        session.add(User(email="x@y.co", password_hash="!"))
+        session.flush()
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        await database.run(add_then_fail)
+    assert await database.read(accounts.user_by_email, "x@y.co") is None
+
+
+async def test_an_email_is_unique(database: Database) -> None:
+    await add_account(database)
+    with pytest.raises(IntegrityError):
+        await add_account(database)
+
+
+async def test_foreign_keys_hold(database: Database) -> None:
+    with pytest.raises(IntegrityError):
+        await database.run(
+            accounts.add_key,
+            ApiKey(workspace_id=1, name="k", digest=b"d", prefix="sk_", scopes=[]),
+        )
+
+
+async def test_times_come_back_in_utc_to_the_microsecond(database: Database) -> None:
+    _, workspace = await add_account(database)
+    moment = datetime(2030, 1, 2, 3, 4, 5, 678901, timezone(timedelta(hours=5, minutes=30)))
+    key = ApiKey(
+        workspace_id=workspace.id,
+        name="k",
+        digest=b"d",
+        prefix="sk_",
+        scopes=["tts"],
+        expires_at=moment,
+    )
+    await database.run(accounts.add_key, key)
+    (stored,) = await database.read(accounts.keys_of, workspace.id)
+    assert stored.expires_at == moment
+    assert stored.expires_at is not None and stored.expires_at.tzinfo is UTC
+    assert stored.scopes == ["tts"]
+
+
+async def test_writers_at_the_same_time_all_succeed(database: Database) -> None:
+    user, _ = await add_account(database)
+    await asyncio.gather(
+        *(
+            database.run(accounts.update_profile, user.id, f"name {number}", None)
+            for number in range(40)
+        )
+    )
+
+
+async def test_a_reader_does_not_wait_for_a_writer(database: Database) -> None:
+    user, _ = await add_account(database)
+
+    def write_slowly(session: Session) -> None:
+        accounts.update_profile(session, user.id, "slow", None)
+        session.flush()
+        time.sleep(0.5)
+
+    writing = asyncio.create_task(database.run(write_slowly))
+    await asyncio.sleep(0.1)
+    started = time.perf_counter()
+    await database.read(accounts.user_by_email, "a@b.co")
+    assert time.perf_counter() - started < 0.3
+    await writing
+
+
+async def test_sqlite_is_durable_and_checks_foreign_keys(
+    database: Database, database_url: str
+) -> None:
+    if not database_url.startswith("sqlite"):
+        pytest.skip("settings of SQLite")
+
+    def pragma(session: Session, name: str) -> object:
+        return session.connection().execute(text(f"PRAGMA {name}")).scalar()
+
+    found = {
+        name: await database.read(pragma, name)
+        for name in ("journal_mode", "synchronous", "foreign_keys")
+    }
+    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+async def test_a_database_that_is_down_says_so_at_once() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    database = Database(f"postgresql://u:p@127.0.0.1:{port}/x")
+    started = time.perf_counter()
+    with pytest.raises(DatabaseUnavailable):
+        await database.ping()
+    assert time.perf_counter() - started < 0.5
+    database.close()
