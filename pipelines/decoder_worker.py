@@ -116,7 +116,7 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
         raise InvalidAudio("the file holds no sound")
     if meter.non_finite > MAX_NON_FINITE * meter.samples:
         raise InvalidAudio("the samples of the file are not numbers")
-    return {"samples": mixer.written, "duration_s": meter.seconds}
+    return {"samples": mixer.written, "duration_s": round(meter.seconds, 6)}
 
 
 def _frames(source: BinaryIO, demuxer: str) -> Iterator[tuple[NDArray[np.float32], int]]:

@@ -1,0 +1,47 @@
+"""Sounds without speech, and speech that needs no recording."""
+
+import numpy as np
+
+from models.audio import Pcm, resample
+from models.loading import load_tts
+from models.stt.base import STT_SAMPLE_RATE
+from models.tts.base import SynthesisRequest
+from models.weights.store import WeightStore
+
+
+def wordless(seconds: float) -> dict[str, Pcm]:
+    """What makes a careless recogniser talk."""
+    n = int(seconds * STT_SAMPLE_RATE)
+    rng = np.random.default_rng(1)
+    t = np.arange(n) / STT_SAMPLE_RATE
+    white = rng.standard_normal(n)
+    spectrum = np.fft.rfft(white)
+    spectrum[1:] /= np.sqrt(np.arange(1, len(spectrum)))
+    pink = np.fft.irfft(spectrum, n)
+    clicks = np.zeros(n)
+    clicks[rng.integers(0, n, int(4 * seconds))] = 0.9
+    notes = rng.choice([262, 294, 330, 392, 440, 523], int(4 * seconds) + 1)
+    note_t = np.arange(STT_SAMPLE_RATE // 4) / STT_SAMPLE_RATE
+    melody = np.concatenate(
+        [np.sin(2 * np.pi * hz * note_t) * np.hanning(len(note_t)) for hz in notes]
+    )[:n]
+    sounds = {
+        "silence": np.zeros(n),
+        "white noise": 0.1 * white,
+        "quiet white noise": 0.002 * white,
+        "pink noise": 0.5 * pink / np.abs(pink).max(),
+        "hum": 0.2 * np.sin(2 * np.pi * 50 * t) + 0.05 * np.sin(2 * np.pi * 150 * t),
+        "clicks": clicks,
+        "melody": 0.4 * melody,
+        "chord": 0.1 * sum(np.sin(2 * np.pi * hz * t) for hz in (220, 277, 330)),
+    }
+    return {name: np.clip(sound, -1, 1).astype(np.float32) for name, sound in sounds.items()}
+
+
+def speak(text: str, weights: WeightStore) -> Pcm:
+    """English speech at STT_SAMPLE_RATE, by the engine whose weights are always there."""
+    engine, info = load_tts("tts/hibari", weights)
+    request = SynthesisRequest(text=text, voice=info.voices[0].key, language="en")
+    chunks = list(engine.synthesize(request))
+    pcm = np.concatenate([chunk.pcm for chunk in chunks])
+    return resample(pcm, engine.sample_rate, STT_SAMPLE_RATE)

@@ -1,0 +1,35 @@
+"""The engine without weights."""
+
+import numpy as np
+import pytest
+
+from models.errors import UnsupportedLanguage
+from models.loading import load_stt
+from models.stt.base import DecodingOptions, STTEngine, TranscriptionRequest
+from models.weights.store import WeightStore
+
+
+@pytest.fixture
+def engine(weights: WeightStore) -> STTEngine:
+    return load_stt("stt/scripted", weights)[0]
+
+
+def test_silence_gives_empty_text(engine: STTEngine) -> None:
+    (transcript,) = engine.transcribe([TranscriptionRequest(np.zeros(16_000, np.float32))])
+    assert transcript.segments == ()
+
+
+def test_sound_gives_the_script_with_words_inside_it(engine: STTEngine) -> None:
+    request = TranscriptionRequest(
+        np.ones(16_000, np.float32), language="de", options=DecodingOptions(words=True)
+    )
+    (transcript,) = engine.transcribe([request])
+    (segment,) = transcript.segments
+    assert transcript.language == "de"
+    assert segment.text == " ".join(word.word for word in segment.words)
+    assert segment.words[-1].end == 1.0
+
+
+def test_an_unknown_language_is_refused(engine: STTEngine) -> None:
+    with pytest.raises(UnsupportedLanguage):
+        engine.transcribe([TranscriptionRequest(np.ones(9, np.float32), language="xx")])

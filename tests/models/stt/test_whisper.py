@@ -1,0 +1,142 @@
+"""Whisper on its short window."""
+
+import re
+import time
+
+import jiwer
+import numpy as np
+import pytest
+
+from models.audio import Pcm
+from models.errors import InvalidEngineRequest, UnsupportedLanguage, WeightsMissing
+from models.loading import load_stt
+from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.whisper import Decoding, WhisperEngine
+from models.weights.store import WeightStore
+from tests.models.sounds import speak, wordless
+
+pytestmark = pytest.mark.weights
+
+TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps under a tree."
+
+
+@pytest.fixture(scope="module")
+def engine(weights: WeightStore) -> WhisperEngine:
+    try:
+        engine, _ = load_stt("stt/whisper_base", weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    assert isinstance(engine, WhisperEngine)
+    return engine
+
+
+@pytest.fixture(scope="module")
+def speech(weights: WeightStore) -> Pcm:
+    return speak(TEXT, weights)
+
+
+def text_of(engine: WhisperEngine, pcm: Pcm, **fields: object) -> str:
+    (transcript,) = engine.transcribe([TranscriptionRequest(pcm, **fields)])  # type: ignore[arg-type]
+    return " ".join(segment.text for segment in transcript.segments)
+
+
+def word_error_rate(text: str) -> float:
+    said, heard = (re.sub(r"[^a-z ]", "", one.lower()) for one in (TEXT, text))
+    rate: float = jiwer.wer(said, heard)
+    return rate
+
+
+def test_speech_becomes_its_text_and_language(engine: WhisperEngine, speech: Pcm) -> None:
+    (transcript,) = engine.transcribe([TranscriptionRequest(speech)])
+    assert transcript.language == "en"
+    assert transcript.language_probability > 0.5
+    assert word_error_rate(transcript.segments[0].text) < 0.1
+
+
+def test_a_wide_beam_and_terms_give_the_text_too(engine: WhisperEngine, speech: Pcm) -> None:
+    options = DecodingOptions(beam_size=5, initial_prompt="fox, dog, tree")
+    assert word_error_rate(text_of(engine, speech, language="en", options=options)) < 0.1
+
+
+def test_words_are_in_order_and_inside_the_speech(engine: WhisperEngine, speech: Pcm) -> None:
+    options = DecodingOptions(words=True)
+    (transcript,) = engine.transcribe([TranscriptionRequest(speech, "en", options=options)])
+    (segment,) = transcript.segments
+    times = [time for word in segment.words for time in (word.start, word.end)]
+    assert times == sorted(times)
+    assert 0 <= times[0] < 1
+    assert times[-1] <= len(speech) / STT_SAMPLE_RATE
+    assert " ".join(word.word for word in segment.words) == segment.text
+    assert all(0 <= word.confidence <= 1 for word in segment.words)
+
+
+@pytest.mark.parametrize("seconds", [0.3, 2.0])
+def test_sounds_without_speech_give_empty_text(engine: WhisperEngine, seconds: float) -> None:
+    sounds = wordless(seconds)
+    requests = [TranscriptionRequest(sound, "en") for sound in sounds.values()]
+    heard = dict(zip(sounds, engine.transcribe(requests), strict=True))
+    assert {name: one.segments for name, one in heard.items() if one.segments} == {}
+
+
+def test_a_batch_gives_what_single_calls_give_in_order(engine: WhisperEngine, speech: Pcm) -> None:
+    half = speech[: len(speech) // 2]
+    requests = [
+        TranscriptionRequest(speech, "en"),
+        TranscriptionRequest(np.zeros(0, np.float32)),
+        TranscriptionRequest(half, "en", options=DecodingOptions(words=True)),
+        TranscriptionRequest(half, "en", options=DecodingOptions(beam_size=2)),
+    ]
+    together = engine.transcribe(requests)
+    alone = [engine.transcribe([request])[0] for request in requests]
+    assert [[s.text for s in one.segments] for one in together] == [
+        [s.text for s in one.segments] for one in alone
+    ]
+    assert together[1].segments == ()
+
+
+def test_detection_keeps_to_the_languages_allowed(engine: WhisperEngine, speech: Pcm) -> None:
+    (transcript,) = engine.transcribe([TranscriptionRequest(speech, languages=("de", "fr"))])
+    assert transcript.language in ("de", "fr")
+
+
+def test_an_unknown_language_is_refused(engine: WhisperEngine, speech: Pcm) -> None:
+    for fields in ({"language": "xx"}, {"languages": ("en", "xx")}):
+        with pytest.raises(UnsupportedLanguage):
+            text_of(engine, speech, **fields)
+
+
+def test_more_than_a_window_is_refused(engine: WhisperEngine) -> None:
+    with pytest.raises(InvalidEngineRequest):
+        text_of(engine, np.zeros(31 * STT_SAMPLE_RATE, np.float32))
+
+
+def test_a_repeating_text_is_decoded_again_on_the_full_window(
+    engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows: list[int] = []
+    decode, encode_full = engine._decode, engine._window.encode_full
+
+    def repeat_at_first(jobs: object, temperature: float = 0.0) -> list[Decoding]:
+        if windows:
+            return decode(jobs, temperature)  # type: ignore[arg-type]
+        return [Decoding((1,), "no " * 50, -0.1, 0.0, 20.0, True)]
+
+    def count_windows(pcm: Pcm) -> object:
+        windows.append(len(pcm))
+        return encode_full(pcm)
+
+    monkeypatch.setattr(engine, "_decode", repeat_at_first)
+    monkeypatch.setattr(engine._window, "encode_full", count_windows)
+    assert word_error_rate(text_of(engine, speech, language="en")) < 0.1
+    assert windows == [len(speech)]
+
+
+def test_a_short_clip_is_encoded_in_much_less_time_than_a_window(
+    engine: WhisperEngine, speech: Pcm
+) -> None:
+    clip = speech[: 3 * STT_SAMPLE_RATE]
+    began = time.perf_counter()
+    engine._window.encode(clip)
+    middle = time.perf_counter()
+    engine._window.encode_full(clip)
+    assert middle - began < 0.5 * (time.perf_counter() - middle)

@@ -1,0 +1,51 @@
+"""Every detector of the registry."""
+
+import numpy as np
+import pytest
+
+from models.loading import load_vad
+from models.registry import VAD_ENGINES
+from models.vad.base import VADEngine
+from models.weights.store import WeightStore
+from tests.models.sounds import speak, wordless
+
+
+@pytest.fixture(params=VAD_ENGINES)
+def engine(request: pytest.FixtureRequest, weights: WeightStore) -> VADEngine:
+    return load_vad(f"vad/{request.param}", weights)
+
+
+def test_a_stream_gives_what_the_whole_file_gives(engine: VADEngine, weights: WeightStore) -> None:
+    pcm = speak("Nobody knows what tomorrow brings.", weights)
+    whole = engine.probabilities(pcm)
+    stream = engine.start_stream()
+    size = engine.frame_samples
+    frames = [pcm[at : at + size] for at in range(0, len(pcm) - size, size)]
+    live = [stream.accept(frame) for frame in frames]
+    assert live == pytest.approx(whole[: len(live)], abs=1e-4)
+    assert whole.dtype == np.float32
+    assert 0 <= whole.min() <= whole.max() <= 1
+    assert whole.mean() > 0.5
+
+
+def test_silence_is_not_speech(engine: VADEngine) -> None:
+    assert engine.probabilities(np.zeros(16_000, np.float32)).max() < 0.5
+    assert len(engine.probabilities(np.zeros(0, np.float32))) == 0
+
+
+def test_two_streams_do_not_mix(engine: VADEngine, weights: WeightStore) -> None:
+    pcm = speak("One and two.", weights)
+    size = engine.frame_samples
+    frames = [pcm[at : at + size] for at in range(0, len(pcm) - size, size)]
+    alone, disturbed, other = (engine.start_stream() for _ in range(3))
+    noise = np.random.default_rng(0).uniform(-1, 1, size).astype(np.float32)
+    for frame in frames:
+        expected = alone.accept(frame)
+        other.accept(noise)
+        assert disturbed.accept(frame) == expected
+
+
+def test_silero_tells_noise_and_music_from_speech(weights: WeightStore) -> None:
+    engine = load_vad("vad/silero", weights)
+    for name, sound in wordless(3).items():
+        assert np.mean(engine.probabilities(sound) > 0.5) < 0.1, name
