@@ -11,8 +11,8 @@ import numpy as np
 from tests.hostile.audio_files import CONTAINERS, encode, tone, wav
 
 FULL = os.environ.get("HOSTILE_CORPUS") == "full"
-TRUNCATIONS = 100 if FULL else 6  # of each format
-FLIPS = 2000 if FULL else 12
+TRUNCATIONS = 100 if FULL else 20  # of each format
+FLIPS = 2000 if FULL else 60
 HEADER_BYTES = 512  # where flipped bits do most harm
 
 

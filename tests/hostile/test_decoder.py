@@ -12,6 +12,7 @@ from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
 from tests.hostile.corpus import FULL, Hostile, corpus
 
 MAX_SECONDS = 10.0
+MAX_MIB = 300
 REFUSALS = (InvalidAudio, AudioTooLong, FileTooLarge)
 
 
@@ -19,6 +20,12 @@ REFUSALS = (InvalidAudio, AudioTooLong, FileTooLarge)
 async def decoder() -> AsyncIterator[AudioDecoder]:
     async with AudioDecoder(workers=1) as made:
         yield made
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process ever held."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 async def survives(decoder: AudioDecoder, hostile: Hostile, folder: Path) -> str | None:
@@ -49,5 +56,10 @@ async def survives(decoder: AudioDecoder, hostile: Hostile, folder: Path) -> str
 async def test_every_hostile_file_gives_sound_or_a_clear_refusal(
     decoder: AudioDecoder, tmp_path: Path
 ) -> None:
+    await decoder.start()
+    worker = await decoder._workers[0].start()
+    before = peak_mib(worker.pid)
     wrong = [await survives(decoder, hostile, tmp_path) for hostile in corpus()]
     assert [one for one in wrong if one] == []
+    assert await decoder._workers[0].start() is worker  # nothing killed it
+    assert peak_mib(worker.pid) - before < MAX_MIB
