@@ -1,6 +1,5 @@
 """Chat completions and saved chats."""
 
-import logging
 import time
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
@@ -26,7 +25,6 @@ from pipelines.errors import ChatNotFound
 from pipelines.principals import Principal
 
 router = make_router(scope="chat")
-logger = logging.getLogger(__name__)
 
 CLIENT_LEFT = 499  # for the log; nobody is there to read it
 ANSWERS: dict[int | str, dict[str, Any]] = {
