@@ -24,7 +24,11 @@ def _normal_email(text: str) -> str:
         raise ValueError("not an e-mail address") from None
 
 
-Email = Annotated[str, Field(max_length=254), AfterValidator(_normal_email)]
+Email = Annotated[
+    str,
+    Field(max_length=254, json_schema_extra={"format": "email"}),
+    AfterValidator(_normal_email),
+]
 Password = Annotated[str, Field(min_length=8, max_length=256)]
 
 

@@ -7,9 +7,23 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.app import create_app
 from tests.api.local_server import Server, serve_local
+
+# What these refuse no schema can say: an address that is none, a moment in the past, bytes that
+# are no audio, messages in an order that makes no conversation.
+RULES_BEYOND_SCHEMA = frozenset(
+    {
+        "/auth/signup",
+        "/developer/api",
+        "/stt",
+        "/tts-synthesize",
+        "/v1/chat/completions",
+        "/openai/v1/chat/completions",
+    }
+)
 
 # The document depends on no service.
 schema = schemathesis.openapi.from_dict(create_app(cast(Any, None)).openapi())
@@ -59,13 +73,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @schema.parametrize()
 @settings(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     derandomize=True,  # the same requests in every run
     database=None,
     suppress_health_check=list(HealthCheck),
 )
 def test_the_document_is_true(case: Any, server: Server) -> None:
+    body = case.body
+    if isinstance(body, dict) and isinstance(body.get("text"), str) and len(body["text"]) <= 5000:
+        body["text"] = body["text"][:200]  # minutes of speech would only cost time
     case.call_and_validate(
-        base_url=server.url, headers={"Authorization": f"Bearer {server.key}"}, timeout=20
+        base_url=server.url,
+        headers={"Authorization": f"Bearer {server.key}"},
+        excluded_checks=[positive_data_acceptance] if case.path in RULES_BEYOND_SCHEMA else [],
+        timeout=60,
     )

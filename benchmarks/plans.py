@@ -1,0 +1,150 @@
+"""Authenticated `GET /plans` under load, against a bare Starlette app in the same run.
+
+    python -m benchmarks.plans             starts the service's app over engines without weights
+    python -m benchmarks.plans URL KEY     measures a service that runs
+
+The load generator is wrk (a package of Debian), on the same cores.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.hardware import hardware, versions
+
+CONNECTIONS = 4  # enough to keep one server process busy, few enough to see its own time
+SECONDS = 8
+READY_TIMEOUT_S = 30
+
+SERVE_BARE = """
+import json, sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+body = bytes(761)
+async def plans(request):
+    return Response(body, media_type="application/json")
+app = Starlette(routes=[Route("/plans", plans)])
+uvicorn.run(app, port=int(sys.argv[1]), loop="uvloop", http="httptools", access_log=False,
+            log_level="error")
+"""
+SERVE_OURS = """
+import sys, time
+from pathlib import Path
+from tests.api.local_server import serve_local
+with serve_local(Path(sys.argv[1])) as server:
+    print(server.url, server.key, flush=True)
+    time.sleep(3600)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url", nargs="?")
+    parser.add_argument("key", nargs="?")
+    arguments = parser.parse_args()
+    if shutil.which("wrk") is None:
+        sys.exit("wrk is not installed; on Debian: apt-get install wrk")
+    print(hardware())
+    print(versions("uvicorn", "uvloop", "httptools", "starlette", "fastapi"))
+    with bare_server() as bare_url:
+        bare = load(f"{bare_url}/plans", None)
+        report("bare Starlette", bare)
+    if arguments.url and arguments.key:
+        ours = load(f"{arguments.url}/plans", arguments.key)
+    else:
+        with our_server() as (url, key):
+            ours = load(f"{url}/plans", key)
+    report("GET /plans", ours)
+    print(f"ratio: {ours[0] / bare[0]:.2f} of the bare app's requests a second")
+    print(f"targets: >= 2000 requests/s {verdict(ours[0] >= 2000)}, p50 <= 3 ms", end=" ")
+    print(verdict(ours[1] <= 3))
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "MISSED"
+
+
+def report(name: str, figures: tuple[float, float, float]) -> None:
+    rate, p50_ms, p99_ms = figures
+    print(f"{name:16} {rate:8.0f} requests/s, p50 {p50_ms:.2f} ms, p99 {p99_ms:.2f} ms")
+
+
+def load(url: str, key: str | None) -> tuple[float, float, float]:
+    """Requests a second, and the p50 and p99 in ms. Exits when an answer was not 2xx."""
+    headers = ["-H", f"Authorization: Bearer {key}"] if key else []
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", "--latency", *headers]
+    subprocess.run([*command, "-d2s", url], check=True, capture_output=True)  # warm
+    text = subprocess.run(
+        [*command, f"-d{SECONDS}s", url], check=True, capture_output=True, text=True
+    ).stdout
+    if "Non-2xx" in text:
+        sys.exit(text)
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
+    assert rate is not None, text
+    return float(rate[1]), percentile_ms(text, 50), percentile_ms(text, 99)
+
+
+def percentile_ms(text: str, percent: int) -> float:
+    found = re.search(rf"^\s+{percent}%\s+([\d.]+)(us|ms|s)$", text, re.MULTILINE)
+    assert found is not None, text
+    return float(found[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[found[2]]
+
+
+@contextmanager
+def bare_server() -> Iterator[str]:
+    """One uvicorn with nothing around the answer."""
+    from tests.servers import free_port
+
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-c", SERVE_BARE, str(port)])
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not answers(f"{url}/plans"):
+            if time.monotonic() > deadline:
+                sys.exit("the bare server does not answer")
+            time.sleep(0.05)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def our_server() -> Iterator[tuple[str, str]]:
+    """The whole application in one uvicorn; yields its address and a key."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVE_OURS, folder],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).resolve().parent.parent,
+        )
+        try:
+            assert process.stdout is not None
+            url, key = process.stdout.readline().split()
+            yield url, key
+        finally:
+            process.terminate()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()
