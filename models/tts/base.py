@@ -12,7 +12,7 @@ from models.info import VoiceInfo
 class SynthesisRequest:
     """One sentence to speak. Crosses processes."""
 
-    text: str  # normalised: no digits or symbols that need reading rules
+    text: str  # normalised; digits stay where no library spells the language (espeak-ng reads them)
     voice: str  # VoiceInfo.key
     language: str  # ISO 639-1 code of `text`
     speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored unless the engine has native_speed
