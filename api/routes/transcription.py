@@ -61,8 +61,8 @@ class TranscriptionFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    language: str | None = Field(
-        default=None, max_length=35, description="A language code; detected when absent."
+    language: str = Field(
+        default="", max_length=35, description="A language code; detected when absent."
     )
     model: ProfileName = "general"
     timestamps: bool = Field(default=False, description="Adds `words`.")
@@ -71,8 +71,8 @@ class TranscriptionFields(BaseModel):
 
     @field_validator("language", mode="after")
     @classmethod
-    def _detect(cls, value: str | None) -> str | None:
-        return None if value is None or value.strip().lower() in ("", "auto") else value
+    def _detect(cls, value: str) -> str:
+        return "" if value.strip().lower() == "auto" else value.strip()
 
     @field_validator("timestamps", "speaker_labels", mode="before")
     @classmethod
@@ -134,7 +134,7 @@ async def transcribe(request: Request, services: ServicesDep) -> Response:
             audio = _audio_of(form)
             fields = _fields_of(form)
             asked = FileRequest(
-                language=fields.language,
+                language=fields.language or None,
                 profile=fields.model,
                 words=fields.timestamps or fields.response_format in ("srt", "vtt"),
             )

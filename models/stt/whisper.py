@@ -191,21 +191,28 @@ class WhisperEngine:
             or (unlikely and decoding.no_speech_prob > options.no_speech_threshold)
         )
 
-    def _decode(self, jobs: Sequence[Job], temperature: float = 0.0) -> list[Decoding]:
-        """One call of the decoder; the jobs share their beam and their initial prompt."""
+    def _decode(self, jobs: Sequence[Job], temperature: float | None = None) -> list[Decoding]:
+        """One call of the decoder; the jobs share their beam and their initial prompt.
+
+        Without a temperature it is the first try, whose texts are bounded by the durations.
+        """
         options = jobs[0].request.options
         prompts = [self._prompt(job) for job in jobs]
+        room = MAX_TOKENS - len(prompts[0])
+        first_try = temperature is None
         limits = [
             SPARE_TOKENS + int(_seconds(job.request.pcm) * self._config.max_tokens_per_s)
+            if first_try
+            else room
             for job in jobs
         ]
-        longest = min(MAX_TOKENS // 2, max(limits))
+        longest = min(room, max(limits))
         sampling = {"sampling_topk": 0, "sampling_temperature": temperature}
         results = self._model.generate(
             _stack(jobs),
             prompts,
             beam_size=1 if temperature else options.beam_size,
-            max_length=min(MAX_TOKENS, len(prompts[0]) + longest),
+            max_length=len(prompts[0]) + longest,
             return_scores=True,
             return_no_speech_prob=True,
             suppress_blank=True,

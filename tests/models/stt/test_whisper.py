@@ -116,7 +116,7 @@ def test_a_repeating_text_is_decoded_again_on_the_full_window(
     windows: list[int] = []
     decode, encode_full = engine._decode, engine._window.encode_full
 
-    def repeat_at_first(jobs: object, temperature: float = 0.0) -> list[Decoding]:
+    def repeat_at_first(jobs: object, temperature: float | None = None) -> list[Decoding]:
         if windows:
             return decode(jobs, temperature)  # type: ignore[arg-type]
         return [Decoding((1,), "no " * 50, -0.1, 0.0, 20.0, True)]
