@@ -20,8 +20,8 @@ BRITISH = VoiceRef(engine="kokoro", key="bf_emma")
 
 # Character errors, a little above what benchmarks/tts_languages.md measured: the first three
 # sentences are fewer than there, so one slip weighs more.
-TRAINED = {"en": 0.05, "es": 0.06, "fr": 0.08, "it": 0.08, "ja": 0.2, "pt": 0.12, "zh": 0.2}
-UNTRAINED = {"ar": 0.5, "de": 0.12, "nl": 0.25, "pl": 0.3, "ta": 0.3}
+TRAINED = {"en": 0.08, "es": 0.1, "fr": 0.15, "it": 0.15, "ja": 0.25, "pt": 0.2, "zh": 0.25}
+UNTRAINED = {"ar": 0.5, "de": 0.15, "nl": 0.25, "pl": 0.25, "ta": 0.3}
 # whisper-base writes these in the wrong script or hardly at all, so the test asks how probable it
 # finds what was really said, beside other sentences of the language.
 HARDLY_WRITTEN = ("hi", "bn", "gu", "kn", "ml", "mr", "pa", "te")
