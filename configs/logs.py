@@ -19,7 +19,8 @@ _SECRETS = (
 _NAMED_SECRETS = (
     re.compile(r"(?i)(\bapi_?key\b\\?[\"']?\s*[=:]\s*\\?[\"']?)[^\s\"'&,}\\]+"),
     re.compile(
-        r"(?i)(\bauthorization\b\\?[\"']?\s*[=:,]\s*(?:b?\\?[\"'])?(?:bearer |basic )?)[^\s\"',}\\]+"
+        r"(?i)(\bauthorization\b\\?[\"']?\s*[=:,]\s*(?:b?\\?[\"'])?(?:bearer |basic )?)"
+        r"[^\s\"',}\\]+"
     ),
     re.compile(r"(?i)(\bbearer\s+)[^\s\"',}\\]{8,}"),
     re.compile(r"(?i)(\b\w*password\b\\?[\"']?\s*[=:]\s*\\?[\"']?)[^\s\"'&,}\\]+"),
