@@ -147,11 +147,9 @@ def candidates(language: str, engines: dict[str, TTSEngine]) -> Iterator[tuple[s
         yield "espeak", voice
 
 
-def merit(row: dict[str, Any]) -> float:
-    """Lower is better: errors in characters; above a third they say little, so the likelihood."""
-    if row["cer"] > UNREAD:
-        return UNREAD + 1.0 - float(row["likelihood"])
-    return float(row["cer"])
+def merit(row: dict[str, Any]) -> tuple[float, float]:
+    """Lower is better: errors in characters, which above a third say little, then likelihood."""
+    return min(float(row["cer"]), UNREAD), -float(row["likelihood"])
 
 
 def table(results: dict[str, list[dict[str, Any]]]) -> str:

@@ -46,7 +46,6 @@ _TO_KOKORO = (
     ("ʕ", "ʔ"),
     ("ɭ", "l"),
     ("ɫ", "l"),
-    ("ʌ", "ʌ"),
     ("ɵ", "ø"),
     ("ɬ", "l"),
     ("ʑ", "ʒ"),
@@ -54,7 +53,6 @@ _TO_KOKORO = (
     ("ɓ", "b"),
     ("ɗ", "d"),
     ("ɱ", "m"),
-    ("ʎ", "ʎ"),
     ("ʉ", "u"),
     ("ɘ", "ə"),
     ("ɞ", "ɜ"),
@@ -93,7 +91,7 @@ def known(phonemes: str) -> str:
 
 @cache
 def _english(british: bool) -> Phonemizer:
-    from hibari.g2p import G2P  # a second of loading: dictionaries and a tagger
+    from hibari.g2p import G2P  # slow to import
 
     reader: Phonemizer = G2P(british=british)
     return reader
