@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -17,7 +17,7 @@ from ray.serve.exceptions import (
 from ray.serve.handle import DeploymentHandle
 
 from models.audio import AudioChunk
-from models.errors import EngineError, EngineLost, EngineOverloaded
+from models.errors import EngineError, EngineLost, EngineOverloaded, UnknownVoice
 from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
@@ -73,6 +73,10 @@ class ModelHandle:
                 raise EngineLost(str(self._answer))
             return self._answer
 
+    def forget(self) -> None:
+        """Makes the next `describe` ask the replica."""
+        self._fresh_until = 0.0
+
     async def _ask(self) -> ModelInfo | EngineLost:
         """A handle waits for ever for a deployment with no replica, hence the timeout."""
         try:
@@ -102,8 +106,14 @@ class ModelHandle:
 class SpeakerHandle(ModelHandle):
     """The Speaker port."""
 
-    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
-        return self.stream("synthesize", request)
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        try:
+            async with aclosing(self.stream("synthesize", request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except UnknownVoice:
+            self.forget()  # the model was swapped, and its voices with it
+            raise
 
 
 class TranscriberHandle(ModelHandle):

@@ -10,6 +10,7 @@ import numpy as np
 
 from configs.voices_schema import VoicesConfig
 from models.audio import AudioChunk
+from models.errors import UnknownVoice
 from models.tts.base import SynthesisRequest
 from pipelines import shaping
 from pipelines.errors import InvalidRequest
@@ -98,12 +99,18 @@ class SpeechPipeline:
     async def speak(self, request: SpeechRequest) -> Speech:
         """The whole text at once, its loudness measured over all of it. Raises as `stream`."""
         plan = await self.plan(request)
-        parts: list[AudioChunk] = []
-        async with aclosing(self._raw(plan)) as chunks:
-            async for chunk in chunks:
-                parts.append(chunk)
+        try:
+            parts = await self._collect(plan)
+        except UnknownVoice:
+            # The model was swapped since it last described itself: choose among its new voices.
+            plan = await self.plan(request)
+            parts = await self._collect(plan)
         audio = await asyncio.to_thread(_join, parts, request.enhance)
         return Speech(audio, plan.voice)
+
+    async def _collect(self, plan: Plan) -> list[AudioChunk]:
+        async with aclosing(self._raw(plan)) as chunks:
+            return [chunk async for chunk in chunks]
 
     async def stream(self, plan: Plan) -> AsyncGenerator[AudioChunk, None]:
         """Yields the speech of each piece with the pause after it; closing it stops the work.

@@ -194,3 +194,20 @@ async def test_numbers_are_read_in_the_language_of_the_voice() -> None:
     await pipeline(one=speaker).speak(SpeechRequest("It costs 5 today.", voice="Dora"))
     assert speaker.calls[0].text == "It costs fünf today."
     assert speaker.calls[0].language == "de"
+
+
+async def test_a_swapped_model_is_asked_for_its_voices_again() -> None:
+    """The first description is of a model that is gone: its voice is unknown to the engine."""
+    engine, info = load_tts("tts/tone", WeightStore(Path("unused")))
+    gone = replace(info, voices=(replace(info.voices[0], key="gone"),))
+
+    class Swapped(LocalSpeaker):
+        described = 0
+
+        async def describe(self) -> ModelInfo:
+            self.described += 1
+            return gone if self.described <= 2 else info
+
+    pipeline = SpeechPipeline({"tone": Swapped(engine, info)}, CONFIG)
+    speech = await pipeline.speak(SpeechRequest("Hello there."))
+    assert speech.voice.voice.key == info.voices[0].key
