@@ -136,7 +136,8 @@ class WhisperEngine:
         job.probability = scores.get(job.language, 0.0)
 
     def _finish(self, job: Job, decoding: Decoding) -> Transcript:
-        if self._suspect(decoding, job.request.options):
+        doubtful = decoding.avg_logprob < self._config.retry_logprob
+        if doubtful or self._suspect(decoding, job.request.options):
             job.states = self._window.encode_full(job.request.pcm)
             decoding = self._decode_again(job)
         if not decoding.text or self._invented(decoding, job.request.options):
