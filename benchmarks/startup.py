@@ -1,6 +1,6 @@
 """Cold start: from the command to the first spoken word, and the memory of the whole service.
 
-    make bench-startup, or: python -m benchmarks.startup
+make bench-startup, or: python -m benchmarks.startup
 """
 
 import base64
