@@ -161,7 +161,8 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
         " the shares of characters and words that came back wrong. Chinese is compared as pinyin,"
         " Japanese by its sounds. Likelihood is how probable the model finds the true text when it"
         " hears the voice (geometric mean a token): whisper-base has hardly learnt to write several"
-        " Indian languages, and a voice whose CER is above a third is ranked by it.",
+        " Indian languages, and a voice whose CER is above a third is ranked by it. For Bengali,"
+        " Kannada, Punjabi and Telugu it finds other sentences as likely, so it decides little.",
         "",
         "| language | engine | voice | gender | CER | WER | likelihood |",
         "|---|---|---|---|---|---|---|",
