@@ -3,9 +3,10 @@
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from api import docs
-from api.errors import ApiError, on_error, on_http_error, on_validation_error
+from api.errors import ApiError, on_client_left, on_error, on_http_error, on_validation_error
 from api.middleware import RequestFrame
 from api.routes import (
     accounts,
@@ -42,6 +43,7 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(RequestFrame)
     for error in (ApiError, EngineError, PipelineError, DatabaseError):
         app.add_exception_handler(error, on_error)
+    app.add_exception_handler(ClientDisconnect, on_client_left)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
     routers = [

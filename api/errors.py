@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
@@ -48,6 +48,7 @@ STATUS_OF_CODE = {
 }
 RETRY_AFTER_S = 1
 INTERNAL_MESSAGE = "the service failed; the request id finds the cause in its logs"
+CLIENT_LEFT = 499  # for the log; nobody is there to read it
 
 
 class ApiError(Exception):
@@ -102,6 +103,12 @@ def error_response(error: ApiError, request: HTTPConnection) -> Response:
 async def on_error(request: Request, error: Exception) -> Response:
     """Handles every error class that the application registers."""
     return error_response(to_api_error(error), request)
+
+
+async def on_client_left(request: Request, error: Exception) -> Response:
+    """The client left while its body was read or its answer made; that is no fault of ours."""
+    assert isinstance(error, ClientDisconnect)
+    return Response(status_code=CLIENT_LEFT)
 
 
 async def on_validation_error(request: Request, error: Exception) -> Response:

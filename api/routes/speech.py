@@ -7,7 +7,6 @@ from anyio import to_thread
 from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, field_validator
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from api.deps import ServicesDep
@@ -21,7 +20,6 @@ from pipelines.speech import SpeechRequest
 
 router = make_router(scope="tts")
 
-CLIENT_LEFT = 499  # for the log; nobody is there to read it
 TEXT_CHARACTERS = 5000
 
 Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
@@ -77,11 +75,7 @@ class SynthesisResult(BaseModel):
 )
 async def synthesize(request: Request, body: SynthesisBody, services: ServicesDep) -> Response:
     """The whole text as one file. A client that leaves stops the work."""
-    try:
-        answer = await while_connected(request.receive, _speak(body, services))
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_LEFT)
-    return answer
+    return await while_connected(request.receive, _speak(body, services))
 
 
 async def _speak(body: SynthesisBody, services: Services) -> Response:

@@ -5,7 +5,6 @@ from typing import Any, Literal
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from api.deps import ServicesDep
@@ -19,7 +18,6 @@ from pipelines.transcription import FileRequest, FileTranscript, separator_of
 
 router = make_router(scope="stt")
 
-CLIENT_LEFT = 499  # for the log; nobody is there to read it
 LIMITS = UploadLimits(max_files=1)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -129,20 +127,17 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 )
 async def transcribe(request: Request, services: ServicesDep) -> Response:
     """The text of a recording. A client that leaves stops the work."""
-    try:
-        async with receive_form(request, LIMITS) as form:
-            audio = _audio_of(form)
-            fields = _fields_of(form)
-            asked = FileRequest(
-                language=fields.language or None,
-                profile=fields.model,
-                words=fields.timestamps or fields.response_format in ("srt", "vtt"),
-            )
-            transcript = await while_connected(
-                request.receive, services.transcription.transcribe(audio.path, asked)
-            )
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_LEFT)
+    async with receive_form(request, LIMITS) as form:
+        audio = _audio_of(form)
+        fields = _fields_of(form)
+        asked = FileRequest(
+            language=fields.language or None,
+            profile=fields.model,
+            words=fields.timestamps or fields.response_format in ("srt", "vtt"),
+        )
+        transcript = await while_connected(
+            request.receive, services.transcription.transcribe(audio.path, asked)
+        )
     return _answer(transcript, fields)
 
 

@@ -24,6 +24,7 @@ from models.loading import load_tts
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.speech import SpeechPipeline
+from tests.api.leaving import send_and_leave
 
 Headers = dict[str, str]
 
@@ -209,35 +210,9 @@ def slow(services: Services) -> SlowSpeaker:
 async def test_a_client_that_leaves_stops_the_engine(
     services: Services, slow: SlowSpeaker, auth: Headers
 ) -> None:
-    sent = [
-        {"type": "http.request", "body": b'{"text": "Hello"}', "more_body": False},
-    ]
-
-    async def receive() -> dict[str, Any]:
-        if sent:
-            return sent.pop()
-        await slow.started.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        pass
-
-    headers = {**auth, "Content-Type": "application/json"}
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/tts-synthesize",
-        "query_string": b"",
-        "raw_path": b"/tts-synthesize",
-        "http_version": "1.1",
-        "scheme": "http",
-        "server": ("test", 80),
-        "client": ("test", 1),
-        "root_path": "",
-        "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
-    }
+    sent = httpx.Request("POST", "http://test/tts-synthesize", json={"text": "Hello"}, headers=auth)
+    assert await send_and_leave(app_with(services, slow=slow), sent, slow.started) == 499
     async with asyncio.timeout(5):
-        await app_with(services, slow=slow)(scope, receive, send)
         await slow.stopped.wait()
 
 

@@ -1,6 +1,8 @@
 """POST /stt and GET /stt/languages over the scripted engine."""
 
 import asyncio
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +13,7 @@ from fastapi import FastAPI
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
 from pipelines.transcription import FileRequest
+from tests.api.leaving import send_and_leave
 from tests.hostile.audio_files import encode, wav
 from tests.models.sounds import speak
 
@@ -174,30 +177,14 @@ async def test_a_client_that_leaves_stops_the_work(
 
     monkeypatch.setattr(pipeline, "transcribe", wait_for_ever)
     sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
-    messages = [{"type": "http.request", "body": sent.read(), "more_body": False}]
-
-    async def receive() -> dict[str, Any]:
-        if messages:
-            return messages.pop()
-        await began.wait()
-        return {"type": "http.disconnect"}
-
-    async def ignore(message: Any) -> None:
-        pass
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/stt",
-        "raw_path": b"/stt",
-        "query_string": b"",
-        "headers": [(name.lower(), value) for name, value in sent.headers.raw],
-        "client": ("127.0.0.1", 1),
-        "server": ("test", 80),
-        "scheme": "http",
-        "http_version": "1.1",
-        "root_path": "",
-    }
-    async with asyncio.timeout(5):
-        await app(scope, receive, ignore)
+    assert await send_and_leave(app, sent, began) == 499
     assert stopped.is_set()
+
+
+async def test_a_client_that_leaves_within_the_upload_leaves_no_file(
+    app: FastAPI, auth: Headers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    sent = httpx.Request("POST", "http://test/stt", files={"audio": b"RIFF"}, headers=auth)
+    assert await send_and_leave(app, sent) == 499
+    assert not list(tmp_path.glob("antiphon-upload-*"))

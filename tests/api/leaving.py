@@ -1,0 +1,48 @@
+"""A client that sends its request and leaves before the answer."""
+
+import asyncio
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+
+async def send_and_leave(
+    app: FastAPI, sent: httpx.Request, began: asyncio.Event | None = None
+) -> int | None:
+    """The status that the client did not wait for.
+
+    It leaves after `began`; without one, in the middle of its body.
+    """
+    body = sent.read()
+    messages = [{"type": "http.request", "body": body, "more_body": began is None}]
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        if messages:
+            return messages.pop()
+        if began is not None:
+            await began.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    path = sent.url.path
+    scope = {
+        "type": "http",
+        "method": sent.method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.lower(), value) for name, value in sent.headers.raw],
+        "client": ("127.0.0.1", 1),
+        "server": ("test", 80),
+        "scheme": "http",
+        "http_version": "1.1",
+        "root_path": "",
+    }
+    async with asyncio.timeout(5):
+        await app(scope, receive, send)
+    return statuses[0] if statuses else None
