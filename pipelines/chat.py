@@ -76,8 +76,8 @@ class Completion:
             async for delta in self._all():
                 self._text.append(delta.text)
                 self.usage = delta.usage or self.usage
-                if delta.finish_reason is not None:
-                    await self._save()
+                if delta.finish_reason is not None and not self._saved:
+                    await asyncio.shield(self._save())
                 yield delta
         finally:
             await self.close()
@@ -85,9 +85,7 @@ class Completion:
     async def close(self) -> None:
         """Stops the model; what was made until then is saved, also when the caller is cancelled."""
         if not self._saved and self._text:
-            task = asyncio.create_task(self._save_rest())
-            _saving.add(task)
-            task.add_done_callback(_saving.discard)
+            self._save()
         await self._rest.aclose()
 
     async def _all(self) -> AsyncGenerator[GenerationDelta, None]:
@@ -95,25 +93,30 @@ class Completion:
         async for delta in self._rest:
             yield delta
 
-    async def _save(self) -> None:
-        if self._saved:
-            return
+    def _save(self) -> asyncio.Task[None]:
+        """Saves in a task of its own, so that a caller who leaves cannot end it halfway."""
         self._saved = True
-        await self._history.save(
-            self._request.workspace_id,
-            self.chat_id,
-            self._request.messages,
-            ChatMessage("assistant", "".join(self._text)),
-            self.model,
-            self.usage,
-            is_new=self.is_new,
+        task = asyncio.create_task(
+            self._history.save(
+                self._request.workspace_id,
+                self.chat_id,
+                self._request.messages,
+                ChatMessage("assistant", "".join(self._text)),
+                self.model,
+                self.usage,
+                is_new=self.is_new,
+            )
         )
+        _saving.add(task)
+        task.add_done_callback(self._end_saving)
+        return task
 
-    async def _save_rest(self) -> None:
-        try:
-            await self._save()
-        except Exception:  # nobody waits for this task, so the log is the only place for it
-            logger.exception("chat_not_saved", extra={"chat_id": str(self.chat_id)})
+    def _end_saving(self, task: asyncio.Task[None]) -> None:
+        _saving.discard(task)
+        # Perhaps nobody waits for the task, and then the log is the only place for its failure.
+        if not task.cancelled() and (error := task.exception()):
+            extra = {"chat_id": str(self.chat_id)}
+            logger.error("chat_not_saved", exc_info=error, extra=extra)
 
 
 _saving: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks weakly

@@ -98,7 +98,7 @@ def _newest_that_fit(messages: list[ChatMessage], budget_tokens: int) -> list[Ch
 
 def _title(said: Sequence[ChatMessage]) -> str:
     spoken = next((m.content for m in said if m.role == "user"), said[0].content)
-    words = " ".join(spoken.split())
+    words = " ".join(_storable(spoken).split())
     return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
@@ -113,6 +113,11 @@ def _to_entry(message: ChatMessage) -> ChatEntry:
         chat_id=UUID(int=0),
         position=0,
         role=message.role,
-        content=message.content.replace("\0", ""),  # PostgreSQL cannot store it
+        content=_storable(message.content),
         extra=message.extra,
     )
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL cannot store U+0000."""
+    return text.replace("\0", "")

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -168,6 +169,39 @@ async def test_leaving_stops_the_model_and_saves_what_was_made(
             await asyncio.sleep(0.01)
     assert entries[-1].content == "good day"
     assert entries[-1].completion_tokens == 2
+
+
+async def test_leaving_while_the_turn_is_being_saved_does_not_lose_it(
+    pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    save = ChatHistory.save
+
+    async def save_late(*args: Any, **kwargs: Any) -> None:
+        begun.set()
+        await go_on.wait()
+        await save(*args, **kwargs)
+
+    monkeypatch.setattr(ChatHistory, "save", save_late)
+    request = ChatRequest(WORKSPACE, said("hi"))
+    answering = asyncio.create_task(answer(pipeline_of(ScriptedModel(["good"])), request))
+    await begun.wait()
+    answering.cancel()
+    await asyncio.wait([answering])
+    go_on.set()
+    async with asyncio.timeout(5):
+        while (await database.read(list_chats, WORKSPACE, 1, 20))[1] == 0:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_no_database_can_store_is_left_out(
+    pipeline_of: Make, database: Database
+) -> None:
+    await answer(pipeline_of(ScriptedModel(["a\0b"])), ChatRequest(WORKSPACE, said("c\0d")))
+    (chat,), _ = await database.read(list_chats, WORKSPACE, 1, 20)
+    entries = await database.read(read_entries, WORKSPACE, chat.id)
+    assert chat.title == "cd"
+    assert [entry.content for entry in entries or []] == ["cd", "ab"]
 
 
 async def test_a_failure_on_the_way_is_raised_and_the_rest_is_saved(
