@@ -17,6 +17,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECTIONS = 8
+MAX_WAITING = 500  # calls; more are refused at once, not piled up behind a database that hangs
+PING_TIMEOUT_S = 2.0
 BUSY_TIMEOUT_MS = 5_000
 CONNECT_TIMEOUT_S = 2
 STATEMENT_TIMEOUT_MS = 10_000
@@ -29,6 +31,7 @@ class Database:
         self._engine = make_engine(url)
         self._reader = self._engine.execution_options(read_only=True)
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="database")
+        self._calls = 0
 
     async def run(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
@@ -37,23 +40,30 @@ class Database:
 
         Raises DatabaseUnavailable, sqlalchemy.exc.IntegrityError, or what `work` raises.
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, lambda: _transact(self._engine, work, *args, **kwargs)
-        )
+        return await self._in_thread(lambda: _transact(self._engine, work, *args, **kwargs))
 
     async def read(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """As `run`, for work that writes nothing: on SQLite it waits for no writer."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, lambda: _transact(self._reader, work, *args, **kwargs)
-        )
+        return await self._in_thread(lambda: _transact(self._reader, work, *args, **kwargs))
 
     async def ping(self) -> None:
         """Raises DatabaseUnavailable."""
-        await self.read(_select_one)
+        try:
+            async with asyncio.timeout(PING_TIMEOUT_S):
+                await self.read(_select_one)
+        except TimeoutError:
+            raise DatabaseUnavailable("the database does not answer in time") from None
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._calls >= CONNECTIONS + MAX_WAITING:
+            raise DatabaseUnavailable("too many requests wait for the database")
+        self._calls += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._calls -= 1
 
     def close(self) -> None:
         """Ends the threads and closes the connections."""

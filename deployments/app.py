@@ -1,14 +1,14 @@
-"""The Serve application `models`: the whole graph on one screen.
+"""The two Serve applications: the whole graph on one screen.
 
-Serve reads the builder's argument type, so annotations here stay real objects. Scaling lives in
-`serve_config.yaml`, not here. The other application is built in `deployments/gateway.py`: a replica
-of a model need not import the web framework.
+Serve reads the builders' argument types, so annotations here stay real objects. Scaling lives in
+`serve_config.yaml`, not here.
 """
 
 from ray import serve
 from ray.serve import Application
 
-from configs.serve_schema import ModelsArgs
+from configs.serve_schema import GatewayArgs, ModelsArgs
+from deployments.gateway import Gateway
 from deployments.index import ModelIndex
 from deployments.llm import ChatDeployment
 from deployments.stt import STTDeployment
@@ -20,3 +20,10 @@ def build_models(args: ModelsArgs) -> Application:
     kinds = ((TTSDeployment, args.tts), (STTDeployment, args.stt), (ChatDeployment, args.chat))
     models = [serve.deployment(name=name)(cls).bind() for cls, names in kinds for name in names]
     return serve.deployment(name="ModelIndex")(ModelIndex).bind(args, *models)
+
+
+def build_gateway(args: GatewayArgs) -> Application:
+    """The application `gateway`: HTTP and WebSockets."""
+    gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
+    application: Application = serve.deployment(name="Gateway")(gateway).bind(args)
+    return application

@@ -1,34 +1,45 @@
 """The ingress: builds the services over handles and serves them on its own HTTP server."""
 
 import asyncio
+import logging
+from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
-from ray import serve
-from ray.serve import Application
-
-from api.app import create_app
-from api.services import Services
-from configs.logs import setup_logs
 from configs.serve_schema import GatewayArgs
-from configs.settings import load_settings
 from deployments.directory import ModelDirectory
-from deployments.listener import Listener
-from deployments.services import build_services
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from api.services import Services
+
+logger = logging.getLogger(__name__)
+
+# Imports inside functions: what builds the application loads this module too, and would spend
+# seconds on the web framework while the replica waits to start.
 
 
 class Gateway:
     """Stateless but for live sockets; several replicas share the port on a host."""
 
     async def __init__(self, args: GatewayArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+        from api.app import create_app
+        from configs.logs import setup_logs
+        from configs.settings import load_settings
+        from deployments.listener import Listener
+        from deployments.services import build_services
+
         setup_logs()
         settings = load_settings()
         self._directory = ModelDirectory(args.models_app)
-        self._following = asyncio.create_task(self._directory.follow())
         self.services: Services = build_services(settings, self._directory)
         self._listener: Listener | None = None
         if args.server == "own":
             self._listener = Listener(create_app(self.services), settings.host, settings.port)
             await self._listener.start()
+        self._background = [
+            asyncio.create_task(self._directory.follow()),
+            asyncio.create_task(warm_up(self.services)),
+        ]
 
     def check_health(self) -> None:
         """Serve restarts the replica when its HTTP server is gone."""
@@ -39,14 +50,29 @@ class Gateway:
         """Serve awaits this when the replica leaves: live requests end first."""
         if self._listener is not None:
             await self._listener.stop()
-        self._following.cancel()
+        for task in self._background:
+            task.cancel()
+        await self.services.transcription.close()
+        self.services.database.close()
 
-    def __serve_build_asgi_app__(self) -> FastAPI:
+    def __serve_build_asgi_app__(self) -> "FastAPI":
         """For Serve's own HTTP proxy (`server: serve`): the same app over the same services."""
+        from api.app import create_app
+
         return create_app(self.services)
 
 
-def build_gateway(args: GatewayArgs) -> Application:
-    """The application `gateway`: HTTP and WebSockets."""
-    gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
-    return serve.deployment(name="Gateway")(gateway).bind(args)
+async def warm_up(services: "Services") -> None:
+    """Does once, before a client waits for it, what the first request of a kind would do."""
+    from models.errors import EngineError
+    from pipelines.speech import SpeechRequest
+
+    while True:
+        try:
+            # An ambiguous text: it makes the language detector load all that it can need.
+            await services.speech.plan(SpeechRequest("Hello"))
+            break
+        except EngineError:
+            await asyncio.sleep(1)
+    await services.transcription.start()
+    logger.info("gateway_warm")

@@ -115,22 +115,24 @@ class Worker:
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
+        self._starting = asyncio.Lock()  # a start ahead of time and the first job may meet
 
     async def start(self) -> asyncio.subprocess.Process:
         """The running process."""
-        if self._process is None or self._process.returncode is not None:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                WORKER_MODULE,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                cwd=PROJECT_DIR,
-                env=_environment(),
-                start_new_session=True,  # a Ctrl-C at the service's terminal is not for it
-            )
-        return self._process
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    WORKER_MODULE,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    cwd=PROJECT_DIR,
+                    env=_environment(),
+                    start_new_session=True,  # a Ctrl-C at the service's terminal is not for it
+                )
+            return self._process
 
     async def run(self, job: dict[str, str | float]) -> dict[str, object]:
         """Sends one job and waits for its answer. Raises WorkerDied or TimeoutError."""

@@ -77,6 +77,13 @@ class TranscriptionPipeline:
         self._vad = vad
         self._profiles = profiles
 
+    async def start(self) -> None:
+        """Starts the decoder's process ahead of the first upload; calling it is optional."""
+        await self._decoder.start()
+
+    async def close(self) -> None:
+        await self._decoder.close()
+
     async def languages(self) -> list[SupportedLanguage]:
         """What the model understands, by code. Raises EngineLost."""
         codes = (await self._transcriber.describe()).languages

@@ -55,7 +55,10 @@ export UV_INDEX_STRATEGY=${UV_INDEX_STRATEGY:-unsafe-best-match} # as pip choose
 echo "installing the packages of $lock ..." >&2
 uv_version=0.13.8
 .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
-.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes --requirement "$lock"
+# Bytecode now, not at the first start: a dozen processes import these packages at once then, and some
+# environments forbid writing it later.
+.venv/bin/uv pip install --quiet --python .venv/bin/python --compile-bytecode --require-hashes \
+  --requirement "$lock"
 # A path file instead of an editable install: no build, and nothing to repeat when a file is added.
 pwd >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/antiphon.pth"
 cp "$lock" "$stamp"

@@ -1,9 +1,9 @@
 """API keys of the workspace."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field, Strict
 
 from api.deps import PrincipalDep, ServicesDep
 from api.routing import make_router
@@ -17,12 +17,20 @@ Scope = Literal["tts", "stt", "voices", "chat", "billing", "webhooks", "keys"]
 
 
 def _text(value: object) -> object:
-    if not isinstance(value, str):
+    # Without a hyphen it is no date: pydantic would read "1900000000" as seconds.
+    if not isinstance(value, str) or "-" not in value[1:]:
         raise ValueError("must be an ISO 8601 text with a zone, such as 2030-01-31T00:00:00Z")
     return value
 
 
-Moment = Annotated[AwareDatetime, Strict(False), BeforeValidator(_text)]
+def _to_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must be within the years 1 to 9999 in UTC") from None
+
+
+Moment = Annotated[AwareDatetime, Strict(False), BeforeValidator(_text), AfterValidator(_to_utc)]
 
 
 class NewApiKey(RequestModel):

@@ -8,14 +8,19 @@ are loaded, from sounds like speech. As every encoding then has the same length,
 different lengths are decoded side by side.
 """
 
+import logging
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
 import ctranslate2
 import numpy as np
 from faster_whisper.feature_extractor import FeatureExtractor
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
+
+logger = logging.getLogger(__name__)
 
 WINDOW_S = 30
 WINDOW_FRAMES = 100 * WINDOW_S  # mel frames of 10 ms
@@ -28,11 +33,12 @@ States = NDArray[np.float32]  # [n, width]
 class EncoderWindow:
     """Encodes no more than the speech, and fills the window with known silence."""
 
-    def __init__(self, model: ctranslate2.models.Whisper, padding_s: float) -> None:
+    def __init__(self, model: ctranslate2.models.Whisper, padding_s: float, memory: Path) -> None:
+        """`memory` is the file that keeps the learnt silence from one start to the next."""
         self._model = model
         self._extract = FeatureExtractor(feature_size=model.n_mels)
         self._padding = int(padding_s * STT_SAMPLE_RATE)
-        self._silence = self._learn_silence()
+        self._silence = self._recall(memory)
 
     def encode(self, pcm: Pcm) -> States:
         """float32 [n] of at most 30 s to float32 [m, width]: the speech and its padding."""
@@ -55,6 +61,23 @@ class EncoderWindow:
         states: States = np.array(encoded, dtype=np.float32)[0]
         return states
 
+    def _recall(self, memory: Path) -> States:
+        try:
+            silence: States = np.load(memory, allow_pickle=False)
+            if silence.dtype == np.float32 and len(silence) == WINDOW_STATES:
+                return silence
+        except (OSError, ValueError, EOFError):
+            pass  # never learnt, or not whole
+        silence = self._learn_silence()
+        try:
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=memory.parent, suffix=".npy", delete=False) as draft:
+                np.save(draft, silence)
+            Path(draft.name).replace(memory)  # whole, or not there
+        except OSError as error:
+            logger.warning("silence_not_kept", extra={"error": str(error)})
+        return silence
+
     def _learn_silence(self) -> States:
         """The mean state of silence at each position after the shortest calibration sound."""
         total: States | None = None
@@ -75,6 +98,8 @@ class EncoderWindow:
 
 def _babble(seconds: float, rng: np.random.Generator) -> Pcm:
     """Vowels of random formants under a moving pitch, one each 150 ms: a sound like speech."""
+    from scipy.signal import lfilter  # 0.7 s that only the first start of all has to spend
+
     time_s = np.arange(int(seconds * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
     pitch_hz = rng.uniform(100, 220) * (1 + 0.15 * np.sin(2 * np.pi * 0.6 * time_s))
     phase = 2 * np.pi * np.cumsum(pitch_hz) / STT_SAMPLE_RATE

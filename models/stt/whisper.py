@@ -75,7 +75,12 @@ class WhisperEngine:
             for code in self._whisper.supported_languages
             if self._whisper.hf_tokenizer.token_to_id(f"<|{code}|>") is not None
         )
-        self._window = EncoderWindow(self._model, config.padding_s)
+        self._window = EncoderWindow(
+            self._model,
+            config.padding_s,
+            # Of these weights in this precision, and of these calibration sounds.
+            weights.derived(config.artefact, f"silence-{config.compute_type}-v1.npy"),
+        )
         self._tokenizers: dict[str, Tokenizer] = {}
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:

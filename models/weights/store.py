@@ -2,6 +2,7 @@
 
 <root>/blobs/<sha256>                      the bytes, once for all artefacts
 <root>/artefacts/<name>@<fingerprint>/     links to blobs under the files' own names
+<root>/derived/<name>@<fingerprint>/       what engines computed from them once
 <root>/downloads/                          what an unfinished run has already got
 """
 
@@ -44,6 +45,10 @@ class WeightStore:
     def artefact_path(self, name: str) -> Path:
         """Where the folder of an artefact lies, or would."""
         return self.root / "artefacts" / f"{name}@{self.artefact(name).fingerprint}"
+
+    def derived(self, name: str, file_name: str) -> Path:
+        """Where an engine may keep what it computed once from the artefact's weights."""
+        return self.root / "derived" / f"{name}@{self.artefact(name).fingerprint}" / file_name
 
     def folder(self, name: str) -> Path:
         """The folder that holds the artefact's files under their own names.

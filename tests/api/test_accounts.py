@@ -191,7 +191,9 @@ async def test_an_expired_key_is_refused(client: httpx.AsyncClient, auth: dict[s
         {"expires_at": "2020-01-01T00:00:00Z"},
         {"expires_at": "2099-01-01T00:00:00"},
         {"expires_at": 4102444800},
+        {"expires_at": "4102444800"},
         {"expires_at": "tomorrow"},
+        {"expires_at": "9999-12-31T23:59:59-12:00"},
     ],
 )
 async def test_a_wrong_key_request_is_400(

@@ -2,16 +2,18 @@
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
-from db import accounts
+from db import accounts, session
 from db.errors import DatabaseUnavailable
 from db.migrate import upgrade
 from db.session import Database
@@ -127,4 +129,30 @@ async def test_a_database_that_is_down_says_so_at_once() -> None:
     with pytest.raises(DatabaseUnavailable):
         await database.ping()
     assert time.perf_counter() - started < 0.5
+    database.close()
+
+
+async def test_a_database_that_hangs_holds_up_no_more_calls_than_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MAX_WAITING", 1)
+    monkeypatch.setattr(session, "PING_TIMEOUT_S", 0.05)
+    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
+    go_on = threading.Event()
+    calls = [
+        asyncio.create_task(database.read(lambda _: go_on.wait()))
+        for _ in range(session.CONNECTIONS)
+    ]
+    await asyncio.sleep(0)
+    for reason in ("in time", "in time"):  # whoever gave up waiting holds no place
+        with pytest.raises(DatabaseUnavailable, match=reason):
+            await database.ping()
+    calls.append(asyncio.create_task(database.read(lambda _: go_on.wait())))
+    await asyncio.sleep(0)
+    with pytest.raises(DatabaseUnavailable, match="too many"):
+        await database.ping()
+    go_on.set()
+    assert all(await asyncio.gather(*calls))
+    monkeypatch.undo()
+    await database.ping()
     database.close()

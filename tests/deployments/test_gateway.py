@@ -23,7 +23,7 @@ def gateway_app(environment: dict[str, str], **args: Any) -> dict[str, Any]:
     return {
         "name": "gateway",
         "route_prefix": "/" if args.get("server") == "serve" else None,
-        "import_path": "deployments.gateway:build_gateway",
+        "import_path": "deployments.app:build_gateway",
         "args": args,
         "deployments": [
             {
