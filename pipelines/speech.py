@@ -10,7 +10,7 @@ import numpy as np
 
 from configs.voices_schema import VoicesConfig
 from models.audio import AudioChunk
-from models.errors import UnknownVoice
+from models.errors import EngineLost, UnknownVoice
 from models.tts.base import SynthesisRequest
 from pipelines import shaping
 from pipelines.errors import InvalidRequest
@@ -149,7 +149,9 @@ class SpeechPipeline:
 
     async def _say(self, plan: Plan, piece: Piece, is_last: bool) -> AudioChunk:
         request, voice = plan.request, plan.voice
-        speaker = self._speakers[voice.speaker]
+        speaker = self._speakers.get(voice.speaker)
+        if speaker is None:  # taken away since the voice was chosen
+            raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
         call = SynthesisRequest(
             text=piece.text,
             voice=voice.voice.key,

@@ -107,6 +107,15 @@ async def test_a_model_that_is_down_does_not_take_the_others_with_it() -> None:
         await chosen(pipeline(dead=dead))
 
 
+async def test_a_model_that_was_taken_away_since_its_voice_was_chosen_is_unavailable() -> None:
+    speakers = {"one": ScriptedSpeaker()}
+    speech = SpeechPipeline(speakers, CONFIG)
+    plan = await speech.plan(SpeechRequest("Hello there my friend."))
+    speakers.clear()
+    with pytest.raises(EngineLost):
+        await anext(speech.stream(plan))
+
+
 async def test_a_voice_whose_model_was_lost_is_unavailable_not_unknown() -> None:
     speaker = ScriptedSpeaker()
     speech = pipeline(one=speaker)
