@@ -6,6 +6,9 @@ from babel import Locale, UnknownLocaleError
 
 # Codes of Whisper that CLDR knows under another one.
 _CLDR_CODES = {"jw": "jv", "no": "nb", "tl": "fil"}
+_ENGINE_CODES = {cldr: code for code, cldr in _CLDR_CODES.items()}
+# Codes of Whisper that ISO 639 withdrew.
+_ISO_CODES = {"jw": "jv"}
 # What CLDR does not name in the language itself, or not at all.
 _NATIVE_NAMES = {
     "ba": "Башҡортса",
@@ -41,4 +44,16 @@ def name_language(code: str) -> LanguageNames:
             native = Locale.parse(cldr).get_language_name(cldr)
         except (UnknownLocaleError, ValueError):
             native = None
-    return LanguageNames(code, name, native or name)
+    return LanguageNames(iso_code(code), name, native or name)
+
+
+def iso_code(code: str) -> str:
+    """What callers are told for the code of an engine."""
+    return _ISO_CODES.get(code, code)
+
+
+def engine_codes(code: str) -> tuple[str, ...]:
+    """What an engine may call the language that a caller names, such as en for en-US."""
+    code = code.strip().lower().replace("_", "-")
+    language = code.partition("-")[0]
+    return code, language, _ENGINE_CODES.get(language, language)

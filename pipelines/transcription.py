@@ -22,7 +22,7 @@ from models.stt.base import (
 from models.vad.base import VADEngine
 from pipelines.decoding import AudioDecoder
 from pipelines.errors import InvalidRequest
-from pipelines.languages import LanguageNames, name_language
+from pipelines.languages import LanguageNames, engine_codes, iso_code, name_language
 from pipelines.ports import Transcriber
 from pipelines.stretches import Stretch, find_stretches
 
@@ -109,7 +109,7 @@ class TranscriptionPipeline:
         separator = separator_of(language)
         return FileTranscript(
             text=separator.join(segment.text for segment in segments),
-            language=language,
+            language=iso_code(language),
             confidence=_confidence(segments),
             duration_s=audio.duration_s,
             segments=segments,
@@ -120,8 +120,7 @@ class TranscriptionPipeline:
         if language is None:
             return None
         known = (await self._transcriber.describe()).languages
-        code = language.strip().lower().replace("_", "-")
-        for candidate in (code, code.partition("-")[0]):
+        for candidate in engine_codes(language):
             if candidate in known:
                 return candidate
         raise InvalidRequest(f"language: {language[:40]!r} is not supported; see /stt/languages")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.languages import name_language
+from pipelines.languages import engine_codes, name_language
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,15 @@ def test_a_language_has_an_english_and_a_native_name(code: str, name: str, nativ
 
 def test_an_unknown_code_names_itself() -> None:
     assert name_language("xx").name == "xx"
+
+
+def test_a_code_that_iso_withdrew_is_shown_and_understood_as_todays() -> None:
+    assert name_language("jw").code == "jv"
+    assert "jw" in engine_codes("jv")
+
+
+@pytest.mark.parametrize(
+    ("named", "code"), [("en-US", "en"), (" PT_br ", "pt"), ("nb", "no"), ("fil-PH", "tl")]
+)
+def test_a_language_is_understood_by_the_names_that_callers_use(named: str, code: str) -> None:
+    assert code in engine_codes(named)
