@@ -27,7 +27,7 @@ class ChatHistory:
         """The messages of a chat, oldest first. Raises ChatNotFound."""
         entries = await self._database.read(read_entries, workspace_id, chat_id)
         if entries is None:
-            raise ChatNotFound(f"there is no chat {str(chat_id)!r}; GET /chats lists them")
+            raise ChatNotFound
         return tuple(_to_message(entry) for entry in entries)
 
     async def save(

@@ -2,7 +2,6 @@
 
 * PipelineError
   x VoiceNotFound
-  x VoiceNotReady
   x ModelNotFound
   x ChatNotFound
   x InvalidAudio
@@ -30,12 +29,6 @@ class VoiceNotFound(PipelineError):
     code = "voice_not_found"
 
 
-class VoiceNotReady(PipelineError):
-    """The cloned voice is still processing, or failed."""
-
-    code = "voice_not_ready"
-
-
 class ModelNotFound(PipelineError):
     """No model has that id or alias."""
 
@@ -46,6 +39,9 @@ class ChatNotFound(PipelineError):
     """The workspace has no chat of that id."""
 
     code = "chat_not_found"
+
+    def __init__(self, message: str = "there is no chat of that id; GET /chats lists them") -> None:
+        super().__init__(message)
 
 
 class InvalidAudio(PipelineError):

@@ -120,7 +120,7 @@ def _to_uuid(chat_id: str) -> UUID:
     try:
         return UUID(chat_id)
     except ValueError:
-        raise ChatNotFound("there is no chat of that id; GET /chats lists them") from None
+        raise ChatNotFound from None
 
 
 def _milliseconds_since(began: float) -> int:
@@ -155,7 +155,7 @@ async def read_saved(chat_id: str, principal: PrincipalDep, services: ServicesDe
     chat = await services.database.read(read_chat, principal.workspace_id, key)
     entries = await services.database.read(read_entries, principal.workspace_id, key)
     if chat is None or entries is None:
-        raise ChatNotFound("there is no chat of that id; GET /chats lists them")
+        raise ChatNotFound
     return SavedChat(
         chat_id=str(chat.id),
         title=chat.title,
@@ -177,5 +177,5 @@ async def read_saved(chat_id: str, principal: PrincipalDep, services: ServicesDe
 async def delete_saved(chat_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
     key = _to_uuid(chat_id)
     if not await services.database.run(delete_chat, principal.workspace_id, key):
-        raise ChatNotFound("there is no chat of that id; GET /chats lists them")
+        raise ChatNotFound
     return Done(message="the chat is deleted")
