@@ -1,0 +1,76 @@
+"""Path and method, authentication, scope, media type, syntax, fields, existence: in this order."""
+
+import json
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+Headers = dict[str, str]
+
+JSON = {"Content-Type": "application/json"}
+TEXT = {"Content-Type": "text/plain"}
+NOBODY = str(uuid4())
+
+# A path, a body with a wrong field and an unknown name, one with the unknown name alone.
+POSTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    (
+        "/tts-synthesize",
+        {"text": "hi", "speed": 9, "voice_id": NOBODY},
+        {"text": "hi", "voice_id": NOBODY},
+        "voice_not_found",
+    ),
+    (
+        "/v1/chat/completions",
+        {"messages": [], "model": "none"},
+        {"messages": [{"role": "user", "content": "x"}], "model": "none"},
+        "model_not_found",
+    ),
+]
+
+
+@pytest.fixture
+async def weak(client: httpx.AsyncClient, auth: Headers) -> Headers:
+    """A key that may do nothing of this."""
+    body = {"name": "weak", "scopes": ["billing"]}
+    created = await client.post("/developer/api", headers=auth, json=body)
+    return {"Authorization": f"Bearer {created.json()['key']}"}
+
+
+@pytest.mark.parametrize(("path", "wrong", "unknown", "missing"), POSTS)
+async def test_the_first_check_that_fails_answers(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    weak: Headers,
+    path: str,
+    wrong: dict[str, Any],
+    unknown: dict[str, Any],
+    missing: str,
+) -> None:
+    async def error(headers: Headers, body: str, method: str = "POST") -> tuple[int, str]:
+        answer = await client.request(method, path, headers=headers, content=body)
+        return answer.status_code, answer.json()["error"]
+
+    assert await error(TEXT, "{", "PATCH") == (405, "method_not_allowed")
+    assert await error(TEXT, "{") == (401, "unauthorized")
+    assert await error({**weak, **TEXT}, "{") == (403, "insufficient_scope")
+    assert await error({**auth, **TEXT}, "{") == (400, "unsupported_media_type")
+    assert await error({**auth, **JSON}, "{") == (400, "invalid_json")
+    assert await error({**auth, **JSON}, json.dumps(wrong)) == (400, "validation_error")
+    assert await error({**auth, **JSON}, json.dumps(unknown)) == (404, missing)
+
+
+async def test_the_checks_of_a_form_have_the_same_order(
+    client: httpx.AsyncClient, auth: Headers, weak: Headers
+) -> None:
+    async def error(headers: Headers, **form: Any) -> tuple[int, str]:
+        answer = await client.post("/stt", headers=headers, **form)
+        return answer.status_code, answer.json()["error"]
+
+    noise = {"files": {"audio": b"no audio"}}
+    assert await error({}, json={}) == (401, "unauthorized")
+    assert await error(weak, json={}) == (403, "insufficient_scope")
+    assert await error(auth, json={}) == (400, "unsupported_media_type")
+    assert await error(auth, **noise, data={"model": "none"}) == (400, "validation_error")
+    assert await error(auth, **noise) == (400, "invalid_audio")
