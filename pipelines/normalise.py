@@ -54,7 +54,6 @@ _TOKEN = re.compile(
 _SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
 _MONEY_SCALE = re.compile(r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kKmMbB]n?)\b")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł)|({_CODES})\b)")
-_CODE_BEFORE = re.compile(rf"\b({_CODES}) ?$")
 _UNIT_AFTER = re.compile(
     r"[ \u00a0\u202f]?([^\W\d_]{1,12}(?:/[^\W\d_]{1,4})?[²³]?|[%٪°′][CF]?)(?!\w)"
 )
