@@ -96,6 +96,7 @@ def make_engine(url: str, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Engine:
         return _sqlite_engine(target, busy_timeout_ms)
     return create_engine(
         target,
+        hide_parameters=True,  # in errors, which are logged: they hold texts and password hashes
         pool_size=CONNECTIONS,
         max_overflow=0,
         pool_timeout=CONNECT_TIMEOUT_S,
@@ -116,7 +117,7 @@ _POSTGRES = {"postgres", "postgresql"}
 
 
 def _sqlite_engine(url: URL, busy_timeout_ms: int) -> Engine:
-    engine = create_engine(url, pool_size=CONNECTIONS, max_overflow=0)
+    engine = create_engine(url, hide_parameters=True, pool_size=CONNECTIONS, max_overflow=0)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:

@@ -52,6 +52,14 @@ async def test_an_email_is_unique(database: Database) -> None:
         await add_account(database)
 
 
+async def test_an_error_does_not_repeat_what_was_to_be_stored(database: Database) -> None:
+    await add_account(database)
+    with pytest.raises(IntegrityError) as raised:
+        user = User(email="a@b.co", password_hash="the secret hash")
+        await database.run(accounts.add_user, user, Workspace(owner_id=0, name="", plan=""))
+    assert "secret" not in str(raised.value)
+
+
 async def test_foreign_keys_hold(database: Database) -> None:
     with pytest.raises(IntegrityError):
         await database.run(
