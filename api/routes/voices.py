@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-from babel import Locale, UnknownLocaleError
 from pydantic import BaseModel, Field
 
 from api.deps import ServicesDep
 from api.routing import make_router
 from configs.settings import BRAND
+from pipelines.languages import name_language
 from pipelines.voice_choice import OfferedVoice
 
 router = make_router(scope="voices")
@@ -63,7 +63,7 @@ def _item(one: OfferedVoice) -> DefaultVoice:
         model=f"{BRAND} {(one.model.tier or 'quality').capitalize()}",
         labels=VoiceLabels(
             language=voice.language,
-            language_name=_language_name(voice.language),
+            language_name=name_language(voice.language).name,
             gender=voice.gender,
             accent=voice.accent,
         ),
@@ -73,10 +73,3 @@ def _item(one: OfferedVoice) -> DefaultVoice:
         is_native=True,
         available_tiers=[],
     )
-
-
-def _language_name(code: str) -> str:
-    try:
-        return Locale.parse(code).english_name or code
-    except (UnknownLocaleError, ValueError):
-        return code
