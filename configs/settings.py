@@ -28,10 +28,8 @@ class Settings:
 
     host: str
     port: int
-    data_dir: Path  # database, secrets and blobs of the embedded defaults
+    data_dir: Path  # database and secrets of the embedded defaults
     database_url: str
-    redis_url: str | None
-    storage_url: str  # fsspec
     weights_dir: Path  # content-addressed cache of model weights
     secrets: Secrets
 
@@ -54,8 +52,6 @@ def load_settings() -> Settings:
         port=int(os.environ.get("PORT", "8000")),
         data_dir=data_dir,
         database_url=os.environ.get("DATABASE_URL") or f"sqlite:///{data_dir / 'antiphon.db'}",
-        redis_url=os.environ.get("REDIS_URL"),
-        storage_url=os.environ.get("STORAGE_URL") or f"file://{data_dir / 'storage'}",
         weights_dir=weights_dir(),
         secrets=_load_secrets(data_dir / "secrets.json"),
     )

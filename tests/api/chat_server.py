@@ -1,20 +1,16 @@
 """The real application over one chat engine of this process, on a real socket."""
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import uvicorn
-
 from api.app import create_app
 from api.services import Services
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
-from configs.settings import Secrets, Settings
 from db.migrate import upgrade
 from db.session import Database
 from models.info import ModelInfo
@@ -24,8 +20,7 @@ from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
 from pipelines.local import LocalChatModel
 from pipelines.model_list import ModelList
-
-SECRETS = Secrets(token_key="t" * 48, api_key_pepper="p" * 48)
+from tests.api.local_server import local_settings, serve_app
 
 
 @dataclass(frozen=True)
@@ -43,16 +38,15 @@ class ChatServer:
 
 def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services:
     """Services that chat and know accounts, and can do nothing else."""
-    url = f"sqlite:///{folder / 'chat.db'}"
-    upgrade(url)
-    database = Database(url)
+    settings = local_settings(folder)
+    upgrade(settings.database_url)
+    database = Database(settings.database_url)
     models = {"chat": LocalChatModel(engine, info)}
-    settings = Settings("127.0.0.1", 0, folder, url, None, f"file://{folder}", folder, SECRETS)
     return Services(
         settings=settings,
         plans=load_yaml(PlansConfig, "plans"),
         database=database,
-        accounts=Accounts(database, SECRETS, "free"),
+        accounts=Accounts(database, settings.secrets, "free"),
         models=ModelList(models),
         speech=cast(Any, None),
         transcription=cast(Any, None),
@@ -64,19 +58,10 @@ def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services
 def serve_chat(folder: Path, engine: ChatEngine, info: ModelInfo) -> Iterator[ChatServer]:
     """Serves in a thread with a loop of its own until the block ends."""
     services = chat_services(folder, engine, info)
-    config = uvicorn.Config(create_app(services), port=0, log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
     try:
-        while not server.started:
-            thread.join(0.01)
-            assert thread.is_alive(), "the server ended before it began"
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield ChatServer(f"http://127.0.0.1:{port}", *asyncio.run(_sign_up_two(services)))
+        with serve_app(create_app(services)) as url:
+            yield ChatServer(url, *asyncio.run(_sign_up_two(services)))
     finally:
-        server.should_exit = True
-        thread.join()
         services.database.close()
 
 
