@@ -1,11 +1,14 @@
 """Both databases, each empty."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
+
+from db.migrate import upgrade
+from db.session import Database
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -23,3 +26,12 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     with admin.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     admin.dispose()
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """With the newest tables."""
+    upgrade(database_url)
+    opened = Database(database_url)
+    yield opened
+    opened.close()

@@ -1,25 +1,13 @@
 """Saved chats on both databases."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
-
-import pytest
 
 from db.accounts import add_user
 from db.chat_tables import ChatEntry
 from db.chats import append_to_chat, delete_chat, list_chats, read_chat, read_entries
-from db.migrate import upgrade
 from db.session import Database
 from db.tables import User, Workspace
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    upgrade(database_url)
-    opened = Database(database_url)
-    yield opened
-    opened.close()
 
 
 async def add_workspace(database: Database, email: str = "a@b.co") -> int:

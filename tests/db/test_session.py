@@ -4,7 +4,6 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -15,17 +14,8 @@ from sqlmodel import Session
 
 from db import accounts, session
 from db.errors import DatabaseUnavailable
-from db.migrate import upgrade
 from db.session import Database
 from db.tables import ApiKey, User, Workspace
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    upgrade(database_url)
-    opened = Database(database_url)
-    yield opened
-    opened.close()
 
 
 async def add_account(database: Database, email: str = "a@b.co") -> tuple[User, Workspace]:
