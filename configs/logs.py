@@ -16,20 +16,24 @@ _SECRETS = (
     re.compile(r"\bwhsec_[0-9A-Za-z+/=_-]{4,}"),
     re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),
 )
+_NAME = r"(?i)(\b(?:api[-_]?key|\w*password|\w*secret|\w*pepper|\w*token_key)\b\\?[\"']?\s*[=:]\s*"
 _NAMED_SECRETS = (
-    re.compile(r"(?i)(\bapi_?key\b\\?[\"']?\s*[=:]\s*\\?[\"']?)[^\s\"'&,}\\]+"),
+    re.compile(_NAME + r")[^\s\"'&,}\\]+"),
+    re.compile(_NAME + r"([\"']))(?:\\.|(?!\2).)+"),  # up to the quote that ends it
+    re.compile(_NAME + r"(\\[\"']))(?:\\{3}[\"']|(?!\2).)+"),  # the same within a text of JSON
     re.compile(
         r"(?i)(\bauthorization\b\\?[\"']?\s*[=:,]\s*(?:b?\\?[\"'])?(?:bearer |basic )?)"
         r"[^\s\"',}\\]+"
     ),
     re.compile(r"(?i)(\bbearer\s+)[^\s\"',}\\]{8,}"),
-    re.compile(r"(?i)(\b\w*password\b\\?[\"']?\s*[=:]\s*\\?[\"']?)[^\s\"'&,}\\]+"),
-    re.compile(r"(://[^\s/:@]+:)[^\s/@]+(?=@)"),  # the password of a database's address
+    re.compile(r"(://[^\s/:@]*:)[^\s/]+(?=@)"),  # the password of a database's address
 )
 
 
 # Most lines hold none of these words, and one search is cheaper than all the substitutions.
-_HINT = re.compile(r"(?i)sk_|whsec_|eyJ|api_?key|authorization|bearer|password|://")
+_HINT = re.compile(
+    r"(?i)sk_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key|://"
+)
 
 
 def redact(text: str) -> str:
@@ -74,6 +78,8 @@ class JsonFormatter(logging.Formatter):
         line.update({k: v for k, v in vars(record).items() if k not in _OWN_FIELDS})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        # Texts before JSON escapes their quotes; then once more, for what lies deeper.
+        line = {k: redact(v) if isinstance(v, str) else v for k, v in line.items()}
         return redact(json.dumps(line, default=str))
 
 

@@ -24,6 +24,14 @@ LEAKS = [
     f'{{"password": "{CANARY}"}}',
     f"password={CANARY}",
     f"postgresql://user:{CANARY}@db/x",
+    f"postgresql://user:p@{CANARY}@db/x",
+    f"redis://:{CANARY}@cache:6379",
+    f'{{"password": "two words {CANARY}", "x": 1}}',
+    f'{{"password": "a \\" quote {CANARY}"}}',
+    f"{{'new_password': 'two words {CANARY}'}}",
+    json.dumps(json.dumps({"secret": f"two words {CANARY}"})),
+    f"x-api-key: {CANARY}",
+    f"ANTIPHON_TOKEN_KEY={CANARY}",
 ]
 SECRETS = (KEY, TOKEN, CANARY, "QUJDQUJD")
 
@@ -73,3 +81,11 @@ def test_a_line_is_json_with_the_request_and_its_fields() -> None:
     request_id.reset(token)
     assert (line["event"], line["status"], line["request_id"]) == ("request", 200, "abc")
     assert line["time"].endswith("+00:00")
+
+
+def test_hiding_a_secret_leaves_json_that_can_be_read() -> None:
+    body = json.dumps({"password": f'two "words" {CANARY}', "name": "Ada"})
+    record = logging.makeLogRecord({"msg": "got %s", "args": (body,), "body": body})
+    line = json.loads(JsonFormatter().format(record))
+    assert CANARY not in json.dumps(line)
+    assert "Ada" in line["event"] and "Ada" in line["body"]
