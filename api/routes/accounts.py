@@ -19,7 +19,9 @@ routers = (public, profile)
 def _normal_email(text: str) -> str:
     """Lower case and IDNA, so that one address is one account."""
     try:
-        return validate_email(text.strip(), check_deliverability=False).normalized.lower()
+        # A company's own .local or .test is as good as any name: nothing is sent there.
+        address = validate_email(text.strip(), check_deliverability=False, test_environment=True)
+        return address.normalized.lower()
     except EmailNotValidError:
         raise ValueError("not an e-mail address") from None
 
