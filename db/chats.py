@@ -52,13 +52,21 @@ def read_chat(session: Session, workspace_id: int, chat_id: UUID) -> Chat | None
 
 def read_entries(session: Session, workspace_id: int, chat_id: UUID) -> list[ChatEntry] | None:
     """The messages in order, or None when there is no such chat."""
-    if read_chat(session, workspace_id, chat_id) is None:
+    found = read_chat_and_entries(session, workspace_id, chat_id)
+    return None if found is None else found[1]
+
+
+def read_chat_and_entries(
+    session: Session, workspace_id: int, chat_id: UUID
+) -> tuple[Chat, list[ChatEntry]] | None:
+    """The chat and its messages in order, or None when there is no such chat."""
+    chat = read_chat(session, workspace_id, chat_id)
+    if chat is None:
         return None
-    return list(
-        session.exec(
-            select(ChatEntry).where(ChatEntry.chat_id == chat_id).order_by(col(ChatEntry.position))
-        )
+    entries = session.exec(
+        select(ChatEntry).where(ChatEntry.chat_id == chat_id).order_by(col(ChatEntry.position))
     )
+    return chat, list(entries)
 
 
 def list_chats(

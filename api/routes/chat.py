@@ -16,7 +16,7 @@ from api.errors import to_api_error
 from api.routing import make_router
 from api.schemas import Done, Page, Pagination
 from api.sse import DONE, CompletionFrames, EventStream, error_frame, usage_body, while_connected
-from db.chats import delete_chat, list_chats, read_chat, read_entries
+from db.chats import delete_chat, list_chats, read_chat_and_entries
 from models.errors import EngineLost
 from models.llm.base import FinishReason
 from pipelines.chat import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
@@ -151,11 +151,12 @@ async def list_saved(
 
 @router.get("/chats/{chat_id}", tags=["chat"], summary="A saved chat and its messages")
 async def read_saved(chat_id: str, principal: PrincipalDep, services: ServicesDep) -> SavedChat:
-    key = _to_uuid(chat_id)
-    chat = await services.database.read(read_chat, principal.workspace_id, key)
-    entries = await services.database.read(read_entries, principal.workspace_id, key)
-    if chat is None or entries is None:
+    found = await services.database.read(
+        read_chat_and_entries, principal.workspace_id, _to_uuid(chat_id)
+    )
+    if found is None:
         raise ChatNotFound
+    chat, entries = found
     return SavedChat(
         chat_id=str(chat.id),
         title=chat.title,
