@@ -19,7 +19,7 @@ routers = (public, profile)
 def _normal_email(text: str) -> str:
     """Lower case and IDNA, so that one address is one account."""
     try:
-        # A company's own .local or .test is as good as any name: nothing is sent there.
+        # Nothing is sent there, so the domains of tests will do.
         address = validate_email(text.strip(), check_deliverability=False, test_environment=True)
         return address.normalized.lower()
     except EmailNotValidError:

@@ -94,8 +94,10 @@ async def test_a_wrong_field_is_named_and_not_repeated(
     assert len(value) < 5 or value not in answer.text
 
 
-@pytest.mark.parametrize("email", ["ada@office.local", "ada@example.test", "ада@почта.рф"])
-async def test_an_address_of_any_domain_is_accepted(client: httpx.AsyncClient, email: str) -> None:
+@pytest.mark.parametrize("email", ["ada@example.test", "ада@почта.рф"])
+async def test_an_address_of_any_script_and_of_tests_is_accepted(
+    client: httpx.AsyncClient, email: str
+) -> None:
     assert (await sign_up(client, email=email)).json()["user"]["email"] == email
 
 
