@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from uuid import UUID, uuid4
 
-from models.errors import ContextLengthExceeded, EngineError, EngineLost
+from models.errors import ContextLengthExceeded, EngineLost
 from models.info import ModelInfo
 from models.llm.base import (
     ChatMessage,
@@ -19,7 +19,7 @@ from models.llm.base import (
 )
 from pipelines.chat_history import ChatHistory, continued, estimate_tokens
 from pipelines.errors import ModelNotFound
-from pipelines.ports import ChatModel
+from pipelines.ports import ChatModel, describe_all
 
 logger = logging.getLogger(__name__)
 
@@ -143,18 +143,14 @@ class ChatPipeline:
 
     async def _choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
         """Raises ModelNotFound, or EngineLost when the model may be one that is down now."""
-        known: list[tuple[ChatModel, ModelInfo]] = []
-        lost: EngineLost | None = None
-        for model in list(self._models.values()):
-            try:
-                known.append((model, await model.describe()))
-            except EngineError as error:
-                lost = EngineLost(str(error))
+        models = list(self._models.values())
+        answers = zip(models, await describe_all(models), strict=True)
+        known = [(model, info) for model, info in answers if info is not None]
         for model, info in known:
             if name == info.id or name in info.aliases:
                 return model, info
-        if lost is not None or not known:
-            raise lost or EngineLost("no chat model is up")
+        if not known or len(known) < len(models):
+            raise EngineLost("a chat model is down, and the one that was named may be it")
         if name == DEFAULT_MODEL:
             return known[0]
         ids = ", ".join(sorted(i for _, info in known for i in (info.id, *info.aliases)))

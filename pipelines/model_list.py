@@ -1,20 +1,13 @@
 """The models that the service has: the source of `GET /models` and of readiness."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, Protocol
+from typing import Literal
 
-from models.errors import EngineError
 from models.info import ModelInfo
 from pipelines.errors import ModelNotFound
-
-
-class Described(Protocol):
-    """What every port has."""
-
-    async def describe(self) -> ModelInfo: ...
+from pipelines.ports import Port, describe_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +21,7 @@ class ListedModel:
 class ModelList:
     """Follows the ports of all kinds; the mappings may change while it lives."""
 
-    def __init__(self, *ports: Mapping[str, Described]) -> None:
+    def __init__(self, *ports: Mapping[str, Port]) -> None:
         self._ports = ports
         self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
 
@@ -60,12 +53,5 @@ class ModelList:
 
     async def _ask(self) -> tuple[list[str], list[ModelInfo | None]]:
         ports = list(chain.from_iterable(kind.items() for kind in self._ports))
-        answers = await asyncio.gather(*(_describe(port) for _, port in ports))
+        answers = await describe_all(port for _, port in ports)
         return [name for name, _ in ports], answers
-
-
-async def _describe(port: Described) -> ModelInfo | None:
-    try:
-        return await port.describe()
-    except EngineError:
-        return None

@@ -1,14 +1,13 @@
 """Which voices there are now, which one a request means, and which model speaks it."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs.voices_schema import VoicesConfig
-from models.errors import EngineError, EngineLost
+from models.errors import EngineLost
 from models.info import ModelInfo, VoiceInfo
 from pipelines.errors import VoiceNotFound
-from pipelines.ports import Speaker
+from pipelines.ports import Speaker, describe_all
 
 FALLBACK_LANGUAGE = "en"
 
@@ -33,7 +32,7 @@ class VoiceDirectory:
     async def offered(self) -> list[OfferedVoice]:
         """Every voice, in the order of the models. Raises EngineLost when no model is known."""
         speakers = dict(self._speakers)
-        answers = await asyncio.gather(*(_describe(speaker) for speaker in speakers.values()))
+        answers = await describe_all(speakers.values())  # one that is down takes no other along
         for name, info in zip(speakers, answers, strict=True):
             if info is not None:
                 self._seen[name] = info
@@ -62,6 +61,8 @@ class VoiceDirectory:
             wanted = (name or "").strip().casefold()
             matches = [one for one in offered if one.voice.name.casefold() == wanted]
         if not matches:
+            if any(name not in self._seen for name in self._speakers):
+                raise EngineLost("a text-to-speech model is not up yet; the voice may be its own")
             field = "voice_id" if voice_id is not None else "voice"
             raise VoiceNotFound(f"no voice has that {field}; GET /default-voices lists them")
         return matches[0]
@@ -77,10 +78,3 @@ class VoiceDirectory:
             if speaking:
                 return speaking[0]
         return offered[0]
-
-
-async def _describe(speaker: Speaker) -> ModelInfo | None:
-    try:
-        return await speaker.describe()
-    except EngineError:
-        return None  # the other models' voices must not go with this one

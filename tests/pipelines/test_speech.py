@@ -116,6 +116,17 @@ async def test_a_model_that_was_taken_away_since_its_voice_was_chosen_is_unavail
         await anext(speech.stream(plan))
 
 
+async def test_a_voice_is_unknown_only_once_every_model_is_known() -> None:
+    late = ScriptedSpeaker(replace(INFO, id="svc/late"))
+    late.down = True
+    speech = pipeline(one=ScriptedSpeaker(), late=late)
+    with pytest.raises(EngineLost):
+        await chosen(speech, voice="Zoe")
+    late.down = False
+    with pytest.raises(VoiceNotFound):
+        await chosen(speech, voice="Zoe")
+
+
 async def test_a_voice_whose_model_was_lost_is_unavailable_not_unknown() -> None:
     speaker = ScriptedSpeaker()
     speech = pipeline(one=speaker)
