@@ -137,3 +137,14 @@ async def test_a_client_that_leaves_within_its_body_is_no_failure_of_the_service
     sent = httpx.Request("POST", "http://test/auth/login", json={"email": "a@example.com"})
     assert await send_and_leave(app, sent) == 499
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_the_access_log_has_the_path_without_its_query(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "api.access"):
+        await client.get("/plans?apiKey=c4n4ry", headers={"X-Request-Id": "order-66"})
+        await client.get("/healthz")  # asked every second, and worth no line
+    (record,) = [one for one in caplog.records if one.name == "api.access"]
+    assert vars(record)["path"] == "/plans" and vars(record)["status"] == 401
+    assert "c4n4ry" not in str(vars(record))
