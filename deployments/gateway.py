@@ -48,12 +48,15 @@ class Gateway:
 
     async def __del__(self) -> None:
         """Serve awaits this when the replica leaves: live requests end first."""
+        from pipelines.chat import wait_for_saves
+
         if self._listener is not None:
             await self._listener.stop()
         for task in self._background:
             task.cancel()
         await self.services.transcription.close()
-        self.services.database.close()
+        await wait_for_saves()
+        await asyncio.to_thread(self.services.database.close)
 
     def __serve_build_asgi_app__(self) -> "FastAPI":
         """For Serve's own HTTP proxy (`server: serve`): the same app over the same services."""

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 DESCRIBE_TTL_S = 5.0
 LOST_TTL_S = 1.0
+STALE_S = 30.0
 DESCRIBE_TIMEOUT_S = 2.0
 
 
@@ -59,23 +60,35 @@ class ModelHandle:
         self.name = name
         self.handle = handle
         self._answer: ModelInfo | EngineLost | None = None
-        self._fresh_until = 0.0
-        self._asking = asyncio.Lock()
+        self._answered_at = 0.0
+        self._asking: asyncio.Task[None] | None = None
 
     async def describe(self) -> ModelInfo:
-        """At most DESCRIBE_TTL_S old. Raises EngineLost when no replica answers in time."""
-        async with self._asking:
-            if self._answer is None or time.monotonic() >= self._fresh_until:
-                self._answer = await self._ask()
-                lost = isinstance(self._answer, EngineLost)
-                self._fresh_until = time.monotonic() + (LOST_TTL_S if lost else DESCRIBE_TTL_S)
-            if isinstance(self._answer, EngineLost):
-                raise EngineLost(str(self._answer))
-            return self._answer
+        """What is loaded. Raises EngineLost when no replica answered.
+
+        An answer that is not fresh is given all the same while the replica is asked again, so
+        nobody waits for a model that is down; one over STALE_S old, or none yet, is waited for.
+        """
+        age_s = time.monotonic() - self._answered_at
+        fresh_s = LOST_TTL_S if isinstance(self._answer, EngineLost) else DESCRIBE_TTL_S
+        if self._answer is None or age_s > fresh_s:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask_again())
+            if self._answer is None or age_s > STALE_S:
+                await asyncio.shield(self._asking)
+        answer = self._answer
+        if isinstance(answer, EngineLost):
+            raise EngineLost(str(answer))
+        assert answer is not None
+        return answer
 
     def forget(self) -> None:
-        """Makes the next `describe` ask the replica."""
-        self._fresh_until = 0.0
+        """Makes the next `describe` wait for the replica's answer."""
+        self._answer = None
+
+    async def _ask_again(self) -> None:
+        self._answer = await self._ask()
+        self._answered_at = time.monotonic()
 
     async def _ask(self) -> ModelInfo | EngineLost:
         """A handle waits for ever for a deployment with no replica, hence the timeout."""
@@ -86,8 +99,8 @@ class ModelHandle:
                     return info
         except TimeoutError:
             return EngineLost(f"no replica of {self.name} answers")
-        except EngineLost as lost:
-            return lost
+        except EngineError as error:
+            return EngineLost(str(error))
 
     async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
         """Items of a streaming method; leaving early cancels the work in the replica."""

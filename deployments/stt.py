@@ -13,7 +13,7 @@ from models.stt.base import STTEngine, Transcript, TranscriptionRequest
 
 logger = logging.getLogger(__name__)
 
-MAX_BATCH = 8
+MAX_BATCH = 4  # measured on 2 cores: 4 take 0.77 of the time that they take one by one, 8 take 0.85
 
 
 class STTDeployment(ModelDeployment[STTEngine]):

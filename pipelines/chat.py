@@ -122,6 +122,11 @@ class Completion:
 _saving: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks weakly
 
 
+async def wait_for_saves() -> None:
+    """Returns when every finished turn of this process is stored, or could not be."""
+    await asyncio.gather(*_saving, return_exceptions=True)
+
+
 class ChatPipeline:
     """Chats over the models of `models`, a mapping that may change while it lives."""
 
