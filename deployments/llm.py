@@ -6,6 +6,21 @@ from collections.abc import AsyncGenerator
 from deployments.model import ModelDeployment
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
 from models.loading import load_chat
+from pipelines.coalescing import coalesce
+
+# A piece that crosses processes costs as much CPU as a fifth of a token of a small model, on the
+# cores that make the tokens. Some 16 pieces a second still look like typing.
+PIECE_INTERVAL_S = 0.06
+
+
+def merge_deltas(earlier: GenerationDelta, later: GenerationDelta) -> GenerationDelta:
+    """Two consecutive pieces as one."""
+    return GenerationDelta(
+        text=earlier.text + later.text,
+        finish_reason=later.finish_reason or earlier.finish_reason,
+        usage=later.usage or earlier.usage,
+        tool_calls=earlier.tool_calls + later.tool_calls,
+    )
 
 
 class ChatDeployment(ModelDeployment[ChatEngine]):
@@ -19,7 +34,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         """The answer as it grows. Raises EngineError."""
         engine = self.engine()
         self._running[engine] = self._running.get(engine, 0) + 1
-        deltas = engine.generate(request)
+        deltas = coalesce(engine.generate(request), merge_deltas, PIECE_INTERVAL_S)
         try:
             async for delta in deltas:
                 yield delta
