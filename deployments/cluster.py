@@ -5,6 +5,7 @@ starts, and `serve_config.yaml` cannot hold them.
 """
 
 import json
+import logging
 import os
 import urllib.error
 import urllib.request
@@ -57,6 +58,7 @@ def start(num_cpus: int | None = None, dashboard: bool = True) -> str | None:
         dashboard_port=int(os.environ.get("RAY_DASHBOARD_PORT", DASHBOARD_PORT)),
         object_store_memory=OBJECT_STORE_BYTES,
         log_to_driver=False,
+        logging_level=logging.WARNING,
         namespace="serve",
     )
     return f"http://{context.dashboard_url}" if dashboard else None

@@ -64,6 +64,10 @@ class ModelDirectory:
         while True:
             try:
                 await self.refresh()
+                # So that what is said of the models is true also when nobody asked for a while.
+                handles: list[ModelHandle] = [*self.speakers.values(), *self.transcribers.values()]
+                handles += self.chat_models.values()
+                await asyncio.gather(*(one.describe() for one in handles), return_exceptions=True)
             except (EngineError, TimeoutError) as error:
                 logger.warning("model_index_unavailable", extra={"error": str(error)})
             await asyncio.sleep(POLL_S)

@@ -25,7 +25,7 @@ from models.tts.base import SynthesisRequest
 
 logger = logging.getLogger(__name__)
 
-DESCRIBE_TTL_S = 5.0
+DESCRIBE_TTL_S = 4.0  # under POLL_S of the directory, which asks each time
 LOST_TTL_S = 1.0
 STALE_S = 30.0
 DESCRIBE_TIMEOUT_S = 2.0

@@ -14,8 +14,8 @@ STATIC_DIR = Path(__file__).resolve().parent.parent / "static" / "console"
 HEADERS = {
     # Only our own files run, and no other site may frame a page that holds a key.
     "Content-Security-Policy": (
-        "default-src 'self'; media-src 'self' data: blob:; frame-ancestors 'none'; "
-        "base-uri 'none'; form-action 'self'"
+        "default-src 'self'; img-src 'self' data:; media-src 'self' data: blob:; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
     ),
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
