@@ -34,7 +34,9 @@ def main() -> None:
     try:
         dashboard = cluster.start(arguments.num_cpus)
         assert dashboard is not None
-        signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets a handler of its own
+        # After Ray, which sets a handler of its own. A shell's background jobs ignore SIGINT.
+        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGINT, _interrupt)
         cluster.deploy(dashboard, cluster.read_config(arguments.config))
         wait_until_ready(settings)
         announce(settings, dashboard, first_key, time.monotonic() - started)
