@@ -1,7 +1,7 @@
 """A replica that chats."""
 
-import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from deployments.model import ModelDeployment
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
@@ -28,22 +28,11 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
 
     def __init__(self) -> None:
         super().__init__(load_chat)
-        self._running: dict[ChatEngine, int] = {}
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """The answer as it grows. Raises EngineError."""
         engine = self.engine()
-        self._running[engine] = self._running.get(engine, 0) + 1
         deltas = coalesce(engine.generate(request), merge_deltas, PIECE_INTERVAL_S)
-        try:
+        async with aclosing(deltas):
             async for delta in deltas:
                 yield delta
-        finally:
-            await deltas.aclose()
-            self._running[engine] -= 1
-
-    async def retire(self, engine: ChatEngine) -> None:
-        """Lets running answers end, then frees the model's threads and memory."""
-        while self._running.pop(engine, 0) > 0:
-            self._running[engine] = self._running.get(engine, 0)
-            await asyncio.sleep(0.05)

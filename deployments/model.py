@@ -21,7 +21,7 @@ class ModelDeployment(Generic[E]):
     """One engine a replica. Serve calls `reconfigure` at the start and after each edit.
 
     A new model is loaded beside the old one, so requests that run keep the engine that they began
-    with, and new ones never wait.
+    with, and new ones never wait. The old engine goes with the last request that holds it.
     """
 
     def __init__(self, load: Callable[[str, WeightStore], tuple[E, ModelInfo]]) -> None:
@@ -46,15 +46,10 @@ class ModelDeployment(Generic[E]):
                 logger.exception("model_swap_failed", extra={"wanted": user_config})
                 return
             logger.info("model_loaded", extra={"model": self._loaded[1].id})
-            if previous is not None:
-                await self.retire(previous[0])
 
     def _load_wanted(self, user_config: dict[str, Any]) -> tuple[E, ModelInfo]:
         wanted = ModelUserConfig.model_validate(user_config)
         return self._load(wanted.model, WeightStore(weights_dir()))
-
-    async def retire(self, engine: E) -> None:
-        """Called with the engine that was replaced, once no new request can reach it."""
 
     async def describe(self) -> ModelInfo:
         """What is loaded now."""

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 
 from deployments.model import ModelDeployment
 from models.audio import AudioChunk
@@ -24,8 +25,6 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         """Speech of one sentence, piece by piece. Raises EngineError."""
         engine = self.engine()
         chunks = iterate_in_thread(lambda: engine.synthesize(request), self._threads)
-        try:
+        async with aclosing(chunks):
             async for chunk in chunks:
                 yield chunk
-        finally:
-            await chunks.aclose()
