@@ -47,13 +47,13 @@ def prepare_environment() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT_DIR), *filter(None, paths)])
 
 
-def start(num_cpus: int | None = None, dashboard: bool = True) -> str | None:
-    """Starts a cluster that ends with this process; returns the dashboard's address, if on."""
+def start(num_cpus: int | None = None) -> str:
+    """Starts a cluster that ends with this process; returns the dashboard's address."""
     import ray
 
     context = ray.init(
         num_cpus=num_cpus,
-        include_dashboard=dashboard,
+        include_dashboard=True,
         dashboard_host="127.0.0.1",
         dashboard_port=int(os.environ.get("RAY_DASHBOARD_PORT", DASHBOARD_PORT)),
         object_store_memory=OBJECT_STORE_BYTES,
@@ -61,7 +61,7 @@ def start(num_cpus: int | None = None, dashboard: bool = True) -> str | None:
         logging_level=logging.WARNING,
         namespace="serve",
     )
-    return f"http://{context.dashboard_url}" if dashboard else None
+    return f"http://{context.dashboard_url}"
 
 
 def read_config(path: Path) -> dict[str, Any]:

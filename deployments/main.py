@@ -33,13 +33,14 @@ def main() -> None:
     say(f"{BRAND} is starting ...")
     try:
         dashboard = cluster.start(arguments.num_cpus)
-        assert dashboard is not None
         # After Ray, which sets a handler of its own. A shell's background jobs ignore SIGINT.
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, _interrupt)
         cluster.deploy(dashboard, cluster.read_config(arguments.config))
         wait_until_ready(settings)
-        announce(settings, dashboard, first_key, time.monotonic() - started)
+        announce(settings, dashboard, time.monotonic() - started)
+        tell(first_key)
+        first_key = None
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
@@ -48,6 +49,7 @@ def main() -> None:
         say(str(error))
         sys.exit(1)
     finally:
+        tell(first_key)  # also when the start failed: the key is never shown again
         stop()
 
 
@@ -96,13 +98,17 @@ def local_url(settings: Settings) -> str:
     return f"http://{host}:{settings.port}"
 
 
-def announce(settings: Settings, dashboard: str, first_key: str | None, seconds: float) -> None:
+def announce(settings: Settings, dashboard: str, seconds: float) -> None:
     url = local_url(settings)
     say(f"{BRAND} is ready after {seconds:.1f} s")
     say(f"  Service    {url}")
     say(f"  Console    {url}/console")
     say(f"  Reference  {url}/docs")
     say(f"  Dashboard  {dashboard}")
+
+
+def tell(first_key: str | None) -> None:
+    """Shows the key, if there is one that was not shown yet."""
     if first_key is not None:
         say(f"  API key    {first_key}")
         say("             Shown this once; keep it. More keys: POST /developer/api.")

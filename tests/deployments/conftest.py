@@ -96,7 +96,6 @@ def ray_cluster() -> Iterator[TestCluster]:
     from ray import serve
 
     dashboard_url = cluster.start(num_cpus=2)
-    assert dashboard_url is not None
     test_cluster = TestCluster(dashboard_url)
     test_cluster.deploy()
     yield test_cluster
