@@ -12,11 +12,22 @@ Pcm: TypeAlias = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
+class WordTime:
+    """When a word sounds; carried by the chunk in which it begins, it may end in a later one."""
+
+    text_start: int  # offset into the text of the request
+    text_end: int
+    start_s: float  # seconds from the start of the chunk
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class AudioChunk:
     """A piece of speech of any length."""
 
     pcm: Pcm  # float32 [n] in [-1, 1]
     sample_rate: int  # Hz
+    words: tuple[WordTime, ...] = ()  # of those that begin in it, when they were asked for
 
     @property
     def duration_s(self) -> float:

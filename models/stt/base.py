@@ -28,6 +28,7 @@ class TranscriptionRequest:
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     options: DecodingOptions = DecodingOptions()
+    urgency: int = 0  # 0: somebody waits for this text; 1: perhaps soon; 2: it may come late
 
 
 @dataclass(frozen=True, slots=True)

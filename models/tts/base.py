@@ -17,6 +17,8 @@ class SynthesisRequest:
     language: str  # ISO 639-1 code of `text`
     speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored unless the engine has native_speed
     stability: float = 1.0  # 0.6 most expressive, 1.5 most consistent
+    timings: bool = False  # whether chunks carry the times of their words
+    slack_s: float = 0.0  # how long the caller can wait before a listener hears a gap
 
 
 class TTSEngine(Protocol):
