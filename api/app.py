@@ -21,6 +21,7 @@ from api.routes import (
     voices,
 )
 from api.services import Services
+from api.sockets.routes import unknown_sockets
 from configs.logs import redact_logs
 from configs.settings import BRAND
 from db.errors import DatabaseError
@@ -62,4 +63,5 @@ def create_app(services: Services) -> FastAPI:
         app.router.routes.extend(router.routes)
     app.router.routes.extend(console.routes())
     docs.add_docs(app)
+    app.router.routes.append(unknown_sockets())
     return app

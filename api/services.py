@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from api.sockets.registry import SocketRegistry
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
 from db.session import Database
@@ -24,3 +25,4 @@ class Services:
     speech: SpeechPipeline
     transcription: TranscriptionPipeline
     chat: ChatPipeline
+    sockets: SocketRegistry

@@ -1,9 +1,11 @@
 """The services of a gateway: pipelines over handles, and the stores."""
 
 from api.services import Services
+from api.sockets.registry import SocketRegistry
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
+from configs.sockets_schema import load_socket_limits
 from configs.transcription_schema import load_profiles
 from configs.voices_schema import VoicesConfig
 from db.session import Database
@@ -25,11 +27,12 @@ def build_services(settings: Settings, directory: ModelDirectory) -> Services:
     """Nothing here waits for a model: routes answer 503 until their model is up."""
     database = Database(settings.database_url)
     plans = load_yaml(PlansConfig, "plans")
+    accounts = Accounts(database, settings.secrets, plans.first.id)
     return Services(
         settings=settings,
         plans=plans,
         database=database,
-        accounts=Accounts(database, settings.secrets, plans.first.id),
+        accounts=accounts,
         models=ModelList(directory.speakers, directory.transcribers, directory.chat_models),
         speech=SpeechPipeline(directory.speakers, load_yaml(VoicesConfig, "voices")),
         transcription=TranscriptionPipeline(
@@ -39,4 +42,5 @@ def build_services(settings: Settings, directory: ModelDirectory) -> Services:
             load_profiles(),
         ),
         chat=ChatPipeline(directory.chat_models, ChatHistory(database)),
+        sockets=SocketRegistry(load_socket_limits(), plans, accounts),
     )

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
+import uvloop
 from fastapi import FastAPI
 
 from api.app import create_app
 from configs.settings import Secrets, Settings
+from deployments.listener import Listener
 from tests.api.local_services import local_services
 
 
@@ -51,18 +52,15 @@ def serve_local(folder: Path) -> Iterator[Server]:
 @contextmanager
 def serve_app(app: FastAPI) -> Iterator[str]:
     """Serves in a thread with a loop of its own until the block ends; yields the address."""
-    config = uvicorn.Config(
-        app, port=0, loop="uvloop", http="httptools", log_config=None, access_log=False
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
     thread.start()
+    listener = Listener(app, "127.0.0.1", 0)
     try:
-        while not server.started:
-            thread.join(0.01)
-            assert thread.is_alive(), "the server ended before it began"
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
+        asyncio.run_coroutine_threadsafe(listener.start(), loop).result(30)
+        yield f"http://127.0.0.1:{listener.port}"
     finally:
-        server.should_exit = True
+        asyncio.run_coroutine_threadsafe(listener.stop(), loop).result(60)
+        loop.call_soon_threadsafe(loop.stop)
         thread.join()
+        loop.close()

@@ -1,9 +1,11 @@
 """Services over engines without weights and a migrated database."""
 
 from api.services import Services
+from api.sockets.registry import SocketRegistry
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
+from configs.sockets_schema import load_socket_limits
 from configs.transcription_schema import load_profiles
 from configs.voices_schema import VoicesConfig
 from db.migrate import upgrade
@@ -32,11 +34,12 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     plans = load_yaml(PlansConfig, "plans")
+    accounts = Accounts(database, settings.secrets, plans.first.id)
     return Services(
         settings=settings,
         plans=plans,
         database=database,
-        accounts=Accounts(database, settings.secrets, plans.first.id),
+        accounts=accounts,
         models=ModelList(speakers, transcribers, chat_models),
         speech=SpeechPipeline(speakers, load_yaml(VoicesConfig, "voices")),
         transcription=TranscriptionPipeline(
@@ -46,4 +49,5 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
             load_profiles(),
         ),
         chat=ChatPipeline(chat_models, ChatHistory(database)),
+        sockets=SocketRegistry(load_socket_limits(), plans, accounts),
     )

@@ -1,0 +1,10 @@
+"""How sessions end. 4000 and above are this service's own."""
+
+NORMAL = 1000
+GOING_AWAY = 1001  # the service stops
+LOST = 1006  # never sent: the client left without a close frame, or reads no more
+POLICY = 1008  # idle, flood, too many wrong messages
+INTERNAL = 1011
+RESTART = 1012  # this gateway leaves; another one answers
+KEY_REVOKED = 4401
+SESSION_TOO_LONG = 4408

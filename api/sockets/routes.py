@@ -1,0 +1,127 @@
+"""The routes of a socket's path, and what is decided before a socket is accepted."""
+
+import asyncio
+import logging
+import secrets
+import time
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from api.deps import authenticate, bearer, require_scope, services_of
+from api.errors import ApiError, error_response, to_api_error
+from api.middleware import access_log
+from api.services import Services
+from api.sockets.conversation import ConversationFactory
+from api.sockets.events import Connecting, ConnectionEstablished, Established, now_s
+from api.sockets.session import Admission, Session
+from configs.logs import request_id
+from pipelines.principals import Principal
+
+logger = logging.getLogger(__name__)
+
+
+def socket_routes(path: str, factory: ConversationFactory, scope: str) -> list[BaseRoute]:
+    """The WebSocket at `path`, for principals with `scope`, and its plain GET."""
+
+    async def serve(websocket: WebSocket) -> None:
+        await _serve(websocket, factory, scope)
+
+    return [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
+
+
+def unknown_sockets() -> WebSocketRoute:
+    """Answers 404 to every other path; it must be the last route."""
+    return WebSocketRoute("/{path:path}", _unknown)
+
+
+async def _ok(request: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def _unknown(websocket: WebSocket) -> None:
+    await _refuse(websocket, ApiError(404, "not_found", "there is no WebSocket at this path"))
+
+
+async def _serve(websocket: WebSocket, factory: ConversationFactory, scope: str) -> None:
+    identity = secrets.token_hex(16)
+    request_id.set(identity)  # the server runs each socket in a task of its own
+    started = time.perf_counter()
+    services = await services_of(websocket)
+    sockets = services.sockets
+    try:
+        async with asyncio.timeout(sockets.limits.handshake_s):
+            admission = await _admit(websocket, services, scope)
+            lease = await sockets.leases.acquire(admission.principal)
+    except TimeoutError:
+        await _refuse(websocket, ApiError(503, "unavailable", "the key could not be checked"))
+        return
+    except Exception as error:
+        await _refuse(websocket, to_api_error(error))
+        return
+    try:
+        balance = await credit_balance(services, admission.principal)
+        await websocket.accept(headers=[(b"x-request-id", identity.encode())])
+        session = Session(websocket, services, admission, sockets.limits, factory)
+        sockets.add(session)
+        try:
+            await session.run(Connecting(timestamp=now_s()), _established(session, scope, balance))
+        finally:
+            sockets.discard(session)
+            access_log.info(
+                "socket",
+                extra={
+                    "path": websocket.scope["path"],  # without the query, which may hold a key
+                    "code": session.close_code,
+                    "seconds": round(time.perf_counter() - started, 3),
+                    "received": session.received,
+                    "sent": session.sent,
+                },
+            )
+    except OSError:
+        pass  # the client left in the handshake
+    finally:
+        await lease.release()
+
+
+async def _admit(websocket: WebSocket, services: Services, scope: str) -> Admission:
+    """Raises ApiError or PipelineError."""
+    if services.sockets.draining:
+        raise ApiError(503, "unavailable", "this server is stopping")
+    credential = websocket.query_params.get("apiKey") or bearer(websocket)
+    principal = await authenticate(services, credential)
+    require_scope(principal, scope)
+    assert credential is not None
+    return Admission(principal, credential, scope)
+
+
+async def _refuse(websocket: WebSocket, error: ApiError) -> None:
+    """A real HTTP answer in place of the upgrade."""
+    response = error_response(error, websocket)
+    response.headers["X-Request-Id"] = request_id.get() or secrets.token_hex(16)
+    access_log.info(
+        "request", extra={"path": websocket.scope["path"], "method": "GET", "status": error.status}
+    )
+    await websocket.receive()  # the connect message
+    try:
+        await websocket.send_denial_response(response)
+    except OSError:
+        pass
+
+
+def _established(session: Session, scope: str, balance: float) -> ConnectionEstablished:
+    return ConnectionEstablished(
+        connection_established=Established(
+            service="tts" if scope == "tts" else "stt",
+            user_id=session.principal.user_id,
+            credit_balance=balance,
+            workspace=session.principal.workspace,
+        )
+    )
+
+
+async def credit_balance(services: Services, principal: Principal) -> float:
+    """USD that the workspace has left."""
+    return services.plans.signup_credit / 1_000_000

@@ -1,0 +1,34 @@
+"""The shape of `configs/sockets.yaml`: what one WebSocket session may do, and for how long."""
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from configs.load import load_yaml
+from configs.strict import StrictModel
+
+
+class MessageRates(StrictModel):
+    """Messages a second that a client may send, by service."""
+
+    tts: PositiveFloat
+    stt: PositiveFloat
+
+
+class SocketLimits(StrictModel):
+    """Times are seconds."""
+
+    idle_s: PositiveFloat
+    session_s: PositiveFloat
+    handshake_s: PositiveFloat
+    send_timeout_s: PositiveFloat
+    outbox_bytes: PositiveInt
+    faults: PositiveInt
+    flood_window_s: PositiveFloat
+    messages_per_s: MessageRates
+    recheck_s: PositiveFloat
+    drain_s: float = Field(ge=0)
+    stop_s: float = Field(ge=0)
+
+
+def load_socket_limits() -> SocketLimits:
+    """Reads `configs/sockets.yaml`."""
+    return load_yaml(SocketLimits, "sockets")
