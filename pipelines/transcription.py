@@ -95,14 +95,17 @@ class TranscriptionPipeline:
 
         Raises PipelineError or EngineError; cancelling stops the work.
         """
-        language = await self._known_language(request.language)
+        language = request.language
+        if language is not None:
+            known = (await self._transcriber.describe()).languages
+            language = known_language(language, known, "language")
         profile = self._profiles[request.profile]
         audio = await self._decoder.decode(path)
         pcm, stretches = await asyncio.to_thread(self._prepare, audio.pcm, profile)
         listening = _Listening(self._transcriber, pcm, profile, request.words)
         language, transcripts = await listening.hear(stretches, language)
         segments = tuple(
-            _shift(segment, stretch.start / STT_SAMPLE_RATE)
+            shift(segment, stretch.start / STT_SAMPLE_RATE)
             for stretch, transcript in zip(stretches, transcripts, strict=True)
             for segment in transcript.segments
         )
@@ -110,20 +113,10 @@ class TranscriptionPipeline:
         return FileTranscript(
             text=separator.join(segment.text for segment in segments),
             language=iso_code(language),
-            confidence=_confidence(segments),
+            confidence=confidence_of(segments),
             duration_s=audio.duration_s,
             segments=segments,
         )
-
-    async def _known_language(self, language: str | None) -> str | None:
-        """The engine's code for what the caller named, such as en for en-US."""
-        if language is None:
-            return None
-        known = (await self._transcriber.describe()).languages
-        for candidate in engine_codes(language):
-            if candidate in known:
-                return candidate
-        raise InvalidRequest(f"language: {language[:40]!r} is not supported; see /stt/languages")
 
     def _prepare(self, pcm: Pcm, profile: Profile) -> tuple[Pcm, list[Stretch]]:
         """Filters the signal and finds its speech; blocking."""
@@ -196,12 +189,24 @@ class _Listening:
         )
 
 
+def known_language(language: str, known: Sequence[str], field: str) -> str:
+    """The engine's code for what the caller named in `field`, such as en for en-US.
+
+    Raises InvalidRequest.
+    """
+    for candidate in engine_codes(language):
+        if candidate in known:
+            return candidate
+    raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
+
+
 def separator_of(language: str) -> str:
     """What stands between the words of a language."""
     return "" if language in UNSPACED_LANGUAGES else " "
 
 
-def _shift(segment: Segment, offset_s: float) -> Segment:
+def shift(segment: Segment, offset_s: float) -> Segment:
+    """The same with times that count from `offset_s` earlier."""
     return replace(
         segment,
         start=segment.start + offset_s,
@@ -213,7 +218,7 @@ def _shift(segment: Segment, offset_s: float) -> Segment:
     )
 
 
-def _confidence(segments: Sequence[Segment]) -> float:
+def confidence_of(segments: Sequence[Segment]) -> float:
     """The mean of exp(average log-probability), weighted by duration; 0 without speech."""
     seconds = sum(segment.end - segment.start for segment in segments)
     if seconds <= 0:

@@ -20,6 +20,10 @@ class VADStream(Protocol):
         """The speech probability of the next frame, float32 [frame_samples]."""
         ...
 
+    def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
+        """The probabilities of consecutive frames, float32 [n, frame_samples] -> [n], n > 0."""
+        ...
+
 
 class VADEngine(Protocol):
     """One shared instance; the state of a signal lives in its stream."""

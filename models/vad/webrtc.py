@@ -2,6 +2,7 @@
 
 import numpy as np
 import webrtcvad
+from numpy.typing import NDArray
 
 from configs.vad_schema import WebRtcConfig
 from models.audio import Pcm, float_to_pcm16
@@ -25,7 +26,7 @@ class WebRtcEngine:
     def probabilities(self, pcm: Pcm) -> Probabilities:
         stream = self.start_stream()
         frames = np.pad(pcm, (0, -len(pcm) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
-        return np.array([stream.accept(frame) for frame in frames], np.float32)
+        return stream.accept_many(frames)
 
 
 class WebRtcStream:
@@ -36,3 +37,7 @@ class WebRtcStream:
 
     def accept(self, frame: Pcm) -> float:
         return float(self._vad.is_speech(float_to_pcm16(frame), VAD_SAMPLE_RATE))
+
+    def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
+        """The probabilities of consecutive frames, float32 [n, 480] -> [n]."""
+        return np.array([self.accept(frame) for frame in frames], np.float32)

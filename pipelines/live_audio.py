@@ -1,0 +1,156 @@
+"""Bytes of a live client to pcm at the recogniser's rate, whatever their cuts."""
+
+import base64
+import binascii
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal, get_args
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+from models.audio import Pcm, pcm16_to_float
+from models.stt.base import STT_SAMPLE_RATE
+from pipelines.errors import InvalidAudio
+
+LiveEncoding = Literal["mulaw", "linear"]
+LiveSampleRate = Literal[8000, 16000, 24000, 44100, 48000]
+
+LIVE_ENCODINGS: tuple[str, ...] = get_args(LiveEncoding)
+LIVE_SAMPLE_RATES: tuple[int, ...] = get_args(LiveSampleRate)
+
+HALF_BAND_TAPS = 32  # samples at 8 kHz that make one between two others; half of it is the delay
+_EMPTY: Pcm = np.zeros(0, np.float32)
+
+
+def decode_base64(text: str) -> bytes:
+    """Strict base64 with padding. Raises InvalidAudio, which does not repeat the input."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidAudio("audio: not valid base64") from None
+
+
+class LiveAudio:
+    """One session's audio. The format may change at any call; what was held back comes first."""
+
+    def __init__(self) -> None:
+        self._format: tuple[LiveEncoding, LiveSampleRate] | None = None
+        self._resampler: Resampler = PassThrough()
+        self._odd = b""  # the first byte of a sample whose second has not come
+        self.received_s = Fraction(0)  # exact, since money is counted by it
+
+    def accept(self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
+        """float32 [n] at STT_SAMPLE_RATE: what these bytes complete, perhaps nothing."""
+        held = _EMPTY
+        if (encoding, sample_rate) != self._format:
+            held = self.flush()
+            self._format = encoding, sample_rate
+            self._resampler = make_resampler(sample_rate)
+        pcm = mulaw_to_float(data) if encoding == "mulaw" else self._linear(data)
+        self.received_s += Fraction(len(pcm), sample_rate)
+        out = self._resampler.accept(pcm)
+        return np.concatenate([held, out]) if len(held) else out
+
+    def flush(self) -> Pcm:
+        """What the resampler held back; the next bytes start afresh."""
+        rest = self._resampler.flush() if self._format else _EMPTY
+        self._format, self._resampler, self._odd = None, PassThrough(), b""
+        return rest
+
+    def _linear(self, data: bytes) -> Pcm:
+        data = self._odd + data
+        whole = len(data) & ~1
+        self._odd = data[whole:]
+        return pcm16_to_float(data[:whole])
+
+
+def mulaw_to_float(data: bytes) -> Pcm:
+    """G.711 mu-law bytes to float32 [n] in (-1, 1)."""
+    samples: Pcm = _mulaw_table()[np.frombuffer(data, np.uint8)]
+    return samples
+
+
+@lru_cache(maxsize=1)
+def _mulaw_table() -> Pcm:
+    """The sample of each byte, by the formula of G.711: all bits of a byte are inverted."""
+    bits = ~np.arange(256, dtype=np.uint8)
+    exponent = (bits >> 4) & 7
+    magnitude = (((bits & 15).astype(np.int32) << 3) + 132 << exponent) - 132
+    samples = np.where(bits & 128, -magnitude, magnitude) / 32768.0
+    return np.asarray(samples, np.float32)
+
+
+class Resampler:
+    """The state of one stream at one rate."""
+
+    def accept(self, pcm: Pcm) -> Pcm:
+        raise NotImplementedError
+
+    def flush(self) -> Pcm:
+        raise NotImplementedError
+
+
+class PassThrough(Resampler):
+    """The rate is right already."""
+
+    def accept(self, pcm: Pcm) -> Pcm:
+        return pcm
+
+    def flush(self) -> Pcm:
+        return _EMPTY
+
+
+class SoxrResampler(Resampler):
+    """Any rate. The quality LQ passes speech whole and holds back the least of those that do."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self._stream = soxr.ResampleStream(
+            sample_rate, STT_SAMPLE_RATE, 1, dtype="float32", quality="LQ"
+        )
+
+    def accept(self, pcm: Pcm) -> Pcm:
+        return np.asarray(self._stream.resample_chunk(pcm), np.float32)
+
+    def flush(self) -> Pcm:
+        return np.asarray(self._stream.resample_chunk(_EMPTY, last=True), np.float32)
+
+
+class Doubler(Resampler):
+    """8 to 16 kHz by a half-band filter: 2 ms late, where soxr works in blocks of 60 ms."""
+
+    def __init__(self) -> None:
+        self._history: Pcm = np.zeros(HALF_BAND_TAPS - 1, np.float32)
+        self._delay = HALF_BAND_TAPS  # samples still to drop from the start of the output
+
+    def accept(self, pcm: Pcm) -> Pcm:
+        if not len(pcm):
+            return _EMPTY
+        signal = np.concatenate([self._history, pcm])
+        self._history = signal[-(HALF_BAND_TAPS - 1) :]
+        out = np.empty(2 * len(pcm), np.float32)
+        middle = HALF_BAND_TAPS // 2 - 1  # the sample before the one that is made
+        out[0::2] = signal[middle : middle + len(pcm)]
+        out[1::2] = np.convolve(signal, _half_band(), "valid")
+        dropped = min(self._delay, len(out))
+        self._delay -= dropped
+        return out[dropped:]
+
+    def flush(self) -> Pcm:
+        return self.accept(np.zeros(HALF_BAND_TAPS // 2, np.float32))
+
+
+@lru_cache(maxsize=1)
+def _half_band() -> NDArray[np.float32]:
+    """A windowed sinc at half a sample: what lies between two samples."""
+    at = np.arange(HALF_BAND_TAPS) - (HALF_BAND_TAPS - 1) / 2
+    taps = np.sinc(at) * np.kaiser(HALF_BAND_TAPS, 8.0)
+    return np.asarray(taps / taps.sum(), np.float32)
+
+
+def make_resampler(sample_rate: LiveSampleRate) -> Resampler:
+    """From `sample_rate` to STT_SAMPLE_RATE."""
+    makers: dict[int, Callable[[], Resampler]] = {STT_SAMPLE_RATE: PassThrough, 8000: Doubler}
+    return makers.get(sample_rate, lambda: SoxrResampler(sample_rate))()

@@ -1,0 +1,53 @@
+"""What a live session asks for, and what it is told."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from models.errors import EngineError
+from models.stt.base import Word
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningOptions:
+    """What one session asks for."""
+
+    languages: tuple[str, ...] = ()  # codes of the engine; empty detects
+    utterance_end_ms: int = 500
+    interim_ms: int | None = None  # None: no interims
+    no_speech_threshold: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechBegan:
+    """An utterance began."""
+
+    at_s: float  # seconds of audio, as all times of a session
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The text of an utterance: a final one, or an interim one of its beginning."""
+
+    sentence_id: int  # increases; an interim has the one of its final
+    final: bool
+    text: str  # empty: something was heard, but no words that could be believed
+    language: str  # ISO code
+    confidence: float  # 0 to 1
+    words: tuple[Word, ...]  # of a final
+    start_s: float
+    duration_s: float
+    latency_s: float  # since the end of the utterance was known; of an interim: since its audio
+    cut: bool = False  # the utterance was too long, and goes on with the next sentence_id
+
+
+@dataclass(frozen=True, slots=True)
+class NotHeard:
+    """The engine failed on an utterance; the session goes on."""
+
+    sentence_id: int
+    error: EngineError
+
+
+LiveEvent: TypeAlias = SpeechBegan | Heard | NotHeard
+Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
