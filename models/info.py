@@ -43,5 +43,6 @@ class ModelInfo:
     tier: Tier | None = None  # tts only
     sample_rate: int | None = None  # Hz; tts only
     native_speed: bool = False  # tts only: the engine changes tempo itself
+    crosses_languages: bool = False  # tts only: any of its voices speaks any of its languages
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     context_tokens: int | None = None  # chat only

@@ -29,6 +29,7 @@ class KokoroEngine:
 
     sample_rate = 24_000
     native_speed = True
+    crosses_languages = True  # a timbre is not bound to the language that it was learnt in
 
     def __init__(self, config: KokoroConfig, weights: WeightStore) -> None:
         packs = weights.folder(config.voice_weights) / "voices"
