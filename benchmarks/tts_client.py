@@ -1,0 +1,124 @@
+"""A client of `/ws/tts` that plays in real time: what the benchmarks of the sockets share."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from websockets.asyncio.client import ClientConnection, connect
+
+SAMPLE_RATE = 16_000  # Hz; LINEAR16 is the default encoding
+BYTES_PER_S = 2 * SAMPLE_RATE
+CONTEXT = "bench"
+
+
+class SocketError(Exception):
+    """The service sent an error event."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """One flush as a listener met it, who plays from the first audio on."""
+
+    asked: float  # time.monotonic() of the flush, as the others
+    first: float = 0.0
+    done: float = 0.0
+    audio_s: float = 0.0
+    chunks: int = 0
+    dry_at: float = 0.0  # when the player has nothing left
+    gaps_s: list[float] = field(default_factory=list)  # how long it then had nothing
+
+    @property
+    def first_ms(self) -> float:
+        return (self.first - self.asked) * 1000
+
+    def take(self, seconds: float) -> None:
+        """A chunk of audio came now."""
+        now = time.monotonic()
+        if not self.chunks:
+            self.first = self.dry_at = now
+        elif now > self.dry_at:
+            self.gaps_s.append(now - self.dry_at)
+            self.dry_at = now
+        self.dry_at += seconds
+        self.audio_s += seconds
+        self.chunks += 1
+
+
+class TTSSocket:
+    """A socket with one context."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    async def send(self, name: str, **body: Any) -> None:
+        await self.connection.send(json.dumps({name: {"context_id": CONTEXT, **body}}))
+
+    async def receive(self) -> tuple[str, Any]:
+        """The next message. Raises SocketError for an error event."""
+        message = json.loads(await self.connection.recv())
+        name, body = next(iter(message.items()))
+        if name == "error":
+            raise SocketError(body["message"])
+        return name, body
+
+    async def chunks(self) -> AsyncGenerator[float, None]:
+        """Seconds of each audio chunk until the flush is completed."""
+        while True:
+            name, body = await self.receive()
+            if name == "flush_completed":
+                return
+            audio = body["audioContent"]
+            size = len(audio) * 3 // 4 - audio.count("=", -2)
+            yield size / BYTES_PER_S
+
+    async def speak(self, text: str = "", asked: float | None = None) -> Heard:
+        """Sends `text` and a flush; returns when it is completed.
+
+        `asked` is when it should have been sent, if that was earlier: the wait counts too.
+        """
+        if text:
+            await self.send("send_text", text=text)
+        heard = Heard(asked or time.monotonic())
+        await self.send("flush_context")
+        async for seconds in self.chunks():
+            heard.take(seconds)
+        heard.done = time.monotonic()
+        return heard
+
+    async def first_audio(self, asked: float | None = None) -> Heard:
+        """Flushes what was sent before and returns at its first chunk; the rest is on the way."""
+        heard = Heard(asked or time.monotonic())
+        await self.send("flush_context")
+        heard.take(await anext(self.chunks()))
+        return heard
+
+    def vanish(self) -> None:
+        """Leaves without a close frame."""
+        self.connection.transport.abort()
+
+
+def socket_url(base_url: str, path: str, key: str) -> str:
+    return f"{base_url.replace('http', 'ws', 1)}{path}?apiKey={quote(key)}"
+
+
+@asynccontextmanager
+async def tts_socket(base_url: str, key: str, voice_id: str) -> AsyncIterator[TTSSocket]:
+    """A socket whose context is made."""
+    url = socket_url(base_url, "/ws/tts", key)
+    async with connect(url, compression=None, max_size=None, close_timeout=1) as connection:
+        socket = TTSSocket(connection)
+        while (await socket.receive())[0] != "connection_established":
+            pass
+        await socket.send("create_context", voice_id=voice_id)
+        assert (await socket.receive())[0] == "context_created"
+        yield socket
+
+
+async def until(moment: float) -> None:
+    """Sleeps until time.monotonic() is `moment`."""
+    await asyncio.sleep(max(0.0, moment - time.monotonic()))

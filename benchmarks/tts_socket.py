@@ -1,0 +1,297 @@
+"""Speech over `/ws/tts` of a running service: the first sound, gaps under load, and leaving.
+
+python -m benchmarks.tts_socket [first] [load] [leave] [--base-url URL --key KEY]
+
+Arrivals are open loop: each request has its moment, and a late answer delays no other request.
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.hardware import hardware, versions
+from benchmarks.service import running_service, upgrade_plan
+from benchmarks.tts_client import Heard, TTSSocket, tts_socket, until
+from configs.settings import weights_dir
+from models.loading import load_tts
+from models.tts.base import SynthesisRequest
+from models.weights.store import WeightStore
+
+SENTENCES = (  # of 50 characters each
+    "The train to the coast leaves at nine this morning",
+    "She put the old letters back in the wooden drawer.",
+    "Please call me again tomorrow when you have a time",
+    "Rain fell on the quiet town all through the night.",
+    "We could walk down to the harbour and look around.",
+    "He has never told anyone what he saw on that road.",
+)
+LONG_CHARACTERS = 50_000
+FASTEST_CHARACTERS_PER_S = 22  # more than any voice says
+BUSY = 0.3  # of a core; a replica with less does nothing that matters
+SAMPLE_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A default voice model and what is asked of it."""
+
+    name: str
+    config: str  # of the bare engine
+    deployment: str
+    target_p50_ms: float
+    target_p95_ms: float | None
+    interval_s: float  # between requests when the first audio is measured
+    speakers: int  # who speak at once without a gap
+
+
+TIERS = (
+    Tier("Fast", "tts/hibari", "TTSFast", 40, 100, 0.25, 40),
+    Tier("Quality", "tts/kokoro", "TTSQuality", 350, None, 2.5, 4),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The service that is measured."""
+
+    url: str
+    key: str
+
+    def voice_id(self, tier: Tier) -> str:
+        """An English default voice of the tier."""
+        answer = httpx.get(
+            f"{self.url}/default-voices", headers={"Authorization": f"Bearer {self.key}"}
+        )
+        answer.raise_for_status()
+        return next(
+            str(voice["voice_id"])
+            for voice in answer.json()["data"]
+            if voice["model"].endswith(tier.name) and voice["labels"]["language"] == "en"
+        )
+
+
+def long_text(characters: int) -> str:
+    whole = " ".join(sentence.rstrip(".") + "." for sentence in SENTENCES) + " "
+    return (whole * (characters // len(whole) + 1))[:characters]
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
+
+
+def bare_first_ms(tier: Tier, rounds: int) -> list[float]:
+    """The first chunk of the engine in this process, after a warm-up."""
+    engine, info = load_tts(tier.config, WeightStore(weights_dir()))
+    voice = next(voice for voice in info.voices if voice.language == "en")
+    times = []
+    for number in range(rounds + 3):
+        request = SynthesisRequest(SENTENCES[number % len(SENTENCES)], voice.key, "en")
+        began = time.perf_counter()
+        speech = engine.synthesize(request)
+        next(speech)
+        times.append((time.perf_counter() - began) * 1000)
+        speech.close()
+    return times[3:]
+
+
+async def first_audio(target: Target, tier: Tier, rounds: int) -> None:
+    """The first sound on a warm socket, of short texts and of the longest."""
+    voice_id = target.voice_id(tier)
+    medians = {}
+    bare_ms = await asyncio.to_thread(bare_first_ms, tier, rounds)
+    for characters in (50, LONG_CHARACTERS):
+        times = await open_loop(target, tier, voice_id, characters, rounds)
+        medians[characters] = statistics.median(times)
+        p95 = percentile(times, 0.95)
+        met = medians[characters] <= tier.target_p50_ms and p95 <= (tier.target_p95_ms or p95)
+        print(
+            f"{tier.name}, {characters} characters: first audio p50 {medians[characters]:.1f} ms, "
+            f"p95 {p95:.1f} ms, {medians[characters] / statistics.median(bare_ms):.2f} x the bare "
+            f"engine's first chunk ({statistics.median(bare_ms):.1f} ms); "
+            f"target p50 {tier.target_p50_ms:g} ms"
+            + (f", p95 {tier.target_p95_ms:g} ms" if tier.target_p95_ms else "")
+            + f": {'met' if met else 'missed'}"
+        )
+    ratio = medians[LONG_CHARACTERS] / medians[50]
+    print(f"{tier.name}: {LONG_CHARACTERS} / 50 characters {ratio:.2f} (target 1.3)")
+
+
+async def open_loop(
+    target: Target, tier: Tier, voice_id: str, characters: int, rounds: int
+) -> list[float]:
+    """First audio in ms of each request; sockets are warm and their text is there already."""
+    begin = time.monotonic() + 2.0
+
+    async def one(number: int) -> float:
+        moment = begin + number * tier.interval_s
+        await until(moment - 1.5)
+        async with tts_socket(target.url, target.key, voice_id) as socket:
+            await socket.speak("Yes.")
+            sentence = SENTENCES[number % len(SENTENCES)]
+            text = sentence if characters == len(sentence) else long_text(characters)
+            await socket.send("send_text", text=text)
+            await until(moment)
+            heard = await socket.first_audio(moment)
+            socket.vanish()
+            return heard.first_ms
+
+    return await asyncio.gather(*(one(number) for number in range(rounds)))
+
+
+async def at_once(target: Target, tier: Tier, seconds: float) -> None:
+    """Many speak for `seconds`; a gap is when a player has nothing left to play."""
+    voice_id = target.voice_id(tier)
+    text = long_text(round(seconds * FASTEST_CHARACTERS_PER_S))
+    chance = random.Random(1)
+    begin = time.monotonic() + 3.0
+    async with AsyncExitStack() as stack:
+        sockets: list[TTSSocket] = []
+        for _ in range(tier.speakers):
+            sockets.append(
+                await stack.enter_async_context(tts_socket(target.url, target.key, voice_id))
+            )
+
+        async def one(socket: TTSSocket) -> Heard:
+            moment = begin + chance.random() * 3
+            await socket.send("send_text", text=text)
+            await until(moment)
+            return await listened(socket, moment, seconds)
+
+        heard = await asyncio.gather(*(one(socket) for socket in sockets))
+        for socket in sockets:
+            socket.vanish()
+    gaps = [gap for listener in heard for gap in listener.gaps_s]
+    first = [listener.first_ms for listener in heard]
+    spoken = sum(listener.audio_s for listener in heard)
+    wall = max(listener.done for listener in heard) - begin
+    print(
+        f"{tier.name}, {tier.speakers} sockets speaking for {seconds:g} s at once: "
+        f"{len(gaps)} underruns in {sum(bool(listener.gaps_s) for listener in heard)} sockets, "
+        f"{sum(gaps):.2f} s in all, longest {max(gaps, default=0) * 1000:.0f} ms (target none); "
+        f"first audio p50 {statistics.median(first):.0f} ms, p95 {percentile(first, 0.95):.0f} ms; "
+        f"{spoken / wall:.1f} s of audio a second"
+    )
+
+
+async def listened(socket: TTSSocket, asked: float, seconds: float) -> Heard:
+    """What a player meets in `seconds` from its first sound on."""
+    heard = Heard(asked)
+    await socket.send("flush_context")
+    async for chunk_s in socket.chunks():
+        heard.take(chunk_s)
+        if time.monotonic() - heard.first > seconds:
+            break
+        if heard.audio_s > seconds:  # the rest would be played after the measurement
+            break
+    heard.done = time.monotonic()
+    return heard
+
+
+def replica_pid(deployment: str) -> int:
+    """The process of a model's replica; Ray names it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if command.startswith(b"ray::") and deployment.encode() in command.partition(b"\0")[0]:
+                found.append(int(entry.name))
+    if len(found) != 1:
+        raise SystemExit(f"{len(found)} processes of {deployment}; the service must run here")
+    return found[0]
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of all threads so far, to the nanosecond."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            total += int((task / "schedstat").read_text().split()[0])
+        except OSError:
+            continue  # the thread has ended
+    return total / 1e9
+
+
+def busy_until(pid: int, seconds: float) -> float:
+    """Watches a process and returns the last moment at which it was busy."""
+    last_busy = 0.0
+    before, at = cpu_s(pid), time.monotonic()
+    end = at + seconds
+    while at < end:
+        time.sleep(SAMPLE_S)
+        now, used = time.monotonic(), cpu_s(pid)
+        if used - before > BUSY * (now - at):
+            last_busy = now
+        before, at = used, now
+    return last_busy
+
+
+async def leave(target: Target, tier: Tier, rounds: int) -> None:
+    """How long a replica works on for a client that vanished just after its first audio."""
+    voice_id = target.voice_id(tier)
+    pid = replica_pid(tier.deployment)
+    times = []
+    for _ in range(rounds):
+        async with tts_socket(target.url, target.key, voice_id) as socket:
+            await socket.send("send_text", text=long_text(2000))
+            await socket.first_audio()
+            watching = asyncio.create_task(asyncio.to_thread(busy_until, pid, 1.0))
+            await asyncio.sleep(0.05)
+            left = time.monotonic()
+            socket.vanish()
+            last_busy = await watching
+            if last_busy > left - 0.03:  # else it had nothing to do just then, and shows nothing
+                times.append(max(0.0, last_busy - left) * 1000)
+        await asyncio.sleep(0.5)
+    if not times:
+        raise SystemExit(f"{tier.deployment} was never busy when the client left")
+    print(
+        f"{tier.name}: in {len(times)} of {rounds} rounds the replica was busy, and worked on for p50 {statistics.median(times):.0f} ms, "
+        f"longest {max(times):.0f} ms after the client vanished (target 100 ms: "
+        f"{'met' if max(times) <= 100 else 'missed'})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", help="first, load, leave; all by default")
+    parser.add_argument("--base-url", help="of a service that runs here; else one is started")
+    parser.add_argument("--key", help="an API key of that service, on a plan with 50 sockets")
+    parser.add_argument("--tier", choices=[tier.name for tier in TIERS])
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=60, help="of speech under load")
+    options = parser.parse_args()
+    parts = options.parts or ["first", "load", "leave"]
+    measurements: dict[str, Callable[[Target, Tier], Coroutine[Any, Any, None]]] = {
+        "first": lambda target, tier: first_audio(target, tier, options.rounds),
+        "load": lambda target, tier: at_once(target, tier, options.seconds),
+        "leave": lambda target, tier: leave(target, tier, max(5, options.rounds // 3)),
+    }
+    with ExitStack() as stack:
+        target = Target(options.base_url, options.key)
+        if not options.base_url:
+            service = stack.enter_context(running_service())
+            upgrade_plan(service)
+            target = Target(service.url, service.key)
+        for part in parts:
+            for tier in TIERS:
+                if options.tier in (None, tier.name):
+                    asyncio.run(measurements[part](target, tier))
+    print(hardware())
+    print(versions("ray", "onnxruntime", "uvicorn", "websockets"))
+
+
+if __name__ == "__main__":
+    main()
