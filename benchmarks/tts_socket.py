@@ -258,7 +258,8 @@ async def leave(target: Target, tier: Tier, rounds: int) -> None:
     if not times:
         raise SystemExit(f"{tier.deployment} was never busy when the client left")
     print(
-        f"{tier.name}: in {len(times)} of {rounds} rounds the replica was busy, and worked on for p50 {statistics.median(times):.0f} ms, "
+        f"{tier.name}: in {len(times)} of {rounds} rounds the replica was busy, and "
+        f"worked on for p50 {statistics.median(times):.0f} ms, "
         f"longest {max(times):.0f} ms after the client vanished (target 100 ms: "
         f"{'met' if max(times) <= 100 else 'missed'})"
     )
