@@ -17,6 +17,7 @@ from api.routes import (
     models,
     plans,
     speech,
+    stt_socket,
     transcription,
     voices,
 )
@@ -62,6 +63,7 @@ def create_app(services: Services) -> FastAPI:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
     app.router.routes.extend(console.routes())
+    app.router.routes.extend(stt_socket.routes())
     docs.add_docs(app)
     app.router.routes.append(unknown_sockets())
     return app

@@ -8,6 +8,7 @@ from configs.settings import Settings
 from db.session import Database
 from pipelines.accounts import Accounts
 from pipelines.chat import ChatPipeline
+from pipelines.listening import ListeningPipeline
 from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
 from pipelines.transcription import TranscriptionPipeline
@@ -24,5 +25,6 @@ class Services:
     models: ModelList
     speech: SpeechPipeline
     transcription: TranscriptionPipeline
+    listening: ListeningPipeline
     chat: ChatPipeline
     sockets: SocketRegistry

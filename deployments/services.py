@@ -2,6 +2,7 @@
 
 from api.services import Services
 from api.sockets.registry import SocketRegistry
+from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
@@ -16,6 +17,7 @@ from pipelines.accounts import Accounts
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
 from pipelines.decoding import AudioDecoder
+from pipelines.listening import ListeningPipeline
 from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
 from pipelines.transcription import TranscriptionPipeline
@@ -26,6 +28,8 @@ VAD_CONFIG = "vad/silero"
 def build_services(settings: Settings, directory: ModelDirectory) -> Services:
     """Nothing here waits for a model: routes answer 503 until their model is up."""
     database = Database(settings.database_url)
+    weights = WeightStore(settings.weights_dir)
+    listening = load_yaml(ListeningConfig, "listening")
     plans = load_yaml(PlansConfig, "plans")
     accounts = Accounts(database, settings.secrets, plans.first.id)
     return Services(
@@ -38,8 +42,11 @@ def build_services(settings: Settings, directory: ModelDirectory) -> Services:
         transcription=TranscriptionPipeline(
             directory.transcriber,
             AudioDecoder(),
-            load_vad(VAD_CONFIG, WeightStore(settings.weights_dir)),
+            load_vad(VAD_CONFIG, weights),
             load_profiles(),
+        ),
+        listening=ListeningPipeline(
+            directory.transcriber, load_vad(listening.vad, weights), listening
         ),
         chat=ChatPipeline(directory.chat_models, ChatHistory(database)),
         sockets=SocketRegistry(load_socket_limits(), plans, accounts),

@@ -40,6 +40,7 @@ class ModelInfo:
     created: int  # Unix seconds of the weights' publication
     languages: tuple[str, ...] = ()  # ISO 639-1 codes
     aliases: tuple[str, ...] = ()
+    device: str = "cpu"  # where it computes
     tier: Tier | None = None  # tts only
     sample_rate: int | None = None  # Hz; tts only
     native_speed: bool = False  # tts only: the engine changes tempo itself

@@ -4,7 +4,7 @@ from pydantic import TypeAdapter
 
 from configs.chat_schema import ChatConfig
 from configs.load import load_yaml
-from configs.stt_schema import STTConfig
+from configs.stt_schema import STTConfig, WhisperConfig
 from configs.tts_schema import TTSConfig
 from configs.vad_schema import VADConfig
 from models.info import ModelInfo
@@ -49,6 +49,7 @@ def load_stt(name: str, weights: WeightStore) -> tuple[STTEngine, ModelInfo]:
         created=config.created,
         aliases=config.aliases,
         languages=engine.languages,
+        device=config.device if isinstance(config, WhisperConfig) else "cpu",
     )
 
 

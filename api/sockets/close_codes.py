@@ -6,5 +6,6 @@ LOST = 1006  # never sent: the client left without a close frame, or reads no mo
 POLICY = 1008  # idle, flood, too many wrong messages
 INTERNAL = 1011
 RESTART = 1012  # this gateway leaves; another one answers
+OVERLOADED = 1013
 KEY_REVOKED = 4401
 SESSION_TOO_LONG = 4408

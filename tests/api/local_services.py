@@ -2,6 +2,7 @@
 
 from api.services import Services
 from api.sockets.registry import SocketRegistry
+from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
@@ -16,6 +17,7 @@ from pipelines.accounts import Accounts
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
 from pipelines.decoding import AudioDecoder
+from pipelines.listening import ListeningPipeline
 from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
 from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
@@ -33,6 +35,7 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
     chat_models = {"echo": LocalChatModel(*load_chat("llm/echo", weights))}
     upgrade(settings.database_url)
     database = Database(settings.database_url)
+    listening = load_yaml(ListeningConfig, "listening")
     plans = load_yaml(PlansConfig, "plans")
     accounts = Accounts(database, settings.secrets, plans.first.id)
     return Services(
@@ -47,6 +50,9 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
             decoder or AudioDecoder(),
             load_vad("vad/webrtc", weights),
             load_profiles(),
+        ),
+        listening=ListeningPipeline(
+            transcribers["scripted"], load_vad(listening.vad, weights), listening
         ),
         chat=ChatPipeline(chat_models, ChatHistory(database)),
         sockets=SocketRegistry(load_socket_limits(), plans, accounts),
