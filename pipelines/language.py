@@ -40,6 +40,11 @@ _SCRIPTS: tuple[tuple[int, int, tuple[str, ...]], ...] = (
 )
 _LATIN: tuple[str, ...] = ()
 
+PARAGRAPH_SAMPLE = 400  # characters; a paragraph is in one language
+_LETTERS = 30  # fewer tell no other language of the same script
+_LETTERS_OF_SCRIPT = 12  # fewer Latin ones are a name or "OK" within another script
+_CLEARLY = 0.9  # the small models' answer against the language that is expected
+
 _SURE = 0.85  # the small models' answer stands from here on
 _LEAST = 0.25  # under this share no language is likelier than English
 _MARGIN = 3.0  # where the models disagree, a language must be this much likelier than the usual
@@ -64,6 +69,42 @@ def detect_language(text: str, offered: Set[str]) -> str:
     if candidates[0] == "zh":
         return "zh"
     return _by_ngrams(sample, candidates, candidates[0])
+
+
+def paragraph_language(text: str, offered: Set[str], usual: str | None, before: str | None) -> str:
+    """The language one paragraph is read in.
+
+    `usual` is that of the voice: it stands unless the paragraph is clearly in another one of
+    `offered`, by its script or by enough letters that leave no doubt. Without it the language is
+    detected, and a short paragraph is in that of the one before (`before`).
+    """
+    sample = text[:PARAGRAPH_SAMPLE]
+    expected = usual or before
+    script = _script_languages(sample)
+    if expected is None:
+        return detect_language(sample, offered)
+    if script is None:
+        return expected
+    letters = sum(map(str.isalpha, sample))
+    if script != _expected_script(expected):
+        candidates = _latin_codes(frozenset(offered)) if script == _LATIN else script
+        if offered.isdisjoint(candidates) or expected in candidates:
+            return expected
+        if script == _LATIN and letters < _LETTERS_OF_SCRIPT:
+            return expected
+        found = detect_language(sample, offered)
+        return found if found in candidates else expected
+    if script == _LATIN and letters >= _LETTERS and len(offered) > 1:
+        candidates = _latin_codes(frozenset(offered | {expected}))
+        found, share, _ = _likeliest(sample, candidates, expected, small=True)
+        if found in offered and share >= _CLEARLY:
+            return found
+    return expected
+
+
+@lru_cache(maxsize=64)
+def _expected_script(language: str) -> tuple[str, ...]:
+    return next((codes for _, _, codes in _SCRIPTS if language in codes), _LATIN)
 
 
 def _script_languages(text: str) -> tuple[str, ...] | None:

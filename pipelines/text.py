@@ -7,6 +7,8 @@ from functools import lru_cache
 
 from sentencex import segment
 
+from pipelines.source_words import SourceWord
+
 PIECE_CHARACTERS = 300  # engines sound best, and answer soonest, below this
 FIRST_CLAUSE_CHARACTERS = 40  # a first piece shorter than this sounds cut off
 
@@ -21,9 +23,11 @@ _BREAKS = re.compile(r"[,;:،؛、，；：]\s*|\s+")
 class Piece:
     """What one call of an engine speaks."""
 
-    text: str  # with no space around it
+    text: str  # normalised, with no space around it
     ends_sentence: bool = True
     ends_paragraph: bool = False
+    language: str = "en"  # ISO 639-1 code of `text`
+    words: tuple[SourceWord, ...] = ()  # of the caller, when they were asked for
 
 
 def clean(text: str) -> str:
