@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STATUS_S = 3.0  # for Serve to say what is going on
+
 # Imports inside functions: what builds the application loads this module too, and would spend
 # seconds on the web framework while the replica waits to start.
 
@@ -53,8 +55,11 @@ class Gateway:
         """Serve awaits this when the replica leaves: live requests end first."""
         from pipelines.chat import wait_for_saves
 
+        drained = drain_sockets(self.services, await service_stops())
         if self._listener is not None:
-            await self._listener.stop()
+            await self._listener.stop(drained)
+        else:
+            await drained
         for task in self._background:
             task.cancel()
         await self.services.transcription.close()
@@ -66,6 +71,37 @@ class Gateway:
         from api.app import create_app
 
         return create_app(self.services)
+
+
+async def service_stops() -> bool:
+    """Whether the whole application is deleted; else another replica takes over from this one."""
+    from ray import serve
+    from ray.serve.schema import ApplicationStatus
+
+    try:
+        app_name = serve.get_replica_context().app_name
+        async with asyncio.timeout(STATUS_S):
+            status = await asyncio.to_thread(serve.status)
+        application = status.applications.get(app_name)
+        return application is None or application.status == ApplicationStatus.DELETING
+    except Exception:  # the cluster itself may be going down
+        logger.warning("status_unknown", exc_info=True)
+        return True
+
+
+async def drain_sockets(services: "Services", stops: bool) -> None:
+    """Gives live sessions their grace and tells them why they end."""
+    from api.sockets import close_codes
+
+    limits = services.sockets.limits
+    if stops:
+        await services.sockets.drain(
+            limits.stop_s, close_codes.GOING_AWAY, "the service is stopping"
+        )
+    else:
+        await services.sockets.drain(
+            limits.drain_s, close_codes.RESTART, "this server restarts; connect again"
+        )
 
 
 async def warm_up(services: "Services") -> None:

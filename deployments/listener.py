@@ -4,19 +4,27 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Awaitable, Iterator
 from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from deployments.connections import HttpConnection, WebSocketConnection
 
 logger = logging.getLogger(__name__)
 
 # A client that reads nothing for this long loses its connection: after an application gives up on
 # a stalled client, only the kernel can end the socket, and by default it never does.
 TCP_USER_TIMEOUT_MS = 20_000
+# What the kernel holds back unsent for one client. By default it is megabytes, which a client that
+# reads as fast as it plays takes minutes to drain: too long for a send with a timeout.
+NOT_SENT_BYTES = 128 << 10
+_TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # Python names it since 3.12
 BACKLOG = 2048
-DRAIN_S = 30
+DRAIN_S = 30.0
+LAST_S = 5.0  # for requests that still run when the sockets were drained
 WS_MAX_MESSAGE_BYTES = 1 << 20
 
 
@@ -37,8 +45,8 @@ class Listener:
             uvicorn.Config(
                 cast(Any, app),  # uvicorn and Starlette spell the same type differently
                 loop="none",  # the replica's own
-                http="httptools",
-                ws="websockets-sansio",
+                http=HttpConnection,
+                ws=WebSocketConnection,
                 ws_ping_interval=30.0,
                 ws_ping_timeout=10.0,
                 ws_max_size=WS_MAX_MESSAGE_BYTES,
@@ -46,9 +54,10 @@ class Listener:
                 ws_per_message_deflate=False,
                 access_log=False,  # it would log queries, which may hold keys
                 log_config=None,
+                log_level="warning",  # below it, queries of WebSockets are logged
                 server_header=False,
                 timeout_keep_alive=5,
-                timeout_graceful_shutdown=DRAIN_S,
+                timeout_graceful_shutdown=round(DRAIN_S),
                 lifespan="on",
             )
         )
@@ -73,11 +82,24 @@ class Listener:
     def serving(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    async def stop(self) -> None:
-        """Accepts no more, lets requests end for DRAIN_S seconds, then cuts them."""
+    async def stop(self, drain: Awaitable[None] | None = None) -> None:
+        """Accepts no more, awaits `drain`, lets requests end until DRAIN_S is over, cuts the rest.
+
+        `drain` ends the WebSocket sessions: the server would cut them all at once.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        # At once, so that new connections go to others that share the port.
+        for server in self._server.servers if self._server.started else []:
+            server.close()
+        if drain is not None:
+            await drain
+        left_s = max(LAST_S, DRAIN_S - (loop.time() - began))
+        self._server.config.timeout_graceful_shutdown = round(left_s)
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+        self._socket.close()
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -89,6 +111,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
+    if _TCP_NOTSENT_LOWAT is not None:
+        listener.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
     listener.bind((host, port))
     listener.listen(BACKLOG)
     listener.setblocking(False)

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 SCOPES = ("tts", "stt", "voices", "chat", "billing", "webhooks", "keys")
 ALL_SCOPES = frozenset(SCOPES)
-CACHE_TTL_S = 5.0  # a revoked key works for at most this long
+CACHE_TTL_S = 4.0  # a revoked key works for at most this long; live sockets end within 5 s
 CACHE_SIZE = 10_000
 MAX_CREDENTIAL_LENGTH = 2048
 TOUCH_INTERVAL = timedelta(minutes=1)

@@ -22,6 +22,8 @@ async def healthz() -> Health:
 
 @router.get("/readyz", tags=["health"], summary="Whether the database and every model answer")
 async def readyz(services: ServicesDep) -> Health:
+    if services.sockets.draining:
+        raise ApiError(503, "unavailable", "not ready: this server is stopping")
     await services.database.ping()
     if missing := await services.models.missing():
         raise ApiError(503, "unavailable", f"not ready: {', '.join(missing)}")

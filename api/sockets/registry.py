@@ -16,7 +16,7 @@ from pipelines.errors import Unauthorized
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 16  # credentials looked up together
-CLOSING_S = 3.0  # for the last error event and the close frame of drained sessions
+CLOSING_S = 2.0  # for the last error event and the close frame of drained sessions
 
 
 class SocketRegistry:
@@ -53,7 +53,7 @@ class SocketRegistry:
         await self._until_empty(CLOSING_S)
         for session in list(self._sessions):
             session.abandon(code)
-        await self._until_empty(1.0)
+        await self._until_empty(0.5)
 
     async def _until_empty(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()

@@ -135,7 +135,7 @@ class Session:
             f"the session has lasted {limits.session_s:g} seconds",
             close_codes.SESSION_TOO_LONG,
         )
-        self._move_idle()
+        self.touch()
         loops = [
             asyncio.create_task(self._send_all(), name="send"),
             asyncio.create_task(self._converse(), name="receive"),
@@ -164,7 +164,7 @@ class Session:
             if self._finishing:
                 continue
             self.received += 1
-            self._move_idle()
+            self.touch()
             if self._floods():
                 self.end("too many messages", close_codes.POLICY)
                 continue
@@ -223,7 +223,8 @@ class Session:
             if not self.ended:
                 self.end(INTERNAL_MESSAGE, close_codes.INTERNAL)
 
-    def _move_idle(self) -> None:
+    def touch(self) -> None:
+        """Starts the idle clock again: the client said or hears something."""
         seconds = self._limits.idle_s
         self.deadline("idle", seconds, f"no message came for {seconds:g} seconds")
 

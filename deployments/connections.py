@@ -1,0 +1,90 @@
+"""uvicorn's protocols with the limits that it does not have."""
+
+import asyncio
+from typing import Any
+
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+
+HEAD_S = 10.0  # for the head of a request; a handshake is one
+PINGS = 100  # of a client within PING_WINDOW_S
+PING_WINDOW_S = 5.0
+FRAGMENTS = 65_536  # of one message
+PONG_ROOM_BYTES = 1 << 20  # to a client that pings but does not read, no pong is sent
+
+
+class HttpConnection(HttpToolsProtocol):
+    """Ends a connection that does not send the head of its request in time."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(HEAD_S, transport.abort)
+
+    def on_message_begin(self) -> None:
+        if self._head_timer is None:  # not the first request of the connection
+            self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._stop_head_timer()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Bounds what control frames and fragments cost, and frees the socket of a stalled client."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._window_began = 0.0
+        self._pings = 0
+
+    def handle_ping(self) -> None:
+        now = self.loop.time()
+        if now - self._window_began > PING_WINDOW_S:
+            self._window_began, self._pings = now, 0
+        self._pings += 1
+        if self._pings > PINGS:
+            self._refuse("too many pings")
+            return
+        pong = b"".join(self.conn.data_to_send())
+        # RFC 6455 5.5.3 asks for an answer to the latest ping only.
+        if self.transport.get_write_buffer_size() < PONG_ROOM_BYTES:
+            self.transport.write(pong)
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) >= FRAGMENTS:
+            self._refuse("too many fragments")
+            return
+        super().handle_cont(event)
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        if not self.writable.is_set():
+            # The client reads nothing: closing would wait for it for ever.
+            self.transport.abort()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and self.close_sent:
+            self.handshake_complete = True  # by an answer other than the upgrade
+
+    def _refuse(self, reason: str) -> None:
+        if self.close_sent or self.transport.is_closing():
+            return
+        self.conn.fail(1008, reason)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.transport.close()
