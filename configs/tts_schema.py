@@ -57,6 +57,8 @@ class ToneConfig(SpeechModelConfig):
     """A sine wave as long as the text: an engine with no weights, for tests."""
 
     engine: Literal["tone"]
+    # How long it pretends to work, in seconds for a second of sound.
+    real_time_factor: float = Field(default=0.0, ge=0.0)
 
 
 class HibariConfig(SpeechModelConfig):

@@ -1,5 +1,6 @@
 """Speaks in sine waves: an engine with no weights, for tests."""
 
+import time
 from collections.abc import Generator, Sequence
 from zlib import crc32
 
@@ -26,6 +27,7 @@ class ToneEngine:
     def __init__(self, config: ToneConfig, weights: WeightStore) -> None:
         del weights  # nothing to load
         self._voices = voice_table(config.voices, config.engine)
+        self._real_time_factor = config.real_time_factor
 
     def voices(self) -> Sequence[VoiceInfo]:
         return tuple(self._voices.values())
@@ -37,5 +39,6 @@ class ToneEngine:
         step = round(CHUNK_S * self.sample_rate)
         for start in range(0, samples, step):
             time_s = np.arange(start, min(start + step, samples)) / self.sample_rate
+            time.sleep(self._real_time_factor * len(time_s) / self.sample_rate)
             pcm = (AMPLITUDE * np.sin(2 * np.pi * hz * time_s)).astype(np.float32)
             yield AudioChunk(pcm, self.sample_rate)
