@@ -43,6 +43,21 @@ def enhance(pcm: Pcm, sample_rate: int) -> Pcm:
     return shaped
 
 
+class HighPass:
+    """`high_pass` over a stream."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self._filter = _high_pass(sample_rate)
+        self._state = np.zeros((len(self._filter), 2))
+
+    def process(self, pcm: Pcm) -> Pcm:
+        """As many samples as come in, float32 [n]."""
+        if not len(pcm):
+            return pcm
+        filtered, self._state = sosfilt(self._filter, pcm, zi=self._state)
+        return np.asarray(filtered, dtype=np.float32)
+
+
 def high_pass(pcm: Pcm, sample_rate: int) -> Pcm:
     """Takes out rumble and any constant offset below the voice."""
     return np.asarray(sosfilt(_high_pass(sample_rate), pcm), dtype=np.float32)

@@ -32,19 +32,74 @@ def stretch(pcm: Pcm, sample_rate: int, *, tempo: float = 1.0, pitch: float = 1.
     return np.clip(shaped[:wanted], -1.0, 1.0).astype(np.float32)
 
 
+class SeamTrimmer:
+    """Takes an engine's silence off both ends of a piece as it comes, and fades it there.
+
+    What is quiet waits until something louder follows; the rest passes, but for its last 4 ms.
+    """
+
+    def __init__(self, sample_rate: int) -> None:
+        self._kept = int(_KEPT_S * sample_rate)
+        self._fade = int(_FADE_S * sample_rate)
+        self._held: Pcm = np.zeros(0, dtype=np.float32)
+        self._sounding = 0  # samples of `_held` up to the last loud one
+        self._given = 0
+        self.trimmed = 0  # samples taken off the beginning; not known while `began` is false
+
+    @property
+    def began(self) -> bool:
+        """Whether anything loud has come."""
+        return self._given > 0 or self._sounding > 0
+
+    def push(self, pcm: Pcm) -> Pcm:
+        """The samples that are certain to stay, faded in at the beginning of the piece."""
+        loud = np.flatnonzero(np.abs(pcm) > _SILENCE)
+        if not self.began and not len(loud):
+            quiet = np.concatenate([self._held, pcm])
+            self._held = quiet[max(0, len(quiet) - self._kept) :]
+            self.trimmed += len(quiet) - len(self._held)
+            return pcm[:0]
+        if not self.began:
+            lead = len(self._held) + int(loud[0])
+            skipped = max(0, lead - self._kept)
+            self.trimmed += skipped
+            whole = np.concatenate([self._held, pcm])[skipped:]
+            self._sounding = len(self._held) + int(loud[-1]) + 1 - skipped
+        else:
+            whole = np.concatenate([self._held, pcm])
+            if len(loud):
+                self._sounding = len(self._held) + int(loud[-1]) + 1
+        sure = max(0, self._sounding - self._fade)
+        if not self._given and sure < self._fade:
+            sure = 0  # too short to say how long its fades may be
+        self._held = whole[sure:]
+        self._sounding -= sure
+        return self._give(whole[:sure])
+
+    def finish(self) -> Pcm:
+        """The end of the piece, faded out; empty when nothing in it was loud."""
+        if not self.began:
+            self.trimmed += len(self._held)
+            return self._held[:0]
+        rest = self._held[: self._sounding + self._kept - 1].copy()
+        fade = min(self._fade, (self._given + len(rest)) // 2, len(rest))
+        if fade:
+            rest[-fade:] *= np.linspace(1.0, 0.0, fade, dtype=np.float32)
+        return self._give(rest)
+
+    def _give(self, pcm: Pcm) -> Pcm:
+        if not self._given and len(pcm):
+            pcm = pcm.copy()
+            fade = min(self._fade, len(pcm))
+            pcm[:fade] *= np.linspace(0.0, 1.0, fade, dtype=np.float32)
+        self._given += len(pcm)
+        return pcm
+
+
 def trim(pcm: Pcm, sample_rate: int) -> Pcm:
     """Without an engine's silence at both ends, and faded there so that no seam clicks."""
-    loud = np.flatnonzero(np.abs(pcm) > _SILENCE)
-    if not len(loud):
-        return pcm[:0]
-    kept = int(_KEPT_S * sample_rate)
-    trimmed = pcm[max(0, loud[0] - kept) : loud[-1] + kept].copy()
-    fade = min(int(_FADE_S * sample_rate), len(trimmed) // 2)
-    if fade:
-        ramp = np.linspace(0.0, 1.0, fade, dtype=np.float32)
-        trimmed[:fade] *= ramp
-        trimmed[-fade:] *= ramp[::-1]
-    return trimmed
+    trimmer = SeamTrimmer(sample_rate)
+    return np.concatenate([trimmer.push(pcm), trimmer.finish()])
 
 
 def silence(duration_s: float, sample_rate: int) -> Pcm:

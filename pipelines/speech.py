@@ -1,34 +1,39 @@
 """Text to speech: the one core of the REST endpoint, the streams and the sockets."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from configs.voices_schema import VoicesConfig
-from models.audio import AudioChunk
+from models.audio import AudioChunk, Pcm
 from models.errors import EngineLost, UnknownVoice
 from models.tts.base import SynthesisRequest
 from pipelines import shaping
 from pipelines.errors import InvalidRequest
+from pipelines.flights import Flight, fly
 from pipelines.language import detect_language
 from pipelines.loudness import enhance
-from pipelines.normalise import normalise
+from pipelines.pace import Pace, Rota
+from pipelines.piece_shaping import PieceShaper
+from pipelines.polish import Polish, VoiceLevels
 from pipelines.ports import Speaker
-from pipelines.text import (
-    Piece,
-    clean,
-    split_first_clause,
-    split_paragraphs,
-    split_sentences,
-    to_pieces,
-)
+from pipelines.script import read
+from pipelines.spoken import SpokenChunk, TimedWord
+from pipelines.text import Piece, clean
 from pipelines.voice_choice import OfferedVoice, VoiceDirectory
 
-IN_FLIGHT = 2  # sentences of one request; handle streams are not bounded by themselves
+__all__ = ["Plan", "Speech", "SpeechPipeline", "SpeechRequest", "SpokenChunk", "TimedWord"]
+
+FILE_SLACK_S = 1.0  # nobody hears a file while it is made, so live speech goes before it
+INLINE_S = 0.5  # a thread costs more than the work on shorter audio
+_DETECTED_CHARACTERS = 1000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class SpeechRequest:
     pitch: float = 1.0  # frequency ratio, 0.5 to 2.0
     enhance: bool = True
     stability: float = 1.0
+    timings: bool = False  # whether words and their times are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +56,18 @@ class Speech:
 
     audio: AudioChunk
     voice: OfferedVoice
+    words: tuple[TimedWord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A request ready to be spoken: its voice, and what each call of the engine says."""
+    """A request ready to be spoken, once: its voice, and the reading of its text."""
 
     request: SpeechRequest
     voice: OfferedVoice
-    pieces: tuple[Piece, ...]
+    early_start: bool
+    first: Piece
+    rest: Iterator[Piece]  # read as it is spoken; blocking
 
 
 class SpeechPipeline:
@@ -67,87 +76,141 @@ class SpeechPipeline:
     def __init__(self, speakers: Mapping[str, Speaker], voices: VoicesConfig) -> None:
         self._speakers = speakers
         self._directory = VoiceDirectory(speakers, voices)
+        self._rotas: defaultdict[str, Rota] = defaultdict(Rota)
+        self._levels = VoiceLevels()
 
     async def voices(self) -> list[OfferedVoice]:
         """Every voice that can be named now. Raises EngineLost."""
         return await self._directory.offered()
 
-    async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> Plan:
-        """Chooses the voice and writes the text as it is spoken.
+    async def voice(self, voice_id: str | None, voice: str | None = None) -> OfferedVoice | None:
+        """The voice of that id or else name; None without either: the text decides later.
 
-        `early_start` cuts the first sentence at a clause, so that a stream begins sooner.
+        Raises VoiceNotFound or EngineLost.
+        """
+        return await self._directory.find(voice_id, voice)
+
+    async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> Plan:
+        """Chooses the voice and reads the text as far as its first piece, however long it is.
+
+        `early_start` makes the first pieces short, so that a stream begins sooner.
         Raises VoiceNotFound, InvalidRequest (nothing to say) or EngineLost.
         """
         voice = await self._directory.find(request.voice_id, request.voice)
-        offered = await self._directory.offered() if voice is None else []
-        languages = frozenset(one.voice.language for one in offered)
-        language, pieces = await asyncio.to_thread(
-            _prepare, request.text, voice.voice.language if voice else None, languages
-        )
-        if not pieces:
-            raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
         if voice is None:
+            offered = await self._directory.offered()
+            languages = frozenset(one.voice.language for one in offered)
+            beginning = request.text[:_DETECTED_CHARACTERS]
+            language = await asyncio.to_thread(lambda: detect_language(clean(beginning), languages))
             voice = self._directory.default(language, offered)
-            if voice.voice.language != language:  # no voice of it: normalise as this one reads
-                _, pieces = await asyncio.to_thread(
-                    _prepare, request.text, voice.voice.language, languages
-                )
-        if early_start:
-            pieces = split_first_clause(pieces)
-        return Plan(request, voice, tuple(pieces))
+        spoken = voice.model.languages if voice.model.crosses_languages else ()
+        rest = read(
+            request.text,
+            languages=frozenset({voice.voice.language, *spoken}),
+            language=voice.voice.language,
+            words=request.timings,
+            early_start=early_start,
+        )
+        first = await asyncio.to_thread(next, rest, None)
+        if first is None:
+            raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
+        return Plan(request, voice, early_start, first, rest)
 
     async def speak(self, request: SpeechRequest) -> Speech:
         """The whole text at once, its loudness measured over all of it. Raises as `stream`."""
         plan = await self.plan(request)
         try:
-            parts = await self._collect(plan)
+            chunks = await self._collect(plan)
         except UnknownVoice:
             # The model was swapped since it last described itself: choose among its new voices.
             plan = await self.plan(request)
-            parts = await self._collect(plan)
-        audio = await asyncio.to_thread(_join, parts, request.enhance)
-        return Speech(audio, plan.voice)
+            chunks = await self._collect(plan)
+        audio = await asyncio.to_thread(_join, chunks, request.enhance)
+        words = tuple(word for chunk in chunks for word in chunk.words)
+        return Speech(audio, plan.voice, words)
 
-    async def _collect(self, plan: Plan) -> list[AudioChunk]:
-        async with aclosing(self._raw(plan)) as chunks:
-            return [chunk async for chunk in chunks]
+    async def _collect(self, plan: Plan) -> list[SpokenChunk]:
+        with Pace(self._rotas[plan.voice.speaker]) as pace:
+            async with aclosing(self._shaped(plan, pace, FILE_SLACK_S)) as chunks:
+                return [chunk async for chunk in chunks]
 
-    async def stream(self, plan: Plan) -> AsyncGenerator[AudioChunk, None]:
-        """Yields the speech of each piece with the pause after it; closing it stops the work.
+    async def stream(self, plan: Plan) -> AsyncGenerator[SpokenChunk, None]:
+        """Yields speech as soon as the engine gives it; closing it stops the work.
 
-        Raises EngineError before the first piece when the engine cannot speak at all.
+        Raises EngineError, also in the middle, and InvalidRequest when nothing sounds.
         """
-        async with aclosing(self._raw(plan)) as chunks:
-            async for chunk in chunks:
-                if plan.request.enhance:
-                    # By sentence: the level of what is still to come is not known.
-                    pcm = await asyncio.to_thread(enhance, chunk.pcm, chunk.sample_rate)
-                    chunk = replace(chunk, pcm=pcm)
-                yield chunk
-
-    async def _raw(self, plan: Plan) -> AsyncGenerator[AudioChunk, None]:
-        """Shaped, not enhanced: one chunk a piece, in order, at most IN_FLIGHT made at once."""
-        waiting: Iterator[Piece] = iter(plan.pieces)
-        flying: deque[asyncio.Task[AudioChunk]] = deque()
-        last = plan.pieces[-1]
+        given = False
         try:
-            while True:
-                while len(flying) < IN_FLIGHT and (piece := next(waiting, None)) is not None:
-                    is_last = piece is last
-                    flying.append(asyncio.create_task(self._say(plan, piece, is_last)))
-                if not flying:
-                    return
-                chunk = await flying[0]
-                flying.popleft()
-                if len(chunk.pcm):
+            async with aclosing(self._stream(plan)) as chunks:
+                async for chunk in chunks:
+                    given = True
                     yield chunk
-        finally:
-            for task in flying:
-                task.cancel()
-            # Awaited, so that no replica works for a caller who has left.
-            await asyncio.gather(*flying, return_exceptions=True)
+        except UnknownVoice:
+            if given:
+                raise
+            again = await self.plan(plan.request, early_start=plan.early_start)
+            async with aclosing(self._stream(again)) as chunks:
+                async for chunk in chunks:
+                    given = True
+                    yield chunk
+        if not given:
+            raise InvalidRequest(_NO_SOUND)
 
-    async def _say(self, plan: Plan, piece: Piece, is_last: bool) -> AudioChunk:
+    async def _stream(self, plan: Plan) -> AsyncGenerator[SpokenChunk, None]:
+        voice = plan.voice
+        of_voice = (voice.model.id, voice.voice.key)
+        polish = Polish(self._levels.of(*of_voice)) if plan.request.enhance else None
+        sample_rate = 0
+        with Pace(self._rotas[voice.speaker]) as pace:
+            async with aclosing(self._shaped(plan, pace, 0.0)) as chunks:
+                async for chunk in chunks:
+                    sample_rate = chunk.audio.sample_rate
+                    if polish is not None:
+                        pcm = await _run(polish.process, chunk.audio, chunk.audio.duration_s)
+                        chunk = SpokenChunk(AudioChunk(pcm, sample_rate), chunk.words)
+                    pace.gave(chunk.audio.duration_s)
+                    yield chunk
+            if polish is not None and sample_rate:
+                polish.teach(self._levels, *of_voice)
+                yield SpokenChunk(AudioChunk(polish.flush(), sample_rate))
+
+    async def _shaped(
+        self, plan: Plan, pace: Pace, slack_s: float
+    ) -> AsyncGenerator[SpokenChunk, None]:
+        """Speech as it is made, not enhanced: pieces in order, with the pauses between them."""
+        request, voice = plan.request, plan.voice
+        rota = self._rotas[voice.speaker]
+        tempo = 1.0 if voice.model.native_speed else request.speed
+        flights = fly(
+            plan.first,
+            lambda: asyncio.to_thread(next, plan.rest, None),
+            lambda piece: self._launch(plan, piece, pace.ahead_s + slack_s),
+            lambda: rota.turn(pace),
+        )
+        position = 0  # samples so far
+        pause_s = 0.0  # between the last piece that sounded and the next one
+        async with aclosing(flights):
+            async for flight in flights:
+                shaper = PieceShaper(flight.piece, tempo=tempo, pitch=request.pitch)
+                begins: int | None = None  # the sample at which the piece begins
+                async with aclosing(flight.arrivals()) as arrivals:
+                    async for arrived, is_end in arrivals:
+                        seconds = sum(chunk.duration_s for chunk in arrived)
+                        pcm = await _run(shaper.shape, (arrived, is_end), seconds)
+                        if not len(pcm):
+                            continue
+                        sample_rate = shaper.sample_rate
+                        if begins is None:
+                            pause = shaping.silence(pause_s, sample_rate)
+                            begins = position + len(pause)
+                            pcm = np.concatenate([pause, pcm])
+                        position += len(pcm)
+                        words = shaper.words(begins / sample_rate)
+                        yield SpokenChunk(AudioChunk(pcm, sample_rate), words)
+                if begins is not None:
+                    pause_s = _pause_s(flight.piece) / request.speed
+
+    def _launch(self, plan: Plan, piece: Piece, slack_s: float) -> Flight:
         request, voice = plan.request, plan.voice
         speaker = self._speakers.get(voice.speaker)
         if speaker is None:  # taken away since the voice was chosen
@@ -155,34 +218,23 @@ class SpeechPipeline:
         call = SynthesisRequest(
             text=piece.text,
             voice=voice.voice.key,
-            language=voice.voice.language,
+            language=piece.language,
             speed=request.speed if voice.model.native_speed else 1.0,
             stability=request.stability,
+            timings=request.timings,
+            slack_s=slack_s,
         )
-        parts: list[AudioChunk] = []
-        async with aclosing(speaker.synthesize(call)) as chunks:
-            async for chunk in chunks:
-                parts.append(chunk)
-        if not parts:
-            return AudioChunk(np.zeros(0, dtype=np.float32), voice.model.sample_rate or 24_000)
-        tempo = 1.0 if voice.model.native_speed else request.speed
-        pause_s = 0.0 if is_last else _pause_s(piece) / request.speed
-        return await asyncio.to_thread(_shape, parts, tempo, request.pitch, pause_s)
+        return Flight(piece, speaker, call)
 
 
-def _prepare(text: str, language: str | None, offered: frozenset[str]) -> tuple[str, list[Piece]]:
-    """The language of the text (detected when None) and its pieces; blocking."""
-    text = clean(text)
-    language = language or detect_language(text, offered)
-    pieces: list[Piece] = []
-    for paragraph in split_paragraphs(text):
-        of_paragraph: list[Piece] = []
-        for sentence in split_sentences(paragraph, language):
-            of_paragraph += to_pieces(normalise(sentence, language))
-        if of_paragraph:
-            of_paragraph[-1] = replace(of_paragraph[-1], ends_paragraph=True)
-        pieces += of_paragraph
-    return language, pieces
+_NO_SOUND = "text gives no sound: the voice cannot read any of its letters"
+
+
+async def _run(work: Callable[..., Pcm], argument: object, duration_s: float) -> Pcm:
+    """Work on that much audio, in a thread when it is long."""
+    if duration_s > INLINE_S:
+        return await asyncio.to_thread(work, argument)
+    return work(argument)
 
 
 def _pause_s(piece: Piece) -> float:
@@ -191,18 +243,9 @@ def _pause_s(piece: Piece) -> float:
     return shaping.SENTENCE_PAUSE_S if piece.ends_sentence else 0.0
 
 
-def _shape(parts: Sequence[AudioChunk], tempo: float, pitch: float, pause_s: float) -> AudioChunk:
-    sample_rate = parts[0].sample_rate
-    pcm = np.concatenate([part.pcm for part in parts])
-    pcm = shaping.stretch(shaping.trim(pcm, sample_rate), sample_rate, tempo=tempo, pitch=pitch)
-    if pause_s and len(pcm):
-        pcm = np.concatenate([pcm, shaping.silence(pause_s, sample_rate)])
-    return AudioChunk(pcm, sample_rate)
-
-
-def _join(parts: Sequence[AudioChunk], enhanced: bool) -> AudioChunk:
-    if not parts:
-        raise InvalidRequest("text gives no sound: the voice cannot read any of its letters")
-    sample_rate = parts[0].sample_rate
-    pcm = parts[0].pcm if len(parts) == 1 else np.concatenate([part.pcm for part in parts])
+def _join(chunks: Sequence[SpokenChunk], enhanced: bool) -> AudioChunk:
+    if not chunks:
+        raise InvalidRequest(_NO_SOUND)
+    sample_rate = chunks[0].audio.sample_rate
+    pcm = np.concatenate([chunk.audio.pcm for chunk in chunks])
     return AudioChunk(enhance(pcm, sample_rate) if enhanced else pcm, sample_rate)

@@ -16,9 +16,10 @@ from models.loading import load_tts
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest, VoiceNotFound
+from pipelines.flights import IN_FLIGHT
 from pipelines.local import LocalSpeaker
 from pipelines.loudness import measure_lufs
-from pipelines.speech import IN_FLIGHT, SpeechPipeline, SpeechRequest
+from pipelines.speech import SpeechPipeline, SpeechRequest
 
 CONFIG = VoicesConfig(
     defaults={"en": VoiceRef(engine="fake", key="b"), "de": VoiceRef(engine="fake", key="gone")}
@@ -61,6 +62,7 @@ class ScriptedSpeaker:
             time_s = np.arange(3200) / 16_000
             pcm = (level * np.sin(2 * np.pi * 400 * time_s)).astype(np.float32)
             yield AudioChunk(pcm[:1600], 16_000)
+            await asyncio.sleep(self._delay_s)
             yield AudioChunk(pcm[1600:], 16_000)
         finally:
             self.flying -= 1

@@ -1,0 +1,24 @@
+"""What a stream of speech is made of."""
+
+from dataclasses import dataclass
+
+from models.audio import AudioChunk
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWord:
+    """A word of the caller's text and when it sounds, in seconds from the start of the speech."""
+
+    word: str  # the caller's own writing, with its punctuation
+    start_s: float
+    end_s: float
+    text_start: int  # offsets into the caller's text
+    text_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenChunk:
+    """Audio and the words that begin in it, as far as they were asked for."""
+
+    audio: AudioChunk
+    words: tuple[TimedWord, ...] = ()
