@@ -19,6 +19,7 @@ from api.routes import (
     speech,
     stt_socket,
     transcription,
+    tts_socket,
     voices,
 )
 from api.services import Services
@@ -62,6 +63,7 @@ def create_app(services: Services) -> FastAPI:
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
+    app.router.routes.extend(tts_socket.routes)
     app.router.routes.extend(console.routes())
     app.router.routes.extend(stt_socket.routes())
     docs.add_docs(app)

@@ -50,9 +50,14 @@ def parse_event(text: str) -> dict[str, Any]:
     return value
 
 
-def first_fault(error: ValidationError, skip: int = 0) -> str:
-    """Names the first field at fault and its limit, without `skip` leading parts of its place."""
+def first_fault(error: ValidationError, name: str = "", skip: int = 0) -> str:
+    """Names the first field at fault and its limit.
+
+    `name` is what the fields belong to, `skip` counts leading parts of the place to leave out.
+    """
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     text = first["msg"].removeprefix("Value error, ")
-    field = ".".join(str(part) for part in first["loc"][skip:])
+    if first["type"] == "model_type":  # pydantic's own words name a class of this program
+        text = "Input should be an object"
+    field = ".".join([*filter(None, [name]), *map(str, first["loc"][skip:])])
     return f"{field}: {text}" if field else text

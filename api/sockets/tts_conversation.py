@@ -1,0 +1,168 @@
+"""The protocol of `/ws/tts`: contexts are made, filled, flushed and closed."""
+
+import contextlib
+import uuid
+from collections import deque
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from api.errors import to_api_error
+from api.live_encoding import AudioEncoding
+from api.sockets.conversation import ClientFault, Service
+from api.sockets.session import Session
+from api.sockets.tts_context import SpeakingContext
+from api.sockets.tts_events import (
+    AudioConfig,
+    ClientMessage,
+    CloseContext,
+    ContextCreated,
+    ContextRef,
+    CreateContext,
+    FlushContext,
+    SendText,
+    check_message,
+    parse_message,
+    shown,
+    tts_error,
+)
+from api.sockets.tts_voice import ContextVoice
+from models.errors import EngineError
+from pipelines.errors import PipelineError, VoiceNotFound
+from pipelines.speech import SpeechRequest
+
+CONTEXTS = 5  # open at once on one socket
+REMEMBERED = 100  # ids of closed contexts, so that errors can name them
+ENCODINGS = get_args(AudioEncoding)
+SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
+
+
+class TtsConversation:
+    """One socket: up to five contexts, each with a task that speaks."""
+
+    service: Service = "tts"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._contexts: dict[str, SpeakingContext] = {}
+        self._closed: deque[str] = deque(maxlen=REMEMBERED)
+
+    async def opened(self) -> None:
+        """The client speaks first."""
+
+    async def receive_text(self, text: str) -> None:
+        name, body = parse_message(text)
+        try:
+            message = check_message(name, body)
+        except ClientFault as fault:
+            raise self._of_context(fault, body) from None
+        if isinstance(message, CreateContext):
+            await self._create(message)
+            return
+        context = self._find(message)
+        if isinstance(message, SendText):
+            context.add(message.text)
+        elif isinstance(message, FlushContext):
+            context.flush()
+        elif isinstance(message, CloseContext):
+            context.close()
+
+    async def receive_binary(self, data: bytes) -> None:
+        raise ClientFault("binary messages have no meaning here; send JSON as text")
+
+    async def closed(self) -> None:
+        self._contexts.clear()
+
+    def error(self, message: str) -> BaseModel:
+        return tts_error(message)
+
+    async def _create(self, message: CreateContext) -> None:
+        context_id = message.context_id or str(uuid.uuid4())
+        if context_id in self._contexts:
+            text = "a context with this context_id is open already"
+            raise ClientFault(text, tts_error(text, context_id))
+        if len(self._contexts) >= CONTEXTS:
+            raise ClientFault(f"a socket has at most {CONTEXTS} open contexts")
+        if not (message.voice_id or "").strip():
+            raise ClientFault("voice_id required")
+        encoding, sample_rate_hz = _format_of(message.audio_config)
+        voice_id = await self._voice(message.voice_id or "")
+        speaking = ContextVoice(
+            self._session.services.speech,
+            SpeechRequest(
+                text="",
+                voice_id=voice_id,
+                speed=message.speaking_rate,
+                pitch=2 ** (message.pitch / 12),
+                enhance=False,  # the engine's own level, unless boost_volume asks for another
+                stability=message.stability,
+                timings=message.timestamps,
+            ),
+            encoding,
+            sample_rate_hz,
+            boost_volume=message.boost_volume,
+        )
+        context = SpeakingContext(self._session, context_id, speaking)
+        self._contexts[context_id] = context
+        await self._session.send(ContextCreated(context_created=ContextRef(context_id=context_id)))
+        self._session.spawn(self._run(context), f"context {context_id}")
+
+    async def _run(self, context: SpeakingContext) -> None:
+        await context.run()
+        del self._contexts[context.context_id]
+        self._closed.append(context.context_id)
+        if not self._contexts:
+            self._session.finish()
+
+    async def _voice(self, voice_id: str) -> str:
+        """The id of the voice, also when a client gives its name, as other services allow."""
+        speech = self._session.services.speech
+        try:
+            try:
+                found = await speech.voice(voice_id)
+            except VoiceNotFound as error:
+                with contextlib.suppress(VoiceNotFound):
+                    found = await speech.voice(None, voice_id)
+                    assert found is not None
+                    return found.voice.voice_id
+                raise error from None
+        except (EngineError, PipelineError) as error:
+            raise ClientFault(to_api_error(error).message) from None
+        assert found is not None
+        return found.voice.voice_id
+
+    def _of_context(self, fault: ClientFault, body: Any) -> ClientFault:
+        """The same fault with the context that the body names, if there is one."""
+        named = body.get("context_id") if isinstance(body, dict) else None
+        if isinstance(named, str) and named in self._contexts:
+            return ClientFault(fault.message, tts_error(fault.message, named))
+        return fault
+
+    def _find(self, message: ClientMessage) -> SpeakingContext:
+        """The context that a message means; with one open, its id may be left out."""
+        wanted = message.context_id
+        if wanted is None and len(self._contexts) == 1:
+            return next(iter(self._contexts.values()))
+        if wanted is not None and wanted in self._contexts:
+            return self._contexts[wanted]
+        if not self._contexts and not self._closed:
+            raise ClientFault("create_context must come first")
+        if wanted is None:
+            raise ClientFault("context_id required: several contexts are open")
+        text = f"no context has the context_id {shown(wanted)}"
+        raise ClientFault(text, tts_error(text, wanted if wanted in self._closed else None))
+
+
+def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
+    """Both from their lists; whether they go together is another matter."""
+    encoding, rate = config.audio_encoding, config.sample_rate_hertz
+    if encoding not in ENCODINGS:
+        raise ClientFault(f"Unsupported audio_encoding: {shown(encoding)}")
+    if not _is_integer(rate) or rate not in SAMPLE_RATES:
+        raise ClientFault(f"Unsupported sample_rate_hertz: {shown(rate)}")
+    return encoding, int(rate)
+
+
+def _is_integer(value: Any) -> bool:
+    """JSON does not tell 16000 from 16000.0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)

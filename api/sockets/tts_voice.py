@@ -1,0 +1,138 @@
+"""How one context of `/ws/tts` sounds: from text to the base64 of its format."""
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from api.live_encoding import AudioEncoding, LiveEncoder, usable_pair
+from models.audio import AudioChunk
+from pipelines.errors import InvalidRequest
+from pipelines.level import LevelRider
+from pipelines.speech import SpeechPipeline, SpeechRequest
+from pipelines.spoken import TimedWord
+
+BOOST_LUFS = -14.0
+PART_S = 1.0  # so that no message outgrows the limit that clients have by default (1 MiB)
+INLINE_S = 0.25  # of sound; for more, a hop to a thread costs less than the wait of others
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedChunk:
+    """One piece of audio as it is sent."""
+
+    base64: str
+    words: str | None  # a JSON array, when they were asked for
+
+
+class ContextVoice:
+    """Speaks texts one after another; level and encoder go on from one to the next."""
+
+    def __init__(
+        self,
+        pipeline: SpeechPipeline,
+        request: SpeechRequest,
+        encoding: AudioEncoding,
+        sample_rate_hz: int,
+        *,
+        boost_volume: bool,
+    ) -> None:
+        self._pipeline = pipeline
+        self._request = request
+        self._format = usable_pair(encoding, sample_rate_hz)
+        self._boost_volume = boost_volume
+        self._spoken_s = 0.0  # audio of all flushes
+        self._read = 0  # characters of the flushes before this one
+        self._words: list[TimedWord] = []  # not sent yet
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets what was held back of a text that failed."""
+        self._encoder = LiveEncoder(*self._format)
+        self._rider = LevelRider(BOOST_LUFS) if self._boost_volume else None
+        self._words.clear()
+
+    async def speak(self, text: str) -> AsyncGenerator[EncodedChunk, None]:
+        """Pieces as soon as they are made; closing it stops the work.
+
+        Raises EngineError or PipelineError.
+        """
+        began_s = self._spoken_s
+        try:
+            plan = await self._pipeline.plan(replace(self._request, text=text), early_start=True)
+        except InvalidRequest:
+            self._read += len(text)
+            return  # no letter in it, as when a flush falls between two words
+        async with aclosing(self._pipeline.stream(plan)) as chunks:
+            async for chunk in chunks:
+                self._words += [_moved(word, began_s, self._read) for word in chunk.words]
+                self._spoken_s += chunk.audio.duration_s
+                for part in _parts(chunk.audio):
+                    for piece in await self._encode(part):
+                        yield piece
+        for piece in self._rest():
+            yield piece
+        self._read += len(text)
+
+    async def _encode(self, audio: AudioChunk) -> list[EncodedChunk]:
+        if audio.duration_s <= INLINE_S:
+            return self._pieces(audio)
+        return await asyncio.to_thread(self._pieces, audio)
+
+    def _pieces(self, audio: AudioChunk) -> list[EncodedChunk]:
+        """Blocking: 0.1 to 1 ms for 0.1 s of sound."""
+        if self._rider is not None:
+            audio = AudioChunk(self._rider.process(audio.pcm, audio.sample_rate), audio.sample_rate)
+            self._rate = audio.sample_rate
+        return self._pack(self._encoder.encode(audio))
+
+    def _rest(self) -> list[EncodedChunk]:
+        """What level and encoder held back; milliseconds of sound."""
+        held: list[bytes] = []
+        if self._rider is not None and len(pcm := self._rider.flush()):
+            held = self._encoder.encode(AudioChunk(pcm, self._rate))
+        return self._pack(held + self._encoder.flush())
+
+    def _pack(self, encoded: list[bytes]) -> list[EncodedChunk]:
+        return [
+            EncodedChunk(b64encode(data).decode("ascii"), self._take_words()) for data in encoded
+        ]
+
+    def _take_words(self) -> str | None:
+        if not self._request.timings:
+            return None
+        words = [
+            {
+                "word": word.word,
+                "start": round(word.start_s, 3),
+                "end": round(word.end_s, 3),
+                "text_start": word.text_start,
+                "text_end": word.text_end,
+            }
+            for word in self._words
+        ]
+        self._words.clear()
+        return json.dumps(words, ensure_ascii=False, separators=(",", ":"))
+
+
+def _moved(word: TimedWord, seconds: float, characters: int) -> TimedWord:
+    """From times and places within one flush to those within the context."""
+    return replace(
+        word,
+        start_s=word.start_s + seconds,
+        end_s=word.end_s + seconds,
+        text_start=word.text_start + characters,
+        text_end=word.text_end + characters,
+    )
+
+
+def _parts(audio: AudioChunk) -> list[AudioChunk]:
+    step = round(PART_S * audio.sample_rate)
+    if len(audio.pcm) <= step:
+        return [audio]
+    return [
+        AudioChunk(audio.pcm[start : start + step], audio.sample_rate)
+        for start in range(0, len(audio.pcm), step)
+    ]

@@ -1,0 +1,87 @@
+"""A server with engines that need no weights, and clients for its sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from sqlmodel import Session, select
+
+from api.app import create_app
+from api.services import Services
+from db.tables import Workspace
+from deployments.listener import Listener
+from pipelines.decoding import AudioDecoder
+from tests.api.local_server import local_settings
+from tests.api.local_services import local_services
+from tests.api.sockets.client import TtsClient, connect
+
+
+@dataclass(frozen=True)
+class SocketServer:
+    """The server lives on the test's own loop, so that a test can look into it."""
+
+    services: Services
+    app: FastAPI
+    listener: Listener
+    key: str
+    voice_id: str
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.listener.port}"
+
+    def url(self, path: str, key: str | None = None) -> str:
+        return f"ws://{self.address}{path}?apiKey={key or self.key}"
+
+    @asynccontextmanager
+    async def tts(self) -> AsyncIterator[TtsClient]:
+        """A client that has heard the hello messages."""
+        async with connect(self.url("/ws/tts")) as socket:
+            client = TtsClient(socket, self.voice_id)
+            await client.hear()
+            await client.hear()
+            yield client
+
+    async def until_empty(self, seconds: float = 5.0) -> None:
+        """Until no session is left, with its place in the plan given back."""
+        async with asyncio.timeout(seconds):
+            while len(self.services.sockets) or self.services.sockets.leases.held:
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def serve(services: Services) -> AsyncIterator[SocketServer]:
+    key = await services.accounts.ensure_first_workspace()
+    assert key is not None
+    await services.database.run(_upgrade)
+    app = create_app(services)
+    listener = Listener(app, "127.0.0.1", 0)
+    await listener.start()
+    try:
+        voice_id = (await services.speech.voices())[0].voice.voice_id
+        yield SocketServer(services, app, listener, key, voice_id)
+    finally:
+        await listener.stop(services.sockets.drain(0, 1001, "the test is over"))
+
+
+def _upgrade(session: Session) -> None:
+    for workspace in session.exec(select(Workspace)):
+        workspace.plan = "enterprise"
+
+
+@pytest.fixture
+async def services(tmp_path: Path) -> AsyncIterator[Services]:
+    async with AudioDecoder() as decoder:
+        built = local_services(local_settings(tmp_path), decoder)
+        yield built
+        built.database.close()
+
+
+@pytest.fixture
+async def server(services: Services) -> AsyncIterator[SocketServer]:
+    async with serve(services) as running:
+        yield running
