@@ -28,6 +28,7 @@ class LikelyEnd:
     start: int
     speech_end: int
     end: int
+    speech_frames: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,11 @@ class Endpointer:
         return self._utterance is not None
 
     @property
+    def speaking(self) -> bool:
+        """Whether an utterance is open and its last frame was speech."""
+        return self._utterance is not None and self._utterance.speech_end == self._position
+
+    @property
     def keep_from(self) -> int:
         """The first sample that an utterance, open or to come, may still need."""
         if self._utterance is not None:
@@ -137,7 +143,11 @@ class Endpointer:
             return []
         self._run = 0
         utterance.likely_end = self._position
-        events: list[Event] = [LikelyEnd(utterance.start, utterance.speech_end, self._position)]
+        events: list[Event] = [
+            LikelyEnd(
+                utterance.start, utterance.speech_end, self._position, utterance.speech_frames
+            )
+        ]
         if self._position - utterance.speech_end >= self._end_after:
             events.append(self._end(utterance))
         return events

@@ -167,10 +167,12 @@ class Listener:
             case SpeechStarted(at=at):
                 self._open_utterance(at)
                 await self._emit(SpeechBegan(at / STT_SAMPLE_RATE))
-            case LikelyEnd(start=start, end=end):
+            case LikelyEnd():
                 utterance = self._current()
                 self._drop_interim(utterance)  # this one will say more
-                utterance.task = self._decode(self._frames.between(start, end), SPECULATIVE)
+                if not self._rejection.is_click(event.speech_frames * self._frame_s):
+                    pcm = self._frames.between(event.start, event.end)
+                    utterance.task = self._decode(pcm, SPECULATIVE)
             case Resumed():
                 utterance = self._current()
                 if utterance.task is not None:
@@ -250,7 +252,7 @@ class Listener:
         utterance, interval_ms = self._utterance, self._options.interim_ms
         if utterance is None or interval_ms is None or utterance.task is not None:
             return
-        if utterance.interim is not None or self._waiting_s > 0:
+        if utterance.interim is not None or self._waiting_s > 0 or not self._endpointer.speaking:
             return
         if (self._position - utterance.interim_at) * 1000 < interval_ms * STT_SAMPLE_RATE:
             return

@@ -23,6 +23,8 @@ def test_a_stream_gives_what_the_whole_file_gives(engine: VADEngine, weights: We
     frames = [pcm[at : at + size] for at in range(0, len(pcm) - size, size)]
     live = [stream.accept(frame) for frame in frames]
     assert live == pytest.approx(whole[: len(live)], abs=1e-4)
+    together = engine.start_stream().accept_many(np.stack(frames))
+    assert together.tolist() == pytest.approx(live, abs=1e-4)
     assert whole.dtype == np.float32
     assert 0 <= whole.min() <= whole.max() <= 1
     assert whole.mean() > 0.5

@@ -1,0 +1,82 @@
+"""A detector and a recogniser that do as they are told."""
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.audio import Pcm
+from models.info import ModelInfo
+from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
+from models.vad.base import Probabilities, VADStream
+
+FRAME = 512
+
+
+class LoudnessVAD:
+    """Hears speech in every loud frame."""
+
+    frame_samples = FRAME
+
+    def start_stream(self) -> VADStream:
+        return self
+
+    def accept(self, frame: Pcm) -> float:
+        return float(np.abs(frame).max() > 0.1)
+
+    def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
+        return np.asarray(np.abs(frames).max(axis=1) > 0.1, np.float32)
+
+    def probabilities(self, pcm: Pcm) -> Probabilities:
+        return self.accept_many(pcm[: len(pcm) // FRAME * FRAME].reshape(-1, FRAME))
+
+
+class ToldTranscriber:
+    """Answers with the number of the request, after `gate` is open."""
+
+    def __init__(self) -> None:
+        self.requests: list[TranscriptionRequest] = []
+        self.cancelled: list[int] = []
+        self.errors: list[Exception] = []  # raised by the next requests, in order
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.answer: Callable[[int, TranscriptionRequest], Transcript] = transcript
+
+    async def describe(self) -> ModelInfo:
+        return ModelInfo("svc/told", "stt", "told", "us", 0, languages=("de", "en", "jw"))
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        number = len(self.requests)
+        self.requests.append(request)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(number)
+            raise
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.answer(number, request)
+
+    @property
+    def urgencies(self) -> list[int]:
+        return [request.urgency for request in self.requests]
+
+
+def transcript(
+    number: int, request: TranscriptionRequest, text: str = "", logprob: float = -0.1
+) -> Transcript:
+    """One segment over the whole request."""
+    seconds = len(request.pcm) / 16_000
+    text = text or f"text {number}"
+    words = (Word(text, 0.3, seconds, 0.9),) if request.options.words else ()
+    segment = Segment(text, 0.0, seconds, logprob, 0.0, words)
+    return Transcript(request.language or "en", 0.9, (segment,))
+
+
+def loud(seconds: float) -> Pcm:
+    return np.full(round(seconds * 16_000), 0.5, np.float32)
+
+
+def quiet(seconds: float) -> Pcm:
+    return np.zeros(round(seconds * 16_000), np.float32)
