@@ -62,6 +62,9 @@ async function enter(credential) {
     group.append(...members.map((voice) => new Option(`${voice.name} · ${voice.model}`, voice.voice_id)));
     select.append(group);
   }
+  // The socket wants a voice; the page's first text is English.
+  const english = voices.find((voice) => voice.labels.language === "en") || voices[0];
+  at("speak-live").dataset.voice = english ? english.voice_id : "";
   const heard = document.querySelector("[name=language]");
   heard.replaceChildren(heard.options[0]);
   languages.forEach((one) => heard.append(new Option(one.name, one.code)));

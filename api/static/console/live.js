@@ -1,0 +1,152 @@
+"use strict";
+
+// Speech over the two sockets: heard while it is made, written down while it is said.
+const SOCKET_RATES = [16000, 24000, 44100, 48000]; // Hz that /ws/stt takes of a browser
+const SPEECH_RATE = 24000;
+
+function openSocket(path) {
+  const url = new URL(path, location.href);
+  url.protocol = url.protocol.replace("http", "ws");
+  url.searchParams.set("apiKey", sessionStorage.getItem(CREDENTIAL));
+  return new WebSocket(url);
+}
+
+// Resolves at a clean end of the socket; `handle` gets each message.
+function converse(socket, handle) {
+  return new Promise((resolve, reject) => {
+    socket.onmessage = ({ data }) => {
+      try {
+        handle(JSON.parse(data));
+      } catch (error) {
+        reject(error);
+        socket.close();
+      }
+    };
+    socket.onclose = ({ code }) => {
+      if (code === 1000 || code === 1005) resolve();
+      else reject(new Error(code === 1006 ? "The connection was refused or lost." : `The session ended (${code}).`));
+    };
+  });
+}
+
+function toBase64(bytes) {
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return btoa(text);
+}
+
+async function speakLive(text, voiceId) {
+  const context = new AudioContext({ sampleRate: SPEECH_RATE });
+  const socket = openSocket("/ws/tts");
+  const send = (message) => socket.send(JSON.stringify(message));
+  let asked = 0;
+  let first = 0;
+  let ends = 0; // of the audio scheduled so far, on the context's clock
+  await converse(socket, (message) => {
+    if (message.error) throw new Error(message.error.message);
+    if (message.connection_established) {
+      const audio_config = { audio_encoding: "LINEAR16", sample_rate_hertz: SPEECH_RATE };
+      send({ create_context: { context_id: "console", voice_id: voiceId, audio_config } });
+    } else if (message.context_created) {
+      asked = performance.now();
+      send({ send_text: { context_id: "console", text } });
+      send({ close_context: { context_id: "console" } });
+    } else if (message.audio_chunk) {
+      first ||= performance.now() - asked;
+      const bytes = Uint8Array.from(atob(message.audio_chunk.audioContent), (c) => c.charCodeAt(0));
+      const samples = new Int16Array(bytes.buffer);
+      const buffer = context.createBuffer(1, samples.length, SPEECH_RATE);
+      buffer.getChannelData(0).set(Float32Array.from(samples, (sample) => sample / 32768));
+      const source = new AudioBufferSourceNode(context, { buffer });
+      source.connect(context.destination);
+      ends = Math.max(ends, context.currentTime + 0.02);
+      source.start(ends);
+      ends += buffer.duration;
+    }
+  });
+  setTimeout(() => context.close(), Math.max(0, ends - context.currentTime) * 1000 + 200);
+  return `first sound after ${first.toFixed(0)} ms`;
+}
+
+let stopListening = null;
+
+async function listenLive(output, language) {
+  const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+  let context = new AudioContext();
+  if (!SOCKET_RATES.includes(context.sampleRate)) context = new AudioContext({ sampleRate: 48000 });
+  await context.audioWorklet.addModule("/console/microphone.js");
+  const microphone = new AudioWorkletNode(context, "microphone");
+  const socket = openSocket("/ws/stt");
+  const send = (message) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
+  microphone.port.onmessage = ({ data }) => send({
+    type: "audio",
+    audio: toBase64(new Uint8Array(data.buffer)),
+    encoding: "linear",
+    sample_rate: context.sampleRate,
+  });
+  stopListening = () => send({ type: "stop" });
+  output.replaceChildren();
+  const lines = new Map();
+  try {
+    await converse(socket, (message) => {
+      if (message.connection_established) {
+        const config = {
+          encoding: "linear",
+          sample_rate: context.sampleRate,
+          continuous_mode: true,
+          interim_results_frequency: 400,
+        };
+        send({ type: "start", languages: language ? [language] : null, config });
+      } else if (message.type === "connected") {
+        context.createMediaStreamSource(stream).connect(microphone);
+        say("Listening …");
+      } else if (message.type === "error") {
+        throw new Error(message.error);
+      } else if (message.type === "transcription") {
+        let line = lines.get(message.sentence_id);
+        if (!line) {
+          line = document.createElement("p");
+          lines.set(message.sentence_id, line);
+          output.append(line);
+        }
+        line.textContent = message.text;
+        line.className = message.is_final ? "final" : "interim";
+        if (message.is_final && !message.text) line.remove();
+      }
+    });
+  } finally {
+    stopListening = null;
+    stream.getTracks().forEach((track) => track.stop());
+    await context.close();
+  }
+  return "";
+}
+
+at("speak-live").addEventListener("click", async ({ target }) => {
+  const form = new FormData(at("speak-form"));
+  const voiceId = form.get("voice_id") || at("speak-live").dataset.voice;
+  target.disabled = true;
+  try {
+    say("Working …");
+    say(await speakLive(form.get("text"), voiceId));
+  } catch (error) {
+    say(error.message, true);
+  } finally {
+    target.disabled = false;
+  }
+});
+
+at("microphone").addEventListener("click", async ({ target }) => {
+  if (stopListening) {
+    stopListening();
+    return;
+  }
+  target.textContent = "Stop";
+  try {
+    say(await listenLive(at("live"), document.querySelector("[name=language]").value));
+  } catch (error) {
+    say(error.message, true);
+  } finally {
+    target.textContent = "Use the microphone";
+  }
+});
