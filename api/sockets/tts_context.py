@@ -42,7 +42,7 @@ class SpeakingContext:
         self._characters = 0
         self._closing = False
         self._waiting: deque[Flush] = deque()
-        self._speaking = False
+        self._unfinished = 0  # flushes, the one that is spoken too
         self._wake = asyncio.Event()
 
     def add(self, text: str) -> None:
@@ -57,7 +57,7 @@ class SpeakingContext:
     def flush(self) -> None:
         """Raises ClientFault when too many wait; the text stays in the buffer."""
         self._check_open()
-        if len(self._waiting) >= WAITING_FLUSHES and self._speaking:
+        if self._unfinished > WAITING_FLUSHES:
             raise self._fault(f"{WAITING_FLUSHES} flushes wait already; the text is kept")
         self._queue(closes=False)
 
@@ -71,12 +71,11 @@ class SpeakingContext:
         """Returns after `context_closed` was sent."""
         while True:
             while not self._waiting:
-                self._speaking = False
                 self._wake.clear()
                 await self._wake.wait()
-            self._speaking = True
             flush = self._waiting.popleft()
             spoken = await self._try(flush.text)
+            self._unfinished -= 1
             reference = ContextRef(context_id=self.context_id)
             if flush.closes:
                 await self._session.send(ContextClosed(context_closed=reference))
@@ -109,7 +108,7 @@ class SpeakingContext:
         self._waiting.append(Flush("".join(self._parts), closes))
         self._parts.clear()
         self._characters = 0
-        self._speaking = True
+        self._unfinished += 1
         self._wake.set()
 
     def _check_open(self) -> None:

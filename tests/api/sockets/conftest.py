@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from fastapi import FastAPI
 from sqlmodel import Session, select
 
@@ -73,15 +74,26 @@ def _upgrade(session: Session) -> None:
         workspace.plan = "enterprise"
 
 
-@pytest.fixture
-async def services(tmp_path: Path) -> AsyncIterator[Services]:
+@asynccontextmanager
+async def serve_folder(folder: Path) -> AsyncIterator[SocketServer]:
     async with AudioDecoder() as decoder:
-        built = local_services(local_settings(tmp_path), decoder)
-        yield built
-        built.database.close()
+        services = local_services(local_settings(folder), decoder)
+        try:
+            async with serve(services) as running:
+                yield running
+        finally:
+            services.database.close()
 
 
 @pytest.fixture
-async def server(services: Services) -> AsyncIterator[SocketServer]:
-    async with serve(services) as running:
+async def server(tmp_path: Path) -> AsyncIterator[SocketServer]:
+    """For a test that changes the server."""
+    async with serve_folder(tmp_path) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
+    """For tests with `pytest.mark.asyncio(loop_scope="module")`, which only open sockets."""
+    async with serve_folder(tmp_path_factory.mktemp("server")) as running:
         yield running
