@@ -1,10 +1,12 @@
 """One Ray cluster for all tests marked `ray`, with the models that need no weights."""
 
+import asyncio
 import copy
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -49,6 +51,41 @@ MODELS_APP: dict[str, Any] = {
         model("Chat", "llm/echo"),
     ],
 }
+
+
+def gateway_app(
+    environment: dict[str, str],
+    import_path: str = "deployments.app:build_gateway",
+    **args: Any,
+) -> dict[str, Any]:
+    """The second application, with environment variables of its own."""
+    return {
+        "name": "gateway",
+        "route_prefix": "/" if args.get("server") == "serve" else None,
+        "import_path": import_path,
+        "args": args,
+        "deployments": [
+            {
+                "name": "Gateway",
+                "ray_actor_options": {"num_cpus": 0.1, "runtime_env": {"env_vars": environment}},
+                "max_ongoing_requests": 1000,
+                "max_surge_percent": 100,
+                "graceful_shutdown_wait_loop_s": 0.1,
+                "graceful_shutdown_timeout_s": 10,
+            }
+        ],
+    }
+
+
+async def until_ready(client: httpx.AsyncClient) -> None:
+    """Waits until the gateway and all models answer."""
+    deadline = time.monotonic() + 60
+    while True:
+        answer = await client.get("/readyz")
+        if answer.status_code == 200:
+            return
+        assert time.monotonic() < deadline, answer.text
+        await asyncio.sleep(0.2)
 
 
 class TestCluster:

@@ -5,7 +5,6 @@ import base64
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -14,28 +13,9 @@ import pytest_asyncio
 from benchmarks.service import free_port
 from db.migrate import upgrade
 from deployments import cluster
-from tests.deployments.conftest import TestCluster
+from tests.deployments.conftest import TestCluster, gateway_app, until_ready
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
-
-
-def gateway_app(environment: dict[str, str], **args: Any) -> dict[str, Any]:
-    return {
-        "name": "gateway",
-        "route_prefix": "/" if args.get("server") == "serve" else None,
-        "import_path": "deployments.app:build_gateway",
-        "args": args,
-        "deployments": [
-            {
-                "name": "Gateway",
-                "ray_actor_options": {"num_cpus": 0.1, "runtime_env": {"env_vars": environment}},
-                "max_ongoing_requests": 1000,
-                "max_surge_percent": 100,
-                "graceful_shutdown_wait_loop_s": 0.1,
-                "graceful_shutdown_timeout_s": 10,
-            }
-        ],
-    }
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +49,6 @@ async def client(
         assert answer.status_code == 201, answer.text
         made.headers["Authorization"] = f"Bearer {answer.json()['token']}"
         yield made
-
-
-async def until_ready(client: httpx.AsyncClient) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        answer = await client.get("/readyz")
-        if answer.status_code == 200:
-            return
-        assert time.monotonic() < deadline, answer.text
-        await asyncio.sleep(0.2)
 
 
 async def test_it_speaks(client: httpx.AsyncClient) -> None:
