@@ -1,16 +1,27 @@
-"""Speech as files and streams of bytes: MP3, WAV, Ogg Opus and FLAC."""
+"""Speech as files and streams of bytes: MP3, WAV, Ogg Opus, FLAC, and bare pcm in streams."""
 
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import av
 import numpy as np
+import soxr
 
-from models.audio import AudioChunk, Pcm, resample
+from models.audio import AudioChunk, Pcm, float_to_pcm16
 
 OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
+StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
+
+_STREAM_OPTIONS: Mapping[OutputFormat, dict[str, str]] = {
+    # A stream says nothing of itself, so its tag would be empty, and its length is not known.
+    "mp3": {"id3v2_version": "0", "write_xing": "0"},
+    "flac": {"metadata_header_padding": "0"},  # 8 kB that only an editor of tags wants
+    "ogg": {"page_duration": "40000"},  # microseconds; by default a page waits for a second
+}
+_FLUSH_PACKETS = 0x200  # each packet is written at once
+_MP3_DELAY = 576  # samples that LAME is late, beside what every decoder is
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +71,38 @@ class EncodedAudio:
     duration_s: float  # of what a decoder gives
 
 
+class SpeechEncoder(Protocol):
+    """Turns consecutive pcm into consecutive bytes; blocking, for one thread at a time."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz that a decoder gives."""
+        ...
+
+    def encode(self, pcm: Pcm) -> bytes:
+        """The bytes that are ready after `pcm`, float32 [n]; may be empty."""
+        ...
+
+    def finish(self) -> bytes:
+        """The last bytes."""
+        ...
+
+
+class RawEncoder:
+    """int16 samples without a header."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self.sample_rate = sample_rate
+
+    def encode(self, pcm: Pcm) -> bytes:
+        return float_to_pcm16(pcm)
+
+    def finish(self) -> bytes:
+        return b""
+
+
 class StreamEncoder:
-    """Turns consecutive pcm into consecutive bytes of one file; blocking."""
+    """Writes one file piece by piece."""
 
     def __init__(
         self, output_format: OutputFormat, sample_rate: int, target: io.RawIOBase | None = None
@@ -69,10 +110,19 @@ class StreamEncoder:
         self._codec = CODECS[output_format]
         self._from_hz = sample_rate
         self._rate = _nearest_rate(self._codec, sample_rate)
+        self._resampler = (
+            soxr.ResampleStream(sample_rate, self._rate, 1, dtype="float32", quality="HQ")
+            if sample_rate != self._rate
+            else None
+        )
         self._samples = 0
         self._sink = _Sink()
         # A file that can be sought gets its true length in the header; a stream cannot.
-        self._container = av.open(target or self._sink, "w", format=output_format)
+        options = {} if target else _STREAM_OPTIONS.get(output_format, {})
+        self._container = av.open(target or self._sink, "w", format=output_format, options=options)
+        if target is None:
+            self._container.flags |= _FLUSH_PACKETS
+        self._lacks_opening = target is None and output_format == "mp3"
         # PyAV's types cannot tell that a codec of this name makes an audio stream.
         self._stream: Any = cast(Any, self._container).add_stream(
             self._codec.codec, rate=self._rate
@@ -93,20 +143,33 @@ class StreamEncoder:
         return self._samples / self._rate
 
     def encode(self, pcm: Pcm) -> bytes:
-        """The bytes that are ready after `pcm`, float32 [n]; may be empty."""
-        pcm = resample(pcm, self._from_hz, self._rate)
+        if self._resampler is not None:
+            pcm = np.asarray(self._resampler.resample_chunk(pcm), dtype=np.float32)
+        return self._write(pcm)
+
+    def finish(self) -> bytes:
+        before = b""
+        if self._resampler is not None:
+            rest = self._resampler.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
+            before = self._write(np.asarray(rest, dtype=np.float32))
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return before + self._take()
+
+    def _write(self, pcm: Pcm) -> bytes:
         if len(pcm):
             frame = self._frame(pcm)
             frame.pts = self._samples
             self._samples += len(pcm)
             self._container.mux(self._stream.encode(frame))
-        return self._sink.take()
+        return self._take()
 
-    def finish(self) -> bytes:
-        """The last bytes."""
-        self._container.mux(self._stream.encode(None))
-        self._container.close()
-        return self._sink.take()
+    def _take(self) -> bytes:
+        data = self._sink.take()
+        if self._lacks_opening and data:
+            self._lacks_opening = False
+            return _mp3_opening(data, self._rate, self._codec.bit_rate or 0) + data
+        return data
 
     def _frame(self, pcm: Pcm) -> Any:
         samples: np.ndarray = pcm
@@ -117,6 +180,13 @@ class StreamEncoder:
         )
         frame.sample_rate = self._rate
         return frame
+
+
+def open_stream(output_format: StreamFormat, sample_rate: int) -> SpeechEncoder:
+    """An encoder of a stream of that format, which nobody can seek in."""
+    if output_format == "pcm":
+        return RawEncoder(sample_rate)
+    return StreamEncoder(output_format, sample_rate)
 
 
 def encode(audio: AudioChunk, output_format: OutputFormat) -> EncodedAudio:
@@ -139,6 +209,23 @@ def _nearest_rate(codec: Codec, sample_rate: int) -> int:
     if not codec.rates:
         return sample_rate
     return min((rate for rate in codec.rates if rate >= sample_rate), default=max(codec.rates))
+
+
+def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
+    """A silent frame whose tag says how much a decoder drops at the beginning.
+
+    Without it players hear the codec's delay as silence. A file gets such a frame from the
+    container library, which writes it last; a stream has to begin with it. `first` begins with
+    the header of a frame.
+    """
+    older = sample_rate < 32_000  # MPEG-2 and 2.5
+    length = (72 if older else 144) * bit_rate // sample_rate
+    # Without a padding byte, and with no other flag than mono: else FFmpeg takes it for sound.
+    header = bytes([first[0], first[1], first[2] & ~0x02, first[3] & 0xC0])
+    side = bytes(9 if older else 17)
+    # The tag states none of the optional fields (the length is not known), then its writer.
+    tag = b"Xing" + bytes(4) + b"Lavf".ljust(21, b"\0") + (_MP3_DELAY << 12).to_bytes(3, "big")
+    return (header + side + tag).ljust(length, b"\0")
 
 
 class _Sink(io.RawIOBase):

@@ -15,7 +15,8 @@ from api.dialect import is_openai
 from api.errors import to_api_error
 from api.routing import make_router
 from api.schemas import Done, Page, Pagination
-from api.sse import DONE, CompletionFrames, EventStream, error_frame, usage_body, while_connected
+from api.sse import DONE, CompletionFrames, EventStream, error_frame, usage_body
+from api.streaming import while_connected
 from db.chats import delete_chat, list_chats, read_chat_and_entries
 from models.errors import EngineLost
 from models.llm.base import FinishReason

@@ -1,70 +1,33 @@
-"""Text to files of speech."""
+"""Text to files and streams of speech."""
 
 from base64 import b64encode
-from typing import Annotated, Literal
+from typing import Any
 
 from anyio import to_thread
 from fastapi import Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field, field_validator
 from starlette.responses import Response
 
 from api.deps import ServicesDep
 from api.encoding import EncodedAudio, OutputFormat, encode
 from api.routing import make_router
-from api.schemas import RequestModel
 from api.services import Services
-from api.sse import while_connected
-from models.audio import AudioChunk
-from pipelines.speech import SpeechRequest
+from api.speech_lines import SpeechLines, only_error, speech_lines, word_list
+from api.speech_schemas import StreamBody, StreamLine, SynthesisBody, SynthesisResult
+from api.streaming import while_connected
+from models.errors import UnknownVoice
+from pipelines.errors import VoiceNotFound
+from pipelines.speech import Speech
 
 router = make_router(scope="tts")
 
-TEXT_CHARACTERS = 5000
-
-Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
-
-
-class SynthesisBody(RequestModel):
-    """What to say, and how."""
-
-    text: str = Field(min_length=1, max_length=TEXT_CHARACTERS)
-    voice_id: str | None = Field(
-        default=None, max_length=100, description="Wins over `voice`; see `GET /default-voices`."
-    )
-    voice: str | None = Field(
-        default=None, max_length=200, description="A voice's name, without regard to case."
-    )
-    enhance: bool = Field(
-        default=True, description="High-pass, loudness to -16 LUFS and a true-peak limit of -1 dB."
-    )
-    speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
-    pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
-    output_format: OutputFormat = "mp3"
-
-    @field_validator("text", mode="after")
-    @classmethod
-    def _has_text(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("must not be blank")
-        return value
-
-    @field_validator("voice_id", "voice", mode="after")
-    @classmethod
-    def _empty_is_none(cls, value: str | None) -> str | None:
-        return value if value and value.strip() else None
-
-
-class SynthesisResult(BaseModel):
-    """A whole file of speech."""
-
-    success: Literal[True] = True
-    message: str
-    audio_base64: str
-    sample_rate: int = Field(description="Hz that a decoder gives.")
-    duration_seconds: float
-    encoding: Literal["MP3", "LINEAR16", "OGG_OPUS", "FLAC"]
-    output_format: OutputFormat
+STREAM_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": StreamLine,
+        "description": "One JSON object a line: `chunk` many times, then `complete` or `error`",
+        "content": {SpeechLines.media_type: {}},
+    }
+}
 
 
 @router.post(
@@ -78,31 +41,56 @@ async def synthesize(request: Request, body: SynthesisBody, services: ServicesDe
     return await while_connected(request.receive, _speak(body, services))
 
 
+@router.post(
+    "/tts-stream",
+    tags=["text to speech"],
+    summary="Speak a text piece by piece",
+    response_class=Response,
+    status_code=200,
+    responses=STREAM_ANSWER,
+)
+async def stream(request: Request, body: StreamBody, services: ServicesDep) -> Response:
+    """Lines of JSON; the audio of the first comes before the second sentence is spoken.
+
+    The audio of all lines joined is one file. A client that leaves stops the work.
+    """
+    # What fails before the first sound, but for an unknown voice, still has a status of its own.
+    return await while_connected(request.receive, _begin(body, services))
+
+
 async def _speak(body: SynthesisBody, services: Services) -> Response:
-    speech = await services.speech.speak(
-        SpeechRequest(
-            text=body.text,
-            voice_id=body.voice_id,
-            voice=body.voice,
-            speed=body.speed,
-            pitch=body.pitch,
-            enhance=body.enhance,
-        )
-    )
-    return await to_thread.run_sync(_answer, speech.audio, body.output_format)
+    speech = await services.speech.speak(body.to_request())
+    return await to_thread.run_sync(_answer, speech, body.output_format, body.timestamps)
 
 
-def _answer(audio: AudioChunk, output_format: OutputFormat) -> Response:
+def _answer(speech: Speech, output_format: OutputFormat, timestamps: bool) -> Response:
     """Encodes and renders; blocking. Not through the response model: base64 needs no check."""
-    file: EncodedAudio = encode(audio, output_format)
-    return JSONResponse(
-        {
-            "success": True,
-            "message": "Speech synthesized successfully",
-            "audio_base64": b64encode(file.data).decode("ascii"),
-            "sample_rate": file.sample_rate,
-            "duration_seconds": round(file.duration_s, 6),
-            "encoding": file.encoding,
-            "output_format": file.output_format,
-        }
-    )
+    file: EncodedAudio = encode(speech.audio, output_format)
+    answer: dict[str, Any] = {
+        "success": True,
+        "message": "Speech synthesized successfully",
+        "audio_base64": b64encode(file.data).decode("ascii"),
+        "sample_rate": file.sample_rate,
+        "duration_seconds": round(file.duration_s, 6),
+        "encoding": file.encoding,
+        "output_format": file.output_format,
+    }
+    if timestamps:
+        answer["words"] = word_list(list(speech.words))
+    return JSONResponse(answer)
+
+
+async def _begin(body: StreamBody, services: Services) -> Response:
+    """The answer, with its first audio already made."""
+    try:
+        plan = await services.speech.plan(body.to_request(), early_start=True)
+        chunks = services.speech.stream(plan)
+        try:
+            first = await anext(chunks)
+        except BaseException:
+            await chunks.aclose()
+            raise
+    except (VoiceNotFound, UnknownVoice) as error:
+        return SpeechLines(only_error(error))
+    lines = speech_lines(first, chunks, body.output_format, timestamps=body.timestamps)
+    return SpeechLines(lines, chunks)

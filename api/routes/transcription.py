@@ -10,7 +10,7 @@ from starlette.responses import Response
 from api.deps import ServicesDep
 from api.errors import ApiError
 from api.routing import make_router
-from api.sse import while_connected
+from api.streaming import while_connected
 from api.uploads import Form, Upload, UploadLimits, receive_form
 from configs.transcription_schema import ProfileName
 from pipelines.subtitles import to_srt, to_vtt

@@ -19,6 +19,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/auth/signup",
         "/developer/api",
         "/stt",
+        "/tts-stream",
         "/tts-synthesize",
         "/v1/chat/completions",
         "/openai/v1/chat/completions",

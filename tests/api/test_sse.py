@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
-from api import sse
+from api import streaming
 from api.errors import ApiError
-from api.sse import DONE, CompletionFrames, EventStream, error_frame, while_connected
+from api.sse import DONE, CompletionFrames, EventStream, error_frame
+from api.streaming import while_connected
 from models.llm.base import Usage
 
 Message = MutableMapping[str, Any]
@@ -119,7 +120,7 @@ async def test_a_client_that_leaves_closes_the_frames_while_one_is_awaited() -> 
 
 
 async def test_an_idle_stream_gets_comment_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "KEEP_ALIVE_AFTER_S", 0.02)
+    monkeypatch.setattr(streaming, "KEEP_ALIVE_AFTER_S", 0.02)
 
     async def frames() -> AsyncGenerator[bytes, None]:
         yield FRAMES.content("a")

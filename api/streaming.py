@@ -1,0 +1,99 @@
+"""A streamed response that stops its work when the client leaves, and what waits for an answer."""
+
+import time
+from asyncio import FIRST_COMPLETED, Task, create_task, wait
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
+
+import anyio
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+T = TypeVar("T")
+
+KEEP_ALIVE_AFTER_S = 15.0
+
+
+class StreamedResponse(Response):
+    """Sends each item of `frames` at once; a slow reader makes `frames` wait.
+
+    A client that leaves closes `frames`, also while the next item is awaited, and `source`, which
+    frames that were never begun could not close. `keep_alive` is what is sent after each 15 idle
+    seconds, in formats that have something to say nothing with.
+    """
+
+    keep_alive: bytes | None = None
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        source: AsyncGenerator[Any, None] | None = None,
+    ) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self.headers["cache-control"] = "no-cache, no-transform"
+        self.headers["x-accel-buffering"] = "no"  # else nginx holds the stream back
+        self._frames = frames
+        self._source = source
+        self._sent_at = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cancel_when_left, receive, tasks.cancel_scope)
+                if self.keep_alive is not None:
+                    tasks.start_soon(self._keep_alive, send, self.keep_alive)
+                await self._send_all(send)
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._frames.aclose()
+                if self._source is not None:
+                    await self._source.aclose()
+
+    async def _send_all(self, send: Send) -> None:
+        self._sent_at = time.monotonic()
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async for frame in self._frames:
+            self._sent_at = time.monotonic()
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _keep_alive(self, send: Send, line: bytes) -> None:
+        while True:
+            idle_s = time.monotonic() - self._sent_at
+            if idle_s >= KEEP_ALIVE_AFTER_S:
+                self._sent_at = time.monotonic()
+                await send({"type": "http.response.body", "body": line, "more_body": True})
+                continue
+            await anyio.sleep(KEEP_ALIVE_AFTER_S - idle_s)
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled when the client leaves before.
+
+    For work between the reading of the body and the answer. Raises ClientDisconnect.
+    """
+    working: Task[T] = create_task(work)
+    leaving = create_task(_wait_until_left(receive))
+    try:
+        await wait((working, leaving), return_when=FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect()
+        return working.result()
+    finally:
+        leaving.cancel()
+        if not working.done():
+            working.cancel()
+            await wait((working,))  # its cleaning up ends before the request does
+
+
+async def _wait_until_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
+    await _wait_until_left(receive)
+    scope.cancel()
