@@ -1,17 +1,31 @@
-"""A chat server for other people's clients."""
+"""Servers for other people's clients: chat, and speech with and without weights."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
+from api.app import create_app
 from configs.chat_schema import EchoConfig
-from models.errors import EngineLost
+from configs.listening_schema import ListeningConfig
+from configs.load import load_yaml
+from configs.voices_schema import VoicesConfig
+from models.errors import EngineLost, WeightsMissing
 from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.llm.echo import EchoEngine
+from models.loading import load_stt, load_tts, load_vad
 from models.weights.store import WeightStore
+from pipelines.listening import ListeningPipeline
+from pipelines.local import LocalSpeaker, LocalTranscriber
+from pipelines.model_list import ModelList
+from pipelines.speech import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
+from tests.api.local_server import Server, local_settings, serve_app, serve_local
+from tests.api.local_services import local_services
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
 
@@ -32,3 +46,50 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatServer]:
     engine = FragileEngine(config, WeightStore(Path("unused")))
     with serve_chat(tmp_path_factory.mktemp("clients"), engine, INFO) as running:
         yield running
+
+
+@pytest.fixture(scope="package")
+def tone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Speaks in tones and hears one sentence in every sound."""
+    with serve_local(tmp_path_factory.mktemp("tones")) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def speech_server(
+    tmp_path_factory: pytest.TempPathFactory, weights: WeightStore
+) -> Iterator[Server]:
+    """Speaks with the fast voices and listens with Whisper. Skips without their weights."""
+    try:
+        speaker = LocalSpeaker(*load_tts("tts/hibari", weights))
+        transcriber = LocalTranscriber(*load_stt("stt/whisper_base", weights))
+    except WeightsMissing as missing:
+        pytest.skip(str(missing))
+    built = local_services(local_settings(tmp_path_factory.mktemp("speech")))
+    listening = load_yaml(ListeningConfig, "listening")
+    services = replace(
+        built,
+        speech=SpeechPipeline({"hibari": speaker}, load_yaml(VoicesConfig, "voices")),
+        listening=ListeningPipeline(transcriber, load_vad(listening.vad, weights), listening),
+        models=ModelList({"hibari": speaker}, {"whisper": transcriber}, {}),
+    )
+    try:
+        with serve_app(create_app(services)) as url:
+            key = asyncio.run(services.accounts.ensure_first_workspace())
+            assert key is not None
+            yield Server(url, key)
+    finally:
+        services.database.close()
+
+
+def english_voice(server: Server) -> str:
+    """The id of a default voice."""
+    answer = httpx.get(
+        f"{server.url}/default-voices", headers={"Authorization": f"Bearer {server.key}"}
+    )
+    voices = answer.raise_for_status().json()["data"]
+    return next(str(v["voice_id"]) for v in voices if v["labels"]["language"] == "en")
+
+
+def socket_url(server: Server, path: str) -> str:
+    return f"{server.url.replace('http', 'ws', 1)}{path}?apiKey={server.key}"

@@ -1,0 +1,144 @@
+"""Chromium without a window, driven over its DevTools protocol."""
+
+import functools
+import http.server
+import itertools
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+PAGES = Path(__file__).parent
+START_TIMEOUT_S = 30.0
+FLAGS = [
+    "--headless",
+    "--no-sandbox",  # it refuses root otherwise, and loads nothing but our page
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--autoplay-policy=no-user-gesture-required",
+    "--use-fake-ui-for-media-stream",  # says yes to the microphone
+    "--use-fake-device-for-media-stream",
+    "--remote-debugging-port=0",
+]
+
+
+class Page:
+    """An open page; `call` runs its functions."""
+
+    def __init__(self, devtools: ClientConnection) -> None:
+        self._devtools = devtools
+        self._ids = itertools.count(1)
+
+    def command(self, method: str, **parameters: Any) -> dict[str, Any]:
+        number = next(self._ids)
+        message = {"id": number, "method": method, "params": parameters}
+        self._devtools.send(json.dumps(message))
+        while True:
+            answer = json.loads(self._devtools.recv(timeout=60))
+            if answer.get("id") == number:
+                assert "error" not in answer, answer["error"]
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def wait_until_loaded(self, name: str) -> None:
+        """Chromium shows an empty page first."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.call("(() => location.pathname + document.readyState)") != f"/{name}complete":
+            assert time.monotonic() < deadline, f"{name} did not load"
+            time.sleep(0.05)
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Awaits a function of the page and returns its value; its exceptions fail the test."""
+        expression = f"{function}({', '.join(json.dumps(argument) for argument in arguments)})"
+        result = self.command(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        return result["result"].get("value")
+
+
+@contextmanager
+def open_page(name: str, microphone: Path) -> Iterator[Page]:
+    """A page of this folder over HTTP. The microphone plays the WAV file, once, when it is opened.
+
+    Skips the test where there is no Chromium.
+    """
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("Chromium is not installed, so the sockets were NOT tried from a browser")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, pages() as url:
+        browser = subprocess.Popen(
+            [
+                program,
+                *FLAGS,
+                f"--user-data-dir={profile}",
+                f"--use-file-for-fake-audio-capture={microphone}%noloop",
+                f"{url}/{name}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            with connect(devtools_url(Path(profile), name), max_size=None) as devtools:
+                page = Page(devtools)
+                page.wait_until_loaded(name)
+                yield page
+        finally:
+            browser.terminate()
+            try:
+                browser.wait(10)
+            except subprocess.TimeoutExpired:
+                browser.kill()
+                browser.wait()
+
+
+def devtools_url(profile: Path, page: str) -> str:
+    """Where the page is driven from; Chromium writes its port into the profile."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            port = (profile / "DevToolsActivePort").read_text().split()[0]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=5) as answer:
+                targets = json.load(answer)
+            return next(
+                str(target["webSocketDebuggerUrl"])
+                for target in targets
+                if target["type"] == "page" and target["url"].endswith(page)
+            )
+        except (OSError, IndexError, StopIteration):
+            assert time.monotonic() < deadline, "Chromium did not start"
+            time.sleep(0.1)
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def pages() -> Iterator[str]:
+    """The address of this folder: a microphone needs a page from http://127.0.0.1 or https."""
+    handler = functools.partial(QuietHandler, directory=str(PAGES))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

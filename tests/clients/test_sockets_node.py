@@ -1,0 +1,73 @@
+"""Both sockets from Node: its own WebSocket, and the package `ws`, from npm, pinned."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.api.local_server import Server
+from tests.clients.conftest import english_voice
+
+VERSION = "8.18.3"
+SCRIPT = Path(__file__).parent / "sockets_node.mjs"
+TEXT = "A sentence from Node."
+
+
+@pytest.fixture
+def command(request: pytest.FixtureRequest) -> list[str]:
+    """What runs the script with the WebSocket of that kind."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("node and npm are not installed, so the sockets were NOT tried from Node")
+    if request.param == "ws":
+        return ["node", str(script_beside_ws())]
+    flag = "--experimental-websocket"  # what Node 20 and 21 need, and later ones still take
+    tried = subprocess.run(["node", flag, "--eval", "new WebSocket('ws://[')"], capture_output=True)
+    if b"SyntaxError" not in tried.stderr:
+        pytest.skip("this Node has no WebSocket of its own, so that was NOT tried")
+    return ["node", flag, "--no-warnings", str(SCRIPT)]
+
+
+def script_beside_ws() -> Path:
+    """The script in a folder where `ws` is installed; the folder is kept between runs."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = cache / "antiphon" / f"ws-node-{VERSION}"
+    if not (folder / "node_modules" / "ws" / "package.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "package.json").write_text('{"private": true}')
+        install = ["npm", "install", "--no-audit", "--no-fund", f"ws@{VERSION}"]
+        installed = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=240)
+        if installed.returncode:
+            pytest.skip(f"npm could not install ws@{VERSION}, so it was NOT tried")
+    return Path(shutil.copy(SCRIPT, folder / SCRIPT.name))
+
+
+@pytest.mark.parametrize("command", ["builtin", "ws"], indirect=True)
+def test_node_speaks_and_listens(
+    tone_server: Server, command: list[str], request: pytest.FixtureRequest
+) -> None:
+    kind = request.node.callspec.params["command"]
+    base = tone_server.url.replace("http", "ws", 1)
+    arguments = [kind, base, tone_server.key, english_voice(tone_server), TEXT]
+    ran = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    seen = json.loads(ran.stdout)
+    assert seen["speech"] == [
+        "connecting",
+        "connection_established",
+        "context_created",
+        "audio_chunk",
+        "context_closed",
+    ]
+    assert seen["bytes"] / 32_000 == pytest.approx(len(TEXT) * 0.06, abs=0.5)
+    assert seen["recognition"][:4] == [
+        "connecting",
+        "connection_established",
+        "connected",
+        "test_response",
+    ]
+    assert seen["recognition"][-1] == "session_stopped"
+    assert (seen["echo"]["message"], seen["echo"]["timestamp"]) == ("hello", 5)
+    assert seen["summary"]["characters_transcribed"] == 0
