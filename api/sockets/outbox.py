@@ -12,7 +12,7 @@ class Outbox:
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._frames: deque[str] = deque()
-        self._bytes = 0
+        self.waiting_bytes = 0
         self._closed = False
         self._changed = asyncio.Event()  # for the one who takes
         self._room = asyncio.Event()  # for those who put
@@ -29,8 +29,8 @@ class Outbox:
         if self._closed:
             raise SessionEnded
         self._frames.append(frame)
-        self._bytes += len(frame)  # base64 and keys are ASCII; close enough for the rest
-        if self._bytes > self._limit:
+        self.waiting_bytes += len(frame)  # base64 and keys are ASCII; close enough for the rest
+        if self.waiting_bytes > self._limit:
             self._room.clear()
         self._changed.set()
 
@@ -42,8 +42,8 @@ class Outbox:
             self._changed.clear()
             await self._changed.wait()
         frame = self._frames.popleft()
-        self._bytes -= len(frame)
-        if self._bytes <= self._limit:
+        self.waiting_bytes -= len(frame)
+        if self.waiting_bytes <= self._limit:
             self._room.set()
         return frame
 

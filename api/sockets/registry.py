@@ -33,6 +33,10 @@ class SocketRegistry:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def live(self) -> tuple[Session, ...]:
+        return tuple(self._sessions)
+
     def add(self, session: Session) -> None:
         self._sessions.add(session)
         if self._recheck is None:

@@ -75,6 +75,11 @@ class Session:
         rate = rates.tts if self._conversation.service == "tts" else rates.stt
         self._window_limit = rate * limits.flood_window_s
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What is queued and not sent yet."""
+        return self._outbox.waiting_bytes
+
     async def send(self, message: BaseModel | Mapping[str, Any] | str) -> None:
         """Queues one JSON text frame; a str is JSON already. Waits while the outbox is full.
 

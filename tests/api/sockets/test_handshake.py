@@ -1,0 +1,109 @@
+"""What is decided before a socket is accepted: real HTTP answers, one for each reason."""
+
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from pipelines.accounts import Accounts
+from tests.api.sockets.client import connect
+from tests.api.sockets.conftest import SocketServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PATHS = ["/ws/tts", "/ws/stt"]
+
+
+async def refused(url: str, **options: Any) -> httpx.Response:
+    """The answer in place of the upgrade."""
+    with pytest.raises(InvalidStatus) as refusal:
+        async with connect(url, **options):
+            pass
+    answer = refusal.value.response
+    headers = list(answer.headers.raw_items())
+    return httpx.Response(answer.status_code, headers=headers, content=bytes(answer.body or b""))
+
+
+async def new_key(server: SocketServer, scopes: list[str]) -> tuple[int, str]:
+    accounts: Accounts = server.services.accounts
+    principal = await accounts.authenticate(server.key)
+    made = await accounts.create_key(principal, "another", scopes, None)
+    return made.row.id, made.key
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_plain_get_answers_ok(shared_server: SocketServer, path: str) -> None:
+    async with httpx.AsyncClient(base_url=f"http://{shared_server.address}") as client:
+        answer = await client.get(path)
+        assert (answer.status_code, answer.text) == (200, "ok")
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert (await client.post(path)).status_code == 405
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("query", ["", "?apiKey=", "?apiKey=sk_wrong", "?apikey=x", "?apiKey=%ff"])
+async def test_a_missing_or_wrong_key_is_401(
+    shared_server: SocketServer, path: str, query: str
+) -> None:
+    answer = await refused(f"ws://{shared_server.address}{path}{query}")
+    assert answer.status_code == 401
+    assert answer.json()["error"] == "unauthorized" and answer.json()["success"] is False
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.headers["x-request-id"]
+
+
+async def test_a_key_without_the_scope_is_403(shared_server: SocketServer) -> None:
+    _, key = await new_key(shared_server, ["stt"])
+    answer = await refused(shared_server.url("/ws/tts", key))
+    assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
+    async with connect(shared_server.url("/ws/stt", key)):
+        pass
+
+
+async def test_the_key_may_be_in_the_header_and_a_token_in_the_query(
+    shared_server: SocketServer,
+) -> None:
+    headers = {"Authorization": f"Bearer {shared_server.key}"}
+    async with connect(f"ws://{shared_server.address}/ws/tts", additional_headers=headers):
+        pass
+    signed_in = await shared_server.services.accounts.sign_up(
+        "socket@example.com", "a long password", "", ""
+    )
+    async with connect(shared_server.url("/ws/tts", signed_in.token)):
+        pass
+
+
+@pytest.mark.parametrize("path", ["/", "/ws", "/ws/tts/", "/ws/other", "/tts-stream"])
+async def test_any_other_path_is_404(shared_server: SocketServer, path: str) -> None:
+    answer = await refused(shared_server.url(path))
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+
+
+async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketServer) -> None:
+    signed_in = await shared_server.services.accounts.sign_up(
+        "free@example.com", "a long password", "", ""
+    )
+    url = shared_server.url("/ws/tts", signed_in.token)
+    async with connect(url), connect(url.replace("tts", "stt")):
+        answer = await refused(url)
+        assert (answer.status_code, answer.json()["error"]) == (429, "concurrency_limit")
+        assert "2 WebSocket sessions" in answer.json()["message"]
+        assert int(answer.headers["retry-after"]) >= 1
+        async with shared_server.tts():  # another workspace has its own
+            pass
+    await shared_server.until_empty()
+    async with connect(url):
+        pass
+
+
+async def test_a_server_that_leaves_refuses_with_503(
+    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_server.services.sockets, "draining", True)
+    answer = await refused(shared_server.url("/ws/tts"))
+    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+    assert int(answer.headers["retry-after"]) >= 1
+    async with httpx.AsyncClient() as client:
+        ready = await client.get(f"http://{shared_server.address}/readyz")
+    assert ready.status_code == 503
