@@ -50,14 +50,14 @@ _PREPOSITIONS: Mapping[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
         "en": "in on at by for from with without into onto over under about after before between "
-        "through during against across to of as",
-        "de": "in im an am auf aus bei beim mit nach von vom zu zum zur für durch gegen ohne um "
+        "through during against across to as",
+        "de": "in im an am auf aus bei beim mit nach zu zum zur für durch gegen ohne um "
         "über unter vor zwischen seit bis wegen",
-        "fr": "à au aux dans de du des en par pour sur sous avec sans chez vers entre avant après",
-        "es": "a al con de del desde en entre hacia hasta para por según sin sobre tras",
-        "it": "a al alla con da dal dalla di del della in nel nella per su sul tra fra senza",
-        "pt": "a ao à com de do da em no na entre para por pelo pela sem sobre até desde",
-        "nl": "aan bij door in met na naar om op over te tegen tot tussen uit van voor zonder",
+        "fr": "à au aux dans en par pour sur sous avec sans chez vers entre avant après",
+        "es": "a al con desde en entre hacia hasta para por según sin sobre tras",
+        "it": "a al alla con da dal dalla in nel nella per su sul tra fra senza",
+        "pt": "a ao à com em no na entre para por pelo pela sem sobre até desde",
+        "nl": "aan bij door in met na naar om op over te tegen tot tussen uit voor zonder",
         "pl": "w we na z ze do od po przez przy dla o u nad pod przed za między bez",
         "ar": "في من إلى على عن مع بعد قبل بين عند",
         "ru": "в во на с со из к по от до для о об у над под за без между",
@@ -91,6 +91,19 @@ _ARTICLES: Mapping[str, frozenset[str]] = {
 _CLINGING = frozenset(
     "है हैं था थी थे हूँ हूं हो में से को का की के पर ने तक भी ही रहा रही रहे गया गई गए लिए साथ आहे आहेत ला".split()
 )
+# What ties two nouns together: no cut before it nor after it.
+_TIES: Mapping[str, frozenset[str]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "en": "of",
+        "de": "von vom",
+        "fr": "de du des",
+        "es": "de del",
+        "it": "di del della dello dei delle degli",
+        "pt": "de do da dos das",
+        "nl": "van",
+    }.items()
+}
 _NONE: frozenset[str] = frozenset()
 
 
@@ -179,7 +192,8 @@ def _breaks(text: str, language: str) -> Iterator[Break]:
     family = language if language in _ARTICLES else ""
     conjunctions = _CONJUNCTIONS.get(language, _NONE)
     prepositions = _PREPOSITIONS.get(family, _NONE)
-    bound = prepositions | conjunctions | _ARTICLES.get(family, _NONE)
+    ties = _TIES.get(family, _NONE)
+    bound = prepositions | conjunctions | _ARTICLES.get(family, _NONE) | ties
     begin = passed = counted = 0
     for gap in _GAP.finditer(text):
         if gap.end() == len(text) or not gap.start():
@@ -192,7 +206,7 @@ def _breaks(text: str, language: str) -> Iterator[Break]:
         after = _TOKEN.match(text, begin)
         if after is None or not before:
             continue
-        rank = _rank(before, after[0], conjunctions, prepositions, bound)
+        rank = _rank(before, after[0], conjunctions, prepositions, bound, ties)
         if rank is not None:
             yield Break(begin, rank, passed + mark * WIDE_LETTER)
 
@@ -203,6 +217,7 @@ def _rank(
     conjunctions: frozenset[str],
     prepositions: frozenset[str],
     bound: frozenset[str],
+    ties: frozenset[str],
 ) -> Rank | None:
     """How good it is to cut between two words; None: never."""
     last, first = before.rstrip(_CLOSERS), after.lstrip(_OPENERS)
@@ -223,7 +238,7 @@ def _rank(
     if _PHRASE_SPACES.match(last[-1]):
         return Rank.CLAUSE
     word, following = last.lower(), first.lower().rstrip(".,;:!?" + _CLOSERS)
-    if word.lstrip(_OPENERS) in bound or following in _CLINGING:
+    if word.lstrip(_OPENERS) in bound or following in _CLINGING or following in ties:
         return None
     if after != first and after[0] in "([{":
         return Rank.CONJUNCTION

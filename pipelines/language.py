@@ -41,8 +41,9 @@ _SCRIPTS: tuple[tuple[int, int, tuple[str, ...]], ...] = (
 _LATIN: tuple[str, ...] = ()
 
 PARAGRAPH_SAMPLE = 400  # characters; a paragraph is in one language
-_LETTERS = 30  # fewer tell no other language of the same script
+_LETTERS = 20  # fewer tell no other language of the same script
 _LETTERS_OF_SCRIPT = 12  # fewer Latin ones are a name or "OK" within another script
+_KANA = 3  # fewer are an ornament
 _CLEARLY = 0.9  # the small models' answer against the language that is expected
 
 _SURE = 0.85  # the small models' answer stands from here on
@@ -81,25 +82,50 @@ def paragraph_language(text: str, offered: Set[str], usual: str | None, before: 
     sample = text[:PARAGRAPH_SAMPLE]
     expected = usual or before
     script = _script_languages(sample)
-    if expected is None:
+    letters = sum(map(str.isalpha, sample))
+    if expected is None or (usual is None and letters >= _LETTERS):
         return detect_language(sample, offered)
     if script is None:
         return expected
-    letters = sum(map(str.isalpha, sample))
-    if script != _expected_script(expected):
-        candidates = _latin_codes(frozenset(offered)) if script == _LATIN else script
-        if offered.isdisjoint(candidates) or expected in candidates:
-            return expected
-        if script == _LATIN and letters < _LETTERS_OF_SCRIPT:
-            return expected
-        found = detect_language(sample, offered)
-        return found if found in candidates else expected
-    if script == _LATIN and letters >= _LETTERS and len(offered) > 1:
-        candidates = _latin_codes(frozenset(offered | {expected}))
-        found, share, _ = _likeliest(sample, candidates, expected, small=True)
-        if found in offered and share >= _CLEARLY:
-            return found
-    return expected
+    if expected in ("ja", "zh") and {"ja", "zh"} >= set(script):
+        return _chinese_or_japanese(sample, offered, expected)
+    if script == _expected_script(expected):
+        return _clear_latin(sample, offered, expected) if script == _LATIN else expected
+    candidates = _latin_codes(frozenset(offered)) if script == _LATIN else script
+    if offered.isdisjoint(candidates) or expected in candidates:
+        return expected
+    if script != _LATIN:
+        return detect_language(sample, offered)
+    if letters < _LETTERS_OF_SCRIPT:
+        return expected
+    likely = FALLBACK if FALLBACK in candidates else detect_language(sample, frozenset(candidates))
+    return _clear_latin(sample, offered, likely)
+
+
+def _chinese_or_japanese(text: str, offered: Set[str], usual: str) -> str:
+    """By the kana: Chinese has none but for show, and no long Japanese text is without."""
+    kana = sum("\u3040" <= character <= "\u30ff" for character in text)
+    if usual == "zh":
+        return "ja" if kana >= _KANA and "ja" in offered else usual
+    long = sum(map(str.isalpha, text)) >= _LETTERS_OF_SCRIPT
+    return "zh" if not kana and long and "zh" in offered else usual
+
+
+def _clear_latin(text: str, offered: Set[str], usual: str) -> str:
+    """`usual` but for a text that is in another language even when its names are left out."""
+    plain = _without_names(text)
+    if len(offered) < 2 or sum(map(str.isalpha, plain)) < _LETTERS:
+        return usual
+    candidates = _latin_codes(frozenset(offered | {usual}))
+    found, share, _ = _likeliest(text, candidates, usual, small=True)
+    if found == usual or found not in offered or share < _CLEARLY:
+        return usual
+    return found if _likeliest(plain, candidates, usual, small=True)[0] == found else usual
+
+
+def _without_names(text: str) -> str:
+    """The words that begin with a small letter: names say nothing about the language around."""
+    return " ".join(word for word in text.split() if word.lstrip("\"'“‘«„([¿¡")[:1].islower())
 
 
 @lru_cache(maxsize=64)

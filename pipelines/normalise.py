@@ -8,6 +8,7 @@ import re
 import unicodedata
 
 from pipelines.normalise_abbreviations import expand_abbreviations
+from pipelines.normalise_money import named_after
 from pipelines.normalise_words import Words, words_for
 
 _CURRENCIES = {
@@ -53,7 +54,7 @@ _TOKEN = re.compile(
 )
 _SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
 _MONEY_SCALE = re.compile(r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kKmMbB]n?)\b")
-_CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł)|({_CODES})\b)")
+_CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
 _UNIT_AFTER = re.compile(
     r"[ \u00a0\u202f]?([^\W\d_]{1,12}(?:/[^\W\d_]{1,4})?[²³]?|[%٪°′][CF]?)(?!\w)"
 )
@@ -223,6 +224,8 @@ def _say_counted(
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):
         return words.money(number, _CURRENCIES.get(after[1] or "", after[2])), after.end()
+    if named := named_after(text, end, number, words.language):
+        return words.money(number, named[0]), named[1]
     whole = number.isdecimal()
     if whole and len(number) <= 9:
         ordinal = _say_ordinal(int(number), text, end, words)

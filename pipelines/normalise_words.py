@@ -13,6 +13,8 @@ from babel.numbers import format_decimal, get_currency_name
 from babel.units import format_unit
 from num2words import CONVERTER_CLASSES, num2words
 
+from pipelines.normalise_money import Forms, forms_of, split_amount
+
 LONGEST_NUMBER = 15  # digits; people read longer ones digit by digit
 
 # num2words knows Portuguese of Portugal as "pt"; the voices are Brazilian.
@@ -33,6 +35,9 @@ _MARKS: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 _DECIMAL_WORDS = {"es": "coma", "it": "virgola", "bn": "দশমিক", "ar": "فاصلة", "ja": "点"}
 _NEGATIVE_WORDS = {"it": "meno", "ar": "سالب", "bn": "ঋণাত্মক", "kn": "ಋಣ", "te": "ఋణ"}
+
+# Where one of something is not said as the number itself.
+_ONE_OF = {"de": "ein", "fr": "un", "it": "un", "pt": "um"}
 
 # CLDR units that people write after a number; their abbreviations are the CLDR's own.
 _UNITS = (
@@ -126,6 +131,10 @@ class Words:
         """`number` of the ISO 4217 `currency`; two decimals are its hundredths."""
         amount = Decimal(number)
         hundredths = amount * 100
+        if forms := forms_of(self.language, currency):
+            spoken = self._own_money(amount, forms)
+            if spoken:
+                return spoken
         if self.language in _CURRENCY_TABLES and hundredths == hundredths.to_integral_value():
             spoken = self._table_money(amount, currency)
             if spoken:
@@ -156,17 +165,27 @@ class Words:
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
         return words.removesuffix(" de")  # Spanish and Portuguese go on with the year
 
+    def _own_money(self, amount: Decimal, forms: Forms) -> str | None:
+        """By the names of `forms`; None when there are more decimals than hundredths."""
+        if amount * 100 != (amount * 100).to_integral_value():
+            return None
+        said = []
+        units, hundredths = split_amount(amount)
+        if units or not hundredths:
+            said.append(self._counted(units, forms.unit, forms.units))
+        if hundredths:
+            said.append(self._counted(hundredths, forms.hundredth, forms.hundredths))
+        return (self._minus if amount < 0 else "") + f" {self.and_word} ".join(said)
+
+    def _counted(self, count: int, one: str, several: str) -> str:
+        if count == 1:
+            return f"{_ONE_OF.get(self.language) or self.integer('1')} {one}"
+        return f"{self.integer(str(count))} {several}"
+
     def _table_money(self, amount: Decimal, currency: str) -> str | None:
         """By num2words' own table, which knows the hundredths; None when it lacks the currency."""
-        try:
-            spoken: str = num2words(
-                abs(amount).quantize(Decimal("0.01")),
-                lang=self._name,
-                to="currency",
-                currency=currency,
-                separator="|",
-            )
-        except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError):
+        spoken = _amount_in_words(abs(amount), self._name, currency)
+        if spoken is None:
             return None
         units, _, hundredths = (part.strip() for part in spoken.replace(",", "").partition("|"))
         said = []
@@ -187,9 +206,8 @@ class Words:
         """num2words' answer; None where it has none, or one that is not made of words."""
         if not self.spells:
             return None
-        try:
-            spoken: str = num2words(number, lang=self._name, to=kind)
-        except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError):
+        spoken = _in_words(number, self._name, kind)
+        if spoken is None:
             return None
         spoken = spoken.replace(",", "").removesuffix(" সাল")
         return None if any(map(str.isdigit, spoken)) else spoken
@@ -200,6 +218,30 @@ class Words:
             return own[self.language]
         word = getattr(CONVERTER_CLASSES.get(self._name), attribute, None)
         return word.strip() if isinstance(word, str) and word.strip() else default
+
+
+@lru_cache(maxsize=8192)  # num2words takes 20 µs, and the same numbers come again and again
+def _in_words(number: int, name: str, kind: str) -> str | None:
+    try:
+        spoken: str = num2words(number, lang=name, to=kind)
+    except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError):
+        return None
+    return spoken
+
+
+@lru_cache(maxsize=2048)
+def _amount_in_words(amount: Decimal, name: str, currency: str) -> str | None:
+    try:
+        spoken: str = num2words(
+            amount.quantize(Decimal("0.01")),
+            lang=name,
+            to="currency",
+            currency=currency,
+            separator="|",
+        )
+    except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError):
+        return None
+    return spoken
 
 
 def _plural_value(number: str) -> int | Decimal:

@@ -3,7 +3,6 @@
 A text is read in blocks, so the first piece of a long one is there as soon as that of a short one.
 """
 
-import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +12,7 @@ from pipelines.language import paragraph_language
 from pipelines.normalise import normalise
 from pipelines.sentences import sentence_spans
 from pipelines.source_words import SourceWord, Unit, align, spans
-from pipelines.text import PIECE_CHARACTERS, Piece, clean, is_speakable
+from pipelines.text import LINE_BREAK, PIECE_CHARACTERS, Piece, clean, is_speakable
 
 FIRST_BLOCK = 500  # characters cleaned and split before the first piece
 BLOCK = 2000
@@ -26,8 +25,6 @@ UNCUT = 60  # a first sentence up to this is only cut where it draws breath anyw
 _WHOLE = Length(least=PIECE_CHARACTERS // 3, ideal=250, most=PIECE_CHARACTERS)
 _LONG = 120  # a sentence up to this is not cut between any two words of an unknown language
 _ROOM = 1.5  # how much longer than planned numbers may make an opening when they are spoken
-
-_LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\u0085\u2028\u2029]")
 
 
 def read(
@@ -75,7 +72,7 @@ class _Paragraph:
     def read(self, block: int = BLOCK) -> None:
         """Cleans one more block."""
         source, start = self._source, self.end
-        found = _LINE_BREAK.search(source, start, start + block)
+        found = LINE_BREAK.search(source, start, start + block)
         if found:
             end, self.end, self.is_whole = found.start(), found.end(), True
         elif start + block >= len(source):
@@ -187,7 +184,9 @@ class _Script:
         spoken = normalise(window[:count], language)
         room = self._openings[0].most * _ROOM if self._openings else PIECE_CHARACTERS
         while weight(spoken) > room:
-            shorter = _shorter(window[:count], language, anywhere=weight(spoken) > PIECE_CHARACTERS)
+            fits = int(0.9 * weight(window[:count]) * room / weight(spoken))
+            anywhere = weight(spoken) > PIECE_CHARACTERS
+            shorter = _shorter(window[:count], fits, language, anywhere=anywhere)
             if shorter is None:
                 break
             count = shorter
@@ -217,11 +216,12 @@ class _Script:
             cut = best_cut(window, opening, language, worst)
             if cut is not None:
                 return cut
-            if is_rest and heavy <= PIECE_CHARACTERS:
+            if not careful:
                 later = Length(opening.least, opening.most, PIECE_CHARACTERS)
-                worst = Rank.PHRASE if heavy < _LONG else Rank.WORD
-                cut = None if careful else best_cut(window, later, language, worst)
-                return cut or len(window)
+                worst = Rank.PHRASE if is_rest and heavy < _LONG else Rank.WORD
+                cut = best_cut(window, later, language, worst)
+            if cut is not None:
+                return cut
         if is_rest and heavy <= PIECE_CHARACTERS:
             return len(window)
         return _whole_cut(window, language)
@@ -236,16 +236,15 @@ def _whole_cut(window: str, language: str) -> int:
     return cut or hard_cut(window, PIECE_CHARACTERS)
 
 
-def _shorter(part: str, language: str, *, anywhere: bool) -> int | None:
+def _shorter(part: str, most: int, language: str, *, anywhere: bool) -> int | None:
     """Where to cut a part that is too long when spoken; None where there is no good place.
 
     `anywhere` takes any space, and gives None only where the part is one word.
     """
-    half = weight(part) // 2
-    cut = best_cut(part, Length(1, half, max(half + half // 2, 1)), language)
+    cut = best_cut(part, Length(1, most, most), language)
     if cut is None and anywhere:
-        middle = part.find(" ", len(part) // 2) + 1
-        cut = middle if 0 < middle < len(part) else part.find(" ") + 1
+        fitting = part.rfind(" ", 0, max(hard_cut(part, most), 1)) + 1
+        cut = fitting or part.find(" ") + 1
     return cut if cut and cut < len(part) else None
 
 

@@ -58,10 +58,11 @@ _GO_ON_BEFORE_SMALL = frozenset(
     "etc ecc usw enz itd itp inc ltd corp co jr sr al r w str ok est s etc u.s u.k a.m p.m".split()
 )
 # After these a capital letter begins a sentence all the same; German writes its nouns so.
-_MAY_END = re.compile(r"\b(?:etc|ecc|enz|itd|itp)\.(?=\s+[^\W\d_a-zà-ÿ])", re.IGNORECASE)
+_MAY_END = re.compile(r"\b(?:[Ee](?:tc|cc|nz)|[Ii]t[dp])\.(?=\s+[^\W\d_a-zà-ÿ])")
+_ANSWER = re.compile(r"\b[Nn]o\.(?=\s+(?![IVX]{2,})[^\W\d_a-zà-ÿ])")  # sentencex sees a number
 _AFTER_BRACKET = re.compile(r"[.!?…][)\]](?=\s+[^\W\d_a-zà-ÿ])")
-_AFTER_MARKS = re.compile(r"[!?][!?…]+(?=\s+[^\W\d_a-zà-ÿ])")
-_WIDE_END = re.compile("[。！？]+[」』”’）》]*(?=[^」』”’）》。！？…，、\\s])")
+_AFTER_MARKS = re.compile(r"(?<![!?…])[!?][!?…]++(?=\s+[^\W\d_a-zà-ÿ])")
+_WIDE_END = re.compile("(?<![。！？])[。！？]++[」』”’）》]*+(?=[^」』”’）》。！？…，、\\s])")
 _WIDE_OPEN = frozenset("「『“（《")
 _WIDE_CLOSE = frozenset("」』”）》")
 _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])([^\s(\[\"'“‘«„]{1,12})\.$")
@@ -104,6 +105,8 @@ def _missed(sentence: str, language: str) -> list[int]:
     patterns = [_AFTER_BRACKET, _AFTER_MARKS]
     if language != "de":
         patterns.append(_MAY_END)
+    if language in ("en", "es", "it"):
+        patterns.append(_ANSWER)
     found = {match.end() for pattern in patterns for match in pattern.finditer(sentence)}
     if "。" in sentence or "！" in sentence or "？" in sentence:
         depth = counted = 0

@@ -1,0 +1,255 @@
+"""The lazy reading of a text."""
+
+import itertools
+import statistics
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines import script
+from pipelines.clauses import weight
+from pipelines.normalise import normalise
+from pipelines.script import BLOCK, OPENINGS, read
+from pipelines.sentences import split_sentences
+from pipelines.text import PIECE_CHARACTERS, Piece, clean
+from tests.pipelines.sentence_corpus import HARD_CASES
+
+LANGUAGES = frozenset("en hi ar fr de es it nl pl pt bn ja zh".split())
+PROSE = (
+    "The meeting with Dr. Smith, which had been moved twice, takes place at 3:30 pm. "
+    "Nobody knew why! Please bring $3.50, e.g. in coins, and read www.example.com before. "
+)
+FRENCH = "Bonjour tout le monde, je suis très content de vous voir ici aujourd'hui."
+
+
+def pieces(
+    text: str, language: str | None = "en", *, words: bool = False, early: bool = False
+) -> list[Piece]:
+    return list(read(text, languages=LANGUAGES, language=language, words=words, early_start=early))
+
+
+def letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
+
+
+@pytest.mark.parametrize(("language", "marked"), HARD_CASES)
+def test_each_sentence_is_a_piece(language: str, marked: str) -> None:
+    sentences = marked.split("|")
+    text = ("" if language in ("zh", "ja") else " ").join(sentences)
+    found = list(read(text, languages=frozenset({language}), language=language))
+    assert [piece.text for piece in found] == [normalise(one, language) for one in sentences]
+    assert all(piece.ends_sentence for piece in found)
+    assert [piece.ends_paragraph for piece in found] == [False] * (len(found) - 1) + [True]
+
+
+@pytest.mark.parametrize("text", [PROSE * 60, "你好，今天天气很好。我们去公园吧！" * 300])
+def test_blocks_leave_no_trace_in_the_pieces(text: str) -> None:
+    language = "en" if text.isascii() else "zh"
+    assert len(text) > 2 * BLOCK
+    assert [piece.text for piece in pieces(text, language)] == [
+        normalise(sentence, language) for sentence in split_sentences(text, language)
+    ]
+
+
+@settings(deadline=None)
+@given(
+    st.text(st.sampled_from('abcéж你 ठเก\u0301.,;!?\u2019"()-\n\u200d'), max_size=900),
+    st.booleans(),
+)
+def test_every_letter_is_read_once_and_in_order(text: str, early: bool) -> None:
+    found = pieces(text, early=early)
+    assert letters("".join(piece.text for piece in found)) == letters(clean(text))
+    assert all(0 < len(piece.text) and weight(piece.text) <= PIECE_CHARACTERS for piece in found)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=300), st.sampled_from([*sorted(LANGUAGES), "xx", None]))
+def test_no_text_breaks_it(text: str, language: str | None) -> None:
+    for piece in pieces(text, language, early=True):
+        assert piece.text == piece.text.strip() != ""
+
+
+@pytest.mark.parametrize("text", ["", " \n ", "...", "\U0001f600\n\u200b", "$ %", "\n" * 9000])
+def test_what_cannot_be_spoken_gives_no_pieces(text: str) -> None:
+    assert pieces(text) == []
+
+
+def test_a_newline_is_a_hard_boundary() -> None:
+    found = pieces("one\r\ntwo\n\n ... \nthree. four")
+    assert [piece.text for piece in found] == ["one", "two", "three.", "four"]
+    assert [piece.ends_paragraph for piece in found] == [True, True, False, True]
+
+
+def test_a_very_long_paragraph_ends_only_once() -> None:
+    found = pieces("word " * 4000)
+    assert [piece.ends_paragraph for piece in found[-2:]] == [False, True]
+    assert not any(piece.ends_sentence for piece in found[:-1])
+    assert letters("".join(piece.text for piece in found)) == "word" * 4000
+
+
+def test_each_paragraph_is_read_in_its_own_language() -> None:
+    text = f"Hello there, this is the first line.\n{FRENCH}\nOK.\nनमस्ते दुनिया\n12\nParis"
+    assert [piece.language for piece in pieces(text, "en")] == ["en", "fr", "en", "hi", "en", "en"]
+    assert [piece.language for piece in pieces(text, None)] == ["en", "fr", "fr", "hi", "hi", "hi"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OK.",
+        "Paris",
+        "Angela Merkel met Emmanuel Macron in Berlin on Monday.",
+        "I saw Jean-Claude and Marie at the Gare du Nord in Paris.",
+        "San Francisco, Los Angeles, San Diego, Santa Monica",
+        "TypeError: cannot read property of undefined",
+    ],
+)
+def test_names_and_short_lines_keep_the_language_of_the_voice(text: str) -> None:
+    assert {piece.language for piece in pieces(text, "en")} == {"en"}
+
+
+def test_a_language_without_a_voice_is_not_chosen() -> None:
+    found = list(read(FRENCH + "\nनमस्ते", languages=frozenset({"en"}), language="en"))
+    assert {piece.language for piece in found} == {"en"}
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        (
+            "en",
+            "The quick brown fox jumps over the lazy dog while the sun sets behind the hills.",
+            ["The quick brown fox jumps", "over the lazy dog while the sun sets behind the hills."],
+        ),
+        (
+            "en",
+            "When the rain finally stopped, everybody went home and slept for a long time.",
+            [
+                "When the rain finally stopped,",
+                "everybody went home and slept for a long time.",
+            ],
+        ),
+        ("en", "The quick brown fox likes the lazy old dog.", None),  # no breath: whole
+        ("en", "Thank you very much for your help.", None),
+        (
+            "hi",
+            "यह एक बहुत लंबा वाक्य है जो बताता है कि हम कल सुबह दिल्ली जाएंगे और वहाँ रहेंगे।",
+            ["यह एक बहुत लंबा वाक्य है", "जो बताता है कि हम कल सुबह दिल्ली जाएंगे और वहाँ रहेंगे।"],
+        ),
+        (
+            "zh",
+            "你好世界，今天天气很好，我们去公园散步吧。",
+            ["你好世界，今天天气很好，", "我们去公园散步吧。"],
+        ),
+    ],
+)
+def test_an_early_start_cuts_the_first_sentence_where_it_breathes(
+    language: str, text: str, expected: list[str] | None
+) -> None:
+    found = pieces(text, language, early=True)
+    assert [piece.text for piece in found] == (expected or [text])
+    assert [piece.ends_sentence for piece in found] == [False] * (len(found) - 1) + [True]
+
+
+LONG = (
+    "The old city of New York and the King of Spain have known the United States of America "
+    "for 250 years and 3 months since the Treaty of Paris was signed by Benjamin Franklin and "
+    "John Adams in the Hotel de York where a small plaque still tells visitors of that day."
+)
+
+
+@pytest.mark.parametrize("shift", range(0, 96, 6))
+def test_names_and_numbers_are_never_cut_in_two(shift: int) -> None:
+    text = "quiet " * (shift // 6) + LONG
+    spoken = [piece.text for piece in pieces(text, early=True)]
+    assert len(spoken) > 2
+    for cut in itertools.pairwise(spoken):
+        last, first = cut[0].split()[-1], cut[1].split()[0]
+        assert last.lower() not in {"the", "of", "and", "a", "by", "in", "for"}
+        assert not (last[0].isupper() and first[0].isupper())
+        assert first not in {"fifty", "years", "months"}
+
+
+def test_the_first_pieces_of_an_early_start_grow() -> None:
+    found = [weight(piece.text) for piece in pieces(LONG * 3, early=True)]
+    assert found[0] <= OPENINGS[0].most
+    assert found[1] <= OPENINGS[1].most * 1.5
+    assert found[2] <= OPENINGS[2].most * 1.5
+
+
+def test_without_an_early_start_a_sentence_is_whole() -> None:
+    assert len(pieces(LONG)) == 1
+
+
+TEXTS = {
+    "prose": PROSE,
+    "hindi": "यह एक बहुत लंबा वाक्य है जो बताता है कि हम कल सुबह दिल्ली जाएंगे। आप कैसे हैं? ",
+    "arabic": "كيف حالك اليوم يا صديقي؟ أنا بخير والحمد لله، وسوف أذهب غدا إلى السوق. ",
+    "chinese": "你好世界，今天天气很好，我们去公园散步吧。然后回家吃饭！",
+    "no marks": "the quick brown fox jumps over the lazy dog and then some words follow here ",
+    "no spaces": "a",
+    "digits": "9",
+    "emoji": "\U0001f600",
+}
+
+
+@pytest.mark.parametrize("unit", TEXTS.values(), ids=TEXTS)
+def test_the_first_piece_of_a_long_text_comes_as_soon_as_that_of_a_short_one(unit: str) -> None:
+    def first_s(length: int) -> float:
+        text = (unit * (length // len(unit) + 1))[:length]
+        times = []
+        for _ in range(5):
+            started = time.perf_counter()
+            next(read(text, languages=LANGUAGES, language="en", words=True, early_start=True), None)
+            times.append(time.perf_counter() - started)
+        return statistics.median(times)
+
+    if unit == "\U0001f600":  # nothing in it is ever spoken, so all of it is read
+        assert first_s(50_000) < 2
+        return
+    first_s(50)
+    assert first_s(50_000) - first_s(50) < 0.05
+
+
+def test_only_what_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned = 0
+
+    def counting(text: str) -> str:
+        nonlocal cleaned
+        cleaned += len(text)
+        return clean(text)
+
+    monkeypatch.setattr(script, "clean", counting)
+    reading: Iterator[Piece] = read(PROSE * 300, languages=LANGUAGES, language="en")
+    next(reading)
+    assert cleaned <= script.FIRST_BLOCK
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "9",
+        "a ",
+        "a. ",
+        "\u200d",
+        "\U0001f600",
+        "(",
+        ", ",
+        "你",
+        "เ",
+        "\u0301",
+        "。",
+        "$1 ",
+        "“",
+        "A.B",
+    ],
+)
+def test_reading_takes_linear_time(unit: str) -> None:
+    text = (unit * 20_000)[:20_000]
+    started = time.perf_counter()
+    for _ in read(text, languages=LANGUAGES, language="en", words=True):
+        pass
+    assert time.perf_counter() - started < 5  # under 1 s on an idle machine; quadratic is minutes
