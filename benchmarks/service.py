@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from configs.settings import PROJECT_DIR
 
@@ -75,11 +76,17 @@ def _read_key(process: subprocess.Popen[str]) -> str:
     for line in process.stdout:
         seen.append(line)
         if match := re.search(r"sk_[0-9A-Za-z]{46}", line):
-            threading.Thread(target=process.stdout.read, daemon=True).start()  # keeps it flowing
+            threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
             return match.group()
         if time.monotonic() > deadline:
             break
     raise RuntimeError("the service printed no API key:\n" + "".join(seen))
+
+
+def _drain(output: IO[str]) -> None:
+    """Reads to the end, so that the writer never waits."""
+    with output:
+        output.read()
 
 
 def free_port() -> int:
