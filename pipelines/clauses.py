@@ -82,7 +82,8 @@ _ARTICLES: Mapping[str, frozenset[str]] = {
         "nl": "de het een mijn zijn haar ons onze deze dit geen niet zeer "
         "is zijn was waren wordt heeft hebben kan moet",
         "pl": "nie się bardzo ten ta to jest są był była ma",
-        "hi": "एक यह वह इस उस बहुत नहीं",
+        "hi": "एक यह वह इस उस बहुत नहीं का के की मेरा मेरे मेरी हमारा हमारे हमारी आपका आपके आपकी उसका उसके "
+        "उसकी इसका इसके इसकी उनका उनके उनकी अपना अपने अपनी",
         "ar": "لا لم لن هذا هذه",
         "ru": "не этот эта это очень",
     }.items()

@@ -17,14 +17,17 @@ from pipelines.text import LINE_BREAK, PIECE_CHARACTERS, Piece, clean, is_speaka
 FIRST_BLOCK = 500  # characters cleaned and split before the first piece
 BLOCK = 2000
 OPENINGS = (  # the first pieces of a stream, so that playing never catches up with making
-    Length(least=15, ideal=28, most=40),
+    Length(least=10, ideal=28, most=40),
     Length(least=25, ideal=60, most=80),
     Length(least=40, ideal=130, most=160),
 )
-UNCUT = 60  # a first sentence up to this is only cut where it draws breath anyway
+GROWTH = 3.0  # an engine with a real-time factor of 0.3 makes so much while a piece plays
+# A first sentence up to this is only cut where it draws breath anyway; a later one up to twice
+# the length that is planned for it.
+UNCUT = 60
 _WHOLE = Length(least=PIECE_CHARACTERS // 3, ideal=250, most=PIECE_CHARACTERS)
 _LONG = 120  # a sentence up to this is not cut between any two words of an unknown language
-_ROOM = 1.5  # how much longer than planned numbers may make an opening when they are spoken
+_ROOM = 2.0  # how much longer than planned numbers may make an opening when they are spoken
 
 
 def read(
@@ -135,6 +138,7 @@ class _Script:
     def __init__(self, *, words: bool, early_start: bool) -> None:
         self._words = words
         self._openings = deque(OPENINGS if early_start else ())
+        self._last = 0  # weight of the last opening
 
     def pieces(self, paragraph: _Paragraph, language: str) -> Iterator[Piece]:
         while True:
@@ -182,11 +186,15 @@ class _Script:
         is_rest = len(window) == length
         count = self._count(window, language, is_rest=is_rest)
         spoken = normalise(window[:count], language)
-        room = self._openings[0].most * _ROOM if self._openings else PIECE_CHARACTERS
+        opening = self._opening()
+        room = opening.most * _ROOM if opening else PIECE_CHARACTERS
         while weight(spoken) > room:
             fits = int(0.9 * weight(window[:count]) * room / weight(spoken))
             anywhere = weight(spoken) > PIECE_CHARACTERS
-            shorter = _shorter(window[:count], fits, language, anywhere=anywhere)
+            least = opening.least if opening and not anywhere else 1
+            shorter = _shorter(
+                window[:count], Length(least, fits, fits), language, anywhere=anywhere
+            )
             if shorter is None:
                 break
             count = shorter
@@ -201,17 +209,27 @@ class _Script:
                 pieces.append(Piece(part, False, False, language, aligned))
         if pieces and self._openings:
             self._openings.popleft()
+            self._last = sum(weight(piece.text) for piece in pieces)
         return count, pieces
+
+    def _opening(self) -> Length | None:
+        """How long the next piece of an early start may be; None once it may be a sentence."""
+        if not self._openings:
+            return None
+        planned = self._openings[0]
+        if not self._last:
+            return planned
+        most = min(planned.most, max(int(GROWTH * self._last), OPENINGS[0].most))
+        return Length(min(planned.least, most // 3), min(planned.ideal, most * 3 // 4), most)
 
     def _count(self, window: str, language: str, *, is_rest: bool) -> int:
         """How many characters of the sentence that begins `window` the next piece says."""
         heavy = weight(window)
-        if self._openings:
-            opening = self._openings[0]
+        if opening := self._opening():
             is_first = len(self._openings) == len(OPENINGS)
             if is_rest and heavy <= opening.most:
                 return len(window)
-            careful = is_rest and is_first and heavy <= UNCUT
+            careful = is_rest and heavy <= (UNCUT if is_first else 2 * opening.most)
             worst = Rank.CONJUNCTION if careful or not knows_words(language) else Rank.WORD
             cut = best_cut(window, opening, language, worst)
             if cut is not None:
@@ -236,14 +254,14 @@ def _whole_cut(window: str, language: str) -> int:
     return cut or hard_cut(window, PIECE_CHARACTERS)
 
 
-def _shorter(part: str, most: int, language: str, *, anywhere: bool) -> int | None:
+def _shorter(part: str, length: Length, language: str, *, anywhere: bool) -> int | None:
     """Where to cut a part that is too long when spoken; None where there is no good place.
 
     `anywhere` takes any space, and gives None only where the part is one word.
     """
-    cut = best_cut(part, Length(1, most, most), language)
+    cut = best_cut(part, length, language)
     if cut is None and anywhere:
-        fitting = part.rfind(" ", 0, max(hard_cut(part, most), 1)) + 1
+        fitting = part.rfind(" ", 0, hard_cut(part, length.most)) + 1
         cut = fitting or part.find(" ") + 1
     return cut if cut and cut < len(part) else None
 

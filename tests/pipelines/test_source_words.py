@@ -73,6 +73,7 @@ def test_words_and_gaps_make_up_the_text(text: str, language: str | None, early:
             position, spoken = word.end, word.spoken_end
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("abcdefgxyz'", min_size=1, max_size=8), min_size=1, max_size=200))
 def test_plain_words_are_all_there_and_are_themselves(words: list[str]) -> None:
     spoken = [word for word in words if any(map(str.isalnum, word))]
