@@ -22,7 +22,7 @@ class Flight:
 
     def __init__(self, piece: Piece, speaker: Speaker, request: SynthesisRequest) -> None:
         self.piece = piece
-        self.began = asyncio.Event()  # the engine gave its first audio, or nothing more
+        self.heard = asyncio.Event()  # its first sound was taken, or it has none
         self._chunks: asyncio.Queue[AudioChunk | None] = asyncio.Queue()
         self.task = asyncio.create_task(self._fly(speaker, request))
 
@@ -31,9 +31,7 @@ class Flight:
             async with aclosing(speaker.synthesize(request)) as chunks:
                 async for chunk in chunks:
                     self._chunks.put_nowait(chunk)
-                    self.began.set()
         finally:
-            self.began.set()
             self._chunks.put_nowait(None)
 
     async def arrivals(self) -> AsyncGenerator[tuple[list[AudioChunk], bool], None]:
@@ -65,8 +63,8 @@ async def fly(
 ) -> AsyncGenerator[Flight, None]:
     """The flights of a text in order, at most IN_FLIGHT at once.
 
-    The next one starts when the engine has begun with the one before: it never delays the first
-    sound, and is there when that one ends. `turn` is awaited before each. Closing it ends all.
+    The next one starts when the one before was heard first: it delays no first sound, and is there
+    when that one ends. `turn` is awaited before each. Closing it ends all.
     """
     launched: asyncio.Queue[Flight | None] = asyncio.Queue()
     places = asyncio.Semaphore(IN_FLIGHT)
@@ -86,7 +84,7 @@ async def fly(
                 flight.task.add_done_callback(partial(_call, done))
                 flying.add(flight)
                 launched.put_nowait(flight)
-                await flight.began.wait()
+                await flight.heard.wait()
                 piece = await following()
         finally:
             launched.put_nowait(None)
@@ -95,6 +93,7 @@ async def fly(
     try:
         while (flight := await launched.get()) is not None:
             yield flight
+            flight.heard.set()
             flying.discard(flight)
             places.release()
         await launching  # raises what it raised

@@ -86,7 +86,9 @@ class PieceShaper:
         if self._trimmer is None:
             return np.zeros(0, dtype=np.float32)
         pcm = self._trimmer.finish()
-        self._words += self._matcher.finish(self._heard / self.sample_rate)
+        starts = self._trimmer.trimmed
+        ends = starts + self._trimmer.given
+        self._words += self._matcher.finish(starts / self.sample_rate, ends / self.sample_rate)
         if not self._stretches:
             return pcm
         whole = np.concatenate([*self._unstretched, pcm])

@@ -43,13 +43,13 @@ class SeamTrimmer:
         self._fade = int(_FADE_S * sample_rate)
         self._held: Pcm = np.zeros(0, dtype=np.float32)
         self._sounding = 0  # samples of `_held` up to the last loud one
-        self._given = 0
+        self.given = 0  # samples that were passed on
         self.trimmed = 0  # samples taken off the beginning; not known while `began` is false
 
     @property
     def began(self) -> bool:
         """Whether anything loud has come."""
-        return self._given > 0 or self._sounding > 0
+        return self.given > 0 or self._sounding > 0
 
     def push(self, pcm: Pcm) -> Pcm:
         """The samples that are certain to stay, faded in at the beginning of the piece."""
@@ -70,7 +70,7 @@ class SeamTrimmer:
             if len(loud):
                 self._sounding = len(self._held) + int(loud[-1]) + 1
         sure = max(0, self._sounding - self._fade)
-        if not self._given and sure < self._fade:
+        if not self.given and sure < self._fade:
             sure = 0  # too short to say how long its fades may be
         self._held = whole[sure:]
         self._sounding -= sure
@@ -82,17 +82,17 @@ class SeamTrimmer:
             self.trimmed += len(self._held)
             return self._held[:0]
         rest = self._held[: self._sounding + self._kept - 1].copy()
-        fade = min(self._fade, (self._given + len(rest)) // 2, len(rest))
+        fade = min(self._fade, (self.given + len(rest)) // 2, len(rest))
         if fade:
             rest[-fade:] *= np.linspace(1.0, 0.0, fade, dtype=np.float32)
         return self._give(rest)
 
     def _give(self, pcm: Pcm) -> Pcm:
-        if not self._given and len(pcm):
+        if not self.given and len(pcm):
             pcm = pcm.copy()
             fade = min(self._fade, len(pcm))
             pcm[:fade] *= np.linspace(0.0, 1.0, fade, dtype=np.float32)
-        self._given += len(pcm)
+        self.given += len(pcm)
         return pcm
 
 

@@ -161,18 +161,23 @@ class SpeechPipeline:
         of_voice = (voice.model.id, voice.voice.key)
         polish = Polish(self._levels.of(*of_voice)) if plan.request.enhance else None
         sample_rate = 0
+        words: tuple[TimedWord, ...] = ()  # of audio that is still held back
         with Pace(self._rotas[voice.speaker]) as pace:
             async with aclosing(self._shaped(plan, pace, 0.0)) as chunks:
                 async for chunk in chunks:
-                    sample_rate = chunk.audio.sample_rate
+                    audio = chunk.audio
+                    sample_rate = audio.sample_rate
+                    words += chunk.words
                     if polish is not None:
-                        pcm = await _run(polish.process, chunk.audio, chunk.audio.duration_s)
-                        chunk = SpokenChunk(AudioChunk(pcm, sample_rate), chunk.words)
-                    pace.gave(chunk.audio.duration_s)
-                    yield chunk
+                        pcm = await _run(polish.process, audio, audio.duration_s)
+                        audio = AudioChunk(pcm, sample_rate)
+                    if len(audio.pcm):
+                        pace.gave(audio.duration_s)
+                        yield SpokenChunk(audio, words)
+                        words = ()
             if polish is not None and sample_rate:
                 polish.teach(self._levels, *of_voice)
-                yield SpokenChunk(AudioChunk(polish.flush(), sample_rate))
+                yield SpokenChunk(AudioChunk(polish.flush(), sample_rate), words)
 
     async def _shaped(
         self, plan: Plan, pace: Pace, slack_s: float
@@ -207,6 +212,7 @@ class SpeechPipeline:
                         position += len(pcm)
                         words = shaper.words(begins / sample_rate)
                         yield SpokenChunk(AudioChunk(pcm, sample_rate), words)
+                        flight.heard.set()
                 if begins is not None:
                     pause_s = _pause_s(flight.piece) / request.speed
 

@@ -46,20 +46,22 @@ class WordMatcher:
             known.append(self._keep(self._match(source) or self._between(source)))
         return known
 
-    def finish(self, duration_s: float) -> list[PieceWord]:
-        """All other words of a piece that lasts `duration_s`."""
+    def finish(self, start_s: float, end_s: float) -> list[PieceWord]:
+        """All other words of a piece that sounds from `start_s` to `end_s`."""
         known: list[PieceWord] = []
         end = max([self._placed_to, *(word.spoken_end for word in self._waiting)])
-        rest_s = max(0.0, duration_s - self._placed_s)
-        begin, begin_s = self._placed_to, self._placed_s
+        begin, begin_s = self._placed_to, max(self._placed_s, start_s)
+        rest_s = max(0.0, end_s - begin_s)
         per_character = rest_s / (end - begin) if end > begin else 0.0
         while self._waiting:
             source = self._waiting.popleft()
             found = self._match(source)
             if found is None:
-                start_s = begin_s + max(0, source.spoken_start - begin) * per_character
-                end_s = begin_s + max(0, source.spoken_end - begin) * per_character
-                found = PieceWord(source, start_s, end_s)
+                found = PieceWord(
+                    source,
+                    begin_s + max(0, source.spoken_start - begin) * per_character,
+                    begin_s + max(0, source.spoken_end - begin) * per_character,
+                )
             known.append(self._keep(found))
         return known
 

@@ -1,0 +1,58 @@
+"""Streams with plenty make way for those without."""
+
+import asyncio
+
+import pytest
+
+from pipelines.pace import FAR_S, Pace, Rota
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_lead_shrinks_while_the_listener_hears_it() -> None:
+    clock = Clock()
+    pace = Pace(Rota(), clock)
+    assert pace.ahead_s == 0.0
+    pace.gave(3.0)
+    clock.now += 1.0
+    assert pace.ahead_s == pytest.approx(2.0)
+    clock.now += 5.0  # a gap was heard: the listener does not catch up
+    pace.gave(1.0)
+    assert pace.ahead_s == pytest.approx(1.0)
+
+
+async def test_a_stream_with_plenty_waits_while_another_is_short() -> None:
+    rota, clock = Rota(), Clock()
+    with Pace(rota, clock) as rich:
+        rich.gave(FAR_S + 10)
+        with Pace(rota, clock) as poor:
+            await rota.turn(poor)  # at once
+            waiting = asyncio.create_task(rota.turn(rich))
+            await asyncio.sleep(0.25)
+            assert not waiting.done()
+            poor.gave(FAR_S + 10)
+            async with asyncio.timeout(1):
+                await waiting
+
+
+async def test_streams_with_plenty_use_the_engine_one_at_a_time() -> None:
+    rota, clock = Rota(), Clock()
+    with Pace(rota, clock) as one, Pace(rota, clock) as two:
+        one.gave(FAR_S + 10)
+        two.gave(FAR_S + 10)
+        done = await rota.turn(one)
+        waiting = asyncio.create_task(rota.turn(two))
+        await asyncio.sleep(0.25)
+        assert not waiting.done()
+        done()
+        async with asyncio.timeout(1):
+            (await waiting)()
+        waiting = asyncio.create_task(rota.turn(one))
+        clock.now += 15  # its listener has heard most of it: no more waiting for others
+        async with asyncio.timeout(1):
+            await waiting
