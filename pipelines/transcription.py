@@ -12,6 +12,8 @@ from scipy.signal import butter, sosfiltfilt
 from configs.transcription_schema import Profile, ProfileName
 from models.audio import Pcm
 from models.stt.base import (
+    FILE,
+    FINAL,
     STT_SAMPLE_RATE,
     DecodingOptions,
     Segment,
@@ -165,7 +167,7 @@ class _Listening:
 
         async def hear_in_turn(stretch: Stretch) -> Transcript:
             async with slots:
-                return await self._hear_one(stretch, language)
+                return await self._hear_one(stretch, language, FILE)
 
         tasks = [asyncio.create_task(hear_in_turn(one)) for one in stretches[len(heard) :]]
         try:
@@ -174,7 +176,9 @@ class _Listening:
             for task in tasks:  # of the others, when one failed
                 task.cancel()
 
-    async def _hear_one(self, stretch: Stretch, language: str | None) -> Transcript:
+    async def _hear_one(
+        self, stretch: Stretch, language: str | None, urgency: int = FINAL
+    ) -> Transcript:
         terms = self.profile.terms.get(language or "", ())
         return await self.transcriber.transcribe(
             TranscriptionRequest(
@@ -185,6 +189,7 @@ class _Listening:
                     initial_prompt=", ".join(terms) or None,
                     words=self.words,
                 ),
+                urgency=urgency,
             )
         )
 

@@ -8,6 +8,12 @@ from models.audio import Pcm
 
 STT_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
 
+# How urgent a request is; waiting makes it more so.
+FINAL = 0  # somebody waits for this text
+SPECULATIVE = 1  # somebody may wait for it soon
+INTERIM = 2  # of use only when it comes at once, so one try must do
+FILE = 3  # a later part of a recording
+
 
 @dataclass(frozen=True, slots=True)
 class DecodingOptions:
@@ -28,7 +34,7 @@ class TranscriptionRequest:
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     options: DecodingOptions = DecodingOptions()
-    urgency: int = 0  # 0: somebody waits for this text; 1: perhaps soon; 2: it may come late
+    urgency: int = FINAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class STTEngine(Protocol):
     """Turns speech into text. A shared instance; all per-request state lives in the call."""
 
     languages: tuple[str, ...]  # ISO 639-1 codes
+    lanes: int  # calls from different threads that run side by side; more would only wait
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         """Decodes a micro-batch of requests, in order; blocking.

@@ -1,5 +1,6 @@
 """An engine with no weights that answers from its configuration, for tests."""
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,8 +19,11 @@ class ScriptedEngine:
     def __init__(self, config: ScriptedConfig, weights: WeightStore) -> None:
         self._words = config.text.split()
         self.languages = config.languages
+        self.lanes = config.lanes
+        self._delay_s = config.delay_s
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
+        time.sleep(self._delay_s)
         return [self._transcribe(request) for request in requests]
 
     def _transcribe(self, request: TranscriptionRequest) -> Transcript:

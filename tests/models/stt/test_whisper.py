@@ -1,7 +1,6 @@
 """Whisper on its short window."""
 
 import re
-import time
 
 import jiwer
 import numpy as np
@@ -10,7 +9,8 @@ import pytest
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, UnsupportedLanguage, WeightsMissing
 from models.loading import load_stt
-from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.base import INTERIM, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.encoder_window import WINDOW_STATES
 from models.stt.whisper import Decoding, WhisperEngine
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
@@ -131,12 +131,21 @@ def test_a_repeating_text_is_decoded_again_on_the_full_window(
     assert windows == [len(speech)]
 
 
-def test_a_short_clip_is_encoded_in_much_less_time_than_a_window(
-    engine: WhisperEngine, speech: Pcm
-) -> None:
+def test_a_short_clip_is_encoded_in_a_short_window(engine: WhisperEngine, speech: Pcm) -> None:
     clip = speech[: 3 * STT_SAMPLE_RATE]
-    began = time.perf_counter()
-    engine._window.encode(clip)
-    middle = time.perf_counter()
-    engine._window.encode_full(clip)
-    assert middle - began < 0.5 * (time.perf_counter() - middle)
+    assert len(engine._window.encode(clip)) < 0.2 * WINDOW_STATES
+    assert len(engine._window.encode_full(clip)) == WINDOW_STATES
+
+
+def test_an_interim_is_never_decoded_twice(
+    engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def repeat(jobs: object, temperature: float | None = None) -> list[Decoding]:
+        calls.append(temperature)
+        return [Decoding((1,), "no " * 50, -0.1, 0.0, 20.0, True)]
+
+    monkeypatch.setattr(engine, "_decode", repeat)
+    assert text_of(engine, speech, language="en", urgency=INTERIM) == ""
+    assert calls == [None]
