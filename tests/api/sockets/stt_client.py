@@ -23,7 +23,7 @@ from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.listening_doubles import LoudnessVAD
 
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 
 
 def with_listening(
