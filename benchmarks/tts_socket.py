@@ -38,6 +38,7 @@ LONG_CHARACTERS = 50_000
 FASTEST_CHARACTERS_PER_S = 22  # more than any voice says
 BUSY = 0.3  # of a core; a replica with less does nothing that matters
 SAMPLE_S = 0.005
+IDLE_S = 0.05  # without work: what it did before is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +225,29 @@ def cpu_s(pid: int) -> float:
     return total / 1e9
 
 
-def busy_until(pid: int, seconds: float) -> float:
-    """Watches a process and returns the last moment at which it was busy."""
-    last_busy = 0.0
+def busy_moments(pid: int, until: float) -> list[float]:
+    """Watches a process and returns the moments at which it had been busy."""
+    moments = []
     before, at = cpu_s(pid), time.monotonic()
-    end = at + seconds
-    while at < end:
+    while at < until:
         time.sleep(SAMPLE_S)
         now, used = time.monotonic(), cpu_s(pid)
         if used - before > BUSY * (now - at):
-            last_busy = now
+            moments.append(now)
         before, at = used, now
-    return last_busy
+    return moments
+
+
+def worked_on_s(moments: list[float], left: float) -> float | None:
+    """How long the work went on after `left`; None when there was none then."""
+    last = max((moment for moment in moments if moment <= left), default=0.0)
+    if left - last > IDLE_S:
+        return None
+    for moment in sorted(moment for moment in moments if moment > left):
+        if moment - last > IDLE_S:
+            break  # other work, such as the answer to a health check
+        last = moment
+    return max(0.0, last - left)
 
 
 async def leave(target: Target, tier: Tier, rounds: int) -> None:
@@ -246,22 +258,22 @@ async def leave(target: Target, tier: Tier, rounds: int) -> None:
     for _ in range(rounds):
         async with tts_socket(target.url, target.key, voice_id) as socket:
             await socket.send("send_text", text=long_text(2000))
+            until = time.monotonic() + 2
+            watching = asyncio.create_task(asyncio.to_thread(busy_moments, pid, until))
             await socket.first_audio()
-            watching = asyncio.create_task(asyncio.to_thread(busy_until, pid, 1.0))
-            await asyncio.sleep(0.05)
             left = time.monotonic()
             socket.vanish()
-            last_busy = await watching
-            if last_busy > left - 0.03:  # else it had nothing to do just then, and shows nothing
-                times.append(max(0.0, last_busy - left) * 1000)
-        await asyncio.sleep(0.5)
+            worked_s = worked_on_s(await watching, left)
+            if worked_s is not None:
+                times.append(worked_s * 1000)
+        await asyncio.sleep(0.2)
     if not times:
-        raise SystemExit(f"{tier.deployment} was never busy when the client left")
+        print(f"{tier.name}: the replica was idle whenever the client vanished")
+        return
     print(
-        f"{tier.name}: in {len(times)} of {rounds} rounds the replica was busy, and "
-        f"worked on for p50 {statistics.median(times):.0f} ms, "
-        f"longest {max(times):.0f} ms after the client vanished (target 100 ms: "
-        f"{'met' if max(times) <= 100 else 'missed'})"
+        f"{tier.name}: in {len(times)} of {rounds} rounds the replica was busy, and worked on for "
+        f"p50 {statistics.median(times):.0f} ms, longest {max(times):.0f} ms after the client "
+        f"vanished (target 100 ms: {'met' if max(times) <= 100 else 'missed'})"
     )
 
 
