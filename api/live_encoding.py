@@ -24,7 +24,7 @@ _RATES: Mapping[str, tuple[int, ...]] = {
 }
 
 _FILE_S = 0.2  # of sound in an Opus file, but for the first and the last
-_SETTLING_S = 0.08  # of the sound before, so that the codec has settled (RFC 7845, 4.6)
+_DROPPED_PACKETS = 4  # of the sound before, so that the codec has settled (RFC 7845, 4.6)
 _OPUS_BIT_RATE = 48_000
 _OPUS_DELAY = 312  # samples at 48 kHz that the encoder is late
 _OGG_RATE = 48_000  # what Ogg Opus counts in
@@ -112,7 +112,9 @@ class _OpusFiles:
     def __init__(self, sample_rate: int) -> None:
         self._sample_rate = sample_rate
         self._scale = _OGG_RATE // sample_rate
-        self._settling: Pcm = np.zeros(round(_SETTLING_S * sample_rate), dtype=np.float32)
+        # Whole packets are dropped: FFmpeg cannot drop both ends of one.
+        settling = (_DROPPED_PACKETS * PACKET_SAMPLES - _OPUS_DELAY) // self._scale
+        self._settling: Pcm = np.zeros(settling, dtype=np.float32)
         self._waiting: list[Pcm] = []
         self._shortest = 1
 
@@ -133,14 +135,17 @@ class _OpusFiles:
         before = self._settling
         packet = PACKET_SAMPLES // self._scale
         total = len(before) + len(pcm) + _OPUS_DELAY // self._scale
-        # Past its end the sound goes on backwards: a sudden silence would be heard before it.
-        after = np.resize(pcm[::-1], -(-total // packet) * packet - len(before) - len(pcm))
+        spare = -(-total // packet) * packet - len(before) - len(pcm)
+        known = np.concatenate([before, pcm])[-2 : -spare - 2 : -1]
+        # Past its end the sound goes on as its own mirror image, without a step or a kink: the
+        # codec would smear those over the last samples.
+        after = np.clip(2.0 * pcm[-1] - known, -1.0, 1.0)
         whole = np.concatenate([before, pcm, after])
         self._settling = np.concatenate([before, pcm])[-len(before) :]
         return write_file(
             _opus_packets(whole, self._sample_rate, packet),
             sample_rate=self._sample_rate,
-            dropped=_OPUS_DELAY + len(before) * self._scale,
+            dropped=_DROPPED_PACKETS * PACKET_SAMPLES,
             samples=len(pcm) * self._scale,
         )
 
