@@ -60,7 +60,9 @@ def main() -> None:
         cpu_threads=config.threads * config.workers,  # all for one call, its best on this load
         local_files_only=True,
     )
-    clips = _find_clips(arguments)
+    clips = find_clips(
+        arguments.folders, arguments.language, arguments.min_seconds, arguments.max_seconds
+    )[: arguments.limit]
     if not clips:
         raise SystemExit("no clips of that length; name a folder of audio files")
     judged_by_beam = sum(not clip.reference for clip in clips)
@@ -99,8 +101,11 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _find_clips(arguments: argparse.Namespace) -> list[Clip]:
-    folders = arguments.folders or _samples()
+def find_clips(
+    folders: list[Path], language: str, min_seconds: float, max_seconds: float
+) -> list[Clip]:
+    """The recordings of `folders` of that length, in the order of their paths."""
+    folders = folders or _samples()
     paths = sorted(
         path for folder in folders for path in folder.rglob("*") if path.suffix in SUFFIXES
     )
@@ -108,13 +113,13 @@ def _find_clips(arguments: argparse.Namespace) -> list[Clip]:
     for path in paths:
         pcm = np.asarray(decode_audio(str(path), sampling_rate=STT_SAMPLE_RATE), np.float32)
         folder = path.parent.name
-        language = folder if re.fullmatch(r"[a-z]{2}", folder) else arguments.language
+        named = folder if re.fullmatch(r"[a-z]{2}", folder) else language
         transcript = path.with_suffix(".txt")
         reference = transcript.read_text("utf-8").strip() if transcript.is_file() else ""
-        clip = Clip(path, pcm, language, reference)
-        if arguments.min_seconds <= clip.seconds <= arguments.max_seconds:
+        clip = Clip(path, pcm, named, reference)
+        if min_seconds <= clip.seconds <= max_seconds:
             clips.append(clip)
-    return clips[: arguments.limit]
+    return clips
 
 
 def _samples() -> list[Path]:
@@ -152,10 +157,8 @@ def _ours(engine: WhisperEngine, clip: Clip) -> str:
 
 
 def _word_error_rate(clips: list[Clip], texts: list[str]) -> float:
-    references = [_plain_words(clip.reference, clip.language) for clip in clips]
-    hypotheses = [
-        _plain_words(text, clip.language) for clip, text in zip(clips, texts, strict=True)
-    ]
+    references = [plain_words(clip.reference, clip.language) for clip in clips]
+    hypotheses = [plain_words(text, clip.language) for clip, text in zip(clips, texts, strict=True)]
     pairs = [
         (reference, hypothesis)
         for reference, hypothesis in zip(references, hypotheses, strict=True)
@@ -165,7 +168,7 @@ def _word_error_rate(clips: list[Clip], texts: list[str]) -> float:
     return rate
 
 
-def _plain_words(text: str, language: str) -> str:
+def plain_words(text: str, language: str) -> str:
     """Lower case without marks; characters count as words where there are no spaces."""
     words = re.sub(r"[^\w' ]+", " ", text.lower()).split()
     return " ".join("".join(words)) if language in ("zh", "ja", "th") else " ".join(words)

@@ -1,0 +1,263 @@
+"""Live recognition over `/ws/stt` of a running service: how late final and interim texts come.
+
+python -m benchmarks.stt_socket [FOLDER…] [--speakers 1 8] [--base-url URL --key KEY]
+
+Each speaker says one utterance of 1 to 6 s every 8 s, as mu-law at 8 kHz in frames of 60 ms, sent
+when a telephone would send them, whatever the service does. The true end of an utterance is where
+its own energy ends. The texts are judged against those of the bare engine in this process, on the
+same mu-law audio. Without a folder it takes the clips of `benchmarks.stt`.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import jiwer
+import numpy as np
+from websockets.asyncio.client import ClientConnection, connect
+
+from api.live_encoding import to_mulaw
+from benchmarks.hardware import hardware, versions
+from benchmarks.service import running_service, upgrade_plan
+from benchmarks.stt import find_clips, plain_words
+from configs.settings import weights_dir
+from models.audio import Pcm, resample
+from models.loading import load_stt, load_vad
+from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
+from models.weights.store import WeightStore
+from pipelines.live_audio import mulaw_to_float
+from pipelines.stretches import find_stretches
+
+LINE_RATE = 8_000  # Hz
+FRAME = 480  # samples, 60 ms
+TURN_S = 8.0  # from one utterance of a speaker to his next
+MIN_S, MAX_S = 1.0, 6.0  # of an utterance
+UTTERANCE_END_MS = 500
+INTERIM_MS = 500
+AUDIBLE = 0.05  # of the level of the utterance's loud parts
+ROOM_NOISE = 0.0005
+AFTER_S = 4.0  # the last answers may take so long
+TARGETS_MS = {1: 200.0}
+CROWD_TARGET_MS = 500.0
+INTERIM_TARGET_MS = 400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    pcm: Pcm  # float32 [n] at LINE_RATE
+    end_s: float  # where its energy ends
+    text: str  # of the bare engine
+    language: str
+
+
+@dataclass(slots=True)
+class Turn:
+    """An utterance that a speaker says at a moment of his session."""
+
+    utterance: Utterance
+    start_s: float
+    texts: list[str] = field(default_factory=list)
+    heard_at_s: float | None = None  # when the last final came, seconds of the session
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.utterance.end_s
+
+    @property
+    def late_ms(self) -> float:
+        """From the true end to the final, over the silence that the client asked for."""
+        assert self.heard_at_s is not None
+        return (self.heard_at_s - self.end_s) * 1000 - UTTERANCE_END_MS
+
+
+@dataclass(slots=True)
+class Session:
+    """What one speaker said and heard."""
+
+    turns: list[Turn]
+    interim_lags_ms: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="*", type=Path)
+    parser.add_argument("--base-url", help="of a service that runs; else one is started")
+    parser.add_argument("--key", help="an API key of that service")
+    parser.add_argument("--speakers", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--turns", type=int, default=12, help="utterances of each speaker")
+    parser.add_argument("--language", default="en", help="of clips whose folder names none")
+    options = parser.parse_args()
+    utterances = find_utterances(options.folders, options.language)
+    with ExitStack() as stack:
+        url, key = options.base_url, options.key
+        if not url:
+            service = stack.enter_context(running_service())
+            upgrade_plan(service)
+            url, key = service.url, service.key
+        address = f"ws{url.removeprefix('http')}/ws/stt?apiKey={quote(key)}"
+        asyncio.run(converse(address, utterances, 1, 2))  # warm
+        for speakers in options.speakers:
+            report(speakers, asyncio.run(converse(address, utterances, speakers, options.turns)))
+    print(hardware())
+    print(versions("ray", "faster-whisper", "ctranslate2"))
+
+
+def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
+    """Stretches of the clips as a telephone carries them, with the bare engine's texts."""
+    store = WeightStore(weights_dir())
+    engine, _ = load_stt("stt/whisper_base", store)
+    vad = load_vad("vad/silero", store)
+    utterances = []
+    for clip in find_clips(folders, language, MIN_S, 60.0):
+        stretches = find_stretches(
+            vad.probabilities(clip.pcm),
+            vad.frame_samples,
+            len(clip.pcm),
+            threshold=0.5,
+            min_speech_ms=250,
+            min_silence_ms=UTTERANCE_END_MS,
+        )
+        for stretch in stretches:
+            part = clip.pcm[stretch.start : stretch.end]
+            if not MIN_S <= len(part) / STT_SAMPLE_RATE <= MAX_S:
+                continue
+            pcm = mulaw_to_float(to_mulaw(resample(part, STT_SAMPLE_RATE, LINE_RATE)))
+            request = TranscriptionRequest(resample(pcm, LINE_RATE, STT_SAMPLE_RATE))
+            (transcript,) = engine.transcribe([request])
+            text = " ".join(segment.text for segment in transcript.segments)
+            if text:
+                utterances.append(Utterance(pcm, end_of_sound(pcm), text, clip.language))
+    if not utterances:
+        raise SystemExit(f"no utterances of {MIN_S} to {MAX_S} s; name a folder of recordings")
+    random.Random(0).shuffle(utterances)
+    return utterances
+
+
+def end_of_sound(pcm: Pcm) -> float:
+    """Seconds to the end of the last 10 ms that are not quiet beside the loud ones."""
+    size = LINE_RATE // 100
+    levels = np.sqrt(np.mean(pcm[: len(pcm) // size * size].reshape(-1, size) ** 2, axis=1))
+    loud = np.flatnonzero(levels > AUDIBLE * np.percentile(levels, 95))
+    return float(loud[-1] + 1) * size / LINE_RATE
+
+
+async def converse(
+    address: str, utterances: list[Utterance], speakers: int, turns: int
+) -> list[Session]:
+    chance = random.Random(speakers)
+    sessions = []
+    for number in range(speakers):
+        offset_s = 1 + chance.uniform(0, TURN_S)
+        sessions.append(
+            Session(
+                [
+                    Turn(
+                        utterances[(number * turns + turn) % len(utterances)],
+                        offset_s + turn * TURN_S + chance.uniform(0, 1),
+                    )
+                    for turn in range(turns)
+                ]
+            )
+        )
+    await asyncio.gather(*(speak(address, session, one) for one, session in enumerate(sessions)))
+    return sessions
+
+
+async def speak(address: str, session: Session, seed: int) -> None:
+    """One speaker, from his first word to his last answer."""
+    seconds = max(turn.start_s + len(turn.utterance.pcm) / LINE_RATE for turn in session.turns)
+    noise = np.random.default_rng(seed).standard_normal(int((seconds + AFTER_S) * LINE_RATE))
+    line: Pcm = np.asarray(ROOM_NOISE * noise, np.float32)
+    for turn in session.turns:
+        first = int(turn.start_s * LINE_RATE)
+        line[first : first + len(turn.utterance.pcm)] += turn.utterance.pcm
+    data = to_mulaw(line)
+    async with connect(address, max_size=None) as socket:
+        await hello(socket)
+        began = time.monotonic()
+        hearing = asyncio.create_task(hear(socket, session, began))
+        for at in range(0, len(data) - FRAME, FRAME):
+            due = began + (at + FRAME) / LINE_RATE
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await socket.send(data[at : at + FRAME])
+        await socket.send(json.dumps({"type": "stop"}))
+        await hearing
+
+
+async def hello(socket: ClientConnection) -> None:
+    await socket.recv()
+    await socket.recv()
+    config = {
+        "continuous_mode": True,
+        "utterance_end_ms": UTTERANCE_END_MS,
+        "interim_results_frequency": INTERIM_MS,
+    }
+    await socket.send(json.dumps({"type": "start", "languages": None, "config": config}))
+    answer = json.loads(await socket.recv())
+    if answer.get("type") != "connected":
+        raise SystemExit(f"the service refused the session: {answer}")
+
+
+async def hear(socket: ClientConnection, session: Session, began: float) -> None:
+    async for frame in socket:
+        message = json.loads(frame)
+        now_s = time.monotonic() - began
+        if message.get("type") == "error":
+            session.errors.append(message["error"])
+        if message.get("type") != "transcription":
+            continue
+        if not message["is_final"]:
+            covered_s = message["timestamp"] + message["duration"]
+            session.interim_lags_ms.append((now_s - covered_s) * 1000)
+            continue
+        said = [turn for turn in session.turns if turn.start_s - 0.5 <= message["timestamp"]]
+        if said:  # an utterance with a pause in it gets several finals; the last one counts
+            said[-1].heard_at_s = now_s
+            said[-1].texts.append(message["text"])
+
+
+def report(speakers: int, sessions: list[Session]) -> None:
+    turns = [turn for session in sessions for turn in session.turns]
+    heard = [turn for turn in turns if turn.heard_at_s is not None]
+    late_ms = [turn.late_ms for turn in heard]
+    lags_ms = [lag for session in sessions for lag in session.interim_lags_ms]
+    target_ms = TARGETS_MS.get(speakers, CROWD_TARGET_MS)
+    print(
+        f"{speakers} speakers, {len(heard)} of {len(turns)} utterances heard: "
+        f"final {line_of(late_ms, target_ms)} after the end of speech and {UTTERANCE_END_MS} ms"
+    )
+    if lags_ms:
+        print(f"  {len(lags_ms)} interims: lag {line_of(lags_ms, INTERIM_TARGET_MS)}")
+    pairs = [
+        (plain_words(turn.utterance.text, turn.utterance.language), said(turn)) for turn in heard
+    ]
+    pairs = [pair for pair in pairs if pair[0]]
+    if pairs:
+        rate: float = jiwer.wer([bare for bare, _ in pairs], [live for _, live in pairs])
+        print(f"  words unlike the bare engine's: {rate:.2%}")
+    errors = [error for session in sessions for error in session.errors]
+    if errors:
+        print(f"  {len(errors)} errors, the first: {errors[0]}")
+
+
+def said(turn: Turn) -> str:
+    return plain_words(" ".join(turn.texts), turn.utterance.language)
+
+
+def line_of(values_ms: list[float], target_ms: float) -> str:
+    if not values_ms:
+        return "none"
+    p50, p95 = (float(one) for one in np.percentile(values_ms, (50, 95)))
+    verdict = "met" if p95 <= target_ms else "missed"
+    return f"p50 {p50:.0f} ms, p95 {p95:.0f} ms (target {target_ms:.0f} ms: {verdict})"
+
+
+if __name__ == "__main__":
+    main()
