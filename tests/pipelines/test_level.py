@@ -15,8 +15,8 @@ ONE_DB_UNDER = 10 ** (-1 / 20)
 
 def speech(duration_s: float, level: float = 0.05) -> Pcm:
     """Sentences with pauses between them, and a loud word now and then."""
-    sentences = []
-    while sum(map(len, sentences)) < duration_s * SAMPLE_RATE:
+    sentences: list[Pcm] = []
+    while sum(len(one) for one in sentences) < duration_s * SAMPLE_RATE:
         sentence = voiced(2.2, level)
         sentence[30_000:36_000] *= 2.0
         sentences += [sentence, np.zeros(6_000, dtype=np.float32)]
