@@ -37,7 +37,7 @@ def clean(text: str) -> str:
     kept: list[str] = []
     for index, character in enumerate(text):
         if character in _JOINERS:
-            before = kept[-1] if kept else ""
+            before = kept[-1][-1:] if kept else ""
             after = text[index + 1 : index + 2]
             # Between emoji a joiner has nothing left to join.
             joins = _is_word(before) and _is_word(after) and not before.isascii()

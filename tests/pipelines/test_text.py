@@ -25,6 +25,7 @@ def test_cleaning_twice_changes_nothing_more(text: str) -> None:
         ("a\u00a0b", "a\u00a0b"),
         ("क्\u200dष", "क्\u200dष"),
         ("20°C", "20°C"),
+        ("\u01c7\u200d\u0628", "LJ\u0628"),
     ],
 )
 def test_what_no_voice_can_say_is_removed(text: str, cleaned: str) -> None:
