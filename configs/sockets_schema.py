@@ -6,13 +6,6 @@ from configs.load import load_yaml
 from configs.strict import StrictModel
 
 
-class MessageRates(StrictModel):
-    """Messages a second that a client may send, by service."""
-
-    tts: PositiveFloat
-    stt: PositiveFloat
-
-
 class SocketLimits(StrictModel):
     """Times are seconds."""
 
@@ -23,7 +16,7 @@ class SocketLimits(StrictModel):
     outbox_bytes: PositiveInt
     faults: PositiveInt
     flood_window_s: PositiveFloat
-    messages_per_s: MessageRates
+    messages_per_s: PositiveFloat
     recheck_s: PositiveFloat
     drain_s: float = Field(ge=0)
     stop_s: float = Field(ge=0)

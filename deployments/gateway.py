@@ -55,7 +55,7 @@ class Gateway:
         """Serve awaits this when the replica leaves: live requests end first."""
         from pipelines.chat import wait_for_saves
 
-        drained = drain_sockets(self.services, await service_stops())
+        drained = drain_sockets(self.services)
         if self._listener is not None:
             await self._listener.stop(drained)
         else:
@@ -89,18 +89,19 @@ async def service_stops() -> bool:
         return True
 
 
-async def drain_sockets(services: "Services", stops: bool) -> None:
+async def drain_sockets(services: "Services") -> None:
     """Gives live sessions their grace and tells them why they end."""
     from api.sockets import close_codes
 
-    limits = services.sockets.limits
-    if stops:
-        await services.sockets.drain(
-            limits.stop_s, close_codes.GOING_AWAY, "the service is stopping"
+    sockets = services.sockets
+    sockets.draining = True  # before Serve is asked, which may take a while
+    if await service_stops():
+        await sockets.drain(
+            sockets.limits.stop_s, close_codes.GOING_AWAY, "the service is stopping"
         )
     else:
-        await services.sockets.drain(
-            limits.drain_s, close_codes.RESTART, "this server restarts; connect again"
+        await sockets.drain(
+            sockets.limits.drain_s, close_codes.RESTART, "this server restarts; connect again"
         )
 
 

@@ -1,6 +1,7 @@
 """The live sessions of this process: their keys are asked for again, and they can be drained."""
 
 import asyncio
+import contextvars
 import logging
 from collections import defaultdict
 
@@ -40,7 +41,10 @@ class SocketRegistry:
     def add(self, session: Session) -> None:
         self._sessions.add(session)
         if self._recheck is None:
-            self._recheck = asyncio.create_task(self._recheck_keys(), name="recheck keys")
+            # Not in the context of the session that happens to be the first.
+            self._recheck = asyncio.create_task(
+                self._recheck_keys(), name="recheck keys", context=contextvars.Context()
+            )
 
     def discard(self, session: Session) -> None:
         self._sessions.discard(session)

@@ -71,9 +71,7 @@ class Session:
         self._window_count = 0
         self._loop = asyncio.get_running_loop()
         self._conversation: Conversation = make(self)
-        rates = limits.messages_per_s
-        rate = rates.tts if self._conversation.service == "tts" else rates.stt
-        self._window_limit = rate * limits.flood_window_s
+        self._window_limit = limits.messages_per_s * limits.flood_window_s
 
     @property
     def waiting_bytes(self) -> int:

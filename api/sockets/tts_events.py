@@ -20,10 +20,8 @@ def _clamped(limits: tuple[float, float]) -> AfterValidator:
     return AfterValidator(lambda value: min(max(value, low), high))
 
 
-class ClientMessage(RequestModel):
-    """The value of a message's key: numbers are not strings, null is a field left out."""
-
-    context_id: str | None = Field(default=None, max_length=256)
+class LenientModel(RequestModel):
+    """Numbers are not strings, but null is a field left out."""
 
     @model_validator(mode="before")
     @classmethod
@@ -33,16 +31,17 @@ class ClientMessage(RequestModel):
         return {name: value for name, value in body.items() if value is not None}
 
 
-class AudioConfig(RequestModel):
+class ClientMessage(LenientModel):
+    """The value of a message's key."""
+
+    context_id: str | None = Field(default=None, max_length=256)
+
+
+class AudioConfig(LenientModel):
     """Any value: what is not supported has an error of its own wording."""
 
     audio_encoding: Any = "LINEAR16"
     sample_rate_hertz: Any = 16_000
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, body: Any) -> Any:
-        return ClientMessage._null_is_absent(body)
 
 
 class CreateContext(ClientMessage):

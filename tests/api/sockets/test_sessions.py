@@ -54,7 +54,7 @@ async def test_a_session_has_a_longest_time(
 async def test_a_flood_of_messages_ends_the_session(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit(shared_server, monkeypatch, flood_window_s=0.5)
+    limit(shared_server, monkeypatch, messages_per_s=20)
     async with shared_server.tts() as client:
         await client.create()
         with contextlib.suppress(ConnectionClosed):
