@@ -1,12 +1,13 @@
 """Loudness of a stream: measured as it passes, and brought to a target without looking ahead."""
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pyloudnorm import Meter
 from scipy.ndimage import maximum_filter1d, minimum_filter1d, uniform_filter1d
-from scipy.signal import resample_poly, sosfilt, tf2sos
+from scipy.signal import firwin, resample_poly, sosfilt, tf2sos
 
 from models.audio import Pcm
 from pipelines.loudness import MOST_GAIN_DB, PEAK_DB
@@ -31,6 +32,8 @@ _LOOK_S = 0.004  # how soon before and after a peak the limiter acts
 _CEILING_MARGIN_DB = 0.1  # the limiter's own ripple between samples
 _OVERSAMPLING = 4  # BS.1770's figure for true peaks
 _RESAMPLER_REACH = 16  # samples; beyond it a neighbour does not change a value between samples
+# As resample_poly would design anew for each chunk.
+_RESAMPLER: Any = firwin(20 * _OVERSAMPLING + 1, 1 / _OVERSAMPLING, window=("kaiser", 5.0))
 
 
 class LoudnessMeter:
@@ -117,7 +120,7 @@ class Limiter:
         level = np.abs(self._pcm)
         if np.max(level) < ceiling / 2:  # speech never hides 6 dB between samples
             return self._pcm
-        dense = np.abs(resample_poly(self._pcm, _OVERSAMPLING, 1))
+        dense = np.abs(resample_poly(self._pcm, _OVERSAMPLING, 1, window=_RESAMPLER))
         around = maximum_filter1d(dense, 2 * _OVERSAMPLING + 1, mode="nearest")[::_OVERSAMPLING]
         gain = np.minimum(1.0, ceiling / np.maximum(np.maximum(around, level), 1e-9))
         window = 2 * self._look + 1

@@ -34,12 +34,13 @@ def enhance(pcm: Pcm, sample_rate: int) -> Pcm:
     if not np.isfinite(loudness):
         return pcm
     gain_db = min(TARGET_LUFS - loudness, MOST_GAIN_DB)
-    shaped = limit(_amplify(filtered, gain_db), sample_rate)
+    peaks = _peaks(filtered, sample_rate)
+    shaped = _limit(filtered, peaks, gain_db, sample_rate)
     if gain_db < MOST_GAIN_DB:
         # Limiting takes loudness away; one more step gives back what the peaks allow.
         missing = TARGET_LUFS - measure_lufs(shaped, sample_rate)
         if missing > _CLOSE_LU:
-            shaped = limit(_amplify(filtered, gain_db + 1.5 * missing), sample_rate)
+            shaped = _limit(filtered, peaks, gain_db + 1.5 * missing, sample_rate)
     return shaped
 
 
@@ -81,17 +82,21 @@ def true_peak(pcm: Pcm, sample_rate: int) -> float:
 
 def limit(pcm: Pcm, sample_rate: int) -> Pcm:
     """Turns the level down around each true peak over -1 dBTP; the rest is untouched."""
+    return _limit(pcm, _peaks(pcm, sample_rate), 0.0, sample_rate) if len(pcm) else pcm
+
+
+def _limit(pcm: Pcm, peaks: Pcm, gain_db: float, sample_rate: int) -> Pcm:
+    """`pcm` amplified, then limited; `peaks` are those of `pcm` itself."""
+    factor = np.float32(10 ** (gain_db / 20))
+    amplified, peaks = pcm * factor, peaks * factor
     ceiling = 10 ** ((PEAK_DB - _CEILING_MARGIN_DB) / 20)
-    if not len(pcm) or np.max(np.abs(pcm)) < ceiling / 2:  # speech never hides 6 dB
-        return pcm
-    peaks = _peaks(pcm, sample_rate)
     if np.max(peaks) <= ceiling:
-        return pcm
+        return np.asarray(amplified, dtype=np.float32)
     gain = np.minimum(1.0, ceiling / np.maximum(peaks, 1e-9))
     window = 2 * int(_LOOK_S * sample_rate) + 1
     held = minimum_filter1d(gain, 2 * window - 1, mode="nearest")
     smooth = uniform_filter1d(held, window, mode="nearest")
-    return np.asarray(pcm * np.minimum(smooth, gain), dtype=np.float32)
+    return np.asarray(amplified * np.minimum(smooth, gain), dtype=np.float32)
 
 
 def _peaks(pcm: Pcm, sample_rate: int) -> Pcm:
@@ -101,10 +106,6 @@ def _peaks(pcm: Pcm, sample_rate: int) -> Pcm:
     dense = np.pad(dense[:wanted], (0, max(0, wanted - len(dense))))
     around = maximum_filter1d(dense, 2 * _OVERSAMPLING + 1, mode="nearest")[::_OVERSAMPLING]
     return np.asarray(np.maximum(around, np.abs(pcm)), dtype=np.float32)
-
-
-def _amplify(pcm: Pcm, gain_db: float) -> Pcm:
-    return np.asarray(pcm * np.float32(10 ** (gain_db / 20)), dtype=np.float32)
 
 
 @lru_cache(maxsize=16)
