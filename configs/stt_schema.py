@@ -30,11 +30,13 @@ class WhisperConfig(ModelConfig):
     workers: int = Field(default=2, ge=1, le=16)  # calls side by side
     window: Literal["short", "full"] = "short"  # "full" always encodes 30 s
     padding_s: float = Field(default=2.0, ge=0.2, le=10.0)  # silence encoded after the speech
+    min_window_s: float = Field(default=6.0, ge=1.0, le=30.0)  # single words need more silence
+    retry_padding_s: float = Field(default=12.0, ge=0.2, le=30.0)  # of a doubtful text
     batch_size: int = Field(default=4, ge=1, le=64)  # requests decoded side by side
     max_tokens_per_s: float = Field(default=30.0, gt=0)  # scripts of many tokens too
-    retry_logprob: float = Field(default=-1.0, le=0)  # less likely texts get the full window
+    retry_logprob: float = Field(default=-1.0, le=0)  # less likely texts are tried again
     compression_ratio_threshold: float = Field(default=2.4, gt=1)  # above it a text repeats itself
-    fallback_temperatures: tuple[float, ...] = (0.0, 0.4, 0.8)  # of the second try, full window
+    fallback_temperatures: tuple[float, ...] = (0.0, 0.4, 0.8)  # of the second try
 
 
 STTConfig = Annotated[ScriptedConfig | WhisperConfig, Field(discriminator="engine")]

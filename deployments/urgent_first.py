@@ -20,7 +20,7 @@ MAX_BATCH = 4  # measured on one thread: 4 side by side take 0.87 of the time of
 MAX_LENGTH_RATIO = 2.0  # in a batch, the shorter ones wait for the longest
 CAPACITY = 96  # requests waiting
 PATIENCE_S = 2.0  # of waiting raise a request by one step of urgency
-LATE_S = 0.4  # an interim that waited so long is of no use any more
+LATE_S = 0.15  # an interim that waited so long is of no use any more
 CROWDED_S = 0.3  # once somebody waits so long for a text, no new interim is taken
 LIVE_S = 10.0  # so long after a live request, files leave one lane free
 

@@ -4,7 +4,8 @@ Whisper was trained on windows of 30 s, filled with silence. Its decoder looks a
 know that the speech is over: without it, a text is often said twice. So the speech is encoded with
 a short padding, which is what costs time, and the encoder's states of the silence after it are
 appended from memory. They hardly depend on the speech, so they are learnt once, when the weights
-are loaded, from sounds like speech. As every encoding then has the same length, requests of
+are loaded, from sounds like speech. Very short speech gets more padding: a single word is heard
+better so. As every encoding then has the same length, requests of
 different lengths are decoded side by side.
 """
 
@@ -33,20 +34,35 @@ States = NDArray[np.float32]  # [n, width]
 class EncoderWindow:
     """Encodes no more than the speech, and fills the window with known silence."""
 
-    def __init__(self, model: ctranslate2.models.Whisper, padding_s: float, memory: Path) -> None:
-        """`memory` is the file that keeps the learnt silence from one start to the next."""
+    def __init__(
+        self, model: ctranslate2.models.Whisper, padding_s: float, min_s: float, memory: Path
+    ) -> None:
+        """At least `padding_s` of silence after the speech, and `min_s` with it.
+
+        `memory` is the file that keeps the learnt silence from one start to the next.
+        """
         self._model = model
         self._extract = FeatureExtractor(feature_size=model.n_mels)
         self._padding = int(padding_s * STT_SAMPLE_RATE)
+        self._min_samples = int(min_s * STT_SAMPLE_RATE)
         self._silence = self._recall(memory)
+
+    def encode_briefly(self, pcm: Pcm) -> States:
+        """As `encode`, with the padding alone: for a text that need not be the best."""
+        return self._encode(pcm, self._padding)
 
     def encode(self, pcm: Pcm) -> States:
         """float32 [n] of at most 30 s to float32 [m, width]: the speech and its padding."""
-        return self._encode(pcm, self._padding)
+        return self._encode(pcm, max(self._padding, self._min_samples - len(pcm)))
 
-    def fill(self, states: States) -> States:
-        """The same followed by silence, [WINDOW_STATES, width]: what the decoder needs."""
-        whole: States = np.concatenate([states, self._silence[len(states) :]])
+    def encode_wide(self, pcm: Pcm, padding_s: float) -> States:
+        """The same with that much padding, or the full window when it is not longer."""
+        room = WINDOW_S * STT_SAMPLE_RATE - len(pcm)
+        return self._encode(pcm, min(room, int(padding_s * STT_SAMPLE_RATE)))
+
+    def fill(self, states: States, length: int = WINDOW_STATES) -> States:
+        """The same followed by silence, [length, width]: what the decoder needs."""
+        whole: States = np.concatenate([states, self._silence[len(states) : length]])
         return whole
 
     def encode_full(self, pcm: Pcm) -> States:
