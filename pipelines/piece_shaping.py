@@ -30,6 +30,13 @@ class PieceShaper:
         self._given = 0  # samples of the shaped piece
         self._ended = False
 
+    def due_s(self, chunks: Sequence[AudioChunk], is_end: bool) -> float:
+        """Seconds of audio that `shape` would work on: all of it when it stretches at the end."""
+        seconds = sum(chunk.duration_s for chunk in chunks)
+        if self._stretches and is_end and self._trimmer is not None:
+            seconds += self._heard / self.sample_rate
+        return seconds
+
     def shape(self, arrived: tuple[Sequence[AudioChunk], bool]) -> Pcm:
         """What can be heard after some more of the engine's chunks, and whether they end it.
 

@@ -200,8 +200,8 @@ class SpeechPipeline:
                 begins: int | None = None  # the sample at which the piece begins
                 async with aclosing(flight.arrivals()) as arrivals:
                     async for arrived, is_end in arrivals:
-                        seconds = sum(chunk.duration_s for chunk in arrived)
-                        pcm = await _run(shaper.shape, (arrived, is_end), seconds)
+                        due_s = shaper.due_s(arrived, is_end)
+                        pcm = await _run(shaper.shape, (arrived, is_end), due_s)
                         if not len(pcm):
                             continue
                         sample_rate = shaper.sample_rate
