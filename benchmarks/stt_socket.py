@@ -102,9 +102,11 @@ def main() -> None:
             upgrade_plan(service)
             url, key = service.url, service.key
         address = f"ws{url.removeprefix('http')}/ws/stt?apiKey={quote(key)}"
-        asyncio.run(converse(address, utterances, 1, 2))  # warm
+        asyncio.run(converse(address, utterances, 1, 2, INTERIM_MS))  # warm
         for speakers in options.speakers:
-            report(speakers, asyncio.run(converse(address, utterances, speakers, options.turns)))
+            for interim_ms in (None, INTERIM_MS):
+                talk = converse(address, utterances, speakers, options.turns, interim_ms)
+                report(speakers, interim_ms, asyncio.run(talk))
     print(hardware())
     print(versions("ray", "faster-whisper", "ctranslate2"))
 
@@ -149,7 +151,11 @@ def end_of_sound(pcm: Pcm) -> float:
 
 
 async def converse(
-    address: str, utterances: list[Utterance], speakers: int, turns: int
+    address: str,
+    utterances: list[Utterance],
+    speakers: int,
+    turns: int,
+    interim_ms: int | None,
 ) -> list[Session]:
     chance = random.Random(speakers)
     sessions = []
@@ -166,11 +172,13 @@ async def converse(
                 ]
             )
         )
-    await asyncio.gather(*(speak(address, session, one) for one, session in enumerate(sessions)))
+    await asyncio.gather(
+        *(speak(address, session, one, interim_ms) for one, session in enumerate(sessions))
+    )
     return sessions
 
 
-async def speak(address: str, session: Session, seed: int) -> None:
+async def speak(address: str, session: Session, seed: int, interim_ms: int | None) -> None:
     """One speaker, from his first word to his last answer."""
     seconds = max(turn.start_s + len(turn.utterance.pcm) / LINE_RATE for turn in session.turns)
     noise = np.random.default_rng(seed).standard_normal(int((seconds + AFTER_S) * LINE_RATE))
@@ -180,7 +188,7 @@ async def speak(address: str, session: Session, seed: int) -> None:
         line[first : first + len(turn.utterance.pcm)] += turn.utterance.pcm
     data = to_mulaw(line)
     async with connect(address, max_size=None) as socket:
-        await hello(socket)
+        await hello(socket, interim_ms)
         began = time.monotonic()
         hearing = asyncio.create_task(hear(socket, session, began))
         for at in range(0, len(data) - FRAME, FRAME):
@@ -191,14 +199,15 @@ async def speak(address: str, session: Session, seed: int) -> None:
         await hearing
 
 
-async def hello(socket: ClientConnection) -> None:
+async def hello(socket: ClientConnection, interim_ms: int | None) -> None:
     await socket.recv()
     await socket.recv()
-    config = {
+    config: dict[str, object] = {
         "continuous_mode": True,
         "utterance_end_ms": UTTERANCE_END_MS,
-        "interim_results_frequency": INTERIM_MS,
     }
+    if interim_ms is not None:
+        config["interim_results_frequency"] = interim_ms
     await socket.send(json.dumps({"type": "start", "languages": None, "config": config}))
     answer = json.loads(await socket.recv())
     if answer.get("type") != "connected":
@@ -223,15 +232,18 @@ async def hear(socket: ClientConnection, session: Session, began: float) -> None
             said[-1].texts.append(message["text"])
 
 
-def report(speakers: int, sessions: list[Session]) -> None:
+def report(speakers: int, interim_ms: int | None, sessions: list[Session]) -> None:
     turns = [turn for session in sessions for turn in session.turns]
     heard = [turn for turn in turns if turn.heard_at_s is not None]
     late_ms = [turn.late_ms for turn in heard]
     lags_ms = [lag for session in sessions for lag in session.interim_lags_ms]
     target_ms = TARGETS_MS.get(speakers, CROWD_TARGET_MS)
+    interims = f"each {interim_ms} ms" if interim_ms else "off"
     print(
-        f"{speakers} speakers, {len(heard)} of {len(turns)} utterances heard: "
-        f"final {line_of(late_ms, target_ms)} after the end of speech and {UTTERANCE_END_MS} ms"
+        f"{speakers} speakers, interims {interims}: {len(heard)} of {len(turns)} utterances heard"
+    )
+    print(
+        f"  final after the end of speech and {UTTERANCE_END_MS} ms: {line_of(late_ms, target_ms)}"
     )
     if lags_ms:
         print(f"  {len(lags_ms)} interims: lag {line_of(lags_ms, INTERIM_TARGET_MS)}")
