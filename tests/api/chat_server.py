@@ -9,8 +9,10 @@ from typing import Any, cast
 
 from api.app import create_app
 from api.services import Services
+from api.sockets.registry import SocketRegistry
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
+from configs.sockets_schema import load_socket_limits
 from db.migrate import upgrade
 from db.session import Database
 from models.info import ModelInfo
@@ -42,15 +44,19 @@ def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     models = {"chat": LocalChatModel(engine, info)}
+    plans = load_yaml(PlansConfig, "plans")
+    accounts = Accounts(database, settings.secrets, "free")
     return Services(
         settings=settings,
-        plans=load_yaml(PlansConfig, "plans"),
+        plans=plans,
         database=database,
-        accounts=Accounts(database, settings.secrets, "free"),
+        accounts=accounts,
         models=ModelList(models),
         speech=cast(Any, None),
         transcription=cast(Any, None),
+        listening=cast(Any, None),
         chat=ChatPipeline(models, ChatHistory(database)),
+        sockets=SocketRegistry(load_socket_limits(), plans, accounts),
     )
 
 
