@@ -29,6 +29,7 @@ from models.audio import AudioChunk, pcm16_to_float
 
 IDLE_EACH = 250  # of either kind
 IDLE_TARGET_BYTES = 400e6
+WORTH_A_LINE_BYTES = 4e6
 TEXTS = (
     "Good morning. How can I help you today?",
     "Your order left our warehouse yesterday and it should arrive on Friday.",
@@ -41,8 +42,8 @@ SAMPLE_EACH_S = 30.0
 PROCESS_SLOPE_BYTES = 200_000  # a minute; less is not worth a line
 
 
-def total(service: Service) -> int:
-    return sum(resident_bytes(service.pid).values())
+def total(sizes: dict[str, int]) -> int:
+    return sum(sizes.values())
 
 
 def voice_id(service: Service, tier: str) -> str:
@@ -81,26 +82,33 @@ async def until_type(connection: ClientConnection, wanted: str) -> dict[str, Any
 
 
 async def idle(service: Service) -> None:
-    """Memory of sessions that are ready and silent."""
+    """Memory of sessions that are ready and silent; a second time shows what is never freed."""
     fast = voice_id(service, "Fast")
     await one_of_each(service, fast)
-    before = total(service)
-    async with AsyncExitStack() as stack:
-        began = time.monotonic()
-        for _ in range(IDLE_EACH):
-            await stack.enter_async_context(tts_socket(service.url, service.key, fast))
-            await listening(stack, service)
-        opened_s = time.monotonic() - began
+    before = resident_bytes(service.pid)
+    for attempt in ("first", "second"):
+        async with AsyncExitStack() as stack:
+            began = time.monotonic()
+            for _ in range(IDLE_EACH):
+                await stack.enter_async_context(tts_socket(service.url, service.key, fast))
+                await listening(stack, service)
+            opened_s = time.monotonic() - began
+            await asyncio.sleep(5)
+            live = resident_bytes(service.pid)
         await asyncio.sleep(5)
-        more = total(service) - before
-    await asyncio.sleep(5)
-    print(
-        f"{2 * IDLE_EACH} idle sockets: {more / 1e6:.0f} MB more than {before / 1e6:.0f} MB "
-        f"(target {IDLE_TARGET_BYTES / 1e6:.0f} MB more: "
-        f"{'met' if more <= IDLE_TARGET_BYTES else 'missed'}), "
-        f"{(total(service) - before) / 1e6:.0f} MB more after they left; "
-        f"{2 * IDLE_EACH / opened_s:.0f} opened a second"
-    )
+        left = resident_bytes(service.pid)
+        more = total(live) - total(before)
+        print(
+            f"{2 * IDLE_EACH} idle sockets, {attempt} time: {more / 1e6:.0f} MB more than "
+            f"{total(before) / 1e6:.0f} MB (target {IDLE_TARGET_BYTES / 1e6:.0f} MB more: "
+            f"{'met' if more <= IDLE_TARGET_BYTES else 'missed'}), "
+            f"{(total(left) - total(before)) / 1e6:.0f} MB more after they left; "
+            f"{2 * IDLE_EACH / opened_s:.0f} opened a second"
+        )
+        for name, size in sorted(live.items(), key=lambda item: -item[1]):
+            grown = size - before.get(name, 0)
+            if grown > WORTH_A_LINE_BYTES:
+                print(f"  {grown / 1e6:+5.0f} MB  {name}")
 
 
 async def one_of_each(service: Service, voice: str) -> None:
@@ -212,14 +220,14 @@ async def soak(service: Service, minutes: float) -> None:
     while time.monotonic() < run.until:
         samples.append(((time.monotonic() - began) / 60, resident_bytes(service.pid)))
         minute, sizes = samples[-1]
-        print(f"  {minute:5.1f} min  {sum(sizes.values()) / 1e6:7.0f} MB  {dict(run.did)}")
+        print(f"  {minute:5.1f} min  {total(sizes) / 1e6:7.0f} MB  {dict(run.did)}")
         await asyncio.sleep(min(SAMPLE_EACH_S, max(0.0, run.until - time.monotonic())))
     await asyncio.gather(*tasks)
     settled = [sample for sample in samples if sample[0] >= minutes / 4]
     if len(settled) < 4:
         print(f"soak of {minutes:g} minutes: {dict(run.did)}; too short for a slope")
         return
-    whole = slope([(minute, sum(sizes.values())) for minute, sizes in settled])
+    whole = slope([(minute, total(sizes)) for minute, sizes in settled])
     print(f"soak of {minutes:g} minutes: memory grows by {whole / 1e6:.2f} MB a minute")
     for name in settled[-1][1]:
         points = [(minute, sizes[name]) for minute, sizes in settled if name in sizes]
