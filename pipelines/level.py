@@ -10,7 +10,13 @@ from scipy.ndimage import maximum_filter1d, minimum_filter1d, uniform_filter1d
 from scipy.signal import firwin, resample_poly, sosfilt, tf2sos
 
 from models.audio import Pcm
-from pipelines.loudness import MOST_GAIN_DB, PEAK_DB
+from pipelines.loudness import (
+    CEILING_MARGIN_DB,
+    LOOK_S,
+    MOST_GAIN_DB,
+    OVERSAMPLING,
+    PEAK_DB,
+)
 
 _STEP_S = 0.1  # the hop of BS.1770's blocks, and how often the gain moves
 _BLOCK_STEPS = 4
@@ -28,12 +34,9 @@ _QUICK_S = 3.0
 _CORRECTION = 2.0
 _MOST_CORRECTION_DB = 2.0
 
-_LOOK_S = 0.004  # how soon before and after a peak the limiter acts
-_CEILING_MARGIN_DB = 0.1  # the limiter's own ripple between samples
-_OVERSAMPLING = 4  # BS.1770's figure for true peaks
 _RESAMPLER_REACH = 16  # samples; beyond it a neighbour does not change a value between samples
 # As resample_poly would design anew for each chunk.
-_RESAMPLER: Any = firwin(20 * _OVERSAMPLING + 1, 1 / _OVERSAMPLING, window=("kaiser", 5.0))
+_RESAMPLER: Any = firwin(20 * OVERSAMPLING + 1, 1 / OVERSAMPLING, window=("kaiser", 5.0))
 
 
 class LoudnessMeter:
@@ -94,7 +97,7 @@ class Limiter:
     """Turns the level down around true peaks over -1 dBTP; holds back the last 9 ms."""
 
     def __init__(self, sample_rate: int) -> None:
-        self._look = round(_LOOK_S * sample_rate)
+        self._look = round(LOOK_S * sample_rate)
         self._reach = 2 * self._look + _RESAMPLER_REACH
         # What was given out but still shapes the gain, then what waits.
         self._pcm: Pcm = np.zeros(self._reach, dtype=np.float32)
@@ -116,12 +119,12 @@ class Limiter:
         return rest
 
     def _limited(self) -> Pcm:
-        ceiling = np.float32(10 ** ((PEAK_DB - _CEILING_MARGIN_DB) / 20))
+        ceiling = np.float32(10 ** ((PEAK_DB - CEILING_MARGIN_DB) / 20))
         level = np.abs(self._pcm)
         if np.max(level) < ceiling / 2:  # speech never hides 6 dB between samples
             return self._pcm
-        dense = np.abs(resample_poly(self._pcm, _OVERSAMPLING, 1, window=_RESAMPLER))
-        around = maximum_filter1d(dense, 2 * _OVERSAMPLING + 1, mode="nearest")[::_OVERSAMPLING]
+        dense = np.abs(resample_poly(self._pcm, OVERSAMPLING, 1, window=_RESAMPLER))
+        around = maximum_filter1d(dense, 2 * OVERSAMPLING + 1, mode="nearest")[::OVERSAMPLING]
         gain = np.minimum(1.0, ceiling / np.maximum(np.maximum(around, level), 1e-9))
         window = 2 * self._look + 1
         smooth = uniform_filter1d(minimum_filter1d(gain, window), window)

@@ -16,9 +16,9 @@ HIGH_PASS_HZ = 60
 MOST_GAIN_DB = 36.0  # more would only lift the noise of a nearly silent signal
 SHORTEST_S = 0.4  # one block of the loudness measure (ITU-R BS.1770)
 
-_OVERSAMPLING = 4  # BS.1770's figure for true peaks
-_LOOK_S = 0.004  # how soon before and after a peak the limiter acts
-_CEILING_MARGIN_DB = 0.1  # the limiter's own ripple between samples
+OVERSAMPLING = 4  # BS.1770's figure for true peaks
+LOOK_S = 0.004  # how soon before and after a peak the limiter acts
+CEILING_MARGIN_DB = 0.1  # the limiter's own ripple between samples
 _CLOSE_LU = 0.2
 
 
@@ -35,17 +35,17 @@ def enhance(pcm: Pcm, sample_rate: int) -> Pcm:
         return pcm
     gain_db = min(TARGET_LUFS - loudness, MOST_GAIN_DB)
     peaks = _peaks(filtered, sample_rate)
-    shaped = _limit(filtered, peaks, gain_db, sample_rate)
+    shaped = limit(filtered, sample_rate, gain_db=gain_db, peaks=peaks)
     if gain_db < MOST_GAIN_DB:
         # Limiting takes loudness away; one more step gives back what the peaks allow.
         missing = TARGET_LUFS - measure_lufs(shaped, sample_rate)
         if missing > _CLOSE_LU:
-            shaped = _limit(filtered, peaks, gain_db + 1.5 * missing, sample_rate)
+            shaped = limit(filtered, sample_rate, gain_db=gain_db + 1.5 * missing, peaks=peaks)
     return shaped
 
 
 class HighPass:
-    """`high_pass` over a stream."""
+    """Takes out rumble and any constant offset below the voice, of a stream."""
 
     def __init__(self, sample_rate: int) -> None:
         self._filter = _high_pass(sample_rate)
@@ -60,8 +60,8 @@ class HighPass:
 
 
 def high_pass(pcm: Pcm, sample_rate: int) -> Pcm:
-    """Takes out rumble and any constant offset below the voice."""
-    return np.asarray(sosfilt(_high_pass(sample_rate), pcm), dtype=np.float32)
+    """The whole of a signal through one `HighPass`."""
+    return HighPass(sample_rate).process(pcm)
 
 
 def measure_lufs(pcm: Pcm, sample_rate: int) -> float:
@@ -80,20 +80,22 @@ def true_peak(pcm: Pcm, sample_rate: int) -> float:
     return float(np.max(_peaks(pcm, sample_rate), initial=0.0))
 
 
-def limit(pcm: Pcm, sample_rate: int) -> Pcm:
-    """Turns the level down around each true peak over -1 dBTP; the rest is untouched."""
-    return _limit(pcm, _peaks(pcm, sample_rate), 0.0, sample_rate) if len(pcm) else pcm
+def limit(pcm: Pcm, sample_rate: int, *, gain_db: float = 0.0, peaks: Pcm | None = None) -> Pcm:
+    """Amplifies, and turns the level down around each true peak over -1 dBTP.
 
-
-def _limit(pcm: Pcm, peaks: Pcm, gain_db: float, sample_rate: int) -> Pcm:
-    """`pcm` amplified, then limited; `peaks` are those of `pcm` itself."""
+    `peaks`, float32 [n], are those of `pcm` itself when they are known already.
+    """
+    if not len(pcm):
+        return pcm
+    if peaks is None:
+        peaks = _peaks(pcm, sample_rate)
     factor = np.float32(10 ** (gain_db / 20))
     amplified, peaks = pcm * factor, peaks * factor
-    ceiling = 10 ** ((PEAK_DB - _CEILING_MARGIN_DB) / 20)
+    ceiling = 10 ** ((PEAK_DB - CEILING_MARGIN_DB) / 20)
     if np.max(peaks) <= ceiling:
         return np.asarray(amplified, dtype=np.float32)
     gain = np.minimum(1.0, ceiling / np.maximum(peaks, 1e-9))
-    window = 2 * int(_LOOK_S * sample_rate) + 1
+    window = 2 * int(LOOK_S * sample_rate) + 1
     held = minimum_filter1d(gain, 2 * window - 1, mode="nearest")
     smooth = uniform_filter1d(held, window, mode="nearest")
     return np.asarray(amplified * np.minimum(smooth, gain), dtype=np.float32)
@@ -101,10 +103,10 @@ def _limit(pcm: Pcm, peaks: Pcm, gain_db: float, sample_rate: int) -> Pcm:
 
 def _peaks(pcm: Pcm, sample_rate: int) -> Pcm:
     """float32 [n]: the highest level around each sample."""
-    dense = np.abs(soxr.resample(pcm, sample_rate, sample_rate * _OVERSAMPLING, quality="MQ"))
-    wanted = len(pcm) * _OVERSAMPLING
+    dense = np.abs(soxr.resample(pcm, sample_rate, sample_rate * OVERSAMPLING, quality="MQ"))
+    wanted = len(pcm) * OVERSAMPLING
     dense = np.pad(dense[:wanted], (0, max(0, wanted - len(dense))))
-    around = maximum_filter1d(dense, 2 * _OVERSAMPLING + 1, mode="nearest")[::_OVERSAMPLING]
+    around = maximum_filter1d(dense, 2 * OVERSAMPLING + 1, mode="nearest")[::OVERSAMPLING]
     return np.asarray(np.maximum(around, np.abs(pcm)), dtype=np.float32)
 
 
