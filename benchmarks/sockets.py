@@ -46,6 +46,15 @@ def total(sizes: dict[str, int]) -> int:
     return sum(sizes.values())
 
 
+def process_of(name: str) -> str:
+    """Its id: Ray changes the rest of a worker's name with what it does."""
+    return name.partition(" ")[0]
+
+
+def by_process(sizes: dict[str, int]) -> dict[str, int]:
+    return {process_of(name): size for name, size in sizes.items()}
+
+
 def voice_id(service: Service, tier: str) -> str:
     """An English default voice."""
     headers = {"Authorization": f"Bearer {service.key}"}
@@ -105,8 +114,9 @@ async def idle(service: Service) -> None:
             f"{(total(left) - total(before)) / 1e6:.0f} MB more after they left; "
             f"{2 * IDLE_EACH / opened_s:.0f} opened a second"
         )
+        size_before = by_process(before)
         for name, size in sorted(live.items(), key=lambda item: -item[1]):
-            grown = size - before.get(name, 0)
+            grown = size - size_before.get(process_of(name), 0)
             if grown > WORTH_A_LINE_BYTES:
                 print(f"  {grown / 1e6:+5.0f} MB  {name}")
 
@@ -230,7 +240,11 @@ async def soak(service: Service, minutes: float) -> None:
     whole = slope([(minute, total(sizes)) for minute, sizes in settled])
     print(f"soak of {minutes:g} minutes: memory grows by {whole / 1e6:.2f} MB a minute")
     for name in settled[-1][1]:
-        points = [(minute, sizes[name]) for minute, sizes in settled if name in sizes]
+        points = [
+            (minute, by_process(sizes)[process_of(name)])
+            for minute, sizes in settled
+            if process_of(name) in by_process(sizes)
+        ]
         if len(points) > 3 and abs(slope(points)) > PROCESS_SLOPE_BYTES:
             print(f"  {slope(points) / 1e6:+6.2f} MB a minute  {name}")
 
