@@ -268,8 +268,8 @@ class Listener:
             utterance.interim = None
             return
         utterance.interim = None
-        if transcript.segments:
-            duration = utterance.interim_at - utterance.speech_start
+        duration = utterance.interim_at - utterance.speech_start
+        if not self._rejection.rejects(transcript, duration / STT_SAMPLE_RATE):
             await self._emit(
                 Heard(
                     sentence_id=utterance.sentence_id,

@@ -238,6 +238,7 @@ class SttConversation:
                 listener.change_languages(item)
             else:
                 await listener.hear(item)
+                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
         await listener.finish()
         await self._say_goodbye()
 
