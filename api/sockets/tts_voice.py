@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from api.live_encoding import AudioEncoding, LiveEncoder, usable_pair
 from models.audio import AudioChunk
+from pipelines import shaping
 from pipelines.errors import InvalidRequest
 from pipelines.level import LevelRider
 from pipelines.speech import SpeechPipeline, SpeechRequest
@@ -16,6 +20,9 @@ from pipelines.spoken import TimedWord
 
 BOOST_LUFS = -14.0
 PART_S = 1.0  # so that no message outgrows the limit that clients have by default (1 MiB)
+_SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
+    r"[.!?\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4][\"'\u201d\u2019\u00bb\u300d)\]]*\s*$"
+)
 INLINE_S = 0.25  # of sound; for more, a hop to a thread costs less than the wait of others
 
 
@@ -46,6 +53,8 @@ class ContextVoice:
         self._spoken_s = 0.0  # audio of all flushes
         self._read = 0  # characters of the flushes before this one
         self._words: list[TimedWord] = []  # not sent yet
+        self._heard_until = 0.0  # loop time at which the listener has played everything
+        self._pause_s = 0.0  # that belongs after the flush before, if speech goes straight on
         self.reset()
 
     def reset(self) -> None:
@@ -59,22 +68,40 @@ class ContextVoice:
 
         Raises EngineError or PipelineError.
         """
-        began_s = self._spoken_s
+        pause_s = self._take_pause(text)
         try:
             plan = await self._pipeline.plan(replace(self._request, text=text), early_start=True)
         except InvalidRequest:
             self._read += len(text)
             return  # no letter in it, as when a flush falls between two words
+        began_s = self._spoken_s + pause_s
         async with aclosing(self._pipeline.stream(plan)) as chunks:
             async for chunk in chunks:
                 self._words += [_moved(word, began_s, self._read) for word in chunk.words]
-                self._spoken_s += chunk.audio.duration_s
-                for part in _parts(chunk.audio):
+                audio = _after(pause_s, chunk.audio)
+                pause_s = 0.0
+                self._count(audio)
+                for part in _parts(audio):
                     for piece in await self._encode(part):
                         yield piece
         for piece in self._rest():
             yield piece
         self._read += len(text)
+
+    def _take_pause(self, text: str) -> float:
+        """Seconds of silence before `text`: none when the listener has waited for it anyway."""
+        plays_on = asyncio.get_running_loop().time() < self._heard_until
+        pause_s = self._pause_s / self._request.speed if plays_on else 0.0
+        if text.rstrip(" \t").endswith("\n"):
+            self._pause_s = shaping.PARAGRAPH_PAUSE_S
+        else:
+            self._pause_s = shaping.SENTENCE_PAUSE_S if _SENTENCE_END.search(text[-20:]) else 0.0
+        return pause_s
+
+    def _count(self, audio: AudioChunk) -> None:
+        now = asyncio.get_running_loop().time()
+        self._heard_until = max(now, self._heard_until) + audio.duration_s
+        self._spoken_s += audio.duration_s
 
     async def _encode(self, audio: AudioChunk) -> list[EncodedChunk]:
         if audio.duration_s <= INLINE_S:
@@ -115,6 +142,13 @@ class ContextVoice:
         ]
         self._words.clear()
         return json.dumps(words, ensure_ascii=False, separators=(",", ":"))
+
+
+def _after(pause_s: float, audio: AudioChunk) -> AudioChunk:
+    if not pause_s:
+        return audio
+    silence = shaping.silence(pause_s, audio.sample_rate)
+    return AudioChunk(np.concatenate([silence, audio.pcm]), audio.sample_rate)
 
 
 def _moved(word: TimedWord, seconds: float, characters: int) -> TimedWord:
