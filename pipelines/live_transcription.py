@@ -110,6 +110,8 @@ class Listener:
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """Codes of the engine for utterances that end from now on; none of them detects."""
         self._languages = languages
+        if languages and self._language not in languages:
+            self._language = languages[0]
         if self._utterance is not None and self._utterance.task is not None:
             self._utterance.task.cancel()  # it was decoded for other languages
             self._utterance.task = None
@@ -236,14 +238,18 @@ class Listener:
         )
 
     async def _final(self, ended: _Ended) -> Transcript | None:
-        """None for a click. A replica that was lost gets one more try, on another."""
+        """None for a click. What a lost or busy replica failed is tried once more, on another.
+
+        Not when it took long to fail: then nobody answers, and the client has waited enough.
+        """
         task = ended.utterance.task
         if task is None:
             return None
         try:
             return await task
         except EngineError as error:
-            if not error.retryable:
+            waited_s = self._clock() - ended.known_at
+            if not error.retryable or waited_s > self._limits.decode_timeout_s / 2:
                 raise
         return await self._decode(ended.pcm, FINAL, ended.languages)
 

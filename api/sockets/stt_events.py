@@ -1,6 +1,6 @@
 """The messages of /ws/stt, from the client and to it."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -50,7 +50,7 @@ class Audio(ClientMessage):
     audio: str
     encoding: LiveEncoding
     sample_rate: LiveSampleRate
-    timestamp: int | None = None  # Unix milliseconds
+    timestamp: int | float | None = None  # Unix milliseconds; not used
 
 
 class Config(ClientMessage):
@@ -72,7 +72,7 @@ class Test(ClientMessage):
 
     type: Literal["test"]
     message: str = Field(default="", max_length=10_000)
-    timestamp: int | float | None = None
+    timestamp: int | float | Annotated[str, Field(max_length=100)] | None = None
 
 
 ClientEvent: TypeAlias = Annotated[
@@ -188,5 +188,5 @@ class SttError(BaseModel):
 class TestResponse(BaseModel):
     type: Literal["test_response"] = "test_response"
     message: str
-    timestamp: Any  # the client's own
+    timestamp: int | float | str | None  # the client's own
     processing_mode: str

@@ -59,7 +59,7 @@ wrong_texts = st.sampled_from(
         '{"type": "start", "languages": ["tlh"]}',
         '{"type": "config", "continuous_mode": "yes"}',
         '{"type": "config"}',
-        '{"type": "test", "timestamp": "now"}',
+        '{"type": "test", "timestamp": ["now"]}',
     ]
 )
 

@@ -160,6 +160,13 @@ async def test_binary_frames_are_telephone_audio(client: SttClient, told: ToldTr
     assert messages[-1]["billing_summary"]["total_duration_seconds"] == 2.5
 
 
+async def test_any_timestamp_comes_back_as_it_was(client: SttClient) -> None:
+    for timestamp in (1784937600123, 10**300, 0.5, "2026-11-21T09:00:00Z", None):
+        await client.send({"type": "test", "message": "ü", "timestamp": timestamp})
+        answer = await client.hear()
+        assert (answer["message"], answer["timestamp"]) == ("ü", timestamp)
+
+
 async def test_each_audio_message_names_its_own_format(
     client: SttClient, told: ToldTranscriber
 ) -> None:
