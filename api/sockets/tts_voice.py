@@ -21,8 +21,6 @@ from pipelines.spoken import TimedWord
 BOOST_LUFS = -14.0
 PART_S = 1.0  # so that no message outgrows the limit that clients have by default (1 MiB)
 _SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
-    r"[.!?\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4][\"'\u201d\u2019\u00bb\u300d)\]]*\s*$"
-)
 INLINE_S = 0.25  # of sound; for more, a hop to a thread costs less than the wait of others
 
 
