@@ -63,7 +63,7 @@ async def fly(
 ) -> AsyncGenerator[Flight, None]:
     """The flights of a text in order, at most IN_FLIGHT at once.
 
-    The next one starts when the one before was heard first: it delays no first sound, and is there
+    The next one starts once the one before has been heard: it delays no first sound, and is there
     when that one ends. `turn` is awaited before each. Closing it ends all.
     """
     launched: asyncio.Queue[Flight | None] = asyncio.Queue()
