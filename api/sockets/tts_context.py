@@ -85,8 +85,6 @@ class SpeakingContext:
 
     async def _try(self, text: str) -> bool:
         """Whether it succeeded; a failure is told, and the context lives on."""
-        if not text.strip():
-            return True
         try:
             await self._speak(text)
             return True

@@ -21,7 +21,7 @@ from pipelines.spoken import TimedWord
 BOOST_LUFS = -14.0
 PART_S = 1.0  # so that no message outgrows the limit that clients have by default (1 MiB)
 _SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
-INLINE_S = 0.25  # of sound; for more, a hop to a thread costs less than the wait of others
+INLINE_S = 0.25  # of sound; for more, and for Opus, others would wait longer than a thread costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,10 @@ class ContextVoice:
         self._pipeline = pipeline
         self._request = request
         self._format = usable_pair(encoding, sample_rate_hz)
-        self._boost_volume = boost_volume
+        self._in_thread = self._format[0] == "OGG_OPUS"
+        self._rider = LevelRider(BOOST_LUFS) if boost_volume else None
         self._spoken_s = 0.0  # audio of all flushes
-        self._read = 0  # characters of the flushes before this one
+        self._read = 0  # characters of all flushes
         self._words: list[TimedWord] = []  # not sent yet
         self._heard_until = 0.0  # loop time at which the listener has played everything
         self._pause_s = 0.0  # that belongs after the flush before, if speech goes straight on
@@ -58,7 +59,8 @@ class ContextVoice:
     def reset(self) -> None:
         """Forgets what was held back of a text that failed."""
         self._encoder = LiveEncoder(*self._format)
-        self._rider = LevelRider(BOOST_LUFS) if self._boost_volume else None
+        if self._rider is not None:
+            self._rider.flush()
         self._words.clear()
 
     async def speak(self, text: str) -> AsyncGenerator[EncodedChunk, None]:
@@ -66,16 +68,19 @@ class ContextVoice:
 
         Raises EngineError or PipelineError.
         """
+        read_before = self._read
+        self._read += len(text)  # also when it fails
+        if not text.strip():
+            return
         pause_s = self._take_pause(text)
         try:
             plan = await self._pipeline.plan(replace(self._request, text=text), early_start=True)
         except InvalidRequest:
-            self._read += len(text)
             return  # no letter in it, as when a flush falls between two words
         began_s = self._spoken_s + pause_s
         async with aclosing(self._pipeline.stream(plan)) as chunks:
             async for chunk in chunks:
-                self._words += [_moved(word, began_s, self._read) for word in chunk.words]
+                self._words += [_moved(word, began_s, read_before) for word in chunk.words]
                 audio = _after(pause_s, chunk.audio)
                 pause_s = 0.0
                 self._count(audio)
@@ -84,7 +89,6 @@ class ContextVoice:
                         yield piece
         for piece in self._rest():
             yield piece
-        self._read += len(text)
 
     def _take_pause(self, text: str) -> float:
         """Seconds of silence before `text`: none when the listener has waited for it anyway."""
@@ -102,9 +106,9 @@ class ContextVoice:
         self._spoken_s += audio.duration_s
 
     async def _encode(self, audio: AudioChunk) -> list[EncodedChunk]:
-        if audio.duration_s <= INLINE_S:
-            return self._pieces(audio)
-        return await asyncio.to_thread(self._pieces, audio)
+        if self._in_thread or audio.duration_s > INLINE_S:
+            return await asyncio.to_thread(self._pieces, audio)
+        return self._pieces(audio)
 
     def _pieces(self, audio: AudioChunk) -> list[EncodedChunk]:
         """Blocking: 0.1 to 1 ms for 0.1 s of sound."""

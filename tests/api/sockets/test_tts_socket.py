@@ -275,12 +275,12 @@ async def test_words_are_those_of_the_caller_and_their_times_go_on(
     async with shared_server.tts() as client:
         await client.create(timestamps=True)
         words: list[dict[str, Any]] = []
-        for text in ("It costs 5 euros. ", "Mr. Smith pays."):
+        for text in ("It costs 5 euros. ", " \n", "Mr. Smith pays."):
             await client.say("send_text", text=text)
             await client.say("flush_context")
             while "audio_chunk" in (event := await client.hear()):
                 words += event["audio_chunk"]["words"]
-        whole = "It costs 5 euros. Mr. Smith pays."
+        whole = "It costs 5 euros.  \nMr. Smith pays."
         assert all(whole[word["text_start"] : word["text_end"]] == word["word"] for word in words)
         starts = [word["start"] for word in words]
         assert starts == sorted(starts)
