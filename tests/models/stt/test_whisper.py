@@ -149,3 +149,26 @@ def test_an_interim_is_never_decoded_twice(
     monkeypatch.setattr(engine, "_decode", repeat)
     assert text_of(engine, speech, language="en", urgency=INTERIM) == ""
     assert calls == [None]
+
+
+def test_noise_costs_no_second_look(engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pcm: Pcm, padding_s: float) -> None:
+        raise AssertionError("decoded again")
+
+    monkeypatch.setattr(engine._window, "encode_wide", refuse)
+    assert text_of(engine, wordless(1.0)["white noise"], language="en") == ""
+
+
+def test_the_threshold_rejects_the_more_the_lower_it_is(engine: WhisperEngine) -> None:
+    text = Decoding((1,), "you", -0.9, 0.7, 0.5, True)
+    rejected = [
+        engine._invented(text, DecodingOptions(no_speech_threshold=value))
+        for value in (0.0, 0.6, 0.8, 1.0)
+    ]
+    assert rejected == [True, True, False, False]
+
+
+def test_single_words_survive(engine: WhisperEngine, weights: WeightStore) -> None:
+    for word in ("Yes.", "No.", "Stop.", "Hello."):
+        pcm = speak(word, weights)
+        assert text_of(engine, pcm).lower().strip(".!, ") == word.lower().strip("."), word
