@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from models.audio import AudioChunk
 from models.info import ModelInfo
@@ -21,8 +22,11 @@ class LocalSpeaker:
     async def describe(self) -> ModelInfo:
         return self._info
 
-    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
-        return iterate_in_thread(lambda: self._engine.synthesize(request))
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        async with aclosing(iterate_in_thread(lambda: self._engine.synthesize(request))) as chunks:
+            async for chunk in chunks:
+                if len(chunk.pcm):
+                    yield chunk
 
 
 class LocalTranscriber:

@@ -34,6 +34,7 @@ class TTSEngine(Protocol):
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """Yields consecutive pieces of mono speech at `sample_rate`; closing it stops the work.
 
+        An empty piece says that the work goes on; it lets another request have the next turn.
         Raises UnknownVoice or UnsupportedLanguage before the first piece.
         """
         ...

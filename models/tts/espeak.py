@@ -10,6 +10,7 @@ from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_library
 from models.tts.silence import trim
 from models.tts.voices import voice_table
+from models.tts.word_times import cut, spread
 from models.weights.store import WeightStore
 
 
@@ -41,5 +42,6 @@ class EspeakEngine:
             liveliness=1.0 / request.stability,
         )
         pcm = trim(pcm, self.sample_rate)
-        for start in range(0, len(pcm), self.sample_rate):
-            yield AudioChunk(pcm[start : start + self.sample_rate], self.sample_rate)
+        seconds = len(pcm) / self.sample_rate
+        words = spread(request.text, seconds) if request.timings else ()
+        yield from cut(pcm, self.sample_rate, words)

@@ -1,20 +1,27 @@
 """Hibari: small English voices distilled from Kokoro, two orders faster than real time."""
 
 from collections.abc import Generator, Sequence
+from pathlib import Path
 
 import numpy as np
+import onnx
 from hibari import SAMPLE_RATE, Hibari
+from hibari.dsp import synth
+from numpy.typing import NDArray
 
 from configs.tts_schema import HibariConfig
-from models.audio import AudioChunk
+from models.audio import AudioChunk, Pcm
 from models.errors import UnsupportedLanguage
 from models.info import VoiceInfo
+from models.onnx_session import open_session
 from models.tts.base import SynthesisRequest
-from models.tts.silence import trim
+from models.tts.silence import sounding
 from models.tts.voices import voice_table
+from models.tts.word_times import Span, cut, symbols_of_words, timed
 from models.weights.store import WeightStore
 
 SEED = 0  # of the breath noise, so the same request sounds the same on every replica
+DURATIONS = "/Clip_output_0"  # frames of each symbol, float32 [1, n], inside the graph
 
 
 class HibariEngine:
@@ -28,7 +35,10 @@ class HibariEngine:
         self._voices = voice_table(config.voices, config.engine)
         self._models = {key: Hibari(voice=key, threads=config.threads) for key in self._voices}
         for model in self._models.values():
-            model("Ready.", seed=SEED)  # loads the dictionary, which would delay a first request
+            model.sess = open_session(_with_durations(Path(model.model_path)), config.threads)
+        for key in self._voices:  # loads the dictionary, which would delay a first request
+            for chunk in self.synthesize(SynthesisRequest("Ready.", key, "en")):
+                del chunk
 
     def voices(self) -> Sequence[VoiceInfo]:
         return tuple(self._voices.values())
@@ -39,5 +49,58 @@ class HibariEngine:
             raise UnsupportedLanguage(
                 f"voice {voice.name!r} speaks {voice.language!r}, not {request.language!r}"
             )
-        for pcm in self._models[voice.key].stream(request.text, request.speed, SEED):
-            yield AudioChunk(np.clip(trim(pcm, self.sample_rate), -1.0, 1.0), self.sample_rate)
+        model = self._models[voice.key]
+        noise = np.random.default_rng(SEED)
+        at = 0  # where the sentence begins in the text
+        for sentence in model.split_sentences(request.text):
+            at = max(at, request.text.find(sentence, at))
+            pieces = [
+                "".join(symbol for symbol in piece if symbol in model.vocab)
+                for piece in model.phonemize(sentence)
+            ]
+            words: list[Span] = []
+            if request.timings:
+                words = symbols_of_words(
+                    sentence,
+                    " ".join(pieces),
+                    lambda word: len("".join(model.phonemize(word)).replace(" ", "")),
+                )
+            first = 0
+            for piece in pieces:
+                inside = [
+                    span.moved(symbols=-first, letters=at)
+                    for span in words
+                    if first <= span.first < first + len(piece)
+                ]
+                pcm, starts_s = _spoken(model, piece, request.speed, noise)
+                start, end = sounding(pcm, self.sample_rate)
+                starts_s -= start / self.sample_rate
+                pcm = np.clip(pcm[start:end], -1.0, 1.0)
+                yield from cut(pcm, self.sample_rate, timed(inside, starts_s.tolist()))
+                first += len(piece) + 1
+            at += len(sentence)
+
+
+def _spoken(
+    model: Hibari, symbols: str, speed: float, noise: np.random.Generator
+) -> tuple[Pcm, NDArray[np.float64]]:
+    """Speech, float32 [n], and when each symbol and the end begin, float64 [symbols + 1]."""
+    ids = model.ids(symbols)
+    if len(ids) < 3:  # nothing but the pads at both ends
+        return np.zeros(0, np.float32), np.zeros(1)
+    *spectra, durations = model.sess.run(
+        None, {"ids": np.array([ids], np.int64), "speed": np.array([speed], np.float32)}
+    )
+    pcm: Pcm = synth(*(value[0] for value in spectra), noise)
+    frames = np.cumsum(durations.reshape(-1), dtype=np.float64)
+    return pcm, frames / frames[-1] * len(pcm) / SAMPLE_RATE
+
+
+def _with_durations(path: Path) -> bytes:
+    """The graph of `path` that also gives what it computes on the way."""
+    graph = onnx.load(path)
+    graph.graph.output.append(
+        onnx.helper.make_tensor_value_info(DURATIONS, onnx.TensorProto.FLOAT, None)
+    )
+    content: bytes = graph.SerializeToString()
+    return content

@@ -1,4 +1,10 @@
-"""Kokoro-82M, int8, on ONNX Runtime: the Quality voices, in every language they can speak."""
+"""Kokoro-82M: the Quality voices, in every language they can speak.
+
+ONNX Runtime plans a sentence, from symbols to frames with durations; OpenVINO makes them sound.
+The sentence is made whole, because the norms of the vocoder average over all of it: made in
+windows it sounds unlike itself (2 to 6 dB between log-mel spectra, where the published graph's own
+rounding makes 1). So a long piece is worked on in short steps, with an empty chunk after each.
+"""
 
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -7,21 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.tts_schema import KokoroConfig
-from models.audio import AudioChunk
+from models.audio import AudioChunk, Pcm
 from models.errors import UnknownVoice, WeightsCorrupt
 from models.info import VoiceInfo
 from models.onnx_session import open_session
+from models.openvino_model import OpenVinoModel
 from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_installed
 from models.tts.kokoro_alphabet import SYMBOL_IDS
+from models.tts.kokoro_files import PLAN_OUTPUTS, kokoro_files
 from models.tts.kokoro_phonemes import WITHOUT_ESPEAK, known, phonemizer_for
-from models.tts.silence import trim
+from models.tts.silence import sounding
 from models.tts.voices import voice_table
+from models.tts.word_times import Span, cut, symbols_of_words, timed
 from models.weights.store import WeightStore
 
-MAX_SYMBOLS = 400  # the model takes 510, but hurries and drops words near the end of that
+MAX_SYMBOLS = 180  # about 11 s; the model takes 510, but memory grows with the length of a piece
+WARM_UP = "Everything that comes first takes longer."
 STYLE_SHAPE = (510, 256)  # a row for each number of symbols
-PROSODY = slice(128, 256)  # the half of a style row that shapes melody; the other is timbre
+TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
+FRAME_S = 0.025  # of the durations
+ROUND_FRAMES = 8  # 0.1 s: a length that was not seen before costs the compiler up to 0.1 s
+STEPS_A_FRAME = 60  # of the source
 
 
 class KokoroEngine:
@@ -33,7 +46,9 @@ class KokoroEngine:
 
     def __init__(self, config: KokoroConfig, weights: WeightStore) -> None:
         packs = weights.folder(config.voice_weights) / "voices"
-        self._session = open_session(weights.folder(config.weights) / "kokoro.onnx", config.threads)
+        files = kokoro_files(config.weights, weights)
+        self._plan = open_session(files.plan, config.threads)
+        self._parts = [OpenVinoModel(part, config.threads) for part in files.parts]
         offered = [
             voice
             for voice in config.voices
@@ -44,8 +59,9 @@ class KokoroEngine:
             voice.key: read_voice_pack(packs / f"{voice.pack or voice.key}.bin")
             for voice in offered
         }
-        for piece in self.synthesize(SynthesisRequest("Ready.", offered[0].key, "en")):
-            del piece  # the first run allocates memory and loads the English dictionary
+        for text in (WARM_UP, "Ready."):  # allocates memory and loads the English dictionary
+            for piece in self.synthesize(SynthesisRequest(text, offered[0].key, "en")):
+                del piece
 
     def voices(self) -> Sequence[VoiceInfo]:
         return tuple(self._voices.values())
@@ -55,16 +71,61 @@ class KokoroEngine:
         voice = self._voices[request.voice]
         style = self._styles[request.voice]  # float32 [510, 256]
         phonemize = phonemizer_for(request.language, british=voice.accent == "British")
-        for phonemes in split_phonemes(known(phonemize(request.text)), MAX_SYMBOLS):
-            pcm = self._session.run(
-                None,
-                {
-                    "tokens": np.array([[0, *(SYMBOL_IDS[s] for s in phonemes), 0]], np.int64),
-                    "style": _style_row(style, len(phonemes), request.stability),
-                    "speed": np.array([request.speed], np.float32),
-                },
-            )[0]  # float32 [n]
-            yield AudioChunk(np.clip(trim(pcm, self.sample_rate), -1.0, 1.0), self.sample_rate)
+        phonemes = known(phonemize(request.text))
+        words: Sequence[Span] = ()
+        if request.timings:
+            words = symbols_of_words(
+                request.text, phonemes, lambda word: len(known(phonemize(word)).replace(" ", ""))
+            )
+        at = 0
+        for piece in split_phonemes(phonemes, MAX_SYMBOLS):
+            at = phonemes.index(piece, at)
+            inside = [span.moved(-at) for span in words if at <= span.first < at + len(piece)]
+            yield from self._speak(piece, style, request, inside)
+            at += len(piece)
+
+    def _speak(
+        self,
+        phonemes: str,
+        style: NDArray[np.float32],
+        request: SynthesisRequest,
+        words: Sequence[Span],
+    ) -> Generator[AudioChunk, None, None]:
+        """One piece of at most MAX_SYMBOLS; `words` counts its symbols."""
+        empty = AudioChunk(np.zeros(0, np.float32), self.sample_rate)
+        row = _style_row(style, len(phonemes), request.stability)
+        durations, features, source = self._plan.run(
+            PLAN_OUTPUTS,
+            {
+                "tokens": np.array([[0, *(SYMBOL_IDS[s] for s in phonemes), 0]], np.int64),
+                "style": row,
+                "speed": np.array([request.speed], np.float32),
+            },
+        )
+        yield empty
+        spare = -features.shape[2] % ROUND_FRAMES  # the last frame, which is silent, goes on
+        values = {
+            "features": np.pad(features, ((0, 0), (0, 0), (0, spare)), "edge"),
+            "source": np.pad(source, ((0, 0), (0, 0), (0, spare * STEPS_A_FRAME)), "edge"),
+            "style": row[:, TIMBRE].copy(),
+        }
+        for part in self._parts:
+            run = part.run(values)
+            while True:
+                try:
+                    next(run)
+                except StopIteration as done:
+                    values |= done.value
+                    break
+                yield empty
+            if "audio" not in values:
+                yield empty
+        pcm: Pcm = values["audio"].reshape(-1)  # float32 [n]
+        start, end = sounding(pcm, self.sample_rate)
+        starts_s = np.cumsum(durations.reshape(-1)) * FRAME_S - start / self.sample_rate
+        yield from cut(
+            np.clip(pcm[start:end], -1.0, 1.0), self.sample_rate, timed(words, starts_s.tolist())
+        )
 
 
 def read_voice_pack(path: Path) -> NDArray[np.float32]:

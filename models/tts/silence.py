@@ -12,14 +12,20 @@ TAIL_S = 0.12
 
 def trim(pcm: Pcm, sample_rate: int) -> Pcm:
     """Leaves a breath at both ends of the speech; all silence comes back empty."""
+    start, end = sounding(pcm, sample_rate)
+    return pcm[start:end]
+
+
+def sounding(pcm: Pcm, sample_rate: int) -> tuple[int, int]:
+    """First and last sample of the speech with a breath at both ends; equal when all is silent."""
     frame = round(FRAME_S * sample_rate)
     count = len(pcm) // frame
     if count == 0:
-        return pcm
+        return 0, len(pcm)
     peaks = np.abs(pcm[: count * frame]).reshape(count, frame).max(axis=1)
     loud = np.flatnonzero(peaks > THRESHOLD * peaks.max())
     if len(loud) == 0:
-        return pcm[:0]
-    start = loud[0] * frame - round(LEAD_S * sample_rate)
-    end = (loud[-1] + 1) * frame + round(TAIL_S * sample_rate)
-    return pcm[max(0, start) : end]
+        return 0, 0
+    start = int(loud[0]) * frame - round(LEAD_S * sample_rate)
+    end = int(loud[-1] + 1) * frame + round(TAIL_S * sample_rate)
+    return max(0, start), min(end, len(pcm))

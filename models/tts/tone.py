@@ -11,6 +11,7 @@ from models.audio import AudioChunk
 from models.info import VoiceInfo
 from models.tts.base import SynthesisRequest
 from models.tts.voices import voice_table
+from models.tts.word_times import spread, within
 from models.weights.store import WeightStore
 
 CHARACTER_S = 0.06  # about the pace of speech
@@ -37,8 +38,10 @@ class ToneEngine:
         hz = 150 + crc32(voice.key.encode()) % 300
         samples = round(len(request.text) * CHARACTER_S * self.sample_rate)
         step = round(CHUNK_S * self.sample_rate)
+        words = spread(request.text, samples / self.sample_rate) if request.timings else ()
         for start in range(0, samples, step):
             time_s = np.arange(start, min(start + step, samples)) / self.sample_rate
             time.sleep(self._real_time_factor * len(time_s) / self.sample_rate)
             pcm = (AMPLITUDE * np.sin(2 * np.pi * hz * time_s)).astype(np.float32)
-            yield AudioChunk(pcm, self.sample_rate)
+            from_s, until_s = start / self.sample_rate, (start + step) / self.sample_rate
+            yield AudioChunk(pcm, self.sample_rate, within(words, from_s, until_s))

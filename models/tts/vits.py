@@ -16,6 +16,7 @@ from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_library
 from models.tts.silence import trim
 from models.tts.voices import voice_table
+from models.tts.word_times import cut, spread
 from models.weights.store import WeightStore
 
 PAD, START, END = "_", "^", "$"
@@ -100,7 +101,10 @@ class VitsEngine:
                 ),
             },
         )[0].reshape(-1)  # float32 [n]
-        yield AudioChunk(np.clip(trim(pcm, self.sample_rate), -1.0, 1.0), self.sample_rate)
+        pcm = np.clip(trim(pcm, self.sample_rate), -1.0, 1.0)
+        seconds = len(pcm) / self.sample_rate
+        words = spread(request.text, seconds) if request.timings else ()
+        yield from cut(pcm, self.sample_rate, words)
 
 
 def phoneme_ids(phonemes: str, table: dict[str, list[int]]) -> list[int]:

@@ -1,15 +1,22 @@
 """What is Kokoro's own: long texts, packs and silence."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from configs.settings import weights_dir
 from models.errors import UnknownVoice, UnsupportedLanguage, WeightsCorrupt
+from models.onnx_session import open_session
+from models.openvino_model import OpenVinoModel
 from models.tts.base import SynthesisRequest
 from models.tts.kokoro import read_voice_pack, split_phonemes
+from models.tts.kokoro_alphabet import SYMBOL_IDS
+from models.tts.kokoro_files import PLAN_OUTPUTS, kokoro_files
 from models.tts.silence import LEAD_S, TAIL_S, trim
+from models.weights.store import WeightStore
 from tests.models.tts.loaded import loaded, speech
 
 
@@ -73,10 +80,48 @@ def test_a_text_of_many_clauses_is_spoken_to_its_end() -> None:
     engine, _ = loaded("kokoro")
     clause = "and the old man walked slowly home along the quiet river, "
     request = SynthesisRequest(clause * 9, "af_heart", "en", speed=2.0)
-    pieces = [len(chunk.pcm) for chunk in engine.synthesize(request)]
+    pieces = [len(c.pcm) for c in engine.synthesize(request) if len(c.pcm)]
     one = len(speech(engine, replace(request, text=clause)))
     assert len(pieces) > 1
     assert sum(pieces) == pytest.approx(9 * one, rel=0.25)
+
+
+@pytest.mark.weights
+def test_the_sound_is_that_of_the_published_graph() -> None:
+    loaded("kokoro")  # so that the files are there
+    store = WeightStore(weights_dir())
+    files = kokoro_files("kokoro-82m-int8", store)
+    published = open_session(store.folder("kokoro-82m-int8") / "kokoro.onnx", 2)
+    style = read_voice_pack(store.folder("kokoro-voices") / "voices" / "af_heart.bin")[9:10]
+    symbols = np.array([[0, *(SYMBOL_IDS[s] for s in "həlˈO ðˈɛɹ."), 0]], np.int64)
+    feed = {"tokens": symbols, "style": style, "speed": np.ones(1, np.float32)}
+    wanted = published.run(None, feed)[0]
+    _, features, source = open_session(files.plan, 2).run(PLAN_OUTPUTS, feed)
+    values = {"features": features, "source": source, "style": style[:, :128].copy()}
+    for path in files.parts:
+        run = OpenVinoModel(path, 2).run(values)
+        while True:
+            try:
+                next(run)
+            except StopIteration as done:
+                values |= done.value
+                break
+    assert np.corrcoef(values["audio"].reshape(-1), wanted)[0, 1] > 0.97  # 8 bits against more
+    assert values["audio"].std() == pytest.approx(wanted.std(), rel=0.05)
+
+
+@pytest.mark.weights
+def test_a_request_that_is_left_stops_soon() -> None:
+    engine, _ = loaded("kokoro")
+    long = "and the old man walked slowly home along the quiet river, " * 2
+    for steps in (1, 3, 5):
+        generator = engine.synthesize(SynthesisRequest(long, "af_heart", "en"))
+        for _ in range(steps):
+            assert len(next(generator).pcm) == 0  # the work goes on
+        begun = time.perf_counter()
+        generator.close()
+        assert time.perf_counter() - begun < 0.5  # 0.02 s on an idle machine
+    assert len(speech(engine, SynthesisRequest("Hello.", "af_heart", "en"))) > 0
 
 
 @pytest.mark.weights

@@ -41,7 +41,7 @@ Model = tuple[TTSEngine, ModelInfo]
 def test_speech_is_mono_float32_in_range_at_the_declared_rate(
     model: Model, sentence: SynthesisRequest
 ) -> None:
-    chunks = list(model[0].synthesize(sentence))
+    chunks = [chunk for chunk in model[0].synthesize(sentence) if len(chunk.pcm)]
     assert chunks
     for chunk in chunks:
         assert isinstance(chunk, AudioChunk)
@@ -70,6 +70,31 @@ def test_an_early_close_leaves_the_engine_usable(model: Model, sentence: Synthes
     next(generator)
     generator.close()
     assert len(speech(model[0], sentence)) > 0
+
+
+def test_every_word_has_a_time_when_times_are_asked_for(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    found, done_s = [], 0.0
+    for chunk in model[0].synthesize(replace(sentence, timings=True)):
+        assert all(0 <= word.start_s <= chunk.duration_s for word in chunk.words)
+        found += [(word, done_s) for word in chunk.words]
+        done_s += chunk.duration_s
+    said = [sentence.text[word.text_start : word.text_end] for word, _ in found]
+    assert said == sentence.text.split()
+    starts = [word.start_s + from_s for word, from_s in found]
+    assert starts == sorted(starts) and starts[0] < 0.3
+    assert all(word.start_s < word.end_s for word, _ in found)
+    last, from_s = found[-1]
+    assert done_s / 2 < last.end_s + from_s < done_s + 0.2
+
+
+def test_no_word_has_a_time_unless_asked(model: Model, sentence: SynthesisRequest) -> None:
+    assert not any(chunk.words for chunk in model[0].synthesize(sentence))
+
+
+def test_chunks_are_no_longer_than_half_a_second(model: Model, sentence: SynthesisRequest) -> None:
+    assert all(chunk.duration_s <= 0.5 for chunk in model[0].synthesize(sentence))
 
 
 def test_two_requests_at_once_do_not_mix(model: Model, sentence: SynthesisRequest) -> None:

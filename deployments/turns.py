@@ -1,0 +1,104 @@
+"""Who of the requests of a replica computes next: the one whose listener would first hear a gap."""
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(order=True, slots=True)
+class _Turn:
+    deadline: float
+    order: int  # of arrival, among turns of one deadline
+    future: "Future[Any]" = field(compare=False)
+    work: Callable[[], Any] = field(compare=False)
+
+
+class Turns:
+    """A few threads that run steps of many requests, those with the earliest deadline first."""
+
+    def __init__(
+        self, threads: int, name: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock = clock
+        self._waiting: list[_Turn] = []
+        self._count = itertools.count()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True)
+            for index in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def line(self, slack_s: float) -> "Line":
+        """For one request that can wait `slack_s` before its listener hears a gap."""
+        return Line(self, self.clock() + slack_s)
+
+    def put(self, deadline: float, work: Callable[[], T]) -> "Future[T]":
+        future: Future[T] = Future()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("no more turns are given")
+            heapq.heappush(self._waiting, _Turn(deadline, next(self._count), future, work))
+            self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        """Ends the threads after the turns that run; those that wait are cancelled."""
+        with self._changed:
+            self._closed = True
+            waiting, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        for turn in waiting:
+            turn.future.cancel()
+
+    def _work(self) -> None:
+        while (turn := self._next()) is not None:
+            if not turn.future.set_running_or_notify_cancel():
+                continue  # its client left while it waited
+            try:
+                result = turn.work()
+            except BaseException as error:  # whoever waits for the future shall see it
+                turn.future.set_exception(error)
+            else:
+                turn.future.set_result(result)
+            del turn  # or a thread at rest would keep the last audio
+
+    def _next(self) -> _Turn | None:
+        with self._changed:
+            while not self._waiting:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            return heapq.heappop(self._waiting)
+
+
+class Line(Executor):
+    """The turns of one request, one after the other: an executor for `iterate_in_thread`."""
+
+    def __init__(self, turns: Turns, deadline: float) -> None:
+        self._turns = turns
+        self._deadline = deadline
+        self._last: Future[Any] | None = None
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        future = self._turns.put(self._deadline, lambda: fn(*args, **kwargs))
+        self._last = future
+        return future
+
+    def spoke(self, seconds: float) -> None:
+        """Moves the deadline by the audio that the listener got."""
+        self._deadline = max(self._deadline, self._turns.clock()) + seconds
+
+    def leave(self) -> None:
+        """Gives back the turn that waits, if one does."""
+        if self._last is not None:
+            self._last.cancel()

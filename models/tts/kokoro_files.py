@@ -1,0 +1,43 @@
+"""The graphs that are made once of Kokoro's published one, and kept beside the weights."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.weights.store import WeightStore
+
+PARTS = 5  # of the vocoder, each with about the same work
+PLAN_OUTPUTS = ("durations", "features", "source")
+"""Frames of 25 ms a symbol [1, n]; float32 [1, 512, 2 frames]; float32 [1, 22, 120 frames + 1]."""
+VERSION = 1  # of the rewriting; another number makes the files anew
+
+
+@dataclass(frozen=True, slots=True)
+class KokoroFiles:
+    """Where they lie."""
+
+    plan: Path  # from symbols to frames
+    parts: Sequence[Path]  # from frames to sound
+
+
+def kokoro_files(artefact: str, weights: WeightStore) -> KokoroFiles:
+    """Makes what is missing, which takes seconds. Raises WeightsMissing or WeightsCorrupt."""
+    published = weights.folder(artefact) / "kokoro.onnx"
+    names = ("plan", *(f"part{index}" for index in range(PARTS)))
+    paths = {name: weights.derived(artefact, f"v{VERSION}-{name}.onnx") for name in names}
+    if not all(path.exists() for path in paths.values()):
+        from models.tts.kokoro_graph import split_kokoro  # slow to import, and hardly ever needed
+
+        for name, content in split_kokoro(published).items():
+            _write(paths[name], content)
+    return KokoroFiles(paths["plan"], [paths[name] for name in names[1:]])
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all: several replicas may start at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    os.replace(file.name, path)

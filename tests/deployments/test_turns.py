@@ -1,0 +1,130 @@
+"""The order in which a replica serves its requests."""
+
+import asyncio
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from deployments.turns import Line, Turns
+from pipelines.bridge import iterate_in_thread
+
+
+@pytest.fixture
+def turns() -> Iterator[Turns]:
+    made = Turns(1, "test", clock=lambda: 100.0)
+    yield made
+    made.close()
+
+
+class Held:
+    """Keeps the only thread busy until it is let go."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._go, begun = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            begun.set()
+            self._go.wait(5)
+
+        turns.put(0.0, hold)
+        assert begun.wait(5)
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+def test_the_request_with_the_least_slack_is_served_first(turns: Turns) -> None:
+    held = Held(turns)
+    served: list[float] = []
+    lines = {slack: turns.line(slack) for slack in (5.0, 0.0, 2.0)}
+    futures = [line.submit(served.append, slack) for slack, line in lines.items()]
+    held.let_go()
+    for future in futures:
+        future.result(5)
+    assert served == [0.0, 2.0, 5.0]
+
+
+def test_requests_of_equal_slack_are_served_in_turn(turns: Turns) -> None:
+    held = Held(turns)
+    served: list[str] = []
+    futures = [turns.line(1.0).submit(served.append, name) for name in "abc"]
+    held.let_go()
+    for future in futures:
+        future.result(5)
+    assert served == ["a", "b", "c"]
+
+
+def test_who_has_spoken_lets_another_speak(turns: Turns) -> None:
+    ahead, late = turns.line(0.0), turns.line(0.5)
+    ahead.spoke(1.0)
+    held = Held(turns)
+    served: list[str] = []
+    futures = [ahead.submit(served.append, "ahead"), late.submit(served.append, "late")]
+    held.let_go()
+    for future in futures:
+        future.result(5)
+    assert served == ["late", "ahead"]
+
+
+def test_a_request_that_leaves_gives_its_turn_back(turns: Turns) -> None:
+    held = Held(turns)
+    served: list[str] = []
+    gone, stays = turns.line(0.0), turns.line(1.0)
+    gone.submit(served.append, "gone")
+    future = stays.submit(served.append, "stays")
+    gone.leave()
+    held.let_go()
+    future.result(5)
+    assert served == ["stays"]
+
+
+def test_an_error_reaches_only_its_own_request(turns: Turns) -> None:
+    def fail() -> None:
+        raise ValueError("broken")
+
+    broken, whole = turns.line(0.0).submit(fail), turns.line(0.0).submit(lambda: 7)
+    with pytest.raises(ValueError, match="broken"):
+        broken.result(5)
+    assert whole.result(5) == 7
+
+
+def test_no_turn_is_given_after_the_end(turns: Turns) -> None:
+    held = Held(turns)
+    waiting = turns.line(0.0).submit(lambda: None)
+    turns.close()
+    held.let_go()
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError, match="turns"):
+        turns.line(0.0).submit(lambda: None)
+
+
+async def _first(line: Line, generator: Generator[int, None, None]) -> Any:
+    async with aclosing(iterate_in_thread(lambda: generator, line)) as items:
+        async for item in items:
+            return item
+
+
+async def test_a_generator_whose_reader_left_in_the_queue_is_closed(turns: Turns) -> None:
+    closed = threading.Event()
+
+    def count() -> Generator[int, None, None]:
+        try:
+            yield 1
+        finally:
+            closed.set()
+
+    generator, line = count(), turns.line(0.0)
+    assert next(generator) == 1
+    held = Held(turns)
+    reader = asyncio.create_task(_first(line, generator))
+    await asyncio.sleep(0.01)
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    line.leave()
+    await asyncio.sleep(0.01)
+    assert closed.is_set()  # though the thread is still busy with another request
+    held.let_go()
