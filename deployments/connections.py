@@ -5,8 +5,9 @@ from typing import Any
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
+from websockets.frames import CloseCode, Frame
 
 HEAD_S = 10.0  # for the head of a request; a handshake is one
 PINGS = 100  # of a client within PING_WINDOW_S
@@ -44,7 +45,11 @@ class HttpConnection(HttpToolsProtocol):
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """Bounds what control frames and fragments cost, and frees the socket of a stalled client."""
+    """Bounds what control frames and fragments cost, and frees the socket of a stalled client.
+
+    A connection that ends for a fault of the client is no error of the service: the application
+    hears at once that the client is gone, and nothing is logged.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -70,6 +75,20 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             return
         super().handle_cont(event)
 
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:  # uvicorn would log a traceback
+                self._refuse("text that is not UTF-8", CloseCode.INVALID_DATA)
+                return
+        super().send_receive_event_to_app()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        # Else the application hears of it only when all that was written has left.
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
+
     async def run_asgi(self) -> None:
         await super().run_asgi()
         if not self.writable.is_set():
@@ -77,14 +96,15 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.transport.abort()
 
     async def send(self, message: ASGISendEvent) -> None:
+        await self.writable.wait()
+        if self.close_sent and self.initial_response is None:
+            raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and self.close_sent:
             self.handshake_complete = True  # by an answer other than the upgrade
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
         if self.close_sent or self.transport.is_closing():
             return
-        self.conn.fail(1008, reason)
-        self.transport.write(b"".join(self.conn.data_to_send()))
-        self.close_sent = True
-        self.transport.close()
+        self.conn.fail(code, reason)
+        self.handle_parser_exception()

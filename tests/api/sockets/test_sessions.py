@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,49 @@ async def test_control_frames_and_fragments_are_bounded(
             await client.socket.send(iter(["x"] * 30))
             await client.hear()
         assert client.socket.close_code == 1008
+
+
+async def test_faults_of_a_connection_stop_the_work_and_fill_no_log(
+    shared_server: SocketServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = {"text that is not UTF-8": 1007, "too many pings": 1008}
+    for fault, expected in faults.items():
+        async with shared_server.tts() as client:
+            await client.create()
+            await client.say("send_text", text="Speech that is cut short. " * 200)
+            await client.say("flush_context")
+            await client.hear()
+            (session,) = shared_server.services.sockets.live
+            if expected == 1007:
+                await client.socket.send(b"\xff\xfe", text=True)
+            else:
+                client.socket.transport.write(b"\x89\x80\0\0\0\0" * (connections.PINGS + 1))
+            await until(lambda session=session: session.ended)
+            await shared_server.until_empty(0.5)
+            with pytest.raises(ConnectionClosed):
+                while True:
+                    await client.hear()
+            assert client.socket.close_code == expected, fault
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_client_that_answers_no_ping_loses_its_session_at_once(
+    shared_server: SocketServer,
+) -> None:
+    """Also while audio waits for it, which only the kernel would give up on."""
+    async with connect(shared_server.url("/ws/tts"), max_queue=1, close_timeout=0.2) as socket:
+        client = TtsClient(socket, shared_server.voice_id)
+        await client.hear()
+        await client.hear()
+        await client.create(audio_config={"sample_rate_hertz": 48_000})
+        await client.say("send_text", text="Nobody listens to this sentence at all. " * 100)
+        await client.say("flush_context")
+        (session,) = shared_server.services.sockets.live
+        await until(lambda: session.waiting_bytes > 200_000)
+        (connection,) = shared_server.listener._server.server_state.connections
+        assert isinstance(connection, connections.WebSocketConnection)
+        connection.keepalive_timeout()  # as 10 s after a ping
+        await shared_server.until_empty(0.5)
 
 
 async def test_a_connection_without_a_request_is_closed(
