@@ -47,6 +47,12 @@ class Outbox:
             self._room.set()
         return frame
 
+    def clear(self) -> None:
+        """Forgets what was not taken yet."""
+        self._frames.clear()
+        self.waiting_bytes = 0
+        self._room.set()
+
     def close(self) -> None:
         """Nothing more can be put; what is there can still be taken."""
         self._closed = True

@@ -17,7 +17,7 @@ from pipelines.errors import Unauthorized
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 16  # credentials looked up together
-CLOSING_S = 2.0  # for the last error event and the close frame of drained sessions
+CLOSING_S = 2.0  # for the last error event and the close frame
 
 
 class SocketRegistry:
@@ -77,18 +77,30 @@ class SocketRegistry:
             for session in self._sessions:
                 by_credential[session.credential].append(session)
             credentials = list(by_credential)
+            failures: list[BaseException] = []
             for start in range(0, len(credentials), AT_ONCE):
                 some = credentials[start : start + AT_ONCE]
-                await asyncio.gather(*(self._check(one, by_credential[one]) for one in some))
+                done = await asyncio.gather(
+                    *(self._check(one, by_credential[one]) for one in some), return_exceptions=True
+                )
+                failures += filter(None, done)
+            if failures:  # nobody knows: those sessions go on
+                foreseen = all(isinstance(one, DatabaseError) for one in failures)
+                logger.warning(
+                    "keys_not_rechecked",
+                    extra={"keys": len(failures), "error": str(failures[0])},
+                    exc_info=None if foreseen else failures[0],
+                )
 
     async def _check(self, credential: str, sessions: list[Session]) -> None:
+        """Raises DatabaseError."""
         try:
             scopes = (await self._accounts.authenticate(credential)).scopes
         except Unauthorized:
             scopes = frozenset()
-        except DatabaseError as error:  # nobody knows: the session goes on
-            logger.warning("key_not_rechecked", extra={"error": str(error)})
-            return
+        loop = asyncio.get_running_loop()
         for session in sessions:
-            if session.scope not in scopes:
-                session.end("the API key was revoked or has expired", close_codes.KEY_REVOKED)
+            if session.scope not in scopes and not session.ended:
+                code = close_codes.KEY_REVOKED
+                session.end("the API key was revoked or has expired", code, drops_queued=True)
+                loop.call_later(CLOSING_S, session.abandon, code)  # one that reads too slowly

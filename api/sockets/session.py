@@ -110,12 +110,17 @@ class Session:
     def clear_deadline(self, name: str) -> None:
         self._deadlines.clear(name)
 
-    def end(self, message: str, code: int) -> None:
-        """Stops the work, sends the protocol's error event and closes."""
+    def end(self, message: str, code: int, *, drops_queued: bool = False) -> None:
+        """Stops the work, sends the protocol's error event and closes.
+
+        What was made before is still sent, unless `drops_queued`.
+        """
         if self._finishing:
             return
         for task in self._tasks:
             task.cancel()
+        if drops_queued:
+            self._outbox.clear()
         self._outbox.put_now(_render(self._conversation.error(message)))
         self.finish(code)
 

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from db.errors import DatabaseError
 from db.session import Database
 from deployments import connections
 from pipelines.accounts import Accounts
+from pipelines.errors import Unauthorized
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
 from tests.api.sockets.test_handshake import new_key
@@ -106,6 +108,44 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
             await other.create()  # lives on
     finally:
         elsewhere.close()
+
+
+async def test_a_revoked_key_ends_a_session_that_has_much_to_send(
+    shared_server: SocketServer,
+) -> None:
+    accounts = shared_server.services.accounts
+    key_id, key = await new_key(shared_server, ["tts"])
+    principal = await accounts.authenticate(shared_server.key)
+    async with connect(shared_server.url("/ws/tts", key), max_queue=1) as socket:
+        client = TtsClient(socket, shared_server.voice_id)
+        await client.hear()
+        await client.hear()
+        await client.create(audio_config={"sample_rate_hertz": 48_000})
+        await client.say("send_text", text="Nobody listens to this sentence at all. " * 100)
+        await client.say("flush_context")
+        (session,) = shared_server.services.sockets.live
+        await until(lambda: session.waiting_bytes > 500_000)
+        await accounts.delete_key(principal, key_id)
+        await until(lambda: session.waiting_bytes < 1000, 1.5)
+        message, code = await ending(client)
+        assert message == "the API key was revoked or has expired" and code == 4401
+
+
+async def test_keys_are_asked_for_again_after_a_failure(
+    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accounts = shared_server.services.accounts
+    limit(shared_server, monkeypatch, recheck_s=0.05)
+    async with shared_server.tts() as client:
+        answers = iter([ValueError("unforeseen"), DatabaseError("down"), Unauthorized("revoked")])
+
+        async def authenticate(credential: str) -> None:
+            raise next(answers)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(accounts, "authenticate", authenticate)
+            assert (await ending(client))[1] == 4401
+    assert [record.message for record in caplog.records] == ["keys_not_rechecked"] * 2
 
 
 async def test_a_reader_that_stalls_slows_the_work_and_then_loses_its_session(
