@@ -20,6 +20,7 @@ from models.tts.voices import voice_table
 from models.tts.word_times import Span, cut, symbols_of_words, timed
 from models.weights.store import WeightStore
 
+DURATIONS_LAG_S = 0.1  # as Kokoro's, from which the voices learnt
 SEED = 0  # of the breath noise, so the same request sounds the same on every replica
 DURATIONS = "/Clip_output_0"  # frames of each symbol, float32 [1, n], inside the graph
 
@@ -74,7 +75,7 @@ class HibariEngine:
                 ]
                 pcm, starts_s = _spoken(model, piece, request.speed, noise)
                 start, end = sounding(pcm, self.sample_rate)
-                starts_s -= start / self.sample_rate
+                starts_s -= start / self.sample_rate + DURATIONS_LAG_S
                 pcm = np.clip(pcm[start:end], -1.0, 1.0)
                 yield from cut(pcm, self.sample_rate, timed(inside, starts_s.tolist()))
                 first += len(piece) + 1

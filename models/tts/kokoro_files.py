@@ -11,7 +11,8 @@ from models.weights.store import WeightStore
 PARTS = 5  # of the vocoder, each with about the same work
 PLAN_OUTPUTS = ("durations", "features", "source")
 """Frames of 25 ms a symbol [1, n]; float32 [1, 512, 2 frames]; float32 [1, 22, 120 frames + 1]."""
-VERSION = 1  # of the rewriting; another number makes the files anew
+SILENT_FRAME = 4  # of those that the vocoder gets: between where it was cut and the speech
+VERSION = 2  # of the rewriting; another number makes the files anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +41,5 @@ def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
+    os.chmod(file.name, 0o644)  # the cache may be shared
     os.replace(file.name, path)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.utils import Extractor
 
-from models.tts.kokoro_files import PARTS, PLAN_OUTPUTS
+from models.tts.kokoro_files import PARTS, PLAN_OUTPUTS, SILENT_FRAME
 
 _ROOT = "/decoder/decoder/generator/"
 _WEIGHTS = "decoder.decoder.generator."
@@ -30,6 +30,7 @@ _INTERFACE: dict[str, list[int | str]] = {
     "features": [1, 512, "frames"],
     "source": [1, 22, "steps"],
     "style": [1, 128],
+    "share": [1],  # of the silence that was cut off, of all
     "low": [1, 256, "low_steps"],
     "low_sum": [1, 256, "low_steps"],
     "raised": [1, 128, "steps"],
@@ -38,6 +39,7 @@ _INTERFACE: dict[str, list[int | str]] = {
     "audio": [1, 1, "samples"],
 }
 _DILATIONS = (1, 3, 5)
+_STEPS_A_FRAME = {256: 10, 128: 60}  # by the number of channels
 _HOP, _WINDOW, _BINS = 5, 20, 11  # of the inverse short-time Fourier transform
 _OPSET = 20
 
@@ -189,9 +191,13 @@ class _Part:
         return value
 
     def _normed(self, value: str, name: str) -> str:
-        """Each channel's mean and variance over time set to what the style says."""
+        """Each channel's mean and variance over time set to what the style says.
+
+        Both count what was cut off as so many times the value in the silence that was left.
+        """
         weight, bias = self.published.linear(name)
-        half = weight.shape[1] // 2
+        half = weight.shape[1] // 2  # channels
+        at = SILENT_FRAME * _STEPS_A_FRAME[half]
         styled = self.op("Gemm", "style", self.constant(weight), self.constant(bias))
         styled = self.op("Unsqueeze", styled, self.whole(2))
         gain, shift = (
@@ -199,13 +205,21 @@ class _Part:
             for start in (0, half)
         )
         time = self.whole(2)
-        mean = self.op("ReduceMean", value, time, keepdims=1)
-        apart = self.op("Sub", value, mean)
-        variance = self.op("ReduceMean", self.op("Mul", apart, apart), time, keepdims=1)
+        silence = self.op("Slice", value, self.whole(at), self.whole(at + 1), time)
+        mean = self._shared(self.op("ReduceMean", value, time, keepdims=1), silence)
+        apart, silent = self.op("Sub", value, mean), self.op("Sub", silence, mean)
+        variance = self._shared(
+            self.op("ReduceMean", self.op("Mul", apart, apart), time, keepdims=1),
+            self.op("Mul", silent, silent),
+        )
         spread = self.op("Sqrt", self.op("Add", variance, self.constant(np.float32(1e-5))))
         gain = self.op("Div", self.op("Add", gain, self.constant(np.float32(1))), spread)
         shift = self.op("Sub", shift, self.op("Mul", mean, gain))
         return self.op("Add", self.op("Mul", value, gain), shift)
+
+    def _shared(self, sounding: str, silent: str) -> str:
+        change = self.op("Mul", self.op("Sub", silent, sounding), "share")
+        return self.op("Add", sounding, change)
 
     def _snake(self, value: str, alpha: Tensor) -> str:
         """x + sin²(alpha x) / alpha, the sine as a polynomial: compilers fuse sums and products."""

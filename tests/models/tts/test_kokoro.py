@@ -98,6 +98,7 @@ def test_the_sound_is_that_of_the_published_graph() -> None:
     wanted = published.run(None, feed)[0]
     _, features, source = open_session(files.plan, 2).run(PLAN_OUTPUTS, feed)
     values = {"features": features, "source": source, "style": style[:, :128].copy()}
+    values["share"] = np.zeros(1, np.float32)
     for path in files.parts:
         run = OpenVinoModel(path, 2).run(values)
         while True:
