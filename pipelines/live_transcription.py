@@ -16,6 +16,9 @@ from configs.listening_schema import ListeningConfig
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
 from models.stt.base import (
+    FINAL,
+    INTERIM,
+    SPECULATIVE,
     STT_SAMPLE_RATE,
     DecodingOptions,
     Transcript,
@@ -44,7 +47,6 @@ from pipelines.transcription import (
 
 logger = logging.getLogger(__name__)
 
-FINAL, SPECULATIVE, INTERIM = 0, 1, 2  # urgencies
 BATCH_FRAMES = 32  # about 1 s; what comes faster is heard in steps, so that others get their turn
 INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms, which no thread is worth
 

@@ -11,11 +11,11 @@ from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from models.audio import Pcm
 from models.errors import EngineLost, UnsupportedLanguage
-from models.stt.base import Transcript, TranscriptionRequest
+from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest
 from pipelines.errors import InvalidRequest
 from pipelines.listening import ListeningPipeline
 from pipelines.live_events import Heard, ListeningOptions, LiveEvent, NotHeard, SpeechBegan
-from pipelines.live_transcription import FINAL, INTERIM, SPECULATIVE, Listener
+from pipelines.live_transcription import Listener
 from tests.pipelines.listening_doubles import LoudnessVAD, ToldTranscriber, loud, quiet, transcript
 
 STEP = 960  # 60 ms
