@@ -3,6 +3,7 @@
 from models.audio import AudioChunk, Pcm
 from pipelines.level import LevelRider
 from pipelines.loudness import TARGET_LUFS, HighPass
+from pipelines.voice_choice import OfferedVoice
 
 _MOST_REMEMBERED_S = 60.0
 
@@ -13,16 +14,17 @@ class VoiceLevels:
     def __init__(self) -> None:
         self._heard: dict[tuple[str, str], tuple[float, float]] = {}  # LUFS, and seconds of it
 
-    def of(self, model: str, voice: str) -> float | None:
+    def of(self, voice: OfferedVoice) -> float | None:
         """LUFS; None for a voice that was never heard."""
-        heard = self._heard.get((model, voice))
+        heard = self._heard.get(_name(voice))
         return None if heard is None else heard[0]
 
-    def learn(self, model: str, voice: str, lufs: float, duration_s: float) -> None:
-        before_lufs, before_s = self._heard.get((model, voice), (0.0, 0.0))
+    def learn(self, voice: OfferedVoice, lufs: float, duration_s: float) -> None:
+        """That the voice had that loudness over that many seconds, which are more than none."""
+        before_lufs, before_s = self._heard.get(_name(voice), (0.0, 0.0))
         total_s = before_s + duration_s
         level = (before_lufs * before_s + lufs * duration_s) / total_s
-        self._heard[model, voice] = (level, min(total_s, _MOST_REMEMBERED_S))
+        self._heard[_name(voice)] = (level, min(total_s, _MOST_REMEMBERED_S))
 
 
 class Polish:
@@ -41,8 +43,12 @@ class Polish:
     def flush(self) -> Pcm:
         return self._rider.flush()
 
-    def teach(self, levels: VoiceLevels, model: str, voice: str) -> None:
+    def teach(self, levels: VoiceLevels, voice: OfferedVoice) -> None:
         """Lets later streams of the voice begin at its level."""
         lufs = self._rider.measured_lufs
         if lufs is not None:
-            levels.learn(model, voice, lufs, self._rider.measured_s)
+            levels.learn(voice, lufs, self._rider.measured_s)
+
+
+def _name(voice: OfferedVoice) -> tuple[str, str]:
+    return voice.model.id, voice.voice.key

@@ -77,7 +77,7 @@ class SpeechPipeline:
         self._speakers = speakers
         self._directory = VoiceDirectory(speakers, voices)
         self._rotas: defaultdict[str, Rota] = defaultdict(Rota)
-        self._levels = VoiceLevels()
+        self.levels = VoiceLevels()  # of what was spoken, for whoever brings speech to a level
 
     async def voices(self) -> list[OfferedVoice]:
         """Every voice that can be named now. Raises EngineLost."""
@@ -158,8 +158,7 @@ class SpeechPipeline:
 
     async def _stream(self, plan: Plan) -> AsyncGenerator[SpokenChunk, None]:
         voice = plan.voice
-        of_voice = (voice.model.id, voice.voice.key)
-        polish = Polish(self._levels.of(*of_voice)) if plan.request.enhance else None
+        polish = Polish(self.levels.of(voice)) if plan.request.enhance else None
         sample_rate = 0
         words: tuple[TimedWord, ...] = ()  # of audio that is still held back
         with Pace(self._rotas[voice.speaker]) as pace:
@@ -176,7 +175,7 @@ class SpeechPipeline:
                         yield SpokenChunk(audio, words)
                         words = ()
             if polish is not None and sample_rate:
-                polish.teach(self._levels, *of_voice)
+                polish.teach(self.levels, voice)
                 yield SpokenChunk(AudioChunk(polish.flush(), sample_rate), words)
 
     async def _shaped(

@@ -17,6 +17,7 @@ from pipelines.errors import InvalidRequest
 from pipelines.level import LevelRider
 from pipelines.speech import SpeechPipeline, SpeechRequest
 from pipelines.spoken import TimedWord
+from pipelines.voice_choice import OfferedVoice
 
 BOOST_LUFS = -14.0
 PART_S = 1.0  # so that no message outgrows the limit that clients have by default (1 MiB)
@@ -48,7 +49,9 @@ class ContextVoice:
         self._request = request
         self._format = usable_pair(encoding, sample_rate_hz)
         self._in_thread = self._format[0] == "OGG_OPUS"
-        self._rider = LevelRider(BOOST_LUFS) if boost_volume else None
+        self._boosts = boost_volume
+        self._rider: LevelRider | None = None  # made when the voice is known
+        self._taught_s = 0.0  # of speech, whose level the pipeline knows from here
         self._spoken_s = 0.0  # audio of all flushes
         self._read = 0  # characters of all flushes
         self._words: list[TimedWord] = []  # not sent yet
@@ -77,6 +80,8 @@ class ContextVoice:
             plan = await self._pipeline.plan(replace(self._request, text=text), early_start=True)
         except InvalidRequest:
             return  # no letter in it, as when a flush falls between two words
+        if self._boosts and self._rider is None:
+            self._rider = LevelRider(BOOST_LUFS, self._pipeline.levels.of(plan.voice))
         began_s = self._spoken_s + pause_s
         async with aclosing(self._pipeline.stream(plan)) as chunks:
             async for chunk in chunks:
@@ -89,6 +94,15 @@ class ContextVoice:
                         yield piece
         for piece in self._rest():
             yield piece
+        self._teach(plan.voice)
+
+    def _teach(self, voice: OfferedVoice) -> None:
+        """Lets later contexts of the voice begin at its level."""
+        if self._rider is None or (lufs := self._rider.measured_lufs) is None:
+            return
+        if (more_s := self._rider.measured_s - self._taught_s) > 0:
+            self._pipeline.levels.learn(voice, lufs, more_s)
+            self._taught_s += more_s
 
     def _take_pause(self, text: str) -> float:
         """Seconds of silence before `text`: none when the listener has waited for it anyway."""

@@ -11,6 +11,7 @@ import pytest
 
 from models.audio import pcm16_to_float
 from pipelines.level import LoudnessMeter
+from pipelines.polish import VoiceLevels
 from pipelines.shaping import SENTENCE_PAUSE_S
 from pipelines.speech import Plan, SpeechPipeline
 from pipelines.spoken import SpokenChunk
@@ -333,6 +334,22 @@ async def test_boosted_speech_has_minus_14_lufs_over_the_context(
         meter.push(pcm16_to_float(boosted))
         assert meter.lufs == pytest.approx(-14, abs=1)
         assert len(boosted) == pytest.approx(2 * len(plain), abs=8_000)
+
+
+async def test_boosted_speech_begins_at_the_level_that_its_voice_is_known_by(
+    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_server.services.speech, "levels", VoiceLevels())
+    firsts: list[float] = []
+    for _ in range(2):
+        async with shared_server.tts() as client:
+            await client.create(boost_volume=True)
+            heard = await client.speak("A sentence long enough for its loudness to be measured.")
+        meter = LoudnessMeter(16_000)
+        meter.push(pcm16_to_float(heard[:24_000]))  # its first 0.75 s
+        firsts.append(meter.lufs)
+    new, known = (abs(lufs + 14) for lufs in firsts)
+    assert known < 0.5 < new
 
 
 async def test_twenty_wrong_messages_end_the_session(shared_server: SocketServer) -> None:
