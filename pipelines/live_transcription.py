@@ -48,6 +48,7 @@ from pipelines.transcription import (
 logger = logging.getLogger(__name__)
 
 BATCH_FRAMES = 32  # about 1 s; what comes faster is heard in steps, so that others get their turn
+SURE_LANGUAGE = 0.5  # of the engine's probability
 INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms, which no thread is worth
 
 
@@ -102,6 +103,7 @@ class Listener:
         self._position = 0
         self._languages = options.languages
         self._language = options.languages[0] if options.languages else FALLBACK_LANGUAGE
+        self._expected: str | None = None  # the language that was last heard without doubt
         self._sentences = 0
         self._utterance: _Utterance | None = None
         self._ended: asyncio.Queue[_Ended] = asyncio.Queue()
@@ -112,10 +114,14 @@ class Listener:
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """Codes of the engine for utterances that end from now on; none of them detects."""
         self._languages = languages
+        self._expected = None
         if languages and self._language not in languages:
             self._language = languages[0]
-        if self._utterance is not None and self._utterance.task is not None:
-            self._utterance.task.cancel()  # it was decoded for other languages
+        if self._utterance is None:
+            return
+        self._drop_interim(self._utterance)  # as the text, decoded for other languages
+        if self._utterance.task is not None:
+            self._utterance.task.cancel()
             self._utterance.task = None
 
     async def hear(self, pcm: Pcm) -> None:
@@ -219,6 +225,8 @@ class Listener:
         words: tuple[Word, ...] = ()
         if transcript is not None and not self._rejection.rejects(transcript, ended.speech_s):
             self._language = transcript.language
+            if transcript.language_probability >= SURE_LANGUAGE:
+                self._expected = transcript.language
             start_s = event.start / STT_SAMPLE_RATE
             segments = [shift(segment, start_s) for segment in transcript.segments]
             text = separator_of(transcript.language).join(one.text for one in segments)
@@ -269,14 +277,19 @@ class Listener:
         utterance.interim = self._spawn(self._tell_interim(utterance, pcm, self._clock()))
 
     async def _tell_interim(self, utterance: _Utterance, pcm: Pcm, since: float) -> None:
+        duration = utterance.interim_at - utterance.speech_start
         try:
             transcript = await self._decode(pcm, INTERIM)
+            await self._emit_interim(utterance, transcript, duration, since)
         except EngineError as error:  # a final will follow, or say what is wrong
             logger.debug("interim_failed", extra={"code": error.code})
-            utterance.interim = None
-            return
-        utterance.interim = None
-        duration = utterance.interim_at - utterance.speech_start
+        finally:  # told too: while its client does not read, no other is begun
+            if utterance.interim is asyncio.current_task():
+                utterance.interim = None
+
+    async def _emit_interim(
+        self, utterance: _Utterance, transcript: Transcript, duration: int, since: float
+    ) -> None:
         if not self._rejection.rejects(transcript, duration / STT_SAMPLE_RATE):
             await self._emit(
                 Heard(
@@ -307,6 +320,7 @@ class Listener:
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
             languages=languages,
+            expected=self._expected,
             options=DecodingOptions(
                 no_speech_threshold=self._options.no_speech_threshold, words=urgency != INTERIM
             ),

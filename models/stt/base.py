@@ -33,6 +33,9 @@ class TranscriptionRequest:
     pcm: Pcm  # float32 [n] at STT_SAMPLE_RATE
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
+    expected: str | None = (
+        None  # of what was said before; tips the scale when detection is in doubt
+    )
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
 

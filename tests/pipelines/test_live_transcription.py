@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -251,6 +252,53 @@ async def test_languages_reach_the_recogniser_and_can_change(told: ToldTranscrib
         assert asked == [("de", ("de",)), (None, ("en", "de")), (None, ())]
         assert told.urgencies == [SPECULATIVE, FINAL, SPECULATIVE]
         assert len(live.finals) == 2
+
+
+async def test_new_languages_leave_no_interim_of_the_old_ones(told: ToldTranscriber) -> None:
+    told.gate.clear()
+    async with listening(told, ListeningOptions(interim_ms=300)) as live:
+        await live.hear(loud(1))
+        live.listener.change_languages(("de",))
+        told.gate.set()
+        await live.hear(loud(1), quiet(1))
+        assert told.cancelled == [0]
+        assert {event.language for event in live.interims + live.finals} == {"de"}
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0.9, "de"), (0.3, None)])
+async def test_the_next_utterance_is_expected_in_the_language_of_the_last(
+    told: ToldTranscriber, probability: float, expected: str | None
+) -> None:
+    told.answer = lambda number, request: replace(
+        transcript(number, request), language="de", language_probability=probability
+    )
+    async with listening(told) as live:
+        await live.hear(loud(1), quiet(1), loud(1), quiet(1))
+        live.listener.change_languages(("de", "en"))
+        await live.hear(loud(1), quiet(1))
+    assert [request.expected for request in told.requests] == [None, expected, None]
+
+
+async def test_the_next_interim_waits_until_the_client_has_read_the_last(
+    told: ToldTranscriber,
+) -> None:
+    read = asyncio.Event()
+    interims = 0
+
+    async def emit(event: LiveEvent) -> None:
+        nonlocal interims
+        if isinstance(event, Heard) and not event.final:
+            interims += 1
+            await read.wait()
+
+    pipeline = ListeningPipeline(told, LoudnessVAD(), load_yaml(ListeningConfig, "listening"))
+    live = Live(pipeline.open(ListeningOptions(interim_ms=300), emit), [])
+    await live.hear(loud(2), quiet(0.3))
+    assert told.urgencies == [INTERIM, SPECULATIVE]
+    read.set()
+    await live.hear(loud(0.5))
+    assert interims > 1
+    await live.listener.close()
 
 
 async def test_the_names_of_languages_are_those_of_the_engine(told: ToldTranscriber) -> None:

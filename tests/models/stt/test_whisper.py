@@ -99,6 +99,34 @@ def test_detection_keeps_to_the_languages_allowed(engine: WhisperEngine, speech:
     assert transcript.language in ("de", "fr")
 
 
+def test_what_is_expected_decides_only_in_doubt(
+    engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def language(expected: str | None, allowed: tuple[str, ...] = ()) -> str:
+        request = TranscriptionRequest(speech, languages=allowed, expected=expected)
+        return engine.transcribe([request])[0].language
+
+    assert language("de") == "en"
+    scores = {"la": 0.27, "en": 0.17, "ru": 0.03}
+    ranking = [(f"<|{code}|>", score) for code, score in scores.items()]
+
+    class Doubtful:
+        is_multilingual = True
+
+        def detect_language(self, states: object) -> list[list[tuple[str, float]]]:
+            return [ranking]
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(model, name)
+
+    model = engine._model
+    monkeypatch.setattr(engine, "_model", Doubtful())
+    assert language(None) == "la"
+    assert language("en") == "en"
+    assert language("ru") == "la", "too unlikely"
+    assert language("en", ("la", "ru")) == "la", "not allowed"
+
+
 def test_an_unknown_language_is_refused(engine: WhisperEngine, speech: Pcm) -> None:
     for fields in ({"language": "xx"}, {"languages": ("en", "xx")}):
         with pytest.raises(UnsupportedLanguage):
@@ -149,6 +177,26 @@ def test_an_interim_is_never_decoded_twice(
     monkeypatch.setattr(engine, "_decode", repeat)
     assert text_of(engine, speech, language="en", urgency=INTERIM) == ""
     assert calls == [None]
+
+
+def test_other_temperatures_are_only_for_texts_that_run_away(
+    engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[float | None] = []
+
+    def answer(text: Decoding) -> str:
+        def decode(jobs: object, temperature: float | None = None) -> list[Decoding]:
+            tries.append(temperature)
+            return [text]
+
+        tries.clear()
+        monkeypatch.setattr(engine, "_decode", decode)
+        return text_of(engine, speech, language="en")
+
+    assert answer(Decoding((1,), "a doubtful text", -1.1, 0.1, 0.5, True)) == "a doubtful text"
+    assert tries == [None, 0.0]
+    assert answer(Decoding((1,), "on and on and", -0.3, 0.1, 2.0, False, endless=True)) == ""
+    assert tries == [None, 0.0, 0.4, 0.8]
 
 
 def test_noise_costs_no_second_look(engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch) -> None:
