@@ -20,9 +20,10 @@ MAX_BATCH = 4  # measured on one thread: 4 side by side take 0.87 of the time of
 MAX_LENGTH_RATIO = 2.0  # in a batch, the shorter ones wait for the longest
 CAPACITY = 96  # requests waiting
 PATIENCE_S = 2.0  # of waiting raise a request by one step of urgency
-LATE_S = 0.15  # an interim that waited so long is of no use any more
+LATE_S = 0.1  # an interim that waited so long is of no use any more
 CROWDED_S = 0.3  # once somebody waits so long for a text, no new interim is taken
-LIVE_S = 10.0  # so long after a live request, files leave one lane free
+LIVE_S = 10.0  # so long after a live request, files leave one lane free…
+FILE_PATIENCE_S = 6.0  # …but those that waited so long; else steady live speech would starve them
 
 Results: TypeAlias = list[Transcript | EngineError]
 Run: TypeAlias = Callable[[list[TranscriptionRequest]], Awaitable[Results]]
@@ -105,7 +106,11 @@ class UrgentFirst:
         self._drop_late(now)
         ready = sorted(self._waiting, key=lambda one: one.rank(now))
         if free == 1 and self._lanes() > 1 and now - self._live_at < LIVE_S:
-            ready = [one for one in ready if one.request.urgency < FILE]
+            ready = [
+                one
+                for one in ready
+                if one.request.urgency < FILE or now - one.since >= FILE_PATIENCE_S
+            ]
         if not ready:
             return []
         first = ready[0]

@@ -121,6 +121,21 @@ async def test_files_leave_a_lane_to_live_speech() -> None:
     await asyncio.gather(*tasks)
 
 
+async def test_steady_live_speech_does_not_starve_files() -> None:
+    engine = Engine(lanes=2)
+    tasks = [engine.submit("live"), engine.submit("file", FILE)]
+    await settle()
+    for number in range(4):  # before one ends, the next one came
+        engine.now += 2
+        tasks.append(engine.submit(f"live {number}"))
+        await settle()
+        engine.gates[number].set()
+        await settle()
+    assert ["file"] in engine.batches
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
 async def test_who_left_is_not_decoded() -> None:
     engine = Engine()
     blocker = engine.submit("blocker")
