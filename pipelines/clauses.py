@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to say as three others
+DIGIT = 6  # so many letters a digit of a figure is said with, about
+SIGN = 5  # "dollars", "percent", "slash", "at"
+LONG_FIGURE = 5 * DIGIT  # long enough to draw breath before it
 LEAST_TAIL = 12  # what is left after a cut must not be a snippet either
 _LOOK_BACK = 32  # letters searched for a place that does not tear one apart
 
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_SAID_LONGER = re.compile(rf"(\d)|[$€£¥₹%&@/=#+]|{_WIDE.pattern}")
+_SIGNS = frozenset("$€£¥₹%&@/=#+")
+_CLOSING_SIGNS = frozenset("$€£¥₹%")  # written after a figure as a word would be
 _GAP = re.compile(r"\s+|[，、；：。！？](?=[^\s”’」』）》\d])")
 _TOKEN = re.compile(r"\S{1,40}")
 _CLAUSE_MARKS = frozenset(",;:،؛，；：、–—…।॥؟۔。！？!?")
@@ -137,9 +143,16 @@ class Break:
 
 def weight(text: str) -> int:
     """How long `text` takes to say, in letters of an alphabet."""
-    if text.isascii():
-        return len(text)
-    return len(text) + (WIDE_LETTER - 1) * sum(1 for _ in _WIDE.finditer(text))
+    more = 0
+    for match in _SAID_LONGER.finditer(text):
+        more += _letters(match) - 1
+    return len(text) + more
+
+
+def _letters(match: re.Match[str]) -> int:
+    if match[1]:
+        return DIGIT
+    return SIGN if match[0] in _SIGNS else WIDE_LETTER
 
 
 def best_cut(text: str, length: Length, language: str, worst: Rank = Rank.WORD) -> int | None:
@@ -167,7 +180,7 @@ def hard_cut(text: str, most: int) -> int:
     """A place in a text without any: at most `most` letters, none torn from its marks."""
     total = position = 0
     while position < len(text):
-        total += WIDE_LETTER if _WIDE.match(text[position]) else 1
+        total += weight(text[position])
         if total > most:
             break
         position += 1
@@ -222,11 +235,19 @@ def _rank(
 ) -> Rank | None:
     """How good it is to cut between two words; None: never."""
     last, first = before.rstrip(_CLOSERS), after.lstrip(_OPENERS)
-    if not first or not _is_letter(first[0]):
-        return None  # a mark on its own stays with what it follows
-    if first[0].isdigit() or (last and last[-1].isdigit()):
-        return None  # a number stays with what it counts
-    if not last or not _is_letter(last[-1]):
+    following = first.lower().rstrip(".,;:!?" + _CLOSERS)
+    if _is_long_figure(first):
+        if last[-1:].isdigit() or last[:1].isupper():
+            return None
+    elif not first or not _is_letter(first[0]) or first[0].isdigit():
+        return None  # a mark stays with what it follows, a number with what is before it
+    elif last[-1:].isdigit():
+        if not _is_long_figure(last):
+            return None  # a number stays with what it counts
+        if following in conjunctions:
+            return Rank.CONJUNCTION
+        return Rank.PHRASE if following in prepositions else None
+    if not last or not (_is_letter(last[-1]) or last[-1] in _CLOSING_SIGNS):
         if last and last[-1] in _CLAUSE_MARKS:
             return None if last[:-1] and last[-2].isdigit() and first[0].isdigit() else Rank.CLAUSE
         if before in ("-", "--"):
@@ -238,7 +259,7 @@ def _rank(
         return Rank.CLAUSE
     if _PHRASE_SPACES.match(last[-1]):
         return Rank.CLAUSE
-    word, following = last.lower(), first.lower().rstrip(".,;:!?" + _CLOSERS)
+    word = last.lower()
     if word.lstrip(_OPENERS) in bound or following in _CLINGING or following in ties:
         return None
     if after != first and after[0] in "([{":
@@ -248,6 +269,12 @@ def _rank(
     if last.lstrip(_OPENERS)[:1].isupper() and first[0].isupper():
         return None  # most likely one name
     return Rank.PHRASE if following in prepositions else Rank.WORD
+
+
+def _is_long_figure(token: str) -> bool:
+    """Whether it is a number that takes long to say: a sum of money, an order, a telephone."""
+    is_figure = token[-1:].isdigit() and not any(map(str.isalpha, token))
+    return is_figure and weight(token) >= LONG_FIGURE
 
 
 def _is_letter(character: str) -> bool:

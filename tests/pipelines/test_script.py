@@ -167,6 +167,29 @@ def test_an_early_start_cuts_the_first_sentence_where_it_breathes(
     assert [piece.ends_sentence for piece in found] == [False] * (len(found) - 1) + [True]
 
 
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("Please send $12,345.67 to my old account in Washington today.", "Please send"),
+        ("Your order 12345678 will arrive at the end of this long week.", "Your order"),
+        ("Call 1-800-555-0199 or write to us whenever you like this week.", "zero one nine nine"),
+        (
+            "Revenue grew 23.5% to $45.6 billion while costs fell.",
+            "twenty-three point five percent",
+        ),
+        ("The total is $1,234,567.89 and must be paid by 12/31/2025.", "eighty-nine cents"),
+        (
+            "He left on May 12345 and never came back to any of us at all.",
+            "May twelve thousand three hundred and forty-five",
+        ),
+    ],
+)
+def test_long_figures_are_weighed_as_they_are_said(text: str, first: str) -> None:
+    found = pieces(text, early=True)
+    assert found[0].text.endswith(first) and len(found) > 1
+    assert not found[0].ends_sentence
+
+
 LONG = (
     "The old city of New York and the King of Spain have known the United States of America "
     "for 250 years and 3 months since the Treaty of Paris was signed by Benjamin Franklin and "
