@@ -30,6 +30,8 @@ from pipelines.voice_choice import OfferedVoice, VoiceDirectory
 __all__ = ["Plan", "Speech", "SpeechPipeline", "SpeechRequest", "SpokenChunk", "TimedWord"]
 
 FILE_SLACK_S = 1.0  # nobody hears a file while it is made, so live speech goes before it
+SNIPPET_S = 0.05  # as the end of a piece is; on its own it costs a message
+SNIPPET_WAITS_S = 0.3  # what the listener must have, so that nobody waits for it
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 _DETECTED_CHARACTERS = 1000
 
@@ -160,6 +162,7 @@ class SpeechPipeline:
         voice = plan.voice
         polish = Polish(self.levels.of(voice)) if plan.request.enhance else None
         sample_rate = 0
+        held: Pcm = np.zeros(0, dtype=np.float32)  # a snippet that goes with what comes next
         words: tuple[TimedWord, ...] = ()  # of audio that is still held back
         with Pace(self._rotas[voice.speaker]) as pace:
             async with aclosing(self._shaped(plan, pace, 0.0)) as chunks:
@@ -167,16 +170,22 @@ class SpeechPipeline:
                     audio = chunk.audio
                     sample_rate = audio.sample_rate
                     words += chunk.words
+                    pcm = audio.pcm
                     if polish is not None:
                         pcm = await _run(polish.process, audio, audio.duration_s)
-                        audio = AudioChunk(pcm, sample_rate)
-                    if len(audio.pcm):
-                        pace.gave(audio.duration_s)
-                        yield SpokenChunk(audio, words)
-                        words = ()
+                    held = np.concatenate([held, pcm])
+                    is_snippet = len(held) < SNIPPET_S * sample_rate
+                    if not len(held) or (is_snippet and pace.ahead_s > SNIPPET_WAITS_S):
+                        continue
+                    ready = AudioChunk(held, sample_rate)
+                    pace.gave(ready.duration_s)
+                    yield SpokenChunk(ready, words)
+                    held, words = held[:0], ()
             if polish is not None and sample_rate:
                 polish.teach(self.levels, voice)
-                yield SpokenChunk(AudioChunk(polish.flush(), sample_rate), words)
+                held = np.concatenate([held, polish.flush()])
+            if len(held):
+                yield SpokenChunk(AudioChunk(held, sample_rate), words)
 
     async def _shaped(
         self, plan: Plan, pace: Pace, slack_s: float

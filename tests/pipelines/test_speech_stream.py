@@ -116,6 +116,14 @@ async def test_chunks_come_as_the_engine_makes_them() -> None:
         assert len(speaker.calls) == 1
 
 
+@pytest.mark.parametrize("enhance", [False, True])
+async def test_the_end_of_a_piece_is_no_chunk_of_its_own(enhance: bool) -> None:
+    speech = pipeline(VoicedSpeaker())
+    chunks = await spoken(speech, SpeechRequest(TEXT, enhance=enhance))
+    assert len(chunks) > 5
+    assert min(chunk.audio.duration_s for chunk in chunks[1:-1]) >= 0.05
+
+
 async def test_a_long_text_starts_as_soon_as_a_short_one() -> None:
     async def first_s(text: str) -> float:
         speech = pipeline(VoicedSpeaker())
