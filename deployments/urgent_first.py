@@ -115,6 +115,8 @@ class UrgentFirst:
             return []
         first = ready[0]
         size = min(MAX_BATCH, max(1, len(ready) // self._lanes()))
+        if first.request.urgency == INTERIM:
+            size = 1  # a final that comes meanwhile waits for one at most
         alike = [one for one in ready if _alike(first.request, one.request)]
         batch = alike[:size]
         for one in batch:

@@ -97,6 +97,17 @@ async def test_many_of_like_length_share_a_batch() -> None:
     await asyncio.gather(*tasks)
 
 
+async def test_interims_share_no_batch() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker"), *(engine.submit(f"{i}", INTERIM) for i in range(4))]
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    assert engine.batches == [["blocker"], ["0"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
 async def test_two_lanes_take_one_each_rather_than_a_batch() -> None:
     engine = Engine(lanes=2)
     tasks = [engine.submit(name) for name in ("a", "b")]
