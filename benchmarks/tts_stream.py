@@ -20,7 +20,7 @@ from models.info import VoiceInfo
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
-from pipelines.script import read
+from pipelines.script import Opening, read
 
 SENTENCE = "The quick brown fox jumps over the lazy dog today. "
 SIZES = (50, 5000)
@@ -61,7 +61,7 @@ def compare(
 ) -> None:
     """Prints both and their ratio; the two take turns, so load hits both."""
     text = (SENTENCE * (characters // len(SENTENCE) + 1))[:characters]
-    piece = next(read(text, languages=frozenset({"en"}), language="en", early_start=True))
+    piece = next(read(text, languages=frozenset({"en"}), language="en", opening=Opening()))
     request = SynthesisRequest(piece.text, voice.key, "en")
     body = {"text": text, "voice_id": voice.voice_id}
 

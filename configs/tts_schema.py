@@ -50,6 +50,9 @@ class SpeechModelConfig(ModelConfig):
     """What every text-to-speech configuration has."""
 
     tier: Literal["fast", "quality"]  # which of the two names in `GET /default-voices`
+    # Seconds of work for a second of speech. The slower, the shorter the pieces that begin a
+    # stream; the tone engine really takes so long.
+    real_time_factor: float = Field(default=0.0, ge=0.0)
     voices: tuple[VoiceConfig, ...] = Field(min_length=1)
 
 
@@ -57,8 +60,6 @@ class ToneConfig(SpeechModelConfig):
     """A sine wave as long as the text: an engine with no weights, for tests."""
 
     engine: Literal["tone"]
-    # How long it pretends to work, in seconds for a second of sound.
-    real_time_factor: float = Field(default=0.0, ge=0.0)
 
 
 class HibariConfig(SpeechModelConfig):

@@ -44,6 +44,7 @@ class ModelInfo:
     tier: Tier | None = None  # tts only
     sample_rate: int | None = None  # Hz; tts only
     native_speed: bool = False  # tts only: the engine changes tempo itself
+    real_time_factor: float = 0.0  # tts only: seconds of work for a second of speech
     crosses_languages: bool = False  # tts only: any of its voices speaks any of its languages
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     context_tokens: int | None = None  # chat only

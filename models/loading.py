@@ -32,6 +32,7 @@ def load_tts(name: str, weights: WeightStore) -> tuple[TTSEngine, ModelInfo]:
         tier=config.tier,
         sample_rate=engine.sample_rate,
         native_speed=engine.native_speed,
+        real_time_factor=config.real_time_factor,
         crosses_languages=getattr(engine, "crosses_languages", False),
         voices=voices,
     )

@@ -4,8 +4,8 @@ A text is read in blocks, so the first piece of a long one is there as soon as t
 """
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from pipelines.clauses import Length, Rank, best_cut, hard_cut, is_letter_start, knows_words, weight
 from pipelines.language import paragraph_language
@@ -16,18 +16,26 @@ from pipelines.text import LINE_BREAK, PIECE_CHARACTERS, Piece, clean, is_speaka
 
 FIRST_BLOCK = 500  # characters cleaned and split before the first piece
 BLOCK = 2000
-OPENINGS = (  # the first pieces of a stream, so that playing never catches up with making
-    Length(least=10, ideal=28, most=40),
-    Length(least=25, ideal=60, most=80),
-    Length(least=40, ideal=130, most=160),
-)
-GROWTH = 3.0  # an engine with a real-time factor of 0.3 makes so much while a piece plays
-# A first sentence up to this is only cut where it draws breath anyway; a later one up to twice
-# the length that is planned for it.
-UNCUT = 60
+FULL = 160  # from here on a piece may be a whole sentence
+LEAST_OPENING = 8
 _WHOLE = Length(least=PIECE_CHARACTERS // 3, ideal=250, most=PIECE_CHARACTERS)
 _LONG = 120  # a sentence up to this is not cut between any two words of an unknown language
 _ROOM = 2.0  # how much longer than planned numbers may make an opening when they are spoken
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a stream begins: with short pieces, so that it sounds soon and never waits for more."""
+
+    most: int = 40  # letters of the first piece
+    # How much longer the next piece may be than the one that plays while it is made; asked anew
+    # for each, since others may come and share the engine.
+    growth: Callable[[], float] = lambda: 3.0
+
+    @property
+    def uncut(self) -> int:
+        """A first sentence up to this is only cut where it draws breath anyway."""
+        return self.most * 3 // 2
 
 
 def read(
@@ -36,16 +44,16 @@ def read(
     languages: frozenset[str],
     language: str | None,
     words: bool = False,
-    early_start: bool = False,
+    opening: Opening | None = None,
 ) -> Iterator[Piece]:
     """The pieces of `text`, each made when it is asked for; blocking.
 
     `language` is that of the voice: a paragraph that is clearly in another one of `languages` is
     read in that. Without it each paragraph's own is detected. `words` aligns every piece with the
-    caller's words; `early_start` makes the first pieces short. Yields nothing when nothing in the
-    text can be spoken.
+    caller's words; `opening` makes the first pieces short. Yields nothing when nothing in the text
+    can be spoken.
     """
-    script = _Script(words=words, early_start=early_start)
+    script = _Script(words=words, opening=opening)
     before = language
     for paragraph in _paragraphs(text, words=words):
         spoken_in = paragraph_language(paragraph.text, languages, language, before)
@@ -135,9 +143,9 @@ def _block_end(source: str, start: int, end: int) -> int:
 class _Script:
     """Cuts paragraphs into pieces; counts those that were made short for an early start."""
 
-    def __init__(self, *, words: bool, early_start: bool) -> None:
+    def __init__(self, *, words: bool, opening: Opening | None) -> None:
         self._words = words
-        self._openings = deque(OPENINGS if early_start else ())
+        self._opens = opening  # None once pieces may be whole sentences
         self._last = 0  # weight of the last opening
 
     def pieces(self, paragraph: _Paragraph, language: str) -> Iterator[Piece]:
@@ -207,29 +215,30 @@ class _Script:
                 aligned: tuple[SourceWord, ...] = align(units, part, language) if units else ()
                 units = []  # one word that is longer than a piece has the time of its first
                 pieces.append(Piece(part, False, False, language, aligned))
-        if pieces and self._openings:
-            self._openings.popleft()
+        if pieces and self._opens:
             self._last = sum(weight(piece.text) for piece in pieces)
+            if self._next_most() >= FULL:
+                self._opens = None
         return count, pieces
 
     def _opening(self) -> Length | None:
-        """How long the next piece of an early start may be; None once it may be a sentence."""
-        if not self._openings:
+        """How long the next piece of an opening may be; None once it may be a sentence."""
+        if self._opens is None:
             return None
-        planned = self._openings[0]
-        if not self._last:
-            return planned
-        most = min(planned.most, max(int(GROWTH * self._last), OPENINGS[0].most))
-        return Length(min(planned.least, most // 3), min(planned.ideal, most * 3 // 4), most)
+        most = self._next_most() if self._last else self._opens.most
+        return Length(max(LEAST_OPENING, most // 4), most * 7 // 10, most)
+
+    def _next_most(self) -> int:
+        assert self._opens is not None, "the opening is over"
+        return max(int(self._opens.growth() * self._last), self._opens.most)
 
     def _count(self, window: str, language: str, *, is_rest: bool) -> int:
         """How many characters of the sentence that begins `window` the next piece says."""
         heavy = weight(window)
-        if opening := self._opening():
-            is_first = len(self._openings) == len(OPENINGS)
+        if self._opens and (opening := self._opening()):
             if is_rest and heavy <= opening.most:
                 return len(window)
-            careful = is_rest and heavy <= (UNCUT if is_first else 2 * opening.most)
+            careful = is_rest and heavy <= (2 * opening.most if self._last else self._opens.uncut)
             worst = Rank.CONJUNCTION if careful or not knows_words(language) else Rank.WORD
             cut = best_cut(window, opening, language, worst)
             if cut is not None:

@@ -22,7 +22,7 @@ from pipelines.pace import Pace, Rota
 from pipelines.piece_shaping import PieceShaper
 from pipelines.polish import Polish, VoiceLevels
 from pipelines.ports import Speaker
-from pipelines.script import read
+from pipelines.script import Opening, read
 from pipelines.spoken import SpokenChunk, TimedWord
 from pipelines.text import Piece, clean
 from pipelines.voice_choice import OfferedVoice, VoiceDirectory
@@ -32,6 +32,11 @@ __all__ = ["Plan", "Speech", "SpeechPipeline", "SpeechRequest", "SpokenChunk", "
 FILE_SLACK_S = 1.0  # nobody hears a file while it is made, so live speech goes before it
 SNIPPET_S = 0.05  # as the end of a piece is; on its own it costs a message
 SNIPPET_WAITS_S = 0.3  # what the listener must have, so that nobody waits for it
+FIRST_WORK_S = 0.3  # of the engine, for the first piece of a stream
+LETTERS_PER_S = 18  # that voices say
+MOST_GROWTH, LEAST_GROWTH = 3.0, 1.1  # of a stream's first pieces
+SAFETY = 0.8
+CROWD = 3  # streams of one model
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 _DETECTED_CHARACTERS = 1000
 
@@ -111,12 +116,28 @@ class SpeechPipeline:
             languages=frozenset({voice.voice.language, *spoken}),
             language=voice.voice.language,
             words=request.timings,
-            early_start=early_start,
+            opening=self._opening(voice) if early_start else None,
         )
         first = await asyncio.to_thread(next, rest, None)
         if first is None:
             raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
         return Plan(request, voice, early_start, first, rest)
+
+    def _opening(self, voice: OfferedVoice) -> Opening:
+        """The slower the engine, and the more streams share it, the more careful the start."""
+        rota = self._rotas[voice.speaker]
+        cost = voice.model.real_time_factor
+
+        def growth() -> float:
+            shared = cost * max(1, len(rota.streams))
+            return min(MOST_GROWTH, max(LEAST_GROWTH, SAFETY / shared)) if shared else MOST_GROWTH
+
+        if not cost:
+            return Opening(growth=growth)
+        most = int(FIRST_WORK_S / cost * LETTERS_PER_S)
+        if len(rota.streams) >= CROWD:
+            most *= 2  # each piece costs something beside its length
+        return Opening(min(most, Opening.most), growth)
 
     async def speak(self, request: SpeechRequest) -> Speech:
         """The whole text at once, its loudness measured over all of it. Raises as `stream`."""

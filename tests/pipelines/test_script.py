@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipelines import script
 from pipelines.clauses import weight
 from pipelines.normalise import normalise
-from pipelines.script import BLOCK, OPENINGS, read
+from pipelines.script import BLOCK, Opening, read
 from pipelines.sentences import split_sentences
 from pipelines.text import PIECE_CHARACTERS, Piece, clean
 from tests.pipelines.sentence_corpus import HARD_CASES
@@ -28,7 +28,8 @@ FRENCH = "Bonjour tout le monde, je suis très content de vous voir ici aujourd'
 def pieces(
     text: str, language: str | None = "en", *, words: bool = False, early: bool = False
 ) -> list[Piece]:
-    return list(read(text, languages=LANGUAGES, language=language, words=words, early_start=early))
+    opening = Opening() if early else None
+    return list(read(text, languages=LANGUAGES, language=language, words=words, opening=opening))
 
 
 def letters(text: str) -> str:
@@ -211,9 +212,25 @@ def test_names_and_numbers_are_never_cut_in_two(shift: int) -> None:
 
 def test_the_first_pieces_of_an_early_start_grow() -> None:
     found = [weight(piece.text) for piece in pieces(LONG * 3, early=True)]
-    assert found[0] <= OPENINGS[0].most
-    assert found[1] <= OPENINGS[1].most * 2
-    assert found[2] <= OPENINGS[2].most * 2
+    assert found[0] <= Opening.most
+    assert found[1] <= 3 * found[0] * 2  # numbers may be twice as long when they are spoken
+    assert found[0] < found[1] < found[2]
+
+
+def test_pieces_for_a_slow_and_crowded_engine_begin_shorter_and_grow_less() -> None:
+    opening = Opening(most=22, growth=lambda: 1.2)
+    read_out = read(LONG * 3, languages=LANGUAGES, language="en", opening=opening)
+    found = [weight(piece.text) for piece in read_out]
+    assert found[0] == len("The old city of New York")  # no better place within 22 letters
+    for piece, following in itertools.pairwise(found[:6]):
+        assert following <= max(22, 1.2 * piece) * 2
+
+
+def test_a_first_sentence_is_cut_between_words_when_the_engine_needs_it() -> None:
+    text = "The train to the coast leaves at nine this morning"
+    opening = Opening(most=22)
+    first = next(read(text, languages=LANGUAGES, language="en", opening=opening))
+    assert 8 <= len(first.text) <= 22 and text.startswith(first.text)
 
 
 def test_without_an_early_start_a_sentence_is_whole() -> None:
@@ -239,7 +256,8 @@ def test_the_first_piece_of_a_long_text_comes_as_soon_as_that_of_a_short_one(uni
         times = []
         for _ in range(5):
             started = time.perf_counter()
-            next(read(text, languages=LANGUAGES, language="en", words=True, early_start=True), None)
+            reading = read(text, languages=LANGUAGES, language="en", words=True, opening=Opening())
+            next(reading, None)
             times.append(time.perf_counter() - started)
         return statistics.median(times)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.script import read
+from pipelines.script import Opening, read
 from pipelines.source_words import spans
 
 LANGUAGES = frozenset("en hi ar fr de es it nl pl pt bn ja zh".split())
@@ -64,7 +64,8 @@ def test_each_word_has_what_is_said_for_it(
 )
 def test_words_and_gaps_make_up_the_text(text: str, language: str | None, early: bool) -> None:
     position = 0
-    for piece in read(text, languages=LANGUAGES, language=language, words=True, early_start=early):
+    opening = Opening() if early else None
+    for piece in read(text, languages=LANGUAGES, language=language, words=True, opening=opening):
         spoken = 0
         for word in piece.words:
             assert text[word.start : word.end] == word.word
