@@ -1,6 +1,7 @@
 """Whisper on its short window."""
 
 import re
+from dataclasses import replace
 
 import jiwer
 import numpy as np
@@ -9,7 +10,14 @@ import pytest
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, UnsupportedLanguage, WeightsMissing
 from models.loading import load_stt
-from models.stt.base import INTERIM, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.base import (
+    FINAL,
+    INTERIM,
+    SPECULATIVE,
+    STT_SAMPLE_RATE,
+    DecodingOptions,
+    TranscriptionRequest,
+)
 from models.stt.encoder_window import WINDOW_STATES
 from models.stt.whisper import Decoding, WhisperEngine
 from models.weights.store import WeightStore
@@ -179,24 +187,29 @@ def test_an_interim_is_never_decoded_twice(
     assert calls == [None]
 
 
-def test_other_temperatures_are_only_for_texts_that_run_away(
+def test_a_text_is_tried_again_as_far_as_it_is_of_use(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[float | None] = []
 
-    def answer(text: Decoding) -> str:
+    def answer(text: Decoding, urgency: int = FINAL) -> str:
         def decode(jobs: object, temperature: float | None = None) -> list[Decoding]:
             tries.append(temperature)
             return [text]
 
         tries.clear()
         monkeypatch.setattr(engine, "_decode", decode)
-        return text_of(engine, speech, language="en")
+        return text_of(engine, speech, language="en", urgency=urgency)
 
     assert answer(Decoding((1,), "a doubtful text", -1.1, 0.1, 0.5, True)) == "a doubtful text"
     assert tries == [None, 0.0]
     assert answer(Decoding((1,), "on and on and", -0.3, 0.1, 2.0, False, endless=True)) == ""
     assert tries == [None, 0.0, 0.4, 0.8]
+    doubtful = Decoding((1,), "a doubtful text", -1.1, 0.1, 0.5, True)
+    assert answer(doubtful, SPECULATIVE) == "a doubtful text"
+    assert tries == [None], "somebody waits for it"
+    assert answer(replace(doubtful, avg_logprob=-1.4), SPECULATIVE) == ""
+    assert tries == [None, 0.0]
 
 
 def test_noise_costs_no_second_look(engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch) -> None:
