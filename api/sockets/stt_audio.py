@@ -51,6 +51,8 @@ class Inbox:
 
     def put(self, item: Pcm | tuple[str, ...] | None) -> None:
         """Audio, languages to use from here on, or None: the end."""
+        if isinstance(item, tuple) and self._items and isinstance(self._items[-1], tuple):
+            self._items.pop()  # nothing was said meanwhile
         self._items.append(item)
         self._filled.set()
         if isinstance(item, tuple) or item is None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from api.services import Services
+from api.sockets.stt_audio import Inbox
 from api.sockets.stt_conversation import SttConversation
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
@@ -219,6 +220,17 @@ async def test_config_changes_what_it_names(client: SttClient, told: ToldTranscr
     _, code = await client.hear_rest()
     assert code == 1000
     assert [request.languages for request in told.requests] == [("en", "jw"), ()]
+
+
+def test_languages_that_change_at_once_do_not_pile_up() -> None:
+    inbox = Inbox(limit_s=1)
+    inbox.put(loud(0.1))
+    for language in ("de", "en", "fr"):
+        inbox.put((language,))
+    inbox.put(loud(0.1))
+    inbox.put(())
+    assert [type(one) for one in inbox._items] == [np.ndarray, tuple, np.ndarray, tuple]
+    assert inbox._items[1] == ("fr",)
 
 
 WRONG_STARTS: list[tuple[dict[str, Any], str]] = [
