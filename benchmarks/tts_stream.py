@@ -72,7 +72,7 @@ def compare(
 
     def bare() -> None:
         chunks = engine.synthesize(request)
-        next(chunks)
+        next(chunk for chunk in chunks if len(chunk.pcm))
         chunks.close()
 
     for _ in range(WARM_UP):

@@ -86,7 +86,14 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        # Else the application hears of it only when all that was written has left.
+        self._tell_lost()
+
+    def eof_received(self) -> None:
+        super().eof_received()
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        """Else the application hears of it only when all that was written has left."""
         self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
 
     async def run_asgi(self) -> None:

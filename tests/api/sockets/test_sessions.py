@@ -247,8 +247,9 @@ async def test_faults_of_a_connection_stop_the_work_and_fill_no_log(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_client_that_answers_no_ping_loses_its_session_at_once(
-    shared_server: SocketServer,
+@pytest.mark.parametrize("how", ["answers no ping", "ends its side"])
+async def test_a_client_that_is_lost_loses_its_session_at_once(
+    shared_server: SocketServer, how: str
 ) -> None:
     """Also while audio waits for it, which only the kernel would give up on."""
     async with connect(shared_server.url("/ws/tts"), max_queue=1, close_timeout=0.2) as socket:
@@ -262,7 +263,11 @@ async def test_a_client_that_answers_no_ping_loses_its_session_at_once(
         await until(lambda: session.waiting_bytes > 200_000)
         (connection,) = shared_server.listener._server.server_state.connections
         assert isinstance(connection, connections.WebSocketConnection)
-        connection.keepalive_timeout()  # as 10 s after a ping
+        if how == "ends its side":
+            socket.transport.write_eof()
+        else:
+            connection.keepalive_timeout()  # as 10 s after a ping
+        await until(lambda: session.ended, 0.5)
         await shared_server.until_empty(0.5)
 
 
