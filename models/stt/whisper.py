@@ -38,7 +38,7 @@ IMPROBABLE_LOGPROB = -1.3  # makes any text invented
 # languages: of 17 in doubt 6 are right at first and 9 then, as with the full window.
 DOUBTFUL_LANGUAGE = 0.5
 # How much likelier the language of what was said before is. Measured on 51 short pieces of English
-# speech: of four that were taken for others, the three that were in doubt are then English.
+# speech: of four that were taken for others, the two that were in doubt are then English.
 EXPECTED_WEIGHT = 5.0
 INTERIM_SILENCE = 200  # states: 4 s, decoded in 0.6 of the time; a text said twice is left out
 
