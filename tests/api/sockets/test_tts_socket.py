@@ -114,6 +114,19 @@ async def test_a_wrong_message_gets_an_error_and_the_session_lives_on(
         assert await client.speak("Still here.")
 
 
+async def test_a_huge_message_keeps_its_place_and_a_hostile_one_is_refused(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="c")
+        await client.say("send_text", text="\U0001f600" * LONG)  # 600 kB as JSON escapes it
+        await client.say("flush_context")
+        assert await client.hear() == {"flush_completed": {"context_id": "c"}}
+        await client.socket.send('{"send_text": {"text": [' + "[]," * 340_000 + "[]]}}")
+        assert "string" in (await client.hear())["error"]["message"]
+        assert await client.speak("And on.")
+
+
 async def test_values_out_of_range_are_clamped_in_silence(shared_server: SocketServer) -> None:
     async with shared_server.tts() as client:
         await client.create(context_id="slowest", speaking_rate=-1e300, stability=99, pitch=1e300)
