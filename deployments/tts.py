@@ -8,6 +8,7 @@ from deployments.turns import Turns
 from models.audio import AudioChunk
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest, TTSEngine
+from models.tts.word_times import cut
 from pipelines.bridge import iterate_in_thread
 
 # Engines use several cores by themselves; a second request at the same time would only slow both.
@@ -19,7 +20,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
     def __init__(self) -> None:
         super().__init__(load_tts)
-        self._turns = Turns(SYNTHESIS_THREADS, "tts")
+        self._turns = Turns(SYNTHESIS_THREADS, "tts", _is_nothing)
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         """Speech of one sentence, piece by piece. Raises EngineError."""
@@ -29,8 +30,13 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         try:
             async with aclosing(chunks):
                 async for chunk in chunks:
-                    if len(chunk.pcm):
-                        line.spoke(chunk.duration_s)
-                        yield chunk
+                    line.spoke(chunk.duration_s)
+                    for part in cut(chunk):  # here, since what is made must not wait for a turn
+                        yield part
         finally:
             line.leave()
+
+
+def _is_nothing(item: object) -> bool:
+    """An empty chunk, by which an engine says that it is at work."""
+    return isinstance(item, AudioChunk) and not len(item.pcm)

@@ -21,12 +21,22 @@ class _Turn:
 
 
 class Turns:
-    """A few threads that run steps of many requests, those with the earliest deadline first."""
+    """A few threads that run steps of many requests, those with the earliest deadline first.
+
+    A request keeps its turn over steps that give nothing yet, as told by `is_nothing`, until a more
+    urgent one comes or its client leaves: a step in between would begin work of somebody else,
+    which the engine then finishes first.
+    """
 
     def __init__(
-        self, threads: int, name: str, clock: Callable[[], float] = time.monotonic
+        self,
+        threads: int,
+        name: str,
+        is_nothing: Callable[[Any], bool] = lambda item: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.clock = clock
+        self.is_nothing = is_nothing
         self._waiting: list[_Turn] = []
         self._count = itertools.count()
         self._changed = threading.Condition()
@@ -50,6 +60,11 @@ class Turns:
             heapq.heappush(self._waiting, _Turn(deadline, next(self._count), future, work))
             self._changed.notify()
         return future
+
+    def is_behind(self, deadline: float) -> bool:
+        """Whether somebody who waits has an earlier one."""
+        with self._changed:
+            return bool(self._waiting) and self._waiting[0].deadline < deadline
 
     def close(self) -> None:
         """Ends the threads after the turns that run; those that wait are cancelled."""
@@ -88,9 +103,18 @@ class Line(Executor):
         self._turns = turns
         self._deadline = deadline
         self._last: Future[Any] | None = None
+        self._left = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
-        future = self._turns.put(self._deadline, lambda: fn(*args, **kwargs))
+        def step() -> T:
+            while True:
+                item = fn(*args, **kwargs)
+                if not self._turns.is_nothing(item):
+                    return item
+                if self._left or self._turns.is_behind(self._deadline):
+                    return item
+
+        future = self._turns.put(self._deadline, step)
         self._last = future
         return future
 
@@ -99,6 +123,7 @@ class Line(Executor):
         self._deadline = max(self._deadline, self._turns.clock()) + seconds
 
     def leave(self) -> None:
-        """Gives back the turn that waits, if one does."""
+        """Gives back the turn that waits, or ends the one that runs after its step."""
+        self._left = True
         if self._last is not None:
             self._last.cancel()

@@ -5,14 +5,18 @@ import time
 from collections.abc import Callable
 
 FAR_S = 20.0  # of audio that a listener has not heard yet
+HUNGRY_S = 2.0  # with less to hear, a listener may soon hear a gap
 _LOOK_AGAIN_S = 0.1
 
 
 class Pace:
     """One stream's lead over a listener who plays the audio as it comes."""
 
-    def __init__(self, rota: "Rota", clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, rota: "Rota", first_slack_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._rota = rota
+        self._first_slack_s = first_slack_s  # how long the first sound may take
         self._clock = clock
         self._silent_at: float | None = None  # when the listener will have heard all
 
@@ -33,6 +37,11 @@ class Pace:
         return 0.0 if self._silent_at is None else max(0.0, self._silent_at - self._clock())
 
     @property
+    def slack_s(self) -> float:
+        """How long more audio may take before somebody would notice."""
+        return self._first_slack_s if self._silent_at is None else self.ahead_s
+
+    @property
     def is_far(self) -> bool:
         return self.ahead_s > FAR_S
 
@@ -47,6 +56,11 @@ class Rota:
     def __init__(self) -> None:
         self.streams: set[Pace] = set()
         self._spare = asyncio.Lock()
+
+    @property
+    def hungry(self) -> int:
+        """How many streams play and have little left."""
+        return sum(one.slack_s < HUNGRY_S for one in list(self.streams))
 
     async def turn(self, pace: Pace) -> Callable[[], None]:
         """Waits until that stream may start a piece; call the answer when the piece is made."""

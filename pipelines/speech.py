@@ -29,14 +29,16 @@ from pipelines.voice_choice import OfferedVoice, VoiceDirectory
 
 __all__ = ["Plan", "Speech", "SpeechPipeline", "SpeechRequest", "SpokenChunk", "TimedWord"]
 
-FILE_SLACK_S = 1.0  # nobody hears a file while it is made, so live speech goes before it
+# Beginning late is better than a gap: who listens already goes before who begins, unless he has
+# this much left. Nobody hears a file while it is made.
+FIRST_SLACK_S = 5.0
+FILE_SLACK_S = 10.0
 SNIPPET_S = 0.05  # as the end of a piece is; on its own it costs a message
 SNIPPET_WAITS_S = 0.3  # what the listener must have, so that nobody waits for it
 FIRST_WORK_S = 0.3  # of the engine, for the first piece of a stream
 LETTERS_PER_S = 18  # that voices say
 MOST_GROWTH, LEAST_GROWTH = 3.0, 1.1  # of a stream's first pieces
 SAFETY = 0.8
-CROWD = 3  # streams of one model
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 _DETECTED_CHARACTERS = 1000
 
@@ -129,14 +131,12 @@ class SpeechPipeline:
         cost = voice.model.real_time_factor
 
         def growth() -> float:
-            shared = cost * max(1, len(rota.streams))
+            shared = cost * max(1, rota.hungry)
             return min(MOST_GROWTH, max(LEAST_GROWTH, SAFETY / shared)) if shared else MOST_GROWTH
 
         if not cost:
             return Opening(growth=growth)
         most = int(FIRST_WORK_S / cost * LETTERS_PER_S)
-        if len(rota.streams) >= CROWD:
-            most *= 2  # each piece costs something beside its length
         return Opening(min(most, Opening.most), growth)
 
     async def speak(self, request: SpeechRequest) -> Speech:
@@ -153,8 +153,8 @@ class SpeechPipeline:
         return Speech(audio, plan.voice, words)
 
     async def _collect(self, plan: Plan) -> list[SpokenChunk]:
-        with Pace(self._rotas[plan.voice.speaker]) as pace:
-            async with aclosing(self._shaped(plan, pace, FILE_SLACK_S)) as chunks:
+        with Pace(self._rotas[plan.voice.speaker], FILE_SLACK_S) as pace:
+            async with aclosing(self._shaped(plan, pace)) as chunks:
                 return [chunk async for chunk in chunks]
 
     async def stream(self, plan: Plan) -> AsyncGenerator[SpokenChunk, None]:
@@ -185,8 +185,8 @@ class SpeechPipeline:
         sample_rate = 0
         held: Pcm = np.zeros(0, dtype=np.float32)  # a snippet that goes with what comes next
         words: tuple[TimedWord, ...] = ()  # of audio that is still held back
-        with Pace(self._rotas[voice.speaker]) as pace:
-            async with aclosing(self._shaped(plan, pace, 0.0)) as chunks:
+        with Pace(self._rotas[voice.speaker], FIRST_SLACK_S) as pace:
+            async with aclosing(self._shaped(plan, pace)) as chunks:
                 async for chunk in chunks:
                     audio = chunk.audio
                     sample_rate = audio.sample_rate
@@ -208,9 +208,7 @@ class SpeechPipeline:
             if len(held):
                 yield SpokenChunk(AudioChunk(held, sample_rate), words)
 
-    async def _shaped(
-        self, plan: Plan, pace: Pace, slack_s: float
-    ) -> AsyncGenerator[SpokenChunk, None]:
+    async def _shaped(self, plan: Plan, pace: Pace) -> AsyncGenerator[SpokenChunk, None]:
         """Speech as it is made, not enhanced: pieces in order, with the pauses between them."""
         request, voice = plan.request, plan.voice
         rota = self._rotas[voice.speaker]
@@ -218,7 +216,7 @@ class SpeechPipeline:
         flights = fly(
             plan.first,
             lambda: asyncio.to_thread(next, plan.rest, None),
-            lambda piece: self._launch(plan, piece, pace.ahead_s + slack_s),
+            lambda piece: self._launch(plan, piece, pace.slack_s),
             lambda: rota.turn(pace),
         )
         position = 0  # samples so far

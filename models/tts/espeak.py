@@ -10,7 +10,7 @@ from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_library
 from models.tts.silence import trim
 from models.tts.voices import voice_table
-from models.tts.word_times import cut, spread
+from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
 
@@ -44,4 +44,4 @@ class EspeakEngine:
         pcm = trim(pcm, self.sample_rate)
         seconds = len(pcm) / self.sample_rate
         words = spread(request.text, seconds) if request.timings else ()
-        yield from cut(pcm, self.sample_rate, words)
+        yield AudioChunk(pcm, self.sample_rate, tuple(words))

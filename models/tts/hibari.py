@@ -17,7 +17,7 @@ from models.onnx_session import open_session
 from models.tts.base import SynthesisRequest
 from models.tts.silence import sounding
 from models.tts.voices import voice_table
-from models.tts.word_times import Span, cut, symbols_of_words, timed
+from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
 DURATIONS_LAG_S = 0.1  # as Kokoro's, from which the voices learnt
@@ -77,7 +77,8 @@ class HibariEngine:
                 start, end = sounding(pcm, self.sample_rate)
                 starts_s -= start / self.sample_rate + DURATIONS_LAG_S
                 pcm = np.clip(pcm[start:end], -1.0, 1.0)
-                yield from cut(pcm, self.sample_rate, timed(inside, starts_s.tolist()))
+                times = timed(inside, starts_s.tolist())
+                yield AudioChunk(pcm, self.sample_rate, tuple(times))
                 first += len(piece) + 1
             at += len(sentence)
 

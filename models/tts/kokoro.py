@@ -25,7 +25,7 @@ from models.tts.kokoro_files import PLAN_OUTPUTS, kokoro_files
 from models.tts.kokoro_phonemes import WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.silence import sounding
 from models.tts.voices import voice_table
-from models.tts.word_times import Span, cut, symbols_of_words, timed
+from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
 MAX_SYMBOLS = 180  # about 11 s; the model takes 510, but memory grows with the length of a piece
@@ -122,9 +122,8 @@ class KokoroEngine:
         start, end = sounding(pcm, self.sample_rate)
         starts_s = np.cumsum(durations.reshape(-1)) * FRAME_S
         starts_s -= lead_frames * FRAME_S / 2 + start / self.sample_rate + DURATIONS_LAG_S
-        yield from cut(
-            np.clip(pcm[start:end], -1.0, 1.0), self.sample_rate, timed(words, starts_s.tolist())
-        )
+        times = timed(words, starts_s.tolist())
+        yield AudioChunk(np.clip(pcm[start:end], -1.0, 1.0), self.sample_rate, tuple(times))
 
 
 def _sounding_part(

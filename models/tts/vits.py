@@ -16,7 +16,7 @@ from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_library
 from models.tts.silence import trim
 from models.tts.voices import voice_table
-from models.tts.word_times import cut, spread
+from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
 PAD, START, END = "_", "^", "$"
@@ -104,7 +104,7 @@ class VitsEngine:
         pcm = np.clip(trim(pcm, self.sample_rate), -1.0, 1.0)
         seconds = len(pcm) / self.sample_rate
         words = spread(request.text, seconds) if request.timings else ()
-        yield from cut(pcm, self.sample_rate, words)
+        yield AudioChunk(pcm, self.sample_rate, tuple(words))
 
 
 def phoneme_ids(phonemes: str, table: dict[str, list[int]]) -> list[int]:

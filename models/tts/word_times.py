@@ -2,11 +2,11 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from models.audio import AudioChunk, Pcm, WordTime
+from models.audio import AudioChunk, WordTime
 
 # Symbols between white space without the punctuation around them, which is a pause.
 _SOUNDING = re.compile(r"[^\W\d_](?:\S*[^\W\d_])?")
@@ -89,19 +89,14 @@ def timed(words: Sequence[Span], ends_s: Sequence[float]) -> list[WordTime]:
     ]
 
 
-def cut(
-    pcm: Pcm, sample_rate: int, words: Sequence[WordTime] = ()
-) -> Generator[AudioChunk, None, None]:
-    """`pcm` in chunks of at most CHUNK_S, each with the words that begin in it.
-
-    The times of `words` count from the start of `pcm`, those in a chunk from its own.
-    """
-    step = round(CHUNK_S * sample_rate)
-    for start in range(0, len(pcm), step):
-        is_last = start + step >= len(pcm)
-        until_s = float("inf") if is_last else (start + step) / sample_rate
-        inside = within(words, start / sample_rate, until_s)
-        yield AudioChunk(pcm[start : start + step], sample_rate, inside)
+def cut(chunk: AudioChunk) -> Iterator[AudioChunk]:
+    """Chunks of at most CHUNK_S, each with the words that begin in it."""
+    step = round(CHUNK_S * chunk.sample_rate)
+    for start in range(0, len(chunk.pcm), step):
+        is_last = start + step >= len(chunk.pcm)
+        until_s = float("inf") if is_last else (start + step) / chunk.sample_rate
+        inside = within(chunk.words, start / chunk.sample_rate, until_s)
+        yield AudioChunk(chunk.pcm[start : start + step], chunk.sample_rate, inside)
 
 
 def within(words: Sequence[WordTime], from_s: float, until_s: float) -> tuple[WordTime, ...]:

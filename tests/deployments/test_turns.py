@@ -128,3 +128,38 @@ async def test_a_generator_whose_reader_left_in_the_queue_is_closed(turns: Turns
     await asyncio.sleep(0.01)
     assert closed.is_set()  # though the thread is still busy with another request
     held.let_go()
+
+
+def test_a_turn_lasts_over_steps_that_give_nothing(turns: Turns) -> None:
+    turns.is_nothing = lambda item: item is None
+    steps = iter([None, None, "sound"])
+    assert turns.line(0.0).submit(next, steps).result(5) == "sound"
+
+
+def test_a_more_urgent_request_takes_over_between_two_steps(turns: Turns) -> None:
+    turns.is_nothing = lambda item: item is None
+    served: list[str] = []
+    urgent = turns.line(0.0)
+
+    def serve() -> str:
+        served.append("urgent")
+        return "urgent"
+
+    def step() -> None:
+        served.append("patient")
+        if len(served) == 1:
+            urgent.submit(serve)
+
+    assert turns.line(1.0).submit(step).result(5) is None
+    turns.line(2.0).submit(lambda: "end").result(5)  # once the urgent one has been served
+    assert served == ["patient", "urgent"]
+
+
+def test_who_leaves_ends_his_turn_after_the_step(turns: Turns) -> None:
+    turns.is_nothing = lambda item: item is None
+    line = turns.line(0.0)
+    begun = threading.Event()
+    future = line.submit(begun.set)  # set() gives None, for ever
+    assert begun.wait(5)
+    line.leave()
+    assert future.result(5) is None

@@ -16,7 +16,7 @@ class Clock:
 
 def test_a_lead_shrinks_while_the_listener_hears_it() -> None:
     clock = Clock()
-    pace = Pace(Rota(), clock)
+    pace = Pace(Rota(), 0.0, clock)
     assert pace.ahead_s == 0.0
     pace.gave(3.0)
     clock.now += 1.0
@@ -28,9 +28,9 @@ def test_a_lead_shrinks_while_the_listener_hears_it() -> None:
 
 async def test_a_stream_with_plenty_waits_while_another_is_short() -> None:
     rota, clock = Rota(), Clock()
-    with Pace(rota, clock) as rich:
+    with Pace(rota, 0.0, clock) as rich:
         rich.gave(FAR_S + 10)
-        with Pace(rota, clock) as poor:
+        with Pace(rota, 0.0, clock) as poor:
             await rota.turn(poor)  # at once
             waiting = asyncio.create_task(rota.turn(rich))
             await asyncio.sleep(0.25)
@@ -42,7 +42,7 @@ async def test_a_stream_with_plenty_waits_while_another_is_short() -> None:
 
 async def test_streams_with_plenty_use_the_engine_one_at_a_time() -> None:
     rota, clock = Rota(), Clock()
-    with Pace(rota, clock) as one, Pace(rota, clock) as two:
+    with Pace(rota, 0.0, clock) as one, Pace(rota, 0.0, clock) as two:
         one.gave(FAR_S + 10)
         two.gave(FAR_S + 10)
         done = await rota.turn(one)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from models.audio import AudioChunk
 from models.tts.word_times import CHUNK_S, Span, cut, spread, symbols_of_words, timed, words_of
 
 
@@ -35,7 +36,7 @@ def test_a_word_lasts_as_long_as_its_symbols() -> None:
 
 def test_a_chunk_carries_the_words_that_begin_in_it() -> None:
     words = spread("one two three four", 1.5)
-    chunks = list(cut(np.zeros(1500, np.float32), 1000, words))
+    chunks = list(cut(AudioChunk(np.zeros(1500, np.float32), 1000, tuple(words))))
     assert [len(chunk.pcm) for chunk in chunks] == [400, 400, 400, 300]
     times = [
         (word.text_start, index * CHUNK_S + word.start_s)
