@@ -93,10 +93,6 @@ def test_no_word_has_a_time_unless_asked(model: Model, sentence: SynthesisReques
     assert not any(chunk.words for chunk in model[0].synthesize(sentence))
 
 
-def test_chunks_are_no_longer_than_half_a_second(model: Model, sentence: SynthesisRequest) -> None:
-    assert all(chunk.duration_s <= 0.5 for chunk in model[0].synthesize(sentence))
-
-
 def test_two_requests_at_once_do_not_mix(model: Model, sentence: SynthesisRequest) -> None:
     longer = replace(sentence, text=" ".join([sentence.text] * 3))
     alone = [len(speech(model[0], request)) for request in (sentence, longer)]
