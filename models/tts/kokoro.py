@@ -28,7 +28,7 @@ from models.tts.voices import voice_table
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
-MAX_SYMBOLS = 180  # about 11 s; the model takes 510, but memory grows with the length of a piece
+MAX_SYMBOLS = 120  # about 7 s; the model takes 510, but memory grows with the length of a piece
 WARM_UP = "Everything that comes first takes longer."
 STYLE_SHAPE = (510, 256)  # a row for each number of symbols
 TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
