@@ -10,7 +10,7 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
-LOOK_MS = 20  # how soon a run is stopped that nobody waits for any more
+LOOK_MS = 20  # how soon a run makes room for a more urgent one, once it is over
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,69 +33,39 @@ class OpenVinoModel:
             },
         )
         self._lock = threading.Lock()
-        self._running: openvino.InferRequest | None = None
-        self._first_values: Arrays | None = None
+        self._running: tuple[openvino.InferRequest, Arrays] | None = None
         self.input_names = tuple(port.any_name for port in self._compiled.inputs)
         self._output_names = tuple(port.any_name for port in self._compiled.outputs)
 
     def run(self, values: Mapping[str, NDArray[Any]]) -> Generator[None, None, Arrays]:
-        """Outputs by name. Yields while it computes; closing the generator stops the work.
+        """Outputs by name. Yields while it computes; one run computes at a time, others wait.
 
-        One run computes at a time; another waits. The first run of all should be a short one: it
-        is done again after each run that was stopped.
+        Closing the generator leaves the run to end by itself: a graph that is stopped in the middle
+        has the shapes of two inputs in it, and fails with the next one.
         """
-        inputs = {name: values[name] for name in self.input_names}
         request = self._compiled.create_infer_request()
+        inputs = {name: values[name] for name in self.input_names}
         while not self._begin(request, inputs):
             yield
-        finished = False
-        try:
-            while not request.wait_for(LOOK_MS):
-                yield
-            finished = True
-        finally:
-            self._end(request, finished)
+        while not request.wait_for(LOOK_MS):
+            yield
         return {name: np.copy(request.get_tensor(name).data) for name in self._output_names}
 
     def _begin(self, request: openvino.InferRequest, inputs: Arrays) -> bool:
         """False while another run computes."""
         with self._lock:
-            if self._running is not None and not self._running.wait_for(LOOK_MS):
+            if self._running is not None and not _is_over(self._running[0]):
                 return False
-            if self._first_values is None:
-                self._first_values = {name: np.copy(value) for name, value in inputs.items()}
-            self._running = request
+            self._running = request, inputs  # the inputs must live as long as it computes
             request.start_async(inputs, share_inputs=True)
             return True
 
-    def _end(self, request: openvino.InferRequest, finished: bool) -> None:
-        with self._lock:
-            if not finished and not request.wait_for(0):
-                request.cancel()
-                _settle(request)
-                # A run that was stopped leaves the shapes of its inputs in one half of the graph
-                # and older ones in the other; a whole run makes them agree again.
-                self._compiled.create_infer_request().infer(self._first_values)
-            if self._running is request:
-                self._running = None
 
-
-def finish(run: Generator[None, None, Arrays]) -> Arrays:
-    """What a run gives, waited for."""
-    while True:
-        try:
-            next(run)
-        except StopIteration as done:
-            outputs: Arrays = done.value
-            return outputs
-
-
-def _settle(request: openvino.InferRequest) -> None:
-    """Waits for the end of a cancelled run: its inputs must live until then."""
+def _is_over(request: openvino.InferRequest) -> bool:
     try:
-        request.wait()
-    except RuntimeError:  # says that it was cancelled
-        return
+        return bool(request.wait_for(LOOK_MS))
+    except RuntimeError:  # it failed; whoever started it is told
+        return True
 
 
 @cache

@@ -17,7 +17,7 @@ from models.audio import AudioChunk, Pcm
 from models.errors import UnknownVoice, WeightsCorrupt
 from models.info import VoiceInfo
 from models.onnx_session import open_session
-from models.openvino_model import Arrays, OpenVinoModel, finish
+from models.openvino_model import Arrays, OpenVinoModel
 from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_installed
 from models.tts.kokoro_alphabet import SYMBOL_IDS
@@ -51,7 +51,6 @@ class KokoroEngine:
         files = kokoro_files(config.weights, weights)
         self._plan = open_session(files.plan, config.threads)
         self._parts = [OpenVinoModel(part, config.threads) for part in files.parts]
-        self._run_briefly()
         offered = [
             voice
             for voice in config.voices
@@ -65,17 +64,6 @@ class KokoroEngine:
         for text in (WARM_UP, "Ready."):  # allocates memory and loads the English dictionary
             for piece in self.synthesize(SynthesisRequest(text, offered[0].key, "en")):
                 del piece
-
-    def _run_briefly(self) -> None:
-        """The shortest sound first, see OpenVinoModel.run."""
-        values: Arrays = {
-            "features": np.zeros((1, 512, ROUND_FRAMES), np.float32),
-            "source": np.zeros((1, 22, ROUND_FRAMES * STEPS_A_FRAME + 1), np.float32),
-            "share": np.zeros(1, np.float32),
-            "style": np.zeros((1, TIMBRE.stop), np.float32),
-        }
-        for part in self._parts:
-            values |= finish(part.run(values))
 
     def voices(self) -> Sequence[VoiceInfo]:
         return tuple(self._voices.values())

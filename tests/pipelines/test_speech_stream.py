@@ -145,7 +145,7 @@ async def test_the_second_piece_is_there_when_the_first_ends() -> None:
     await spoken(speech, SpeechRequest(TEXT))
     slack = [call.slack_s for call in speaker.calls]
     assert slack[0] == FIRST_SLACK_S  # those who listen already go first
-    assert all(0.0 < later < FIRST_SLACK_S for later in slack[1:])  # he hears the one before
+    assert all(later > 0.0 for later in slack[1:])  # the listener still has sound of the one before
 
 
 async def test_leaving_stops_the_engine_at_once() -> None:
