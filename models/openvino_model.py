@@ -27,8 +27,6 @@ class OpenVinoModel:
                 "INFERENCE_PRECISION_HINT": precision,
                 "INFERENCE_NUM_THREADS": threads,
                 "NUM_STREAMS": 1,
-                # What it keeps for each length of speech: it grows, and gains nothing measurable.
-                "CPU_RUNTIME_CACHE_CAPACITY": 0,
                 "ENABLE_CPU_PINNING": False,  # engines of other processes share the cores
             },
         )
