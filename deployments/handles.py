@@ -86,6 +86,11 @@ class ModelHandle:
         """Makes the next `describe` wait for the replica's answer."""
         self._answer = None
 
+    def works(self) -> None:
+        """A request was served: an answer that the model is lost no longer holds."""
+        if isinstance(self._answer, EngineLost):
+            self.forget()
+
     async def _ask_again(self) -> None:
         self._answer = await self._ask()
         self._answered_at = time.monotonic()
@@ -109,6 +114,7 @@ class ModelHandle:
         try:
             with engine_errors(self.name):
                 async for item in response:  # type: ignore[union-attr]  # a stream, as asked
+                    self.works()
                     yield item
         except (asyncio.CancelledError, GeneratorExit):
             # Not in a `finally`: after a failure it would raise the request's error once more.
@@ -137,6 +143,7 @@ class TranscriberHandle(ModelHandle):
         try:
             with engine_errors(self.name):
                 transcript: Transcript = await response
+                self.works()
                 return transcript
         except asyncio.CancelledError:
             response.cancel()  # type: ignore[no-untyped-call]

@@ -92,8 +92,12 @@ async def listening(base_url: str, key: str) -> AsyncIterator[Client]:
     """A session of `/ws/stt` that has started and stays alive between utterances."""
     async with open_socket(base_url, "/ws/stt", key) as client:
         config = {"continuous_mode": True}
-        await client.send(type="start", languages=["en"], config=config)
-        await client.until("connected")
+        async with asyncio.timeout(30):  # a start may be sent again, as while a replica comes back
+            while True:
+                await client.send(type="start", languages=["en"], config=config)
+                if (await client.until("connected", "error"))["type"] == "connected":
+                    break
+                await asyncio.sleep(0.5)
         yield client
 
 
