@@ -30,6 +30,9 @@ def build_services(settings: Settings, directory: ModelDirectory) -> Services:
     database = Database(settings.database_url)
     weights = WeightStore(settings.weights_dir)
     listening = load_yaml(ListeningConfig, "listening")
+    vad = load_vad(VAD_CONFIG, weights)
+    # One instance serves both where they name the same: what it hears lives in its streams.
+    live_vad = vad if listening.vad == VAD_CONFIG else load_vad(listening.vad, weights)
     plans = load_yaml(PlansConfig, "plans")
     accounts = Accounts(database, settings.secrets, plans.first.id)
     return Services(
@@ -42,12 +45,10 @@ def build_services(settings: Settings, directory: ModelDirectory) -> Services:
         transcription=TranscriptionPipeline(
             directory.transcriber,
             AudioDecoder(),
-            load_vad(VAD_CONFIG, weights),
+            vad,
             load_profiles(),
         ),
-        listening=ListeningPipeline(
-            directory.transcriber, load_vad(listening.vad, weights), listening
-        ),
+        listening=ListeningPipeline(directory.transcriber, live_vad, listening),
         chat=ChatPipeline(directory.chat_models, ChatHistory(database)),
         sockets=SocketRegistry(load_socket_limits(), plans, accounts),
     )
