@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import soxr
@@ -83,17 +83,15 @@ def _mulaw_table() -> Pcm:
     return np.asarray(samples, np.float32)
 
 
-class Resampler:
+class Resampler(Protocol):
     """The state of one stream at one rate."""
 
-    def accept(self, pcm: Pcm) -> Pcm:
-        raise NotImplementedError
+    def accept(self, pcm: Pcm) -> Pcm: ...
 
-    def flush(self) -> Pcm:
-        raise NotImplementedError
+    def flush(self) -> Pcm: ...
 
 
-class PassThrough(Resampler):
+class PassThrough:
     """The rate is right already."""
 
     def accept(self, pcm: Pcm) -> Pcm:
@@ -103,7 +101,7 @@ class PassThrough(Resampler):
         return _EMPTY
 
 
-class SoxrResampler(Resampler):
+class SoxrResampler:
     """Any rate. The quality LQ passes speech whole and holds back the least of those that do."""
 
     def __init__(self, sample_rate: int) -> None:
@@ -118,7 +116,7 @@ class SoxrResampler(Resampler):
         return np.asarray(self._stream.resample_chunk(_EMPTY, last=True), np.float32)
 
 
-class Doubler(Resampler):
+class Doubler:
     """8 to 16 kHz by a half-band filter: 2 ms late, where soxr works in blocks of 60 ms."""
 
     def __init__(self) -> None:
