@@ -41,6 +41,7 @@ class Workspace(SQLModel, table=True):
     )
     name: str
     plan: str  # id of a plan in configs/plans.yaml
+    retention: str = "standard"  # or zero: nothing of what is said or heard is kept
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 

@@ -7,7 +7,10 @@ from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import text
 from sqlmodel.sql.sqltypes import AutoString
 
-import db.chat_tables  # noqa: F401  (the metadata knows only tables that were imported)
+import db.chat_tables
+import db.keeping_tables
+import db.money_tables
+import db.webhook_tables  # noqa: F401
 from db.columns import UtcDateTime
 from db.session import make_engine
 from db.tables import metadata

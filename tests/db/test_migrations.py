@@ -5,7 +5,10 @@ import multiprocessing
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-import db.chat_tables  # noqa: F401  (the metadata knows only tables that were imported)
+import db.chat_tables
+import db.keeping_tables
+import db.money_tables
+import db.webhook_tables  # noqa: F401  (the metadata knows only tables that were imported)
 from db.migrate import upgrade
 from db.session import make_engine
 from db.tables import metadata

@@ -1,0 +1,91 @@
+"""The tables of money: balances, the ledger, what is held, and subscriptions.
+
+Money is integer micro-USD. The ledger outlives its workspace, so nothing here refers to that by a
+foreign key; its id is random and says nothing of whose it was.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    UniqueConstraint,
+    Uuid,
+)
+from sqlmodel import Field, SQLModel
+
+import db.tables  # noqa: F401  (first: it says how constraints are named)
+from db.columns import UtcDateTime, utc_now
+
+# SQLite counts up by itself only where the key is an INTEGER.
+_COUNTED = BigInteger().with_variant(Integer, "sqlite")
+
+
+class Account(SQLModel, table=True):
+    """What a workspace has; its credit is `balance` - `held`."""
+
+    __table_args__ = (
+        CheckConstraint("balance >= 0", name="balance_not_negative"),
+        CheckConstraint("held >= 0", name="held_not_negative"),
+        CheckConstraint("held <= balance", name="held_within_balance"),
+    )
+
+    workspace_id: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    balance: int = Field(sa_type=BigInteger)
+    held: int = Field(default=0, sa_type=BigInteger)
+
+
+class LedgerEntry(SQLModel, table=True):
+    """One change of an account; never changed or deleted, a trigger sees to that.
+
+    The sum of `amount` is the balance, and the sum of `held` what is held.
+    """
+
+    __tablename__ = "ledger_entry"
+    __table_args__ = (
+        UniqueConstraint("workspace_id", "operation", "kind"),
+        Index("ix_ledger_entry_workspace_id_created_at", "workspace_id", "created_at"),
+    )
+
+    id: int | None = Field(default=None, sa_column=Column(_COUNTED, primary_key=True))
+    workspace_id: int = Field(sa_type=BigInteger)
+    operation: str = Field(max_length=64)  # the same for a hold and what became of it
+    kind: str = Field(max_length=16)  # grant, hold, capture, release, refund, adjust
+    amount: int = Field(default=0, sa_type=BigInteger)  # change of the balance
+    held: int = Field(default=0, sa_type=BigInteger)  # change of what is held
+    balance_after: int = Field(sa_type=BigInteger)
+    service: str = Field(default="", max_length=16)  # tts, stt, chat, voice; empty for grants
+    units: int = Field(default=0, sa_type=BigInteger)  # characters, milliseconds, tokens, voices
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+
+
+class Hold(SQLModel, table=True):
+    """What is held now; the row is deleted when it is captured or released, which is once."""
+
+    operation: str = Field(primary_key=True, max_length=64)
+    workspace_id: int = Field(sa_type=BigInteger)
+    amount: int = Field(sa_type=BigInteger)
+    service: str = Field(max_length=16)
+    expires_at: datetime = Field(sa_type=UtcDateTime, index=True)
+
+
+class Subscription(SQLModel, table=True):
+    """The plan that a workspace pays for; without one it is on the first plan."""
+
+    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
+    workspace_id: int = Field(
+        sa_column=Column(
+            BigInteger, ForeignKey("workspace.id", ondelete="CASCADE"), nullable=False, unique=True
+        )
+    )
+    plan: str
+    status: str = "active"
+    billing_cycle: str  # monthly or annual
+    anchor_at: datetime = Field(sa_type=UtcDateTime)  # billing dates are whole cycles after it
+    next_billing_at: datetime = Field(sa_type=UtcDateTime, index=True)
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
