@@ -29,14 +29,14 @@ class Gateway:
         from configs.settings import load_settings
         from db.migrate import upgrade
         from deployments.listener import Listener
-        from deployments.services import build_services
+        from deployments.services import gateway_services
 
         setup_logs()
         settings = load_settings()
         # `make run` has done it, but not `serve run`, nor the first gateway of a new release.
         await asyncio.to_thread(upgrade, settings.database_url)
         self._directory = ModelDirectory(args.models_app)
-        self.services: Services = build_services(settings, self._directory)
+        self.services: Services = gateway_services(settings, self._directory)
         self._listener: Listener | None = None
         if args.server == "own":
             self._listener = Listener(create_app(self.services), settings.host, settings.port)
