@@ -15,6 +15,7 @@ from configs.voices_schema import VoicesConfig
 from db.session import Database
 from models.vad.base import VADEngine
 from pipelines.accounts import Accounts
+from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
 from pipelines.decoding import AudioDecoder
@@ -52,6 +53,7 @@ def build_services(
         plans=plans,
         database=database,
         accounts=accounts,
+        billing=Billing(database, plans.prices),
         models=ModelList(models.speakers, models.transcribers, models.chat_models),
         speech=SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices")),
         transcription=TranscriptionPipeline(

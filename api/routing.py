@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.deps import authenticate, bearer, require_scope, services_of
+from api.idempotency import answer_once
 from api.json_body import read_json
+from api.rate_limits import count_request
 from api.schemas import ErrorBody
 
 _ERRORS = {
@@ -68,8 +70,9 @@ def guarded_route(scope: str | None) -> type[StrictRoute]:
                 services = await services_of(request)
                 principal = await authenticate(services, bearer(request))
                 request.state.principal = principal
+                await count_request(request, services, principal)
                 require_scope(principal, scope)
-                return await handle(request)
+                return await answer_once(request, services, principal, handle)
 
             return authenticate_and_handle
 
@@ -79,7 +82,7 @@ def guarded_route(scope: str | None) -> type[StrictRoute]:
 def make_router(*, scope: str | None = None, public: bool = False) -> APIRouter:
     """A router; `scope` is what a key needs, `public` routes ask for no key.
 
-    Order of checks: path and method, authentication, scope, media type, size, syntax, fields.
+    Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody, "description": text}

@@ -7,6 +7,7 @@ from configs.plans_schema import PlansConfig
 from configs.settings import Settings
 from db.session import Database
 from pipelines.accounts import Accounts
+from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.listening import ListeningPipeline
 from pipelines.model_list import ModelList
@@ -22,6 +23,7 @@ class Services:
     plans: PlansConfig
     database: Database
     accounts: Accounts
+    billing: Billing
     models: ModelList
     speech: SpeechPipeline
     transcription: TranscriptionPipeline

@@ -14,6 +14,8 @@
   x InsufficientScope
   x NotFound
   x HashingBusy
+  x InsufficientCredit
+  x PlanNotFound
 """
 
 
@@ -100,3 +102,15 @@ class HashingBusy(PipelineError):
     """The queue of the password hasher is full."""
 
     code = "overloaded"
+
+
+class InsufficientCredit(PipelineError):
+    """The workspace has less credit than the work may cost."""
+
+    code = "insufficient_credit"
+
+
+class PlanNotFound(PipelineError):
+    """No plan has that id."""
+
+    code = "plan_not_found"

@@ -8,20 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from api.app import create_app
+from api.assembly import Models, build_services
 from api.services import Services
-from api.sockets.registry import SocketRegistry
-from configs.load import load_yaml
-from configs.plans_schema import PlansConfig
-from configs.sockets_schema import load_socket_limits
 from db.migrate import upgrade
-from db.session import Database
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
-from pipelines.accounts import Accounts
-from pipelines.chat import ChatPipeline
-from pipelines.chat_history import ChatHistory
 from pipelines.local import LocalChatModel
-from pipelines.model_list import ModelList
 from tests.api.local_server import local_settings, serve_app
 
 
@@ -42,22 +34,9 @@ def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services
     """Services that chat and know accounts, and can do nothing else."""
     settings = local_settings(folder)
     upgrade(settings.database_url)
-    database = Database(settings.database_url)
-    models = {"chat": LocalChatModel(engine, info)}
-    plans = load_yaml(PlansConfig, "plans")
-    accounts = Accounts(database, settings.secrets, "free")
-    return Services(
-        settings=settings,
-        plans=plans,
-        database=database,
-        accounts=accounts,
-        models=ModelList(models),
-        speech=cast(Any, None),
-        transcription=cast(Any, None),
-        listening=cast(Any, None),
-        chat=ChatPipeline(models, ChatHistory(database)),
-        sockets=SocketRegistry(load_socket_limits(), plans, accounts),
-    )
+    nothing = cast(Any, None)
+    chat_models = {"chat": LocalChatModel(engine, info)}
+    return build_services(settings, Models({}, {}, nothing, chat_models, nothing, nothing))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import uvloop
 from fastapi import FastAPI
 
 from api.app import create_app
-from configs.settings import Secrets, Settings
+from configs.settings import Secrets, Settings, WebhookSettings
 from deployments.listener import Listener
 from tests.api.local_services import local_services
 
@@ -32,7 +33,16 @@ def local_settings(folder: Path) -> Settings:
         data_dir=folder,
         database_url=f"sqlite:///{folder / 'test.db'}",
         weights_dir=folder / "weights",
-        secrets=Secrets(token_key="t" * 48, api_key_pepper="p" * 48),
+        secrets=Secrets(
+            token_key="t" * 48,
+            api_key_pepper="p" * 48,
+            url_key="u" * 48,
+            data_keys=(b64encode(b"d" * 32).decode(),),
+        ),
+        redis_url=None,
+        storage_url=f"file://{folder / 'files'}",
+        public_url="http://test",
+        webhooks=WebhookSettings(),
     )
 
 
