@@ -97,11 +97,13 @@ def _check_structure(body: bytes) -> None:
     openers = body.count(b"[") + body.count(b"{")
     if openers <= MAX_DEPTH and openers + body.count(b",") < MAX_VALUES:
         return
-    outside = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
-    structure = b"".join(outside).translate(None, _REST)
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * MAX_VALUES:  # a value and its key are two strings at most
+        raise _too_many()
+    structure = b"".join(plain.split(b'"')[::2]).translate(None, _REST)
     openers = structure.count(b"[") + structure.count(b"{")
     if openers + structure.count(b",") >= MAX_VALUES:
-        raise _invalid(f"the body has more than {MAX_VALUES} values")
+        raise _too_many()
     steps = (1 if one in b"[{" else -1 for one in structure.translate(None, b","))
     if max(accumulate(steps), default=0) > MAX_DEPTH:
         raise _invalid(f"the body is nested deeper than {MAX_DEPTH} levels")
@@ -123,6 +125,10 @@ def _finite(digits: str) -> float:
     if math.isinf(number):
         raise _invalid("a number is too large")
     return number
+
+
+def _too_many() -> ApiError:
+    return _invalid(f"the body has more than {MAX_VALUES} values")
 
 
 def _invalid(message: str) -> ApiError:

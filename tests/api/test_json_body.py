@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.errors import ApiError
-from api.json_body import MAX_DEPTH, MAX_JSON_BYTES, parse_json
+from api.json_body import MAX_DEPTH, MAX_JSON_BYTES, MAX_VALUES, parse_json
 
 HOSTILE = {
     "empty": b"",
@@ -28,7 +28,9 @@ HOSTILE = {
     "a byte order mark": b"\xef\xbb\xbf{}",
     "UTF-16": '{"x": 1}'.encode("utf-16"),
     "too deep": b'{"x": ' + b"[" * 64 + b"]" * 64 + b"}",
-    "absurdly deep": b"[" * 100_000 + b"]" * 100_000,
+    "absurdly deep": b"[" * 9_000 + b"]" * 9_000,
+    "too many lists": b"[" + b"[]," * 20_000 + b"[]]",
+    "too many strings": b'{"x": [' + b'"",' * 50_000 + b'""]}',
 }
 
 
@@ -47,6 +49,26 @@ def test_the_deepest_allowed_body_is_read() -> None:
     assert parse_json(body) == json.loads(body)
     with pytest.raises(ApiError, match="deeper"):
         parse_json(b"[" + body + b"]")
+
+
+def test_brackets_in_strings_do_not_nest() -> None:
+    for text in ("[" * 500, '"[{' * 200, "\\" * 99 + "[" * 99, "," * 100_000):
+        body = json.dumps({text: [text]}).encode()
+        assert parse_json(body) == {text: [text]}
+
+
+def test_depth_is_seen_behind_strings_with_quotes_and_backslashes() -> None:
+    for text in ('"', "\\", '\\"', "]]]]" * 30, '"]' * 70):
+        body = json.dumps([text]).encode()[:-1] + b"," + b"[" * 64 + b"]" * 65
+        with pytest.raises(ApiError, match="deeper"):
+            parse_json(body)
+
+
+def test_as_many_values_as_allowed_are_read() -> None:
+    body = b"[" + b"1," * (MAX_VALUES - 2) + b"1]"
+    assert len(parse_json(body)) == MAX_VALUES - 1
+    with pytest.raises(ApiError, match="more than"):
+        parse_json(b"[1," + body[1:])
 
 
 def test_a_surrogate_pair_is_one_character() -> None:
