@@ -1,0 +1,172 @@
+"""Every number that Prometheus can read. Names end with their unit; labels never hold user data.
+
+Each process counts for itself. `GET /metrics` shows all of them, and adds the labels `deployment`
+and `replica` to each series, so no metric here may have a label of that name.
+"""
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+# A second series for each, which nobody asks for.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+REGISTRY = CollectorRegistry(auto_describe=True)
+"""Of this service alone: libraries count in prometheus-client's own."""
+
+ProcessCollector(namespace="antiphon", registry=REGISTRY)
+
+_QUICK = (0.0001, 0.0003, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.5, 2)
+_LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30)
+_RATIO = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 4)
+_SPEED = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256)
+_LAG = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
+
+
+def _counter(name: str, text: str, *labels: str) -> Counter:
+    return Counter(f"antiphon_{name}", text, labels, registry=REGISTRY)
+
+
+def _gauge(name: str, text: str, *labels: str) -> Gauge:
+    return Gauge(f"antiphon_{name}", text, labels, registry=REGISTRY)
+
+
+def _histogram(name: str, text: str, *labels: str, bins: tuple[float, ...]) -> Histogram:
+    return Histogram(f"antiphon_{name}", text, labels, registry=REGISTRY, buckets=bins)
+
+
+# HTTP. `route` is the pattern of a path, such as /voices/{voice_id}, and `none` without a match.
+http_requests = _counter("http_requests_total", "Answered requests", "method", "route", "status")
+http_request_seconds = _histogram(
+    "http_request_duration_seconds",
+    "From the head of a request to the end of its answer",
+    "route",
+    bins=(0.001, 0.002, 0.003, *_LATENCY),
+)
+http_requests_live = _gauge("http_requests_live", "Requests that are being answered")
+overload_refusals = _counter(
+    "overload_refusals_total", "Requests and sessions refused since too much was going on", "kind"
+)
+idempotent_replays = _counter(
+    "idempotent_replays_total", "POSTs answered with the answer of the first of their key"
+)
+
+# Sockets. `protocol` is stt or tts.
+sockets_live = _gauge("sockets_live", "Open WebSocket sessions", "protocol")
+socket_closes = _counter("socket_closes_total", "Sessions that ended", "protocol", "code")
+socket_seconds = _histogram(
+    "socket_duration_seconds",
+    "How long sessions lasted",
+    "protocol",
+    bins=(1, 5, 15, 60, 300, 900, 3600, 14400),
+)
+
+# Calls of replicas. `target` is the deployment that was called.
+calls = _counter("calls_total", "Calls of replicas", "target", "outcome")
+call_first_seconds = _histogram(
+    "call_first_answer_seconds", "From a call to its first answer", "target", bins=_LATENCY
+)
+models_ready = _gauge("models_ready", "1 when a replica of the deployment answers", "target")
+
+# Speech. `transport` is rest, lines or socket.
+tts_first_audio_seconds = _histogram(
+    "tts_first_audio_seconds", "From a text to its first encoded audio", "transport", bins=_LATENCY
+)
+tts_gap_seconds = _counter(
+    "tts_gap_seconds_total",
+    "Silence that listeners heard since audio came late, by whole streams",
+    "transport",
+)
+tts_streams = _counter(
+    "tts_streams_total", "Texts spoken; with gaps when audio came late", "transport", "gaps"
+)
+tts_queue_seconds = _histogram(
+    "tts_queue_seconds", "From a request to its first turn of the engine", bins=_LATENCY
+)
+tts_real_time_factor = _histogram(
+    "tts_real_time_factor", "Seconds of computing for a second of speech, a request", bins=_RATIO
+)
+tts_audio_seconds = _counter("tts_audio_seconds_total", "Speech that was made")
+
+# Listening. `urgency` is final, speculative, interim or file.
+stt_queue_seconds = _histogram(
+    "stt_queue_seconds", "From a request to the batch that takes it", "urgency", bins=_LATENCY
+)
+stt_decode_seconds = _histogram(
+    "stt_decode_seconds", "Time in the engine, a batch", "urgency", bins=_LATENCY
+)
+stt_real_time_factor = _histogram(
+    "stt_real_time_factor", "Seconds of computing for a second of audio, a batch", bins=_RATIO
+)
+stt_audio_seconds = _counter("stt_audio_seconds_total", "Audio that was decoded to text", "urgency")
+stt_dropped = _counter("stt_dropped_total", "Requests that were refused or came too late")
+stt_final_seconds = _histogram(
+    "stt_final_seconds", "From the end of an utterance to its final text", bins=_LATENCY
+)
+stt_utterances = _counter("stt_utterances_total", "Utterances of sockets", "outcome")
+vad_seconds = _counter("vad_seconds_total", "Time in the voice detector of sockets")
+vad_audio_seconds = _counter("vad_audio_seconds_total", "Audio that the voice detector heard")
+decode_seconds = _histogram(
+    "decode_seconds", "From an uploaded file to samples, the wait for a worker too", bins=_LATENCY
+)
+decode_failures = _counter("decode_failures_total", "Uploads that gave no audio", "error")
+decodes_waiting = _gauge("decodes_waiting", "Uploads that wait for a decoder process")
+
+# Chat.
+chat_first_token_seconds = _histogram(
+    "chat_first_token_seconds", "From a request to the first piece of its answer", bins=_LATENCY
+)
+chat_tokens_per_second = _histogram(
+    "chat_tokens_per_second", "Of one answer, after its first piece", bins=_SPEED
+)
+chat_tokens = _counter("chat_tokens_total", "Tokens read and made", "kind")
+
+# Replicas of models.
+engine_requests_live = _gauge("engine_requests_live", "Requests in a replica: waiting or computed")
+engine_failures = _counter("engine_failures_total", "Requests that a replica failed", "error")
+model_load_seconds = _histogram(
+    "model_load_seconds", "Time to load a model", bins=(0.1, 0.5, 1, 2, 5, 10, 20, 40, 80, 160)
+)
+
+# Money. `service` is tts, stt, chat or voice.
+ledger_seconds = _histogram("ledger_seconds", "A transaction of the ledger", "kind", bins=_QUICK)
+charged_micro_usd = _counter("charged_micro_usd_total", "Micro-USD captured", "service")
+credit_refusals = _counter("credit_refusals_total", "Refusals for want of credit", "service")
+holds_expired = _counter("holds_expired_total", "Holds given back since nobody settled them")
+ledger_mismatches = _gauge("ledger_mismatches", "Accounts whose entries do not sum to the balance")
+
+# Limits. `backend` is redis, cluster or twin: who decided.
+limit_decisions = _counter("limit_decisions_total", "Requests counted", "backend", "decision")
+limit_seconds = _histogram("limit_seconds", "To count a request", "backend", bins=_QUICK)
+limiter_degraded = _gauge("limiter_degraded", "1 while the twin stands in for the limiter")
+leases_live = _gauge("leases_live", "Places of sockets and jobs that are taken")
+leases_refused = _counter("leases_refused_total", "Sockets and jobs over the plan's number")
+attempts_refused = _counter("attempts_refused_total", "Logins and sign-ups refused", "kind")
+
+# Webhooks.
+webhook_attempts = _counter("webhook_attempts_total", "Attempts to deliver", "outcome")
+webhook_attempt_seconds = _histogram(
+    "webhook_attempt_seconds", "Until the receiver answered", bins=_LATENCY
+)
+webhook_lag_seconds = _histogram(
+    "webhook_lag_seconds", "From an event to its first successful delivery", bins=_LAG
+)
+webhooks_due = _gauge("webhooks_due", "Deliveries whose time has come")
+webhooks_oldest_seconds = _gauge("webhooks_oldest_due_seconds", "Age of the oldest of them")
+webhooks_deactivated = _counter("webhooks_deactivated_total", "Webhooks made inactive", "reason")
+
+# What is kept.
+housekeeping_seconds = _histogram("housekeeping_seconds", "A round of cleaning", bins=_LATENCY)
+housekeeping_failures = _counter("housekeeping_failures_total", "Rounds that failed")
+kept_deleted = _counter("kept_deleted_total", "Things deleted when their time was over", "kind")
+stored_bytes = _counter("stored_bytes_total", "Bytes written to the store of files", "kind")
+
+# Every process.
+loop_lag_seconds = _histogram(
+    "loop_lag_seconds", "By how much the event loop woke a timer late", bins=_QUICK
+)
