@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +33,13 @@ class Service:
 
 
 @contextmanager
-def running_service(command: list[str] | None = None) -> Iterator[Service]:
-    """Runs `command` (default: the program behind `make run`) until the block ends."""
+def running_service(
+    command: list[str] | None = None, variables: Mapping[str, str] | None = None
+) -> Iterator[Service]:
+    """Runs `command` (default: the program behind `make run`) until the block ends.
+
+    `variables` are added to its environment.
+    """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as data:
         environment = {
@@ -42,6 +47,7 @@ def running_service(command: list[str] | None = None) -> Iterator[Service]:
             "PORT": str(port),
             "ANTIPHON_DATA": data,
             "RAY_DASHBOARD_PORT": str(free_port()),
+            **(variables or {}),
         }
         started = time.monotonic()
         process = subprocess.Popen(

@@ -1,0 +1,82 @@
+"""The service of `serve_config.yaml` with engines that need no weights, as a process of its own."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sqlalchemy import Engine, make_url
+
+from benchmarks.service import Service, running_service
+from configs.settings import PROJECT_DIR
+from db.session import make_engine
+from tests import servers
+from tests.promises.stores import Store
+
+WITHOUT_WEIGHTS = {"TTSFast": "tts/tone", "STT": "stt/scripted", "Chat": "llm/echo"}
+
+
+@dataclass
+class Running:
+    """A service, a view of its database, and the stores behind it if they are servers."""
+
+    service: Service
+    engine: Engine
+    postgres: Store | None = None
+    redis: Store | None = None
+
+
+def config_without_weights() -> dict[str, Any]:
+    """What an operator deploys, but for the models."""
+    config: dict[str, Any] = yaml.safe_load((PROJECT_DIR / "serve_config.yaml").read_text())
+    models = next(app for app in config["applications"] if app["name"] == "models")
+    models["args"] = {"tts": ["TTSFast"], "stt": ["STT"], "chat": ["Chat"]}
+    models["deployments"] = [
+        entry
+        for entry in models["deployments"]
+        if entry["name"] in {"ModelIndex", *WITHOUT_WEIGHTS}
+    ]
+    for entry in models["deployments"]:
+        if entry["name"] in WITHOUT_WEIGHTS:
+            entry["user_config"] = {"model": WITHOUT_WEIGHTS[entry["name"]]}
+    return config
+
+
+@pytest.fixture(scope="module", params=["embedded", "servers"])
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """With SQLite and a limiter in the cluster, or with PostgreSQL and Redis."""
+    folder = tmp_path_factory.mktemp("promises")
+    file = folder / "serve.yaml"
+    file.write_text(yaml.safe_dump(config_without_weights()))
+    command = [sys.executable, "-m", "deployments.main", "--config", str(file), "--num-cpus", "2"]
+    with ExitStack() as stack:
+        variables: dict[str, str] = {"WEBHOOK_TIME_SCALE": "0.01"}
+        postgres = redis = None
+        if request.param == "servers":
+            variables["DATABASE_URL"] = stack.enter_context(servers.postgres())
+            variables["REDIS_URL"] = stack.enter_context(servers.redis())
+            postgres = Store(make_url(variables["DATABASE_URL"]).port or 0)
+            redis = Store(make_url(variables["REDIS_URL"]).port or 0)
+            stack.callback(postgres.close)
+            stack.callback(redis.close)
+        service = stack.enter_context(running_service(command, variables))
+        url = variables.get("DATABASE_URL") or f"sqlite:///{service.data / 'antiphon.db'}"
+        engine = make_engine(url)
+        stack.callback(engine.dispose)
+        yield Running(service, engine, postgres, redis)
+
+
+def pytest_configure() -> None:
+    # Before anything imports ray: a cluster of these tests is none of another's.
+    os.environ.pop("RAY_ADDRESS", None)
+
+
+def data_folder(running: Running) -> Path:
+    return running.service.data

@@ -1,0 +1,74 @@
+"""Compares what clients were told with what the database holds."""
+
+from collections import Counter
+
+from sqlalchemy import Engine, func
+from sqlmodel import Session, col, select
+
+from db.chat_tables import Chat
+from db.money_tables import Account, Hold, LedgerEntry
+from db.tables import ApiKey, User, Workspace
+from db.webhook_tables import Webhook
+from tests.promises.tenants import Told
+
+
+def check(engine: Engine, tenants: list[Told]) -> None:
+    """Nothing acknowledged is lost, nothing is charged twice, and the sums are right."""
+    with Session(engine) as session:
+        for told in tenants:
+            _check_writes(session, told)
+            _check_charges(session, told)
+        check_sums(session)
+
+
+def check_sums(session: Session) -> None:
+    """The ledger's sums are the balances, and what is held is what the holds say."""
+    for account in session.exec(select(Account)).all():
+        amount, held = session.exec(
+            select(func.sum(LedgerEntry.amount), func.sum(LedgerEntry.held)).where(
+                LedgerEntry.workspace_id == account.workspace_id
+            )
+        ).one()
+        holds = session.exec(
+            select(func.coalesce(func.sum(Hold.amount), 0)).where(
+                Hold.workspace_id == account.workspace_id
+            )
+        ).one()
+        assert (amount, held) == (account.balance, account.held), account
+        assert holds == account.held, account
+
+
+def _check_writes(session: Session, told: Told) -> None:
+    user = session.get(User, told.user_id)
+    assert user is not None and user.email == told.email, told
+    workspace = session.exec(select(Workspace).where(Workspace.owner_id == user.id)).one()
+    told.workspace_id = workspace.id
+    keys = set(session.exec(select(ApiKey.id).where(ApiKey.workspace_id == workspace.id)).all())
+    assert told.keys <= keys, f"lost keys: {told.keys - keys}"
+    assert not told.deleted_keys & keys, "a deleted key came back"
+    hooks = session.exec(select(Webhook.id).where(Webhook.workspace_id == workspace.id)).all()
+    assert told.webhooks <= {str(one) for one in hooks}, "a webhook was lost"
+    chats = session.exec(select(Chat.id).where(col(Chat.workspace_id) == workspace.id)).all()
+    assert told.chats <= {str(one) for one in chats}, "a chat was lost"
+    if told.plan is not None:
+        assert workspace.plan in {told.plan, *told.doubtful_plans}, workspace.plan
+
+
+def _check_charges(session: Session, told: Told) -> None:
+    entries = session.exec(
+        select(LedgerEntry).where(
+            LedgerEntry.workspace_id == told.workspace_id, LedgerEntry.kind == "capture"
+        )
+    ).all()
+    captured = Counter[str]()
+    spent = Counter[str]()
+    for entry in entries:
+        captured[entry.service] += 1
+        spent[entry.service] -= entry.amount
+    for service in ("tts", "stt", "chat"):
+        least, most = told.completed[service], told.completed[service] + told.doubtful[service]
+        assert least <= captured[service] <= most, (service, captured, told)
+    if not told.doubtful["tts"]:
+        assert spent["tts"] == told.charged["tts"], (spent, told)
+    if not told.doubtful["chat"]:
+        assert spent["chat"] == told.charged["chat"], (spent, told)

@@ -1,0 +1,60 @@
+"""Finds the processes of a service by their titles, and treats them badly."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def children(pid: int) -> list[int]:
+    """Every process that descends from `pid`, in no order."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                stat = (folder / "stat").read_text()
+            except OSError:  # it has ended
+                continue
+            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+def command_of(pid: int) -> str:
+    """Empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+def find(ancestor: int, title: str, *, within_s: float = 30.0) -> list[int]:
+    """The descendants with `title` in their command line; waits until there is one."""
+    deadline = time.monotonic() + within_s
+    while True:
+        if found := [pid for pid in children(ancestor) if title in command_of(pid)]:
+            return found
+        assert time.monotonic() < deadline, f"no process has {title!r} in its title"
+        time.sleep(0.1)
+
+
+def kill(ancestor: int, title: str) -> None:
+    """SIGKILL, which no process can do anything about."""
+    for pid in find(ancestor, title):
+        os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """They hang for the length of the block: alive, connected, and silent."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)

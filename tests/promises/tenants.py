@@ -1,0 +1,194 @@
+"""Clients that use everything at once, and write down what they were told."""
+
+import asyncio
+import base64
+import itertools
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+Answer = httpx.Response | None  # None: the connection failed, nobody knows what came of it
+
+
+@dataclass
+class Told:
+    """What one tenant was told; the database must agree with it."""
+
+    email: str = ""
+    workspace_id: int = 0
+    user_id: int = 0
+    keys: set[int] = field(default_factory=set)  # made, and not deleted since
+    deleted_keys: set[int] = field(default_factory=set)
+    doubtful_keys: int = 0  # requests without an answer
+    webhooks: set[str] = field(default_factory=set)
+    chats: set[str] = field(default_factory=set)
+    plan: str | None = None
+    doubtful_plans: set[str] = field(default_factory=set)
+    completed: Counter[str] = field(default_factory=Counter)  # by service
+    doubtful: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)  # 5xx
+    charged: Counter[str] = field(default_factory=Counter)  # micro-USD that answers imply
+    once: dict[str, int] = field(default_factory=dict)  # idempotency keys: 200s that were seen
+    statuses: Counter[int] = field(default_factory=Counter)
+    slowest_refusal_s: float = 0.0
+
+
+class Tenant:
+    """One workspace and its client."""
+
+    def __init__(self, url: str, number: int) -> None:
+        self.told = Told(email=f"tenant-{number}-{uuid4().hex[:6]}@example.com")
+        self._random = random.Random(number)
+        self._http = httpx.AsyncClient(base_url=url, timeout=20)
+        self._audio = b""
+        self._count = itertools.count()
+
+    async def sign_up(self) -> None:
+        answer = await self._http.post(
+            "/auth/signup", json={"email": self.told.email, "password": "a long password"}
+        )
+        assert answer.status_code == 201, answer.text
+        self.told.user_id = int(answer.json()["user"]["id"])
+        self._http.headers["Authorization"] = f"Bearer {answer.json()['token']}"
+        body = {"text": "A first sentence.", "output_format": "flac"}
+        spoken = await self._request("POST", "/tts-synthesize", json=body)
+        assert spoken is not None and spoken.status_code == 200, spoken
+        self._completed("tts", body["text"])
+        self._audio = base64.b64decode(spoken.json()["audio_base64"])
+
+    async def work(self, until: float, pause_s: float) -> None:
+        """One thing after another until that monotonic moment."""
+        things = [
+            self._speak,
+            self._speak_once,
+            self._stream,
+            self._transcribe,
+            self._chat,
+            self._make_key,
+            self._delete_key,
+            self._make_webhook,
+            self._subscribe,
+        ]
+        while time.monotonic() < until:
+            await self._random.choice(things)()
+            await asyncio.sleep(self._random.expovariate(1 / pause_s))
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _request(self, method: str, path: str, **options: Any) -> Answer:
+        began = time.monotonic()
+        try:
+            answer = await self._http.request(method, path, **options)
+        except httpx.HTTPError:
+            return None
+        self.told.statuses[answer.status_code] += 1
+        if answer.status_code in (429, 503):
+            took = time.monotonic() - began
+            self.told.slowest_refusal_s = max(self.told.slowest_refusal_s, took)
+        return answer
+
+    def _note(self, service: str, answer: Answer, text: str = "") -> bool:
+        """Whether it was a success."""
+        if answer is None:
+            self.told.doubtful[service] += 1
+        elif answer.status_code == 200:
+            self._completed(service, text)
+            return True
+        elif answer.status_code >= 500:
+            self.told.failed[service] += 1
+        return False
+
+    def _completed(self, service: str, text: str) -> None:
+        self.told.completed[service] += 1
+        self.told.charged[service] += 15 * len(text)
+
+    async def _speak(self) -> None:
+        text = f"This is sentence number {next(self._count)}."
+        self._note("tts", await self._request("POST", "/tts-synthesize", json={"text": text}), text)
+
+    async def _speak_once(self) -> None:
+        """As a careful client does: the same key again until there is an answer."""
+        key, text = uuid4().hex, f"Only once, number {next(self._count)}."
+        self.told.once[key] = 0
+        for _ in range(8):
+            answer = await self._request(
+                "POST", "/tts-synthesize", json={"text": text}, headers={"Idempotency-Key": key}
+            )
+            if answer is not None and answer.status_code == 200:
+                self.told.once[key] += 1
+                self._completed("tts", text)
+                break
+            await asyncio.sleep(0.5)
+        else:
+            self.told.doubtful["tts"] += 1
+            return
+        again = await self._request(
+            "POST", "/tts-synthesize", json={"text": text}, headers={"Idempotency-Key": key}
+        )
+        if again is not None and again.status_code == 200:
+            assert again.headers.get("Idempotency-Replayed") == "true"
+            assert again.json() == answer.json()
+
+    async def _stream(self) -> None:
+        text = f"A stream of words, number {next(self._count)}. And one more sentence."
+        answer = await self._request("POST", "/tts-stream", json={"text": text})
+        if answer is not None and answer.status_code == 200:
+            last = answer.text.strip().splitlines()[-1]
+            if '"complete"' not in last:  # it failed in the middle: what was heard is charged
+                self.told.doubtful["tts"] += 1
+                return
+        self._note("tts", answer, text)
+
+    async def _transcribe(self) -> None:
+        answer = await self._request("POST", "/stt", files={"audio": ("a.flac", self._audio)})
+        self._note("stt", answer)
+
+    async def _chat(self) -> None:
+        body = {
+            "messages": [{"role": "user", "content": f"number {next(self._count)}"}],
+            "stream": False,
+        }
+        answer = await self._request("POST", "/v1/chat/completions", json=body)
+        if self._note("chat", answer) and answer is not None:
+            self.told.chats.add(answer.json()["chat_id"])
+            self.told.charged["chat"] += 20 * answer.json()["usage"]["total_tokens"]
+
+    async def _make_key(self) -> None:
+        answer = await self._request("POST", "/developer/api", json={"name": "one more"})
+        if answer is None:
+            self.told.doubtful_keys += 1
+        elif answer.status_code == 201:
+            self.told.keys.add(int(answer.json()["id"]))
+
+    async def _delete_key(self) -> None:
+        if not self.told.keys:
+            return
+        key = self.told.keys.pop()  # whatever the answer: without one, nobody knows
+        answer = await self._request("DELETE", f"/developer/api/{key}")
+        if answer is not None and answer.status_code == 200:
+            self.told.deleted_keys.add(key)
+        elif answer is not None and answer.status_code != 404:
+            self.told.keys.add(key)
+
+    async def _make_webhook(self) -> None:
+        if len(self.told.webhooks) >= 3:
+            return
+        body = {"url": "https://hooks.example.com/in", "events": ["voice.ready"]}
+        answer = await self._request("POST", "/webhooks", json=body)
+        if answer is not None and answer.status_code == 201:
+            self.told.webhooks.add(answer.json()["id"])
+
+    async def _subscribe(self) -> None:
+        plan = self._random.choice(["pro", "enterprise"])
+        answer = await self._request("POST", "/billing/subscribe", json={"plan_id": plan})
+        if answer is None or answer.status_code >= 500:
+            self.told.doubtful_plans.add(plan)
+        elif answer.status_code == 201:
+            self.told.plan = plan
+            self.told.doubtful_plans.clear()

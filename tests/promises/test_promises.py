@@ -1,0 +1,174 @@
+"""What the service promises holds while its processes are killed and hang under mixed load."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from tests.promises.conftest import Running
+from tests.promises.history import check
+from tests.promises.processes import find, kill, stopped
+from tests.promises.tenants import Tenant
+
+pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.redis]
+
+TENANTS = 4
+PAUSE_S = 0.15  # between two requests of a tenant, on average
+BEFORE_S, AFTER_S = 1.5, 3.0
+RECOVERY_S = 30.0
+SETTLED_S = 10.0  # for what was under way when the load ended
+
+Fault = Callable[[Running], Awaitable[None]]
+
+
+async def under_load(running: Running, fault: Fault) -> list[Tenant]:
+    """The tenants after the fault, the recovery and some more work."""
+    tenants = [Tenant(running.service.url, number) for number in range(TENANTS)]
+    for tenant in tenants:
+        await tenant.sign_up()
+    stop = asyncio.Event()
+
+    async def work(tenant: Tenant) -> None:
+        while not stop.is_set():
+            await tenant.work(time.monotonic() + 0.5, PAUSE_S)
+
+    working = [asyncio.create_task(work(tenant)) for tenant in tenants]
+    try:
+        await asyncio.sleep(BEFORE_S)
+        await fault(running)
+        took = await recovery(running)
+        assert took < RECOVERY_S
+        await asyncio.sleep(AFTER_S)
+    finally:
+        stop.set()
+        await asyncio.gather(*working)
+        for tenant in tenants:
+            await tenant.close()
+    return tenants
+
+
+async def recovery(running: Running) -> float:
+    """Seconds until the service is ready, three times in a row."""
+    began, ready = time.monotonic(), 0
+    async with httpx.AsyncClient(base_url=running.service.url, timeout=2) as client:
+        while ready < 3:
+            assert time.monotonic() - began < 60, "the service did not come back"
+            with suppress(httpx.HTTPError):
+                answer = await client.get("/readyz")
+                ready = ready + 1 if answer.status_code == 200 else 0
+            await asyncio.sleep(0.1)
+    return time.monotonic() - began
+
+
+async def check_history(running: Running, tenants: list[Tenant]) -> None:
+    """Once the last requests are settled."""
+    deadline = time.monotonic() + SETTLED_S
+    while True:
+        try:
+            await asyncio.to_thread(check, running.engine, [one.told for one in tenants])
+            return
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.5)
+
+
+async def kill_gateway(running: Running) -> None:
+    kill(running.service.pid, "ServeReplica:gateway:Gateway")
+
+
+async def kill_speaker(running: Running) -> None:
+    kill(running.service.pid, "ServeReplica:models:TTSFast")
+
+
+async def kill_recogniser(running: Running) -> None:
+    kill(running.service.pid, "ServeReplica:models:STT")
+
+
+async def kill_chat(running: Running) -> None:
+    kill(running.service.pid, "ServeReplica:models:Chat")
+
+
+async def kill_controller(running: Running) -> None:
+    kill(running.service.pid, "ServeController")
+
+
+async def kill_courier(running: Running) -> None:
+    kill(running.service.pid, ":Courier")
+
+
+async def hang_gateway(running: Running) -> None:
+    with stopped(find(running.service.pid, "ServeReplica:gateway:Gateway")):
+        await asyncio.sleep(3)
+
+
+async def hang_speaker(running: Running) -> None:
+    with stopped(find(running.service.pid, "ServeReplica:models:TTSFast")):
+        await asyncio.sleep(3)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        kill_gateway,
+        kill_speaker,
+        kill_recogniser,
+        kill_chat,
+        kill_controller,
+        kill_courier,
+        hang_gateway,
+        hang_speaker,
+    ],
+)
+async def test_nothing_is_lost_or_charged_twice(running: Running, fault: Fault) -> None:
+    tenants = await under_load(running, fault)
+    await check_history(running, tenants)
+    for tenant in tenants:
+        assert tenant.told.completed.total() > 5, tenant.told  # the load was one
+
+
+async def kill_redis(running: Running) -> None:
+    assert running.redis is not None
+    running.redis.kill()
+    await asyncio.sleep(2)
+    running.redis.start()
+
+
+async def hang_redis(running: Running) -> None:
+    assert running.redis is not None
+    with running.redis.hanging():
+        await asyncio.sleep(3)
+
+
+@pytest.mark.parametrize("fault", [kill_redis, hang_redis])
+async def test_without_redis_no_status_changes(running: Running, fault: Fault) -> None:
+    if running.redis is None:
+        pytest.skip("this service has no Redis by design")
+    tenants = await under_load(running, fault)
+    await check_history(running, tenants)
+    for tenant in tenants:
+        assert not [status for status in tenant.told.statuses if status >= 500], tenant.told
+
+
+async def kill_postgres(running: Running) -> None:
+    assert running.postgres is not None
+    running.postgres.kill()
+    await asyncio.sleep(2)
+    running.postgres.start()
+
+
+async def hang_postgres(running: Running) -> None:
+    assert running.postgres is not None
+    with running.postgres.hanging():
+        await asyncio.sleep(3)
+
+
+@pytest.mark.parametrize("fault", [kill_postgres, hang_postgres])
+async def test_a_lost_database_loses_nothing(running: Running, fault: Fault) -> None:
+    if running.postgres is None:
+        pytest.skip("SQLite lives in the gateway's process, which another test kills")
+    tenants = await under_load(running, fault)
+    await check_history(running, tenants)
