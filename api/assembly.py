@@ -19,11 +19,14 @@ from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
 from pipelines.decoding import AudioDecoder
+from pipelines.files import Files
 from pipelines.listening import ListeningPipeline
 from pipelines.model_list import ModelList
 from pipelines.ports import ChatModel, Speaker, Transcriber
+from pipelines.sealing import Sealer
 from pipelines.speech import SpeechPipeline
 from pipelines.transcription import TranscriptionPipeline
+from pipelines.webhooks.registration import Webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +49,23 @@ def build_services(
     Who gives a `decoder` closes it; another starts its processes only when audio comes.
     """
     database = Database(settings.database_url)
+    sealer = Sealer(settings.secrets.data_keys)
     plans = load_yaml(PlansConfig, "plans")
+    billing = Billing(database, plans.prices)
     accounts = Accounts(database, settings.secrets, plans.first.id)
     return Services(
         settings=settings,
         plans=plans,
         database=database,
         accounts=accounts,
-        billing=Billing(database, plans.prices),
+        billing=billing,
+        files=Files(
+            database,
+            sealer,
+            storage_url=settings.storage_url,
+            public_url=settings.public_url,
+            url_key=settings.secrets.url_key,
+        ),
         models=ModelList(models.speakers, models.transcribers, models.chat_models),
         speech=SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices")),
         transcription=TranscriptionPipeline(
@@ -62,6 +74,7 @@ def build_services(
         listening=ListeningPipeline(
             models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
         ),
-        chat=ChatPipeline(models.chat_models, ChatHistory(database)),
+        chat=ChatPipeline(models.chat_models, ChatHistory(database), billing),
         sockets=SocketRegistry(load_socket_limits(), plans, accounts),
+        webhooks=Webhooks(database),
     )

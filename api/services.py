@@ -9,10 +9,12 @@ from db.session import Database
 from pipelines.accounts import Accounts
 from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
+from pipelines.files import Files
 from pipelines.listening import ListeningPipeline
 from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
 from pipelines.transcription import TranscriptionPipeline
+from pipelines.webhooks.registration import Webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,11 @@ class Services:
     database: Database
     accounts: Accounts
     billing: Billing
+    files: Files
     models: ModelList
     speech: SpeechPipeline
     transcription: TranscriptionPipeline
     listening: ListeningPipeline
     chat: ChatPipeline
     sockets: SocketRegistry
+    webhooks: Webhooks

@@ -38,8 +38,7 @@ class Webhook(SQLModel, table=True):
     secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # sealed
     old_secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # sealed; while it rotates
     old_secret_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    failing_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    failed_messages: int = 0  # since `failing_since`, each counted once
+    failing_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # the first failure
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 

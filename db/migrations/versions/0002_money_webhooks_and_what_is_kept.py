@@ -229,7 +229,6 @@ def _create_tables() -> None:
         sa.Column("old_secret", sa.LargeBinary(), nullable=True),
         sa.Column("old_secret_until", sa.DateTime(timezone=True), nullable=True),
         sa.Column("failing_since", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("failed_messages", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
             ["workspace_id"],
