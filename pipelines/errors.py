@@ -16,6 +16,7 @@
   x HashingBusy
   x InsufficientCredit
   x PlanNotFound
+  x StorageUnavailable
 """
 
 
@@ -114,3 +115,9 @@ class PlanNotFound(PipelineError):
     """No plan has that id."""
 
     code = "plan_not_found"
+
+
+class StorageUnavailable(PipelineError):
+    """The store of files is down or full."""
+
+    code = "unavailable"

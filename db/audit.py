@@ -1,0 +1,105 @@
+"""What was done by whom: rows that are only added, each with a digest over all before it."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import func, text
+from sqlmodel import Session, col, select
+
+from db.columns import utc_now
+from db.keeping_tables import AuditEntry
+
+SERVICE = "service"
+"""The actor of what the service does by itself."""
+
+_LOCK_SPACE = 1 << 60  # keeps the locks of workspaces apart from other advisory locks
+
+
+def audit(
+    session: Session,
+    workspace_id: int,
+    action: str,
+    actor: str,
+    target: str = "",
+    details: dict[str, Any] | None = None,
+) -> None:
+    """Notes that `actor` did `action` to `target`, in the transaction that does it.
+
+    `details` holds JSON values and never content of users. Call it last in a transaction: on
+    PostgreSQL the workspace's chain is locked from here on.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        session.connection().execute(
+            text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_SPACE | workspace_id}
+        )
+    last = session.exec(
+        select(AuditEntry)
+        .where(AuditEntry.workspace_id == workspace_id)
+        .order_by(col(AuditEntry.number).desc())
+        .limit(1)
+    ).first()
+    entry = AuditEntry(
+        workspace_id=workspace_id,
+        number=1 if last is None else last.number + 1,
+        action=action,
+        actor=actor,
+        target=target,
+        details=details or {},
+        digest=b"",
+        created_at=utc_now(),
+    )
+    entry.digest = _digest(b"" if last is None else last.digest, entry)
+    session.add(entry)
+    session.flush()
+
+
+def audit_page(
+    session: Session, workspace_id: int, page: int, limit: int
+) -> tuple[list[AuditEntry], int]:
+    """One page, newest first, and the number of all; `page` counts from 1."""
+    total = session.exec(
+        select(func.count()).select_from(AuditEntry).where(AuditEntry.workspace_id == workspace_id)
+    ).one()
+    entries = session.exec(
+        select(AuditEntry)
+        .where(AuditEntry.workspace_id == workspace_id)
+        .order_by(col(AuditEntry.number).desc())
+        .offset((page - 1) * limit)
+        .limit(limit)
+    )
+    return list(entries), total
+
+
+def audit_chain(session: Session, workspace_id: int) -> list[AuditEntry]:
+    """All of it, oldest first."""
+    query = select(AuditEntry).where(AuditEntry.workspace_id == workspace_id)
+    return list(session.exec(query.order_by(col(AuditEntry.number))))
+
+
+def first_break(chain: Iterable[AuditEntry]) -> int | None:
+    """The number at which an entry was changed, removed or put in; None when there is none.
+
+    Cutting entries off the end shows only against a digest that was kept elsewhere.
+    """
+    digest = b""
+    for number, entry in enumerate(chain, start=1):
+        if entry.number != number or entry.digest != _digest(digest, entry):
+            return number
+        digest = entry.digest
+    return None
+
+
+def _digest(before: bytes, entry: AuditEntry) -> bytes:
+    content = [
+        entry.workspace_id,
+        entry.number,
+        entry.action,
+        entry.actor,
+        entry.target,
+        entry.details,
+        entry.created_at.isoformat(),
+    ]
+    plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(before + plain.encode()).digest()

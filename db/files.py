@@ -1,0 +1,43 @@
+"""The rows of stored files; the bytes are in the store."""
+
+from datetime import datetime
+
+from sqlalchemy import delete, update
+from sqlmodel import Session, col, select
+
+from db.keeping_tables import StoredFile
+
+
+def add_file(session: Session, file: StoredFile) -> None:
+    session.add(file)
+
+
+def read_file(session: Session, file_id: str) -> StoredFile | None:
+    return session.get(StoredFile, file_id)
+
+
+def keep_file(session: Session, file_id: str, expires_at: datetime | None) -> bool:
+    """Sets how long the file is kept; False when it was deleted meanwhile."""
+    kept = session.connection().execute(
+        update(StoredFile).where(col(StoredFile.id) == file_id).values(expires_at=expires_at)
+    )
+    return kept.rowcount > 0
+
+
+def expire_files(session: Session, workspace_id: int, now: datetime) -> None:
+    """All files of the workspace are due for deletion."""
+    session.connection().execute(
+        update(StoredFile)
+        .where(col(StoredFile.workspace_id) == workspace_id)
+        .values(expires_at=now)
+    )
+
+
+def expired_files(session: Session, now: datetime, limit: int) -> list[StoredFile]:
+    """Files that are due for deletion, the oldest first."""
+    query = select(StoredFile).where(col(StoredFile.expires_at) <= now)
+    return list(session.exec(query.order_by(col(StoredFile.expires_at)).limit(limit)))
+
+
+def delete_file(session: Session, file_id: str) -> None:
+    session.connection().execute(delete(StoredFile).where(col(StoredFile.id) == file_id))

@@ -1,0 +1,178 @@
+"""Files of workspaces: sealed in the store, read by who has a signed address, deleted on time."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import logging
+import math
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime, timedelta
+from typing import ParamSpec, TypeVar
+
+from fsspec.core import url_to_fs
+
+from db.columns import utc_now
+from db.files import add_file, delete_file, expired_files, keep_file, read_file
+from db.keeping_tables import StoredFile
+from db.session import Database
+from pipelines.errors import NotFound, StorageUnavailable
+from pipelines.sealing import SEAL_BYTES, Sealer
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PIECE_BYTES = 256 * 1024
+"""Files are sealed piece by piece, so that a range opens only the pieces it touches."""
+
+UNFINISHED = timedelta(hours=1)  # after which a file that was never written to its end goes
+BATCH = 200
+GONE = "this address of a file is wrong, or it has expired"
+
+
+class Files:
+    """Puts, reads and deletes. The row comes before the bytes and goes after them, so whatever
+    process dies, the sweep finds what is left."""
+
+    def __init__(
+        self,
+        database: Database,
+        sealer: Sealer,
+        *,
+        storage_url: str,
+        public_url: str,
+        url_key: str,
+    ) -> None:
+        """`storage_url` is a folder as fsspec understands it: file://, s3://, memory://, …"""
+        local = "://" not in storage_url or storage_url.startswith("file:")
+        self._store, self._root = url_to_fs(storage_url, **({"auto_mkdir": True} if local else {}))
+        self._database = database
+        self._sealer = sealer
+        self._public_url = public_url
+        self._url_key = url_key.encode()
+
+    async def put(
+        self, workspace_id: int, kind: str, media_type: str, data: bytes, lasts_s: float | None
+    ) -> str:
+        """The id of the stored file; None lasts until it is deleted.
+
+        Raises StorageUnavailable or DatabaseUnavailable.
+        """
+        now = utc_now()
+        file = StoredFile(
+            id=f"file_{secrets.token_hex(16)}",
+            workspace_id=workspace_id,
+            kind=kind,
+            media_type=media_type,
+            size=len(data),
+            expires_at=now + UNFINISHED,
+            created_at=now,
+        )
+        await self._database.run(add_file, file)
+        await self._in_thread(self._write, file, data)
+        until = None if lasts_s is None else now + timedelta(seconds=lasts_s)
+        if not await self._database.run(keep_file, file.id, until):
+            # The workspace was erased while the bytes were written.
+            await self._in_thread(self._remove, file)
+            raise StorageUnavailable("the workspace of the file is gone")
+        return file.id
+
+    def url(self, file_id: str, workspace_id: int, lasts_s: float) -> str:
+        """An address for everyone who has it, until it expires or the file goes."""
+        expires = math.ceil(time.time() + lasts_s)
+        signature = self._signature(file_id, workspace_id, expires)
+        return f"{self._public_url}/files/{file_id}?expires={expires}&signature={signature}"
+
+    async def find_signed(self, file_id: str, expires: str, signature: str) -> StoredFile:
+        """The file of a signed address. Raises NotFound or DatabaseUnavailable."""
+        if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
+            raise NotFound(GONE)
+        if int(expires) < time.time():
+            raise NotFound(GONE)
+        file = await self._database.read(read_file, file_id)
+        if file is None or _is_past(file.expires_at):
+            raise NotFound(GONE)
+        right = self._signature(file_id, file.workspace_id, int(expires))
+        if not hmac.compare_digest(right.encode(), signature.encode()):
+            raise NotFound(GONE)
+        return file
+
+    async def read(self, workspace_id: int, file_id: str) -> bytes:
+        """The whole file. Raises NotFound, StorageUnavailable or DatabaseUnavailable."""
+        file = await self._database.read(read_file, file_id)
+        if file is None or file.workspace_id != workspace_id or _is_past(file.expires_at):
+            raise NotFound("the workspace has no such file")
+        return b"".join([piece async for piece in self.pieces(file, 0, file.size)])
+
+    async def pieces(self, file: StoredFile, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        """The bytes [start, end) of a file. Raises NotFound or StorageUnavailable."""
+        for number in range(start // PIECE_BYTES, -(-end // PIECE_BYTES)):
+            piece = await self._in_thread(self._read_piece, file, number)
+            first = number * PIECE_BYTES
+            yield piece[max(start - first, 0) : end - first]
+
+    async def delete(self, workspace_id: int, file_id: str) -> None:
+        """Does nothing when there is no such file. Raises as `put`."""
+        file = await self._database.read(read_file, file_id)
+        if file is not None and file.workspace_id == workspace_id:
+            await self._delete(file)
+
+    async def delete_expired(self) -> int:
+        """How many files were deleted because their time is up. Raises as `put`."""
+        deleted = 0
+        while due := await self._database.read(expired_files, utc_now(), BATCH):
+            for file in due:
+                await self._delete(file)
+            deleted += len(due)
+        return deleted
+
+    async def _delete(self, file: StoredFile) -> None:
+        await self._in_thread(self._remove, file)
+        await self._database.run(delete_file, file.id)
+
+    def _signature(self, file_id: str, workspace_id: int, expires: int) -> str:
+        """Names the workspace, so that nobody can sign for a file that is not theirs."""
+        message = f"{workspace_id}.{file_id}.{expires}".encode()
+        digest = hmac.digest(self._url_key, message, hashlib.sha256)
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await asyncio.to_thread(work, *args, **kwargs)
+        except FileNotFoundError:
+            raise NotFound(GONE) from None
+        except OSError as error:
+            logger.error("file_store_failed", extra={"cause": type(error).__name__})
+            raise StorageUnavailable("the store of files does not answer") from error
+
+    def _path(self, file: StoredFile) -> str:
+        return f"{self._root}/{file.workspace_id}/{file.id}"
+
+    def _write(self, file: StoredFile, data: bytes) -> None:
+        pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
+        sealed = [self._sealer.seal(piece, _about(file, n)) for n, piece in enumerate(pieces)]
+        self._store.pipe_file(self._path(file), b"".join(sealed))
+
+    def _read_piece(self, file: StoredFile, number: int) -> bytes:
+        first = number * (PIECE_BYTES + SEAL_BYTES)
+        last = first + min(PIECE_BYTES, file.size - number * PIECE_BYTES) + SEAL_BYTES
+        sealed = self._store.cat_file(self._path(file), start=first, end=last)
+        return self._sealer.open(sealed, _about(file, number))
+
+    def _remove(self, file: StoredFile) -> None:
+        try:
+            self._store.rm_file(self._path(file))
+        except FileNotFoundError:
+            pass  # another process was first, or it was never written
+
+
+def _about(file: StoredFile, number: int) -> str:
+    return f"file:{file.workspace_id}:{file.id}:{number}"
+
+
+def _is_past(moment: datetime | None) -> bool:
+    return moment is not None and moment <= utc_now()
