@@ -1,35 +1,117 @@
 """What work costs: credit is held before it, and captured after it."""
 
-from dataclasses import dataclass
-from typing import Literal
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
-from configs.plans_schema import Prices
-from db.outbox import NewEvent
-from db.session import Database
+from sqlmodel import Session
 
+from configs.plans_schema import Prices
+from db import ledger
+from db.columns import utc_now
+from db.errors import DatabaseUnavailable
+from db.outbox import NewEvent, add_event
+from db.session import Database
+from pipelines.errors import InsufficientCredit
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 Service = Literal["tts", "stt", "chat", "voice"]
 HOLD_S = 900.0  # after which a hold that nobody settled is given back
+PATIENCE_S = 60.0  # how long the background tries while the database does not answer
+MICRO_USD = 1_000_000
+
+
+def to_usd(micro_usd: int) -> float:
+    """As JSON shows money."""
+    return round(micro_usd / MICRO_USD, 6)
 
 
 @dataclass(slots=True)
 class Hold:
-    """Credit that is kept for some work. Either `capture` or `release` settles it, once."""
+    """Credit that is kept for some work. Either `capture` or `release` settles it, once.
+
+    A caller that is cancelled while it settles may leave: the settlement goes on without it.
+    """
 
     operation: str  # the same in every entry of the ledger
     service: Service
     units: int  # at most so many can be captured
     micro_usd: int
+    workspace_id: int
+    _billing: "Billing" = field(repr=False)
+    _is_settled: bool = False
+    _may_be_charged: bool = False  # a capture was not confirmed, and may have happened
 
     async def capture(self, units: int, *events: NewEvent) -> int:
         """Charges for `units`, gives the rest back, and adds the events, in one transaction.
 
-        Micro-USD that were charged. Raises DatabaseUnavailable.
+        Micro-USD that were charged; 0 when the hold was settled before. Raises
+        DatabaseUnavailable: then either try again, or `release`, which also undoes a charge that
+        was made without an answer.
         """
-        return 0
+        if self._is_settled:
+            return 0
+        self._is_settled = True
+        work = self._capturing(units, events)
+        try:
+            return await self._billing.finish(self._billing.transact(work))
+        except DatabaseUnavailable:
+            self._is_settled = False
+            self._may_be_charged = True
+            raise
+
+    def capture_soon(self, units: int, *events: NewEvent) -> None:
+        """As `capture`, in the background, which keeps trying while the database is down.
+
+        For work that was delivered already. `wait_for_settlements` waits for it.
+        """
+        if not self._is_settled:
+            self._is_settled = True
+            self._billing.settle_later(self._capturing(units, events), self.operation)
 
     async def release(self, *events: NewEvent) -> None:
-        """Gives all of it back. Raises DatabaseUnavailable."""
+        """Gives all of it back and adds the events, in one transaction; again does nothing.
+
+        Never fails: while the database is down, the background keeps trying.
+        """
+        if self._is_settled:
+            return
+        self._is_settled = True
+        work = self._releasing(events)
+        try:
+            await self._billing.finish(self._billing.transact(work))
+        except DatabaseUnavailable:
+            self._billing.settle_later(work, self.operation)
+
+    def _capturing(self, units: int, events: tuple[NewEvent, ...]) -> Callable[[Session], int]:
+        units = max(0, min(units, self.units))
+        cost = self._billing.cost(self.service, units)
+
+        def work(session: Session) -> int:
+            settled = ledger.capture(
+                session, self.workspace_id, self.operation, self.service, cost, units
+            )
+            if settled.is_new:
+                _add_events(session, self.workspace_id, events)
+            return settled.charged
+
+        return work
+
+    def _releasing(self, events: tuple[NewEvent, ...]) -> Callable[[Session], None]:
+        def work(session: Session) -> None:
+            is_new = ledger.release(session, self.workspace_id, self.operation, self.service)
+            if not is_new and self._may_be_charged:
+                is_new = ledger.refund(session, self.workspace_id, self.operation)
+            if is_new:
+                _add_events(session, self.workspace_id, events)
+
+        return work
 
 
 class Billing:
@@ -38,17 +120,97 @@ class Billing:
     def __init__(self, database: Database, prices: Prices) -> None:
         self._database = database
         self._prices = prices
+        self._settling: set[asyncio.Task[Any]] = set()  # asyncio itself holds tasks weakly
 
     def cost(self, service: Service, units: int) -> int:
         """Micro-USD. Units are characters, milliseconds of audio, tokens or voices."""
-        return 0
+        if service == "stt":
+            return -(-units * self._prices.stt_second // 1000)  # a part of a micro-USD is a whole
+        return units * self._price(service)
+
+    def _price(self, service: Service) -> int:
+        prices = {
+            "tts": self._prices.tts_character,
+            "chat": self._prices.chat_token,
+            "voice": self._prices.custom_voice,
+        }
+        return prices[service]
 
     async def credit(self, workspace_id: int) -> int:
         """Micro-USD that are left to hold. Raises DatabaseUnavailable."""
-        return 0
+        return await self._database.read(ledger.credit_of, workspace_id)
 
     async def hold(
         self, workspace_id: int, service: Service, units: int, *, lasts_s: float = HOLD_S
     ) -> Hold:
         """Raises InsufficientCredit or DatabaseUnavailable."""
-        return Hold(uuid4().hex, service, units, 0)
+        made = Hold(uuid4().hex, service, units, self.cost(service, units), workspace_id, self)
+        expires_at = utc_now() + timedelta(seconds=lasts_s)
+        holding = self._start(
+            self._database.run(
+                ledger.hold, workspace_id, made.operation, service, made.micro_usd, expires_at
+            )
+        )
+        try:
+            enough = await asyncio.shield(holding)
+        except asyncio.CancelledError:
+            self._start(_release_after(holding, made))  # nobody else knows of it
+            raise
+        if not enough:
+            raise InsufficientCredit(
+                f"this may cost {to_usd(made.micro_usd):.6f} USD, which is more than the credit of "
+                "the workspace"
+            )
+        return made
+
+    async def wait_for_settlements(self) -> None:
+        """Returns when nothing of this process is left to settle, or could not be settled."""
+        while self._settling:
+            await asyncio.wait(self._settling)
+
+    async def transact(self, work: Callable[[Session], T]) -> T:
+        """One transaction. Raises DatabaseUnavailable."""
+        return await self._database.run(work)
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` returns; it runs to its end also when the caller is cancelled."""
+        return await asyncio.shield(self._start(work))
+
+    def settle_later(self, work: Callable[[Session], object], operation: str) -> None:
+        """Runs `work` in the background, again and again while the database is down."""
+        self._start(self._settle_patiently(work, operation))
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+        return task
+
+    async def _settle_patiently(self, work: Callable[[Session], object], operation: str) -> None:
+        loop = asyncio.get_running_loop()
+        deadline, pause_s = loop.time() + PATIENCE_S, 0.1
+        while True:
+            try:
+                await self._database.run(work)
+                return
+            except DatabaseUnavailable:
+                if loop.time() + pause_s > deadline:
+                    # The hold expires by itself; the operation finds it in the ledger.
+                    logger.error("settlement_given_up", extra={"operation": operation})
+                    return
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, 5.0)
+
+
+async def _release_after(holding: asyncio.Task[bool], made: Hold) -> None:
+    try:
+        held = await holding
+    except DatabaseUnavailable:
+        held = True  # perhaps
+    if held:
+        await made.release()
+
+
+def _add_events(session: Session, workspace_id: int, events: tuple[NewEvent, ...]) -> None:
+    for event in events:
+        add_event(session, workspace_id, event)

@@ -1,0 +1,369 @@
+"""The ledger: credit is granted, held, captured and given back; every change adds an entry.
+
+Each function belongs in one transaction. Whether credit suffices is decided by guarded updates of
+one row, so no reader of an old balance can overspend. Locks are taken holds first, then accounts in
+the order of their ids, except that a new hold, which nobody can wait for, is added last.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, cast
+
+from sqlalchemy import case, delete, func, insert, literal, select, update
+from sqlalchemy.sql import TableClause
+from sqlmodel import Session, SQLModel
+
+from db.columns import utc_now
+from db.money_tables import Account, Hold, LedgerEntry
+
+
+def _table(model: type[SQLModel]) -> Any:
+    """The bare table: rows as they are, without the cost of mapped objects."""
+    return cast(TableClause, model.__table__)  # type: ignore[attr-defined]
+
+
+_ACCOUNT, _HOLD, _ENTRY = _table(Account), _table(Hold), _table(LedgerEntry)
+EXPIRED_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class DayOfUsage:
+    """What a workspace used of one service on one day in UTC."""
+
+    day: date
+    service: str
+    units: int
+    requests: int
+    cost: int  # micro-USD
+
+
+@dataclass(frozen=True, slots=True)
+class Discrepancy:
+    """An account that does not agree with its entries and holds; all in micro-USD."""
+
+    workspace_id: int
+    balance: int
+    entries: int  # their sum
+    held: int
+    entries_held: int
+    holds: int  # what its open holds add up to
+
+
+def open_account(session: Session, workspace_id: int, credit: int) -> None:
+    """The account of a new workspace, with `credit` micro-USD granted."""
+    values = {"workspace_id": workspace_id, "balance": credit, "held": 0}
+    session.connection().execute(insert(_ACCOUNT).values(values))
+    _add_entry(session, workspace_id, "signup", "grant", credit, amount=credit)
+
+
+def credit_of(session: Session, workspace_id: int) -> int:
+    """Micro-USD that can be held; 0 for a workspace without an account."""
+    query = select(_ACCOUNT.c.balance - _ACCOUNT.c.held).where(
+        _ACCOUNT.c.workspace_id == workspace_id
+    )
+    return session.connection().execute(query).scalar() or 0
+
+
+def change_credit(
+    session: Session, workspace_id: int, operation: str, amount: int, kind: str = "adjust"
+) -> bool:
+    """Adds `amount` micro-USD, or takes them when it is negative.
+
+    False, and nothing is done, when there is no such account or less than that to take, or when
+    the operation was done before.
+    """
+    if _amount(session, workspace_id, operation, kind) is not None:
+        return False
+    taken = (
+        update(_ACCOUNT)
+        .where(
+            _ACCOUNT.c.workspace_id == workspace_id,
+            _ACCOUNT.c.balance - _ACCOUNT.c.held + amount >= 0,
+        )
+        .values(balance=_ACCOUNT.c.balance + amount)
+        .returning(_ACCOUNT.c.balance)
+    )
+    balance = session.connection().execute(taken).scalar()
+    if balance is None:
+        return False
+    _add_entry(session, workspace_id, operation, kind, balance, amount=amount)
+    return True
+
+
+def hold(
+    session: Session,
+    workspace_id: int,
+    operation: str,
+    service: str,
+    amount: int,
+    expires_at: datetime,
+) -> bool:
+    """Keeps `amount` micro-USD for some work. False, and nothing is held, without the credit."""
+    balance = (
+        session.connection()
+        .execute(
+            update(_ACCOUNT)
+            .where(
+                _ACCOUNT.c.workspace_id == workspace_id,
+                _ACCOUNT.c.balance - _ACCOUNT.c.held >= amount,
+            )
+            .values(held=_ACCOUNT.c.held + amount)
+            .returning(_ACCOUNT.c.balance)
+        )
+        .scalar()
+    )
+    if balance is None:
+        return False
+    values = {
+        "operation": operation,
+        "workspace_id": workspace_id,
+        "amount": amount,
+        "service": service,
+        "expires_at": expires_at,
+    }
+    session.connection().execute(insert(_HOLD).values(values))
+    _add_entry(session, workspace_id, operation, "hold", balance, held=amount, service=service)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of a hold."""
+
+    charged: int  # micro-USD
+    is_new: bool  # False when it was settled in the same way before, or otherwise
+
+
+def capture(
+    session: Session, workspace_id: int, operation: str, service: str, cost: int, units: int
+) -> Settled:
+    """Charges for the work, and gives back what else was held for it. Again changes nothing.
+
+    Work whose hold had expired is noted and costs nothing: its credit may be spent by now.
+    """
+    held = _take_hold(session, operation)
+    if held is not None:
+        charged = min(cost, held)
+        balance = _settle(session, workspace_id, charged, held)
+        _add_entry(
+            session,
+            workspace_id,
+            operation,
+            "capture",
+            balance,
+            amount=-charged,
+            held=-held,
+            service=service,
+            units=units,
+        )
+        return Settled(charged, is_new=True)
+    if (before := _amount(session, workspace_id, operation, "capture")) is not None:
+        return Settled(-before, is_new=False)
+    return Settled(0, _close_expired(session, workspace_id, operation, "capture", service, units))
+
+
+def release(session: Session, workspace_id: int, operation: str, service: str) -> bool:
+    """Gives back what is held. False when it was settled before."""
+    held = _take_hold(session, operation)
+    if held is not None:
+        balance = _settle(session, workspace_id, 0, held)
+        _add_entry(
+            session, workspace_id, operation, "release", balance, held=-held, service=service
+        )
+        return True
+    return _close_expired(session, workspace_id, operation, "release", service)
+
+
+def refund(session: Session, workspace_id: int, operation: str) -> bool:
+    """Gives back what was captured. False when nothing was, or it was given back before."""
+    query = select(_ENTRY.c.amount, _ENTRY.c.service, _ENTRY.c.units).where(
+        _ENTRY.c.workspace_id == workspace_id,
+        _ENTRY.c.operation == operation,
+        _ENTRY.c.kind == "capture",
+    )
+    captured = session.connection().execute(query).one_or_none()
+    if captured is None or _amount(session, workspace_id, operation, "refund") is not None:
+        return False
+    amount, service, units = captured
+    balance = _settle(session, workspace_id, amount, 0)
+    _add_entry(
+        session,
+        workspace_id,
+        operation,
+        "refund",
+        balance,
+        amount=-amount,
+        service=service,
+        units=-units,
+    )
+    return True
+
+
+def release_expired(session: Session, now: datetime | None = None) -> int:
+    """Gives back holds that nobody settled in time, some at once; how many there were."""
+    expired = (
+        select(_HOLD.c.operation)
+        .where(_HOLD.c.expires_at <= (now or utc_now()))
+        .order_by(_HOLD.c.expires_at)
+        .limit(EXPIRED_AT_ONCE)
+        .with_for_update(skip_locked=True)
+    )
+    taken = (
+        session.connection()
+        .execute(
+            delete(_HOLD)
+            .where(_HOLD.c.operation.in_(expired))
+            .returning(_HOLD.c.workspace_id, _HOLD.c.operation, _HOLD.c.service, _HOLD.c.amount)
+        )
+        .all()
+    )
+    of_workspace: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
+    for workspace_id, operation, service, amount in taken:
+        of_workspace[workspace_id].append((operation, service, amount))
+    for workspace_id, holds in sorted(of_workspace.items()):
+        balance = _settle(session, workspace_id, 0, sum(amount for _, _, amount in holds))
+        for operation, service, amount in holds:
+            _add_entry(
+                session, workspace_id, operation, "expire", balance, held=-amount, service=service
+            )
+    return len(taken)
+
+
+def usage(
+    session: Session, workspace_id: int, start: datetime, end: datetime
+) -> Sequence[DayOfUsage]:
+    """From `start` until before `end`, by day and service; refunded work is not in it."""
+    day = func.date(_ENTRY.c.created_at)
+    query = (
+        select(
+            day,
+            _ENTRY.c.service,
+            func.sum(_ENTRY.c.units),
+            func.sum(case((_ENTRY.c.kind == "capture", 1), else_=-1)),
+            -func.sum(_ENTRY.c.amount),
+        )
+        .where(
+            _ENTRY.c.workspace_id == workspace_id,
+            _ENTRY.c.created_at >= start,
+            _ENTRY.c.created_at < end,
+            _ENTRY.c.kind.in_(("capture", "refund")),
+        )
+        .group_by(day, _ENTRY.c.service)
+        .order_by(day, _ENTRY.c.service)
+    )
+    return [
+        DayOfUsage(date.fromisoformat(str(day)), service, int(units), int(requests), int(cost))
+        for day, service, units, requests, cost in session.connection().execute(query)
+    ]
+
+
+def discrepancies(session: Session) -> list[Discrepancy]:
+    """Accounts that are not the sum of their entries, or hold other than their open holds."""
+    entries = (
+        select(
+            _ENTRY.c.workspace_id,
+            func.sum(_ENTRY.c.amount).label("amount"),
+            func.sum(_ENTRY.c.held).label("held"),
+        )
+        .group_by(_ENTRY.c.workspace_id)
+        .subquery()
+    )
+    holds = (
+        select(_HOLD.c.workspace_id, func.sum(_HOLD.c.amount).label("amount"))
+        .group_by(_HOLD.c.workspace_id)
+        .subquery()
+    )
+    none = literal(0)
+    amount, held = func.coalesce(entries.c.amount, none), func.coalesce(entries.c.held, none)
+    open_holds = func.coalesce(holds.c.amount, none)
+    query = (
+        select(
+            _ACCOUNT.c.workspace_id, _ACCOUNT.c.balance, amount, _ACCOUNT.c.held, held, open_holds
+        )
+        .outerjoin(entries, entries.c.workspace_id == _ACCOUNT.c.workspace_id)
+        .outerjoin(holds, holds.c.workspace_id == _ACCOUNT.c.workspace_id)
+        .where(
+            (_ACCOUNT.c.balance != amount)
+            | (_ACCOUNT.c.held != held)
+            | (_ACCOUNT.c.held != open_holds)
+        )
+    )
+    return [
+        Discrepancy(*(int(value) for value in row)) for row in session.connection().execute(query)
+    ]
+
+
+def _take_hold(session: Session, operation: str) -> int | None:
+    """What was held; the row is gone then, so only one transaction gets it."""
+    taken = delete(_HOLD).where(_HOLD.c.operation == operation).returning(_HOLD.c.amount)
+    amount: int | None = session.connection().execute(taken).scalar()
+    return amount
+
+
+def _settle(session: Session, workspace_id: int, charged: int, held: int) -> int:
+    """Takes `charged` off the balance and `held` off what is held; the balance after it."""
+    balance: int = (
+        session.connection()
+        .execute(
+            update(_ACCOUNT)
+            .where(_ACCOUNT.c.workspace_id == workspace_id)
+            .values(balance=_ACCOUNT.c.balance - charged, held=_ACCOUNT.c.held - held)
+            .returning(_ACCOUNT.c.balance)
+        )
+        .scalar_one()
+    )
+    return balance
+
+
+def _close_expired(
+    session: Session, workspace_id: int, operation: str, kind: str, service: str, units: int = 0
+) -> bool:
+    """Notes the end of work whose hold had expired; False when its end is known already."""
+    balance = _settle(session, workspace_id, 0, 0)  # whoever else does this waits here
+    query = select(_ENTRY.c.kind).where(
+        _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation == operation
+    )
+    kinds = set(session.connection().execute(query).scalars())
+    if "expire" not in kinds or kinds & {"capture", "release"}:
+        return False
+    _add_entry(session, workspace_id, operation, kind, balance, service=service, units=units)
+    return True
+
+
+def _amount(session: Session, workspace_id: int, operation: str, kind: str) -> int | None:
+    """The amount of an entry, if there is one."""
+    query = select(_ENTRY.c.amount).where(
+        _ENTRY.c.workspace_id == workspace_id,
+        _ENTRY.c.operation == operation,
+        _ENTRY.c.kind == kind,
+    )
+    amount: int | None = session.connection().execute(query).scalar()
+    return amount
+
+
+def _add_entry(
+    session: Session,
+    workspace_id: int,
+    operation: str,
+    kind: str,
+    balance_after: int,
+    *,
+    amount: int = 0,
+    held: int = 0,
+    service: str = "",
+    units: int = 0,
+) -> None:
+    values = {
+        "workspace_id": workspace_id,
+        "operation": operation,
+        "kind": kind,
+        "amount": amount,
+        "held": held,
+        "balance_after": balance_after,
+        "service": service,
+        "units": units,
+        "created_at": utc_now(),
+    }
+    session.connection().execute(insert(_ENTRY).values(values))
