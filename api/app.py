@@ -12,6 +12,7 @@ from api.routes import (
     accounts,
     chat,
     console,
+    files,
     health,
     keys,
     models,
@@ -60,6 +61,7 @@ def create_app(services: Services) -> FastAPI:
         transcription.router,
         chat.router,
     ]
+        files.router,
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
