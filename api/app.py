@@ -15,6 +15,7 @@ from api.routes import (
     files,
     health,
     keys,
+    metrics,
     models,
     plans,
     speech,
@@ -60,13 +61,14 @@ def create_app(services: Services) -> FastAPI:
         voices.router,
         transcription.router,
         chat.router,
-    ]
         files.router,
+    ]
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
     app.router.routes.extend(tts_socket.routes)
     app.router.routes.extend(console.routes())
+    app.router.routes.extend(metrics.routes())
     app.router.routes.extend(stt_socket.routes())
     docs.add_docs(app)
     app.router.routes.append(unknown_sockets())

@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import error_response, to_api_error
+from configs import metrics
 from configs.logs import request_id
 
 access_log = logging.getLogger("api.access")
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-QUIET_PATHS = frozenset({"/healthz", "/readyz"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class RequestFrame:
@@ -36,6 +38,7 @@ class RequestFrame:
         is_head = method == "HEAD"
         if is_head:  # the answer of GET without its body
             scope = {**scope, "method": "GET"}
+        metrics.http_requests_live.inc()
 
         async def send_framed(message: Message) -> None:
             nonlocal status
@@ -54,6 +57,9 @@ class RequestFrame:
             response = error_response(to_api_error(error), Request(scope))
             await response(scope, receive, send_framed)
         finally:
+            elapsed_s = time.perf_counter() - started
+            metrics.http_requests_live.dec()
+            _count(method, scope, status, elapsed_s)
             if scope["path"] not in QUIET_PATHS:
                 access_log.info(
                     "request",
@@ -61,10 +67,19 @@ class RequestFrame:
                         "method": method,
                         "path": scope["path"],  # without the query, which may hold a key
                         "status": status,
-                        "ms": round((time.perf_counter() - started) * 1000, 2),
+                        "ms": round(elapsed_s * 1000, 2),
                     },
                 )
             request_id.reset(token)
+
+
+def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:
+    """Counts one request by what is the same for many: the pattern of its path, not the path."""
+    route = getattr(scope.get("route"), "path", "none")  # the router left it in the scope
+    if method not in _METHODS:
+        method = "other"
+    metrics.http_requests.labels(method, route, status).inc()
+    metrics.http_request_seconds.labels(route).observe(elapsed_s)
 
 
 def _request_id(scope: Scope) -> str:

@@ -1,8 +1,9 @@
 """All that the routes can reach."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from api.sockets.registry import SocketRegistry
+from configs.metrics_reports import OwnReports, Reports
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
 from db.session import Database
@@ -34,3 +35,4 @@ class Services:
     chat: ChatPipeline
     sockets: SocketRegistry
     webhooks: Webhooks
+    reports: Reports = field(default_factory=OwnReports)  # what GET /metrics shows

@@ -50,6 +50,7 @@ class Settings:
     storage_url: str  # of files, as fsspec understands it
     public_url: str  # where clients reach this service, without a slash at the end
     webhooks: WebhookSettings
+    metrics_token: str | None = None  # asked for by GET /metrics; None lets in the loopback only
 
 
 def weights_dir() -> Path:
@@ -85,6 +86,7 @@ def load_settings() -> Settings:
             time_scale=float(os.environ.get("WEBHOOK_TIME_SCALE", "1")),
             ca_file=os.environ.get("WEBHOOK_CA_FILE") or None,
         ),
+        metrics_token=os.environ.get("METRICS_TOKEN") or None,
     )
 
 

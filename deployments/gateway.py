@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from configs.serve_schema import GatewayArgs
 from deployments.directory import ModelDirectory
+from deployments.metrics import cluster_reports
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -36,7 +37,8 @@ class Gateway:
         # `make run` has done it, but not `serve run`, nor the first gateway of a new release.
         await asyncio.to_thread(upgrade, settings.database_url)
         self._directory = ModelDirectory(args.models_app)
-        self.services: Services = gateway_services(settings, self._directory)
+        reports = cluster_reports(args.models_app)
+        self.services: Services = gateway_services(settings, self._directory, reports)
         self._listener: Listener | None = None
         if args.server == "own":
             self._listener = Listener(create_app(self.services), settings.host, settings.port)
@@ -45,6 +47,8 @@ class Gateway:
             asyncio.create_task(self._directory.follow()),
             asyncio.create_task(warm_up(self.services)),
         ]
+        if reports is not None:
+            self._background.append(asyncio.create_task(reports.run()))
 
     def check_health(self) -> None:
         """Serve restarts the replica when its HTTP server is gone."""

@@ -16,6 +16,8 @@ from ray.serve.exceptions import (
 )
 from ray.serve.handle import DeploymentHandle
 
+from configs import metrics
+from configs.logs import request_id
 from models.audio import AudioChunk
 from models.errors import EngineError, EngineLost, EngineOverloaded, UnknownVoice
 from models.info import ModelInfo
@@ -51,6 +53,34 @@ def engine_errors(name: str) -> Iterator[None]:
     except (RayError, RayServeException) as error:
         logger.error("serve_error", extra={"deployment": name, "error": str(error)})
         raise EngineLost(f"{name} cannot be reached") from None
+
+
+class _Call:
+    """One call of a replica, for the metrics."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._began: float | None = time.perf_counter()
+
+    def answered(self) -> None:
+        if self._began is not None:
+            elapsed_s = time.perf_counter() - self._began
+            metrics.call_first_seconds.labels(self._target).observe(elapsed_s)
+            self._began = None
+
+
+@contextmanager
+def counted(target: str) -> Iterator[_Call]:
+    """Counts one call by how it ended; put it around `engine_errors`."""
+    outcome = "left"
+    try:
+        yield _Call(target)
+        outcome = "ok"
+    except EngineError as error:
+        outcome = error.code
+        raise
+    finally:
+        metrics.calls.labels(target, outcome).inc()
 
 
 class ModelHandle:
@@ -94,6 +124,7 @@ class ModelHandle:
     async def _ask_again(self) -> None:
         self._answer = await self._ask()
         self._answered_at = time.monotonic()
+        metrics.models_ready.labels(self.name).set(not isinstance(self._answer, EngineLost))
 
     async def _ask(self) -> ModelInfo | EngineLost:
         """A handle waits for ever for a deployment with no replica, hence the timeout."""
@@ -110,10 +141,12 @@ class ModelHandle:
     async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
         """Items of a streaming method; leaving early cancels the work in the replica."""
         # A WebSocket or HTTP client that leaves cancels nothing by itself: see `cancel` below.
-        response = self.handle.options(method_name=method, stream=True).remote(request)
+        handle = self.handle.options(method_name=method, stream=True)
+        response = handle.remote(request, request_id.get())
         try:
-            with engine_errors(self.name):
+            with counted(self.name) as call, engine_errors(self.name):
                 async for item in response:  # type: ignore[union-attr]  # a stream, as asked
+                    call.answered()
                     self.works()
                     yield item
         except (asyncio.CancelledError, GeneratorExit):
@@ -139,10 +172,11 @@ class TranscriberHandle(ModelHandle):
     """The Transcriber port."""
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        response = self.handle.transcribe.remote(request)
+        response = self.handle.transcribe.remote(request, request_id.get())
         try:
-            with engine_errors(self.name):
+            with counted(self.name) as call, engine_errors(self.name):
                 transcript: Transcript = await response
+                call.answered()
                 self.works()
                 return transcript
         except asyncio.CancelledError:

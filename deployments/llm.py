@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from deployments.model import ModelDeployment
+from deployments.timing import answer_timed
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
 from models.loading import load_chat
 from pipelines.coalescing import coalesce
@@ -29,10 +30,13 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     def __init__(self) -> None:
         super().__init__(load_chat)
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """The answer as it grows. Raises EngineError."""
-        engine = self.engine()
-        deltas = coalesce(engine.generate(request), merge_deltas, PIECE_INTERVAL_S)
-        async with aclosing(deltas):
-            async for delta in deltas:
-                yield delta
+    async def generate(
+        self, request: GenerationRequest, caller: str | None = None
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        """The answer as it grows, for the request `caller`. Raises EngineError."""
+        with self.serving(caller) as engine:
+            made = answer_timed(engine.generate(request))
+            deltas = coalesce(made, merge_deltas, PIECE_INTERVAL_S)
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    yield delta

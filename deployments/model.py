@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from configs.logs import setup_logs
+from configs import metrics
+from configs.logs import request_id, setup_logs
 from configs.serve_schema import ModelUserConfig
 from configs.settings import weights_dir
-from models.errors import EngineLost
+from deployments.metrics import cluster_reports
+from models.errors import EngineError, EngineLost
 from models.info import ModelInfo
 from models.weights.store import WeightStore
 
@@ -29,6 +33,7 @@ class ModelDeployment(Generic[E]):
         self._load = load
         self._loaded: tuple[E, ModelInfo] | None = None
         self._swap = asyncio.Lock()  # two quick edits load one after the other
+        self._reporting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Loads the model of `user_config`. When that fails, the old one goes on serving.
@@ -36,6 +41,7 @@ class ModelDeployment(Generic[E]):
         The first load raises, which `serve status` shows. A later one only logs: an error here
         would make Serve stop the replica, and its successor could not load the model either.
         """
+        self._start_reporting()
         async with self._swap:
             previous = self._loaded
             try:
@@ -49,7 +55,12 @@ class ModelDeployment(Generic[E]):
 
     def _load_wanted(self, user_config: dict[str, Any]) -> tuple[E, ModelInfo]:
         wanted = ModelUserConfig.model_validate(user_config)
-        return self._load(wanted.model, WeightStore(weights_dir()))
+        with metrics.model_load_seconds.time():
+            return self._load(wanted.model, WeightStore(weights_dir()))
+
+    def _start_reporting(self) -> None:
+        if self._reporting is None and (reports := cluster_reports()) is not None:
+            self._reporting = asyncio.create_task(reports.run(), name="report metrics")
 
     async def describe(self) -> ModelInfo:
         """What is loaded now."""
@@ -57,6 +68,29 @@ class ModelDeployment(Generic[E]):
 
     def engine(self) -> E:
         return self._current()[0]
+
+    @contextmanager
+    def serving(self, caller: str | None) -> Iterator[E]:
+        """The engine for one request; this process's logs then carry `caller`, the request's id."""
+        request_id.set(caller)  # not reset: Serve runs each request in a task of its own
+        started = time.perf_counter()
+        outcome = "left"  # by its caller, who cancels
+        metrics.engine_requests_live.inc()
+        try:
+            yield self.engine()
+            outcome = "ok"
+        except EngineError as error:
+            outcome = error.code
+            raise
+        except Exception:
+            outcome = "internal_error"
+            raise
+        finally:
+            metrics.engine_requests_live.dec()
+            if outcome not in ("ok", "left"):
+                metrics.engine_failures.labels(outcome).inc()
+            ms = round((time.perf_counter() - started) * 1000, 2)
+            logger.info("served", extra={"outcome": outcome, "ms": ms})
 
     def check_health(self) -> None:
         """Serve restarts the replica when this raises."""

@@ -1,9 +1,12 @@
 """The services of a gateway: over the handles that a directory keeps."""
 
+from dataclasses import replace
+
 from api.assembly import Models, build_services
 from api.services import Services
 from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
+from configs.metrics_reports import Reports
 from configs.settings import Settings
 from deployments.directory import ModelDirectory
 from models.loading import load_vad
@@ -12,7 +15,9 @@ from models.weights.store import WeightStore
 VAD_CONFIG = "vad/silero"
 
 
-def gateway_services(settings: Settings, directory: ModelDirectory) -> Services:
+def gateway_services(
+    settings: Settings, directory: ModelDirectory, reports: Reports | None = None
+) -> Services:
     """Nothing here waits for a model: routes answer 503 until their model is up."""
     weights = WeightStore(settings.weights_dir)
     live = load_yaml(ListeningConfig, "listening").vad
@@ -26,4 +31,5 @@ def gateway_services(settings: Settings, directory: ModelDirectory) -> Services:
         # One instance serves both where they name the same: what it hears lives in its streams.
         live_vad=vad if live == VAD_CONFIG else load_vad(live, weights),
     )
-    return build_services(settings, models)
+    services = build_services(settings, models)
+    return services if reports is None else replace(services, reports=reports)

@@ -4,6 +4,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from deployments.model import ModelDeployment
+from deployments.timing import batch_timed
 from deployments.urgent_first import Results, UrgentFirst
 from models.errors import EngineError
 from models.loading import load_stt
@@ -20,13 +21,17 @@ class STTDeployment(ModelDeployment[STTEngine]):
         self._threads = ThreadPoolExecutor(MAX_LANES, thread_name_prefix="stt")
         self._queue = UrgentFirst(self._decode, lambda: min(self.engine().lanes, MAX_LANES))
 
-    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        """The text of one stretch of speech. Raises EngineError."""
-        return await self._queue.submit(request)
+    async def transcribe(
+        self, request: TranscriptionRequest, caller: str | None = None
+    ) -> Transcript:
+        """The text of one stretch of speech, for the request `caller`. Raises EngineError."""
+        with self.serving(caller):
+            return await self._queue.submit(request)
 
     async def _decode(self, requests: list[TranscriptionRequest]) -> Results:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, decode, self.engine(), requests)
+        with batch_timed(requests):
+            return await loop.run_in_executor(self._threads, decode, self.engine(), requests)
 
 
 def decode(engine: STTEngine, requests: list[TranscriptionRequest]) -> Results:

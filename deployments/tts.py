@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from deployments.model import ModelDeployment
+from deployments.timing import speech_timed
 from deployments.turns import Turns
 from models.audio import AudioChunk
 from models.loading import load_tts
@@ -22,19 +23,22 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         super().__init__(load_tts)
         self._turns = Turns(SYNTHESIS_THREADS, "tts", _is_nothing)
 
-    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
-        """Speech of one sentence, piece by piece. Raises EngineError."""
-        engine = self.engine()
-        line = self._turns.line(request.slack_s)
-        chunks = iterate_in_thread(lambda: engine.synthesize(request), line)
-        try:
-            async with aclosing(chunks):
-                async for chunk in chunks:
-                    line.spoke(chunk.duration_s)
-                    for part in cut(chunk):  # here, since what is made must not wait for a turn
-                        yield part
-        finally:
-            line.leave()
+    async def synthesize(
+        self, request: SynthesisRequest, caller: str | None = None
+    ) -> AsyncGenerator[AudioChunk, None]:
+        """Speech of one sentence, piece by piece, for the request `caller`. Raises EngineError."""
+        with self.serving(caller) as engine:
+            line = self._turns.line(request.slack_s)
+            speech = speech_timed(lambda: engine.synthesize(request))
+            chunks = iterate_in_thread(lambda: speech, line)
+            try:
+                async with aclosing(chunks):
+                    async for chunk in chunks:
+                        line.spoke(chunk.duration_s)
+                        for part in cut(chunk):  # here, since what is made must not wait for a turn
+                            yield part
+            finally:
+                line.leave()
 
 
 def _is_nothing(item: object) -> bool:

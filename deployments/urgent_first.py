@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from configs import metrics
+from deployments.timing import URGENCY_NAMES
 from models.errors import EngineError, EngineOverloaded
 from models.stt.base import (
     FILE,
@@ -68,8 +70,10 @@ class UrgentFirst:
         if request.urgency < FILE:
             self._live_at = now
         if len(self._waiting) >= CAPACITY:
+            metrics.stt_dropped.inc()
             raise EngineOverloaded("too many utterances wait")
         if request.urgency == INTERIM and self._crowded(now):
+            metrics.stt_dropped.inc()
             raise EngineOverloaded("final texts wait, interim ones are left out")
         mine = _Waiting(request, now)
         self._waiting.append(mine)
@@ -121,12 +125,15 @@ class UrgentFirst:
         batch = alike[:size]
         for one in batch:
             self._waiting.remove(one)
+            name = URGENCY_NAMES[one.request.urgency]
+            metrics.stt_queue_seconds.labels(name).observe(now - one.since)
         return batch
 
     def _drop_late(self, now: float) -> None:
         for one in list(self._waiting):
             if one.request.urgency == INTERIM and now - one.since > LATE_S:
                 self._waiting.remove(one)
+                metrics.stt_dropped.inc()
                 if not one.answer.done():
                     one.answer.set_exception(EngineOverloaded("the interim text would be late"))
 
