@@ -89,6 +89,12 @@ class Hold:
         except DatabaseUnavailable:
             self._billing.settle_later(work, self.operation)
 
+    def release_soon(self, *events: NewEvent) -> None:
+        """As `release`, in the background; for a caller who is gone."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._billing.settle_later(self._releasing(events), self.operation)
+
     def _capturing(self, units: int, events: tuple[NewEvent, ...]) -> Callable[[Session], int]:
         units = max(0, min(units, self.units))
         cost = self._billing.cost(self.service, units)
