@@ -52,7 +52,7 @@ def build_services(
     sealer = Sealer(settings.secrets.data_keys)
     plans = load_yaml(PlansConfig, "plans")
     billing = Billing(database, plans.prices)
-    accounts = Accounts(database, settings.secrets, plans.first.id)
+    accounts = Accounts(database, settings.secrets, plans)
     return Services(
         settings=settings,
         plans=plans,

@@ -42,3 +42,6 @@ class PlansConfig(StrictModel):
     @property
     def first(self) -> PlanConfig:
         return self.plans[0]
+
+    def find(self, plan_id: str) -> PlanConfig | None:
+        return next((plan for plan in self.plans if plan.id == plan_id), None)

@@ -75,7 +75,7 @@ class Hold(SQLModel, table=True):
 
 
 class Subscription(SQLModel, table=True):
-    """The plan that a workspace pays for; without one it is on the first plan."""
+    """How a workspace pays for its plan, which stands in the workspace itself."""
 
     id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
     workspace_id: int = Field(
@@ -83,9 +83,7 @@ class Subscription(SQLModel, table=True):
             BigInteger, ForeignKey("workspace.id", ondelete="CASCADE"), nullable=False, unique=True
         )
     )
-    plan: str
     status: str = "active"
     billing_cycle: str  # monthly or annual
     anchor_at: datetime = Field(sa_type=UtcDateTime)  # billing dates are whole cycles after it
-    next_billing_at: datetime = Field(sa_type=UtcDateTime, index=True)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)

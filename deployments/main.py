@@ -63,7 +63,7 @@ async def prepare_database(settings: Settings) -> str | None:
     database = Database(settings.database_url)
     try:
         plans = load_yaml(PlansConfig, "plans")
-        accounts = Accounts(database, settings.secrets, plans.first.id)
+        accounts = Accounts(database, settings.secrets, plans)
         return await accounts.ensure_first_workspace()
     finally:
         database.close()

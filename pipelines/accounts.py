@@ -6,8 +6,9 @@ from datetime import datetime
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
+from configs.plans_schema import PlansConfig
 from configs.settings import Secrets
-from db import accounts
+from db import accounts, ledger
 from db.session import Database
 from db.tables import ApiKey, User, Workspace
 from pipelines.credentials import (
@@ -50,10 +51,10 @@ class NewKey:
 class Accounts:
     """Who may use the service. One instance a process: it remembers principals."""
 
-    def __init__(self, database: Database, secrets: Secrets, first_plan: str) -> None:
+    def __init__(self, database: Database, secrets: Secrets, plans: PlansConfig) -> None:
         self._database = database
         self._secrets = secrets
-        self._first_plan = first_plan
+        self._plans = plans
         self._passwords = Passwords()
         self._principals = Principals(database, secrets.token_key, secrets.api_key_pepper)
 
@@ -68,7 +69,7 @@ class Accounts:
         user = User(email=email, password_hash=password_hash, name=name, company=company)
         workspace = self._workspace(user)
         try:
-            await self._database.run(accounts.add_user, user, workspace)
+            await self._database.run(_add_user, user, workspace, self._plans.signup_credit)
         except IntegrityError:
             raise EmailTaken("email: an account with this address exists") from None
         return self._signed_in(user, workspace)
@@ -122,6 +123,10 @@ class Accounts:
             raise NotFound("no API key has that id")
         self._principals.forget(key_id)
 
+    def plan_changed(self, workspace_id: int) -> None:
+        """The next request of the workspace sees its new plan, on this replica at once."""
+        self._principals.forget_workspace(workspace_id)
+
     async def ensure_first_workspace(self) -> str | None:
         """On an empty database makes an owner, a workspace and a key, and returns the key.
 
@@ -132,14 +137,16 @@ class Accounts:
         workspace = self._workspace(user)
         new = self._new_key(workspace.id, "First key", frozenset(SCOPES), None)
         try:
-            added = await self._database.run(_add_first, user, workspace, new.row)
+            added = await self._database.run(
+                _add_first, user, workspace, self._plans.signup_credit, new.row
+            )
         except IntegrityError:  # another process was first
             return None
         return new.key if added else None
 
     def _workspace(self, user: User) -> Workspace:
         name = user.company or user.name or user.email.partition("@")[0]
-        return Workspace(owner_id=user.id, name=name, plan=self._first_plan)
+        return Workspace(owner_id=user.id, name=name, plan=self._plans.first.id)
 
     def _signed_in(self, user: User, workspace: Workspace) -> SignedIn:
         claims = TokenClaims(user_id=user.id, workspace_id=workspace.id)
@@ -166,10 +173,17 @@ def _add_key_within_limit(session: Session, key: ApiKey) -> None:
     accounts.add_key(session, key)
 
 
-def _add_first(session: Session, user: User, workspace: Workspace, key: ApiKey) -> bool:
+def _add_user(session: Session, user: User, workspace: Workspace, credit: int) -> None:
+    accounts.add_user(session, user, workspace)
+    ledger.open_account(session, workspace.id, credit)
+
+
+def _add_first(
+    session: Session, user: User, workspace: Workspace, credit: int, key: ApiKey
+) -> bool:
     if accounts.any_workspace(session):
         return False
-    accounts.add_user(session, user, workspace)
+    _add_user(session, user, workspace, credit)
     session.flush()
     accounts.add_key(session, key)
     return True

@@ -53,6 +53,7 @@ class Principals:
         self._entries: dict[Hashable, _Entry] = {}
         self._loading: dict[Hashable, asyncio.Task[_Entry]] = {}
         self._touching: set[asyncio.Task[None]] = set()
+        self._forgotten = 0  # how often `forget_workspace` was called
 
     async def authenticate(self, credential: str) -> Principal:
         """Raises Unauthorized, or DatabaseUnavailable."""
@@ -71,6 +72,16 @@ class Principals:
             name: entry for name, entry in self._entries.items() if entry.principal.key_id != key_id
         }
 
+    def forget_workspace(self, workspace_id: int) -> None:
+        """What is asked next comes from the database, also when it is being looked up now."""
+        self._entries = {
+            name: entry
+            for name, entry in self._entries.items()
+            if entry.principal.workspace_id != workspace_id
+        }
+        self._loading = {}
+        self._forgotten += 1
+
     async def _remembered(self, name: Hashable, load: Callable[[], Awaitable[_Entry]]) -> Principal:
         entry = self._entries.get(name)
         if entry is not None and entry.fresh_until > time.monotonic():
@@ -84,14 +95,17 @@ class Principals:
         return (await asyncio.shield(loading)).principal
 
     async def _load(self, name: Hashable, load: Callable[[], Awaitable[_Entry]]) -> _Entry:
+        forgotten = self._forgotten
         entry = await load()
-        if len(self._entries) >= CACHE_SIZE:
-            self._entries.clear()
-        self._entries[name] = entry
+        if forgotten == self._forgotten:  # else it may be older than what was forgotten
+            if len(self._entries) >= CACHE_SIZE:
+                self._entries.clear()
+            self._entries[name] = entry
         return entry
 
     def _loaded(self, name: Hashable, done: "asyncio.Task[_Entry]") -> None:
-        self._loading.pop(name, None)
+        if self._loading.get(name) is done:
+            del self._loading[name]
         if not done.cancelled():
             done.exception()  # seen, even when every caller has left
 

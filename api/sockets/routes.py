@@ -18,7 +18,7 @@ from api.sockets.conversation import ConversationFactory
 from api.sockets.events import Connecting, ConnectionEstablished, Established, now_s
 from api.sockets.session import Admission, Session
 from configs.logs import request_id
-from pipelines.principals import Principal
+from pipelines.billing import to_usd
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ async def _serve(websocket: WebSocket, factory: ConversationFactory, scope: str)
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
             admission = await _admit(websocket, services, scope)
+            credit = await services.billing.credit(admission.principal.workspace_id)
             lease = await sockets.leases.acquire(admission.principal)
     except TimeoutError:
         await _refuse(websocket, ApiError(503, "unavailable", "the key could not be checked"))
@@ -62,12 +63,11 @@ async def _serve(websocket: WebSocket, factory: ConversationFactory, scope: str)
         await _refuse(websocket, to_api_error(error))
         return
     try:
-        balance = await credit_balance(services, admission.principal)
         await websocket.accept(headers=[(b"x-request-id", identity.encode())])
         session = Session(websocket, services, admission, sockets.limits, factory)
         sockets.add(session)
         try:
-            await session.run(Connecting(timestamp=now_s()), _established(session, scope, balance))
+            await session.run(Connecting(timestamp=now_s()), _established(session, scope, credit))
         finally:
             sockets.discard(session)
             access_log.info(
@@ -111,17 +111,12 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
         pass
 
 
-def _established(session: Session, scope: str, balance: float) -> ConnectionEstablished:
+def _established(session: Session, scope: str, credit: int) -> ConnectionEstablished:
     return ConnectionEstablished(
         connection_established=Established(
             service="tts" if scope == "tts" else "stt",
             user_id=session.principal.user_id,
-            credit_balance=balance,
+            credit_balance=to_usd(credit),
             workspace=session.principal.workspace,
         )
     )
-
-
-async def credit_balance(services: Services, principal: Principal) -> float:
-    """USD that the workspace has left."""
-    return services.plans.signup_credit / 1_000_000

@@ -198,11 +198,9 @@ def _create_tables() -> None:
         "subscription",
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("workspace_id", sa.BigInteger(), nullable=False),
-        sa.Column("plan", sa.String(), nullable=False),
         sa.Column("status", sa.String(), nullable=False),
         sa.Column("billing_cycle", sa.String(), nullable=False),
         sa.Column("anchor_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("next_billing_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
             ["workspace_id"],
@@ -213,10 +211,6 @@ def _create_tables() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_subscription")),
         sa.UniqueConstraint("workspace_id", name=op.f("uq_subscription_workspace_id")),
     )
-    with op.batch_alter_table("subscription", schema=None) as batch_op:
-        batch_op.create_index(
-            batch_op.f("ix_subscription_next_billing_at"), ["next_billing_at"], unique=False
-        )
 
     op.create_table(
         "webhook",
@@ -303,9 +297,6 @@ def _drop_tables() -> None:
         batch_op.drop_index(batch_op.f("ix_webhook_workspace_id"))
 
     op.drop_table("webhook")
-    with op.batch_alter_table("subscription", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_subscription_next_billing_at"))
-
     op.drop_table("subscription")
     with op.batch_alter_table("idempotent_answer", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_idempotent_answer_expires_at"))

@@ -96,7 +96,7 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
     services = shared_server.services
     elsewhere = Database(services.settings.database_url)  # as another gateway has it
     try:
-        accounts = Accounts(elsewhere, services.settings.secrets, "free")
+        accounts = Accounts(elsewhere, services.settings.secrets, services.plans)
         key_id, key = await new_key(shared_server, ["tts"])
         principal = await accounts.authenticate(shared_server.key)
         async with shared_server.tts() as other, connect(shared_server.url("/ws/tts", key)) as one:
