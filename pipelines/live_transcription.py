@@ -104,6 +104,7 @@ class Listener:
         self._languages = options.languages
         self._language = options.languages[0] if options.languages else FALLBACK_LANGUAGE
         self._expected: str | None = None  # the language that was last heard without doubt
+        self._expected_times = 1  # so many times in a row
         self._sentences = 0
         self._utterance: _Utterance | None = None
         self._ended: asyncio.Queue[_Ended] = asyncio.Queue()
@@ -226,7 +227,7 @@ class Listener:
         if transcript is not None and not self._rejection.rejects(transcript, ended.speech_s):
             self._language = transcript.language
             if transcript.language_probability >= SURE_LANGUAGE:
-                self._expected = transcript.language
+                self._expect(transcript.language)
             start_s = event.start / STT_SAMPLE_RATE
             segments = [shift(segment, start_s) for segment in transcript.segments]
             text = separator_of(transcript.language).join(one.text for one in segments)
@@ -246,6 +247,10 @@ class Listener:
                 cut=event.cut,
             )
         )
+
+    def _expect(self, language: str) -> None:
+        self._expected_times = self._expected_times + 1 if language == self._expected else 1
+        self._expected = language
 
     async def _final(self, ended: _Ended) -> Transcript | None:
         """None for a click. What a lost or busy replica failed is tried once more, on another.
@@ -321,6 +326,7 @@ class Listener:
             language=languages[0] if len(languages) == 1 else None,
             languages=languages,
             expected=self._expected,
+            expected_times=self._expected_times,
             options=DecodingOptions(
                 no_speech_threshold=self._options.no_speech_threshold, words=urgency != INTERIM
             ),

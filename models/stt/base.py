@@ -33,9 +33,8 @@ class TranscriptionRequest:
     pcm: Pcm  # float32 [n] at STT_SAMPLE_RATE
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
-    expected: str | None = (
-        None  # of what was said before; tips the scale when detection is in doubt
-    )
+    expected: str | None = None  # language of what was said before; tips a scale that is in doubt
+    expected_times: int = 1  # utterances in a row that were in it; more tip it further
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
 

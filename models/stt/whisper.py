@@ -37,9 +37,14 @@ IMPROBABLE_LOGPROB = -1.3  # makes any text invented
 # Under it the filled window is asked, five times slower. Measured on 88 clips of 1 to 4 s in nine
 # languages: of 17 in doubt 6 are right at first and 9 then, as with the full window.
 DOUBTFUL_LANGUAGE = 0.5
-# How much likelier the language of what was said before is. Measured on 51 short pieces of English
-# speech: of four that were taken for others, the two that were in doubt are then English.
+# How much likelier the language of what was said before is, for each utterance in a row that was
+# in it. Measured on 40 pieces of up to 6 s in nine languages: of changes to another language 1 %
+# are missed after one utterance, 2 % after four. In live sessions of 33 English recordings no
+# piece of 51 is taken for another language, as are 3 at the weight of one; 17.9 % of the words
+# are wrong then, in place of 19.5 %.
 EXPECTED_WEIGHT = 5.0
+MAX_EXPECTED_WEIGHT = 20.0
+CERTAIN_LANGUAGE = 0.95  # the detector's word is taken
 INTERIM_SILENCE = 200  # states: 4 s, decoded in 0.6 of the time; a text said twice is left out
 
 
@@ -155,22 +160,29 @@ class WhisperEngine:
         elif len(request.languages) == 1:
             job.language = request.languages[0]
         else:
-            self._detect(job)
-            if job.probability < DOUBTFUL_LANGUAGE and not job.interim:
+            expected = self._detect(job)
+            if job.probability < DOUBTFUL_LANGUAGE and not (job.interim or expected):
                 job.states = self._window.fill(job.states)
                 self._detect(job)
 
-    def _detect(self, job: Job) -> None:
+    def _detect(self, job: Job) -> bool:
+        """Whether the expected language was taken in place of one that sounds likelier."""
         ranking = self._model.detect_language(_view([job.states]))[0]
         scores = {token[2:-2]: probability for token, probability in ranking}
         allowed = job.request.languages or self.languages
         job.language = max(allowed, key=lambda code: scores.get(code, 0.0))
         job.probability = scores.get(job.language, 0.0)
         expected = job.request.expected
-        if expected in allowed and job.probability < DOUBTFUL_LANGUAGE:
-            probability = scores.get(expected, 0.0)
-            if EXPECTED_WEIGHT * probability > job.probability:
-                job.language, job.probability = expected, probability
+        if expected not in allowed or expected == job.language:
+            return False
+        if job.probability >= CERTAIN_LANGUAGE:
+            return False
+        weight = min(MAX_EXPECTED_WEIGHT, EXPECTED_WEIGHT * job.request.expected_times)
+        probability = scores.get(expected, 0.0)
+        if weight * probability <= job.probability:
+            return False
+        job.language, job.probability = expected, probability
+        return True
 
     def _finish(self, job: Job, decoding: Decoding) -> Transcript:
         options = job.request.options

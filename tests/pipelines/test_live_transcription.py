@@ -279,6 +279,17 @@ async def test_the_next_utterance_is_expected_in_the_language_of_the_last(
     assert [request.expected for request in told.requests] == [None, expected, None]
 
 
+async def test_a_language_is_the_likelier_the_longer_it_was_spoken(told: ToldTranscriber) -> None:
+    languages = ["de", "de", "en", "en"]
+    told.answer = lambda number, request: replace(
+        transcript(number, request), language=languages[number], language_probability=0.9
+    )
+    async with listening(told) as live:
+        await live.hear(*[loud(1), quiet(1)] * 4)
+    heard = [(request.expected, request.expected_times) for request in told.requests]
+    assert heard == [(None, 1), ("de", 1), ("de", 2), ("en", 1)]
+
+
 async def test_the_next_interim_waits_until_the_client_has_read_the_last(
     told: ToldTranscriber,
 ) -> None:

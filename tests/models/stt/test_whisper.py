@@ -110,8 +110,10 @@ def test_detection_keeps_to_the_languages_allowed(engine: WhisperEngine, speech:
 def test_what_is_expected_decides_only_in_doubt(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def language(expected: str | None, allowed: tuple[str, ...] = ()) -> str:
-        request = TranscriptionRequest(speech, languages=allowed, expected=expected)
+    def language(expected: str | None, allowed: tuple[str, ...] = (), times: int = 1) -> str:
+        request = TranscriptionRequest(
+            speech, languages=allowed, expected=expected, expected_times=times
+        )
         return engine.transcribe([request])[0].language
 
     assert language("de") == "en"
@@ -132,6 +134,7 @@ def test_what_is_expected_decides_only_in_doubt(
     assert language(None) == "la"
     assert language("en") == "en"
     assert language("ru") == "la", "too unlikely"
+    assert language("ru", times=2) == "ru", "but twice in a row"
     assert language("en", ("la", "ru")) == "la", "not allowed"
 
 
