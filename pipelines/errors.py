@@ -16,6 +16,7 @@
   x HashingBusy
   x InsufficientCredit
   x PlanNotFound
+  x InvalidUrl
   x StorageUnavailable
 """
 
@@ -121,3 +122,9 @@ class StorageUnavailable(PipelineError):
     """The store of files is down or full."""
 
     code = "unavailable"
+
+
+class InvalidUrl(PipelineError):
+    """The service does not send webhooks to that address; the message says why."""
+
+    code = "invalid_url"
