@@ -105,7 +105,7 @@ class StreamEncoder:
     """Writes one file piece by piece."""
 
     def __init__(
-        self, output_format: OutputFormat, sample_rate: int, target: io.RawIOBase | None = None
+        self, output_format: OutputFormat, sample_rate: int, target: io.BytesIO | None = None
     ) -> None:
         self._codec = CODECS[output_format]
         self._from_hz = sample_rate
@@ -192,7 +192,7 @@ def open_stream(output_format: StreamFormat, sample_rate: int) -> SpeechEncoder:
 def encode(audio: AudioChunk, output_format: OutputFormat) -> EncodedAudio:
     """A whole file of `audio`; blocking."""
     target = io.BytesIO()
-    encoder = StreamEncoder(output_format, audio.sample_rate, target)  # type: ignore[arg-type]
+    encoder = StreamEncoder(output_format, audio.sample_rate, target)
     encoder.encode(audio.pcm)
     encoder.finish()
     return EncodedAudio(

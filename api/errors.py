@@ -75,14 +75,30 @@ class ApiError(Exception):
 
 def to_api_error(error: Exception) -> ApiError:
     """The answer to an error of any layer; what is unknown becomes an internal error."""
+    foreseen = _foreseen(error)
+    if foreseen is not None:
+        return foreseen
+    logger.error("request_failed", exc_info=error)
+    return ApiError(500, "internal_error", INTERNAL_MESSAGE)
+
+
+def shown_error(error: Exception) -> tuple[str, str]:
+    """The code and the words that callers may know; for errors that are answered, and so logged,
+    elsewhere."""
+    foreseen = _foreseen(error)
+    if foreseen is None:
+        return "internal_error", INTERNAL_MESSAGE
+    return foreseen.error, foreseen.message
+
+
+def _foreseen(error: Exception) -> ApiError | None:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, EngineError | PipelineError | DatabaseError):
         status = STATUS_OF_CODE.get(error.code, 500)
         if status < 500 or status == 503:
             return ApiError(status, error.code, str(error))
-    logger.error("request_failed", exc_info=error)
-    return ApiError(500, "internal_error", INTERNAL_MESSAGE)
+    return None
 
 
 def error_body(error: ApiError, request: HTTPConnection) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from secrets import token_hex
 from uuid import UUID, uuid4
@@ -17,7 +18,9 @@ from models.llm.base import (
     SamplingOptions,
     Usage,
 )
-from pipelines.chat_history import ChatHistory, continued, estimate_tokens
+from pipelines.billing import HOLD_S, Billing
+from pipelines.charges import Charge, begin_charge
+from pipelines.chat_history import ChatHistory, continued, estimate_tokens, most_tokens
 from pipelines.errors import ModelNotFound
 from pipelines.ports import ChatModel, describe_all
 
@@ -27,6 +30,8 @@ DEFAULT_MODEL = "svc/slm-3b-int4"
 """The id that clients hard-code: always answered, by whatever model there is."""
 
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
+UNKNOWN_CONTEXT_TOKENS = 8192  # that are paid for at most when a model does not say its own
+HELD_S_PER_TOKEN = 0.25  # of the longest answer: slow engines, and clients that read slowly
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class Completion:
         first: GenerationDelta,
         rest: AsyncGenerator[GenerationDelta, None],
         history: ChatHistory,
+        charge: Charge,
     ) -> None:
         self.id = f"chatcmpl-{token_hex(12)}"
         self.created = int(time.time())
@@ -63,29 +69,48 @@ class Completion:
         self._first = first
         self._rest = rest
         self._history = history
+        self._charge = charge
         self._text: list[str] = []
         self._saved = not request.save_chat
+        self._count(first)
 
     async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
         """The pieces; the turn is saved before the last one, so that it can be continued at once.
 
-        Closing this generator stops the model and saves what was made. Raises EngineError or
-        DatabaseUnavailable.
+        Closing this generator stops the model, saves what was made and charges for it. A failure
+        costs nothing. Raises EngineError or DatabaseUnavailable.
         """
         try:
-            async for delta in self._all():
-                self._text.append(delta.text)
-                self.usage = delta.usage or self.usage
-                if delta.finish_reason is not None and not self._saved:
-                    await asyncio.shield(self._save())
-                yield delta
+            async with self._charge:
+                async for delta in self._all():
+                    self._text.append(delta.text)
+                    self._count(delta)
+                    if delta.finish_reason is not None:
+                        await self._end()
+                    yield delta
         finally:
             await self.close()
 
+    def _count(self, delta: GenerationDelta) -> None:
+        if delta.usage is not None:
+            self.usage = delta.usage
+            self._charge.used = delta.usage.total_tokens
+
+    async def _end(self) -> None:
+        """Saves first: a turn that cannot be saved fails, and what fails costs nothing."""
+        if not self._saved:
+            await asyncio.shield(self._save())
+        if self.usage is not None:
+            await self._charge.capture(self.usage.total_tokens)
+
     async def close(self) -> None:
-        """Stops the model; what was made until then is saved, also when the caller is cancelled."""
+        """Stops the model; what was made until then is saved, also when the caller is cancelled.
+
+        And it is charged for, unless the answer has ended.
+        """
         if not self._saved and self._text:
             self._save()
+        self._charge.leave()
         await self._rest.aclose()
 
     async def _all(self) -> AsyncGenerator[GenerationDelta, None]:
@@ -130,21 +155,41 @@ async def wait_for_saves() -> None:
 class ChatPipeline:
     """Chats over the models of `models`, a mapping that may change while it lives."""
 
-    def __init__(self, models: Mapping[str, ChatModel], history: ChatHistory) -> None:
+    def __init__(
+        self, models: Mapping[str, ChatModel], history: ChatHistory, billing: Billing
+    ) -> None:
         self._models = models
         self._history = history
+        self._billing = billing
 
     async def start(self, request: ChatRequest) -> Completion:
         """Waits for the first piece, so that what can fail at once fails here.
 
-        Raises ModelNotFound, ChatNotFound, DatabaseUnavailable or EngineError.
+        Raises ModelNotFound, ChatNotFound, InsufficientCredit, DatabaseUnavailable or EngineError.
         """
         model, info = await self._choose(request.model)
         earlier: tuple[ChatMessage, ...] = ()
         if request.chat_id is not None:
             earlier = await self._history.load(request.workspace_id, request.chat_id)
-        first, rest = await _first_piece(model, info, request, earlier)
-        return Completion(request, info.id, first, rest, self._history)
+        async with AsyncExitStack() as undo:
+            charge = await undo.enter_async_context(await self._hold(info, request, earlier))
+            first, rest = await _first_piece(model, info, request, earlier)
+            undo.pop_all()
+        return Completion(request, info.id, first, rest, self._history, charge)
+
+    async def _hold(
+        self, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
+    ) -> Charge:
+        """The most that the turn can cost."""
+        answer = request.sampling.max_tokens
+        prompt = continued(earlier, request.messages, _history_budget(info, answer))
+        tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
+        if answer is not None:
+            tokens = min(tokens, most_tokens(prompt) + answer)
+        lasts_s = HOLD_S + tokens * HELD_S_PER_TOKEN
+        return await begin_charge(
+            self._billing, request.workspace_id, "chat", tokens, lasts_s=lasts_s
+        )
 
     async def _choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
         """Raises ModelNotFound, or EngineLost when the model may be one that is down now."""

@@ -15,6 +15,7 @@ TITLE_LENGTH = 80
 # low the engine says so, and more is dropped.
 BYTES_PER_TOKEN = 3
 TOKENS_PER_MESSAGE = 8  # the template's own
+TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
 
 
 class ChatHistory:
@@ -70,6 +71,12 @@ def continued(
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
     """About how many tokens they take, rather too many than too few."""
     return sum(len(m.content.encode()) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE for m in messages)
+
+
+def most_tokens(messages: Sequence[ChatMessage]) -> int:
+    """More than they can take: no tokenizer needs more tokens than bytes."""
+    sizes = (len(message.content.encode()) for message in messages)
+    return TOKENS_PER_PROMPT + sum(size + TOKENS_PER_MESSAGE for size in sizes)
 
 
 def _instructions(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

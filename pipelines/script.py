@@ -73,6 +73,7 @@ class _Paragraph:
     def __init__(self, source: str, start: int, block: int, *, words: bool) -> None:
         self.text = ""  # cleaned and not yet taken
         self.taken = 0  # cleaned characters taken before `text`
+        self._start = start
         self.is_whole = False  # whether nothing follows `text`
         self.end = start  # of what is read of the source; past the line break in the end
         self.units: deque[Unit] = deque()
@@ -99,6 +100,11 @@ class _Paragraph:
     def take(self, count: int) -> None:
         self.text = self.text[count:]
         self.taken += count
+
+    @property
+    def source_end(self) -> int:
+        """About where in the source that ends which was taken."""
+        return min(self._start + self.taken, self.end)
 
     def units_before(self, position: int) -> list[Unit]:
         """Takes the units that begin before `position` of the cleaned paragraph."""
@@ -214,7 +220,8 @@ class _Script:
             if is_speakable(part):
                 aligned: tuple[SourceWord, ...] = align(units, part, language) if units else ()
                 units = []  # one word that is longer than a piece has the time of its first
-                pieces.append(Piece(part, False, False, language, aligned))
+                end = paragraph.source_end
+                pieces.append(Piece(part, False, False, language, aligned, end))
         if pieces and self._opens:
             self._last = sum(weight(piece.text) for piece in pieces)
             if self._next_most() >= FULL:

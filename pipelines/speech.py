@@ -139,9 +139,9 @@ class SpeechPipeline:
         most = int(FIRST_WORK_S / cost * LETTERS_PER_S)
         return Opening(min(most, Opening.most), growth)
 
-    async def speak(self, request: SpeechRequest) -> Speech:
+    async def speak(self, plan: Plan) -> Speech:
         """The whole text at once, its loudness measured over all of it. Raises as `stream`."""
-        plan = await self.plan(request)
+        request = plan.request
         try:
             chunks = await self._collect(plan)
         except UnknownVoice:
@@ -185,12 +185,14 @@ class SpeechPipeline:
         sample_rate = 0
         held: Pcm = np.zeros(0, dtype=np.float32)  # a snippet that goes with what comes next
         words: tuple[TimedWord, ...] = ()  # of audio that is still held back
+        text_end = 0
         with Pace(self._rotas[voice.speaker], FIRST_SLACK_S) as pace:
             async with aclosing(self._shaped(plan, pace)) as chunks:
                 async for chunk in chunks:
                     audio = chunk.audio
                     sample_rate = audio.sample_rate
                     words += chunk.words
+                    text_end = chunk.text_end
                     pcm = audio.pcm
                     if polish is not None:
                         pcm = await _run(polish.process, audio, audio.duration_s)
@@ -200,13 +202,13 @@ class SpeechPipeline:
                         continue
                     ready = AudioChunk(held, sample_rate)
                     pace.gave(ready.duration_s)
-                    yield SpokenChunk(ready, words)
+                    yield SpokenChunk(ready, words, text_end)
                     held, words = held[:0], ()
             if polish is not None and sample_rate:
                 polish.teach(self.levels, voice)
                 held = np.concatenate([held, polish.flush()])
             if len(held):
-                yield SpokenChunk(AudioChunk(held, sample_rate), words)
+                yield SpokenChunk(AudioChunk(held, sample_rate), words, text_end)
 
     async def _shaped(self, plan: Plan, pace: Pace) -> AsyncGenerator[SpokenChunk, None]:
         """Speech as it is made, not enhanced: pieces in order, with the pauses between them."""
@@ -238,7 +240,8 @@ class SpeechPipeline:
                             pcm = np.concatenate([pause, pcm])
                         position += len(pcm)
                         words = shaper.words(begins / sample_rate)
-                        yield SpokenChunk(AudioChunk(pcm, sample_rate), words)
+                        end = flight.piece.text_end
+                        yield SpokenChunk(AudioChunk(pcm, sample_rate), words, end)
                         flight.heard.set()
                 if begins is not None:
                     pause_s = _pause_s(flight.piece) / request.speed

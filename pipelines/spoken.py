@@ -22,3 +22,4 @@ class SpokenChunk:
 
     audio: AudioChunk
     words: tuple[TimedWord, ...] = ()
+    text_end: int = 0  # characters of the caller's text up to the end of the piece that sounds

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pipelines.source_words import SourceWord
@@ -23,6 +23,8 @@ class Piece:
     ends_paragraph: bool = False
     language: str = "en"  # ISO 639-1 code of `text`
     words: tuple[SourceWord, ...] = ()  # of the caller, when they were asked for
+    # Characters of the caller's text up to its end; a little less where cleaning took some out.
+    text_end: int = field(default=0, compare=False)
 
 
 def clean(text: str) -> str:

@@ -1,4 +1,4 @@
-"""From an uploaded recording to its text."""
+"""From an uploaded file to its text."""
 
 import asyncio
 import math
@@ -59,6 +59,17 @@ class FileTranscript:
 
 
 @dataclass(frozen=True, slots=True)
+class Recording:
+    """A decoded file, with what is asked about it."""
+
+    pcm: Pcm  # float32 [n] at 16 kHz
+    duration_s: float
+    language: str | None  # the engine's code
+    profile: Profile
+    words: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SupportedLanguage:
     names: LanguageNames
     profiles: tuple[ProfileName, ...]
@@ -92,10 +103,10 @@ class TranscriptionPipeline:
         profiles = tuple(self._profiles)
         return [SupportedLanguage(name_language(code), profiles) for code in sorted(codes)]
 
-    async def transcribe(self, path: Path, request: FileRequest) -> FileTranscript:
-        """The text of the file `path`, which lies in a private folder.
+    async def open(self, path: Path, request: FileRequest) -> Recording:
+        """Decodes the file `path`, which lies in a private folder: now its length is known.
 
-        Raises PipelineError or EngineError; cancelling stops the work.
+        Raises PipelineError or EngineError.
         """
         language = request.language
         if language is not None:
@@ -103,9 +114,14 @@ class TranscriptionPipeline:
             language = known_language(language, known, "language")
         profile = self._profiles[request.profile]
         audio = await self._decoder.decode(path)
-        pcm, stretches = await asyncio.to_thread(self._prepare, audio.pcm, profile)
-        listening = _Listening(self._transcriber, pcm, profile, request.words)
-        language, transcripts = await listening.hear(stretches, language)
+        return Recording(audio.pcm, audio.duration_s, language, profile, request.words)
+
+    async def transcribe(self, recording: Recording) -> FileTranscript:
+        """Its text. Raises EngineError; cancelling stops the work."""
+        profile = recording.profile
+        pcm, stretches = await asyncio.to_thread(self._prepare, recording.pcm, profile)
+        listening = _Listening(self._transcriber, pcm, profile, recording.words)
+        language, transcripts = await listening.hear(stretches, recording.language)
         segments = tuple(
             shift(segment, stretch.start / STT_SAMPLE_RATE)
             for stretch, transcript in zip(stretches, transcripts, strict=True)
@@ -116,7 +132,7 @@ class TranscriptionPipeline:
             text=separator.join(segment.text for segment in segments),
             language=iso_code(language),
             confidence=confidence_of(segments),
-            duration_s=audio.duration_s,
+            duration_s=recording.duration_s,
             segments=segments,
         )
 

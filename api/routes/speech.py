@@ -1,6 +1,8 @@
 """Text to files and streams of speech."""
 
 from base64 import b64encode
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from anyio import to_thread
@@ -8,8 +10,9 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from api.deps import ServicesDep
+from api.deps import PrincipalDep, ServicesDep
 from api.encoding import EncodedAudio, OutputFormat, encode
+from api.paid_speech import PaidSpeech, pay_for_speech
 from api.routing import make_router
 from api.services import Services
 from api.speech_lines import SpeechLines, only_error, speech_lines, word_list
@@ -17,7 +20,7 @@ from api.speech_schemas import StreamBody, StreamLine, SynthesisBody, SynthesisR
 from api.streaming import while_connected
 from models.errors import UnknownVoice
 from pipelines.errors import VoiceNotFound
-from pipelines.speech import Speech
+from pipelines.speech import Speech, SpokenChunk
 
 router = make_router(scope="tts")
 
@@ -36,9 +39,11 @@ STREAM_ANSWER: dict[int | str, dict[str, Any]] = {
     summary="Speak a text",
     response_model=SynthesisResult,
 )
-async def synthesize(request: Request, body: SynthesisBody, services: ServicesDep) -> Response:
-    """The whole text as one file. A client that leaves stops the work."""
-    return await while_connected(request.receive, _speak(body, services))
+async def synthesize(
+    request: Request, body: SynthesisBody, principal: PrincipalDep, services: ServicesDep
+) -> Response:
+    """The whole text as one file. A client that leaves stops the work, and pays nothing."""
+    return await while_connected(request.receive, _speak(body, services, principal.workspace_id))
 
 
 @router.post(
@@ -49,23 +54,35 @@ async def synthesize(request: Request, body: SynthesisBody, services: ServicesDe
     status_code=200,
     responses=STREAM_ANSWER,
 )
-async def stream(request: Request, body: StreamBody, services: ServicesDep) -> Response:
+async def stream(
+    request: Request, body: StreamBody, principal: PrincipalDep, services: ServicesDep
+) -> Response:
     """Lines of JSON; the audio of the first comes before the second sentence is spoken.
 
-    The audio of all lines joined is one file. A client that leaves stops the work.
+    The audio of all lines joined is one file. A client that leaves stops the work, and pays for
+    what was spoken.
     """
     # What fails before the first sound, but for an unknown voice, still has a status of its own.
-    return await while_connected(request.receive, _begin(body, services))
+    return await while_connected(request.receive, _begin(body, services, principal.workspace_id))
 
 
-async def _speak(body: SynthesisBody, services: Services) -> Response:
-    speech = await services.speech.speak(body.to_request())
-    return await to_thread.run_sync(_answer, speech, body.output_format, body.timestamps)
+async def _speak(body: SynthesisBody, services: Services, workspace_id: int) -> Response:
+    plan = await services.speech.plan(body.to_request())
+    voice_id = plan.voice.voice.voice_id
+    async with await pay_for_speech(services, workspace_id, body.text, voice_id) as paid:
+        speech = await services.speech.speak(plan)
+        file, answer = await to_thread.run_sync(
+            _answer, speech, body.output_format, body.timestamps
+        )
+        await paid.done(file)
+    return answer
 
 
-def _answer(speech: Speech, output_format: OutputFormat, timestamps: bool) -> Response:
+def _answer(
+    speech: Speech, output_format: OutputFormat, timestamps: bool
+) -> tuple[EncodedAudio, Response]:
     """Encodes and renders; blocking. Not through the response model: base64 needs no check."""
-    file: EncodedAudio = encode(speech.audio, output_format)
+    file = encode(speech.audio, output_format)
     answer: dict[str, Any] = {
         "success": True,
         "message": "Speech synthesized successfully",
@@ -77,14 +94,16 @@ def _answer(speech: Speech, output_format: OutputFormat, timestamps: bool) -> Re
     }
     if timestamps:
         answer["words"] = word_list(list(speech.words))
-    return JSONResponse(answer)
+    return file, JSONResponse(answer)
 
 
-async def _begin(body: StreamBody, services: Services) -> Response:
+async def _begin(body: StreamBody, services: Services, workspace_id: int) -> Response:
     """The answer, with its first audio already made."""
     try:
         plan = await services.speech.plan(body.to_request(), early_start=True)
-        chunks = services.speech.stream(plan)
+        voice_id = plan.voice.voice.voice_id
+        paid = await pay_for_speech(services, workspace_id, body.text, voice_id)
+        chunks = _paid_chunks(paid, services.speech.stream(plan))
         try:
             first = await anext(chunks)
         except BaseException:
@@ -94,3 +113,14 @@ async def _begin(body: StreamBody, services: Services) -> Response:
         return SpeechLines(only_error(error))
     lines = speech_lines(first, chunks, body.output_format, timestamps=body.timestamps)
     return SpeechLines(lines, chunks)
+
+
+async def _paid_chunks(
+    paid: PaidSpeech, chunks: AsyncGenerator[SpokenChunk, None]
+) -> AsyncGenerator[SpokenChunk, None]:
+    """The same chunks; closing it early charges for those that were taken."""
+    async with paid, aclosing(chunks):
+        async for chunk in chunks:
+            await paid.hear(chunk)
+            yield chunk
+        await paid.done()

@@ -1,5 +1,6 @@
 """Files to text."""
 
+from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import Request
@@ -7,12 +8,15 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from starlette.responses import Response
 
-from api.deps import ServicesDep
-from api.errors import ApiError
+from api.deps import PrincipalDep, ServicesDep
+from api.errors import ApiError, shown_error
 from api.routing import make_router
+from api.services import Services
 from api.streaming import while_connected
 from api.uploads import Form, Upload, UploadLimits, receive_form
 from configs.transcription_schema import ProfileName
+from db.outbox import NewEvent
+from pipelines.charges import Charge, begin_charge
 from pipelines.subtitles import to_srt, to_vtt
 from pipelines.transcription import FileRequest, FileTranscript, separator_of
 
@@ -125,8 +129,8 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     openapi_extra=_form_schema(),
     responses=_ANSWERS,
 )
-async def transcribe(request: Request, services: ServicesDep) -> Response:
-    """The text of a recording. A client that leaves stops the work."""
+async def transcribe(request: Request, principal: PrincipalDep, services: ServicesDep) -> Response:
+    """The text of a recording. A client that leaves stops the work, and pays nothing."""
     async with receive_form(request, LIMITS) as form:
         audio = _audio_of(form)
         fields = _fields_of(form)
@@ -136,7 +140,7 @@ async def transcribe(request: Request, services: ServicesDep) -> Response:
             words=fields.timestamps or fields.response_format in ("srt", "vtt"),
         )
         transcript = await while_connected(
-            request.receive, services.transcription.transcribe(audio.path, asked)
+            request.receive, _transcribe(services, principal.workspace_id, audio.path, asked)
         )
     return _answer(transcript, fields)
 
@@ -160,6 +164,34 @@ async def list_languages(services: ServicesDep) -> LanguageList:
             for language in await services.transcription.languages()
         ]
     )
+
+
+async def _transcribe(
+    services: Services, workspace_id: int, path: Path, asked: FileRequest
+) -> FileTranscript:
+    """Pays for the length of the decoded audio: a header may say anything."""
+    recording = await services.transcription.open(path, asked)
+    milliseconds = round(recording.duration_s * 1000)
+
+    def failed(error: Exception) -> NewEvent:
+        code, message = shown_error(error)
+        return NewEvent("stt.failed", {"id": charge.operation, "error": code, "message": message})
+
+    charge = await begin_charge(services.billing, workspace_id, "stt", milliseconds, failed=failed)
+    async with charge:
+        transcript = await services.transcription.transcribe(recording)
+        await charge.capture(milliseconds, _completed(charge, transcript))
+    return transcript
+
+
+def _completed(charge: Charge, transcript: FileTranscript) -> NewEvent:
+    data = {
+        "id": charge.operation,
+        "text": transcript.text,
+        "language": transcript.language,
+        "duration": round(transcript.duration_s, 3),
+    }
+    return NewEvent("stt.completed", data)
 
 
 def _audio_of(form: Form) -> Upload:

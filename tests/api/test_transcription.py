@@ -3,7 +3,6 @@
 import asyncio
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -12,7 +11,7 @@ from fastapi import FastAPI
 
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from pipelines.transcription import FileRequest
+from pipelines.transcription import Recording
 from tests.api.leaving import send_and_leave
 from tests.hostile.audio_files import encode, wav
 from tests.models.sounds import speak
@@ -168,7 +167,7 @@ async def test_a_client_that_leaves_stops_the_work(
     pipeline = app.state.services.transcription
     began, stopped = asyncio.Event(), asyncio.Event()
 
-    async def wait_for_ever(path: Any, request: FileRequest) -> None:
+    async def wait_for_ever(recording: Recording) -> None:
         began.set()
         try:
             await asyncio.Event().wait()

@@ -7,18 +7,23 @@ from uuid import uuid4
 import pytest
 from sqlmodel import SQLModel
 
+from configs.load import load_yaml
+from configs.plans_schema import PlansConfig
 from db.accounts import add_user
 from db.chats import delete_chat, list_chats, read_entries
+from db.ledger import open_account
 from db.session import Database, make_engine
 from db.tables import User, Workspace
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.info import ModelInfo
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, Usage
+from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline, ChatRequest
 from pipelines.chat_history import ChatHistory, continued
 from pipelines.errors import ChatNotFound, ModelNotFound
 
 WORKSPACE, OTHER_WORKSPACE = 1, 2
+CREDIT = 1_000_000  # micro-USD
 
 
 class ScriptedModel:
@@ -76,7 +81,12 @@ async def pipeline_of(database: Database) -> Callable[[ScriptedModel], ChatPipel
         user = User(id=number, email=f"{number}@example.com", password_hash="x")
         workspace = Workspace(id=number, owner_id=number, name="w", plan="free")
         await database.run(add_user, user, workspace)
-    return lambda model: ChatPipeline({"m": model}, ChatHistory(database))
+        await database.run(open_account, number, CREDIT)
+    return lambda model: ChatPipeline({"m": model}, ChatHistory(database), billing_of(database))
+
+
+def billing_of(database: Database) -> Billing:
+    return Billing(database, load_yaml(PlansConfig, "plans").prices)
 
 
 def said(*texts: str) -> tuple[ChatMessage, ...]:
@@ -106,7 +116,8 @@ async def test_an_unknown_model_is_refused_with_the_list(pipeline_of: Make) -> N
 
 async def test_no_model_at_all_is_unavailable_and_not_unknown(database: Database) -> None:
     with pytest.raises(EngineLost):
-        await ChatPipeline({}, ChatHistory(database)).start(ChatRequest(WORKSPACE, said("hi")))
+        pipeline = ChatPipeline({}, ChatHistory(database), billing_of(database))
+        await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
 
 
 async def test_a_turn_is_saved_before_its_last_delta(pipeline_of: Make, database: Database) -> None:

@@ -20,6 +20,7 @@ from pipelines.flights import IN_FLIGHT
 from pipelines.local import LocalSpeaker
 from pipelines.loudness import measure_lufs
 from pipelines.speech import SpeechPipeline, SpeechRequest
+from tests.pipelines.voiced import speak
 
 CONFIG = VoicesConfig(
     defaults={"en": VoiceRef(engine="fake", key="b"), "de": VoiceRef(engine="fake", key="gone")}
@@ -135,14 +136,14 @@ async def test_a_voice_whose_model_was_lost_is_unavailable_not_unknown() -> None
     assert len(await speech.voices()) == 3
     speaker.down = True
     with pytest.raises(EngineLost):
-        await speech.speak(SpeechRequest("Hello.", voice="Ann"))
+        await speak(speech, SpeechRequest("Hello.", voice="Ann"))
 
 
 async def test_each_sentence_is_one_call_in_order_with_at_most_two_in_flight() -> None:
     speaker = ScriptedSpeaker(delay_s=0.05)
     speech = pipeline(one=speaker)
     text = "One is here. Two is here. Three is here. Four is here.\nFive."
-    said = await speech.speak(SpeechRequest(text, voice="Ann", enhance=False))
+    said = await speak(speech, SpeechRequest(text, voice="Ann", enhance=False))
     assert [call.text for call in speaker.calls] == [
         *("One is here.", "Two is here.", "Three is here.", "Four is here.", "Five."),
     ]
@@ -178,23 +179,23 @@ async def test_an_error_of_a_later_sentence_reaches_the_caller() -> None:
 
     speaker = FailsLater()
     with pytest.raises(EngineOverloaded):
-        await pipeline(one=speaker).speak(SpeechRequest("One here. Two here. Three here."))
+        await speak(pipeline(one=speaker), SpeechRequest("One here. Two here. Three here."))
     assert speaker.flying == 0
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "!!!", "\U0001f600", "\u200b"])
 async def test_nothing_to_say_is_an_invalid_request(text: str) -> None:
     with pytest.raises(InvalidRequest, match="text"):
-        await pipeline(one=ScriptedSpeaker()).speak(SpeechRequest(text))
+        await speak(pipeline(one=ScriptedSpeaker()), SpeechRequest(text))
 
 
 async def test_an_engine_that_changes_tempo_itself_is_told_and_not_stretched_again() -> None:
     speaker = ScriptedSpeaker(replace(INFO, native_speed=True))
-    said = await pipeline(one=speaker).speak(SpeechRequest("Hello.", speed=2.0))
+    said = await speak(pipeline(one=speaker), SpeechRequest("Hello.", speed=2.0))
     assert speaker.calls[0].speed == 2.0
     assert said.audio.duration_s == pytest.approx(0.2, abs=0.01)
     other = ScriptedSpeaker()
-    said = await pipeline(one=other).speak(SpeechRequest("Hello.", speed=2.0))
+    said = await speak(pipeline(one=other), SpeechRequest("Hello.", speed=2.0))
     assert other.calls[0].speed == 1.0
     assert said.audio.duration_s == pytest.approx(0.1, abs=0.01)
 
@@ -205,15 +206,15 @@ async def test_enhance_sets_the_loudness_and_without_it_the_level_is_the_engines
     engine, info = load_tts("tts/tone", WeightStore(tmp_path))
     speech = SpeechPipeline({"tone": LocalSpeaker(engine, info)}, CONFIG)
     text = "Hello there, this is a test. And this is another."
-    enhanced = (await speech.speak(SpeechRequest(text))).audio
-    plain = (await speech.speak(SpeechRequest(text, enhance=False))).audio
+    enhanced = (await speak(speech, SpeechRequest(text))).audio
+    plain = (await speak(speech, SpeechRequest(text, enhance=False))).audio
     assert measure_lufs(enhanced.pcm, enhanced.sample_rate) == pytest.approx(-16, abs=0.5)
     assert np.max(np.abs(plain.pcm)) == pytest.approx(0.3, abs=0.01)
 
 
 async def test_numbers_are_read_in_the_language_of_the_voice() -> None:
     speaker = ScriptedSpeaker()
-    await pipeline(one=speaker).speak(SpeechRequest("It costs 5 today.", voice="Dora"))
+    await speak(pipeline(one=speaker), SpeechRequest("It costs 5 today.", voice="Dora"))
     assert speaker.calls[0].text == "It costs fünf today."
     assert speaker.calls[0].language == "de"
 
@@ -231,5 +232,5 @@ async def test_a_swapped_model_is_asked_for_its_voices_again() -> None:
             return gone if self.described == 1 else info
 
     pipeline = SpeechPipeline({"tone": Swapped(engine, info)}, CONFIG)
-    speech = await pipeline.speak(SpeechRequest("Hello there."))
+    speech = await speak(pipeline, SpeechRequest("Hello there."))
     assert speech.voice.voice.key == info.voices[0].key

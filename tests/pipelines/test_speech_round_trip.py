@@ -15,6 +15,7 @@ from pipelines.loudness import measure_lufs, true_peak
 from pipelines.speech import SpeechPipeline, SpeechRequest
 from pipelines.spoken import TimedWord
 from tests.models.tts.loaded import loaded
+from tests.pipelines.voiced import speak
 
 jiwer = pytest.importorskip("jiwer")
 
@@ -58,5 +59,5 @@ async def test_what_is_streamed_is_heard(engine: str) -> None:
 
 async def test_what_is_written_to_a_file_is_heard() -> None:
     speech, request = pipeline("hibari")
-    whole = await speech.speak(request)
+    whole = await speak(speech, request)
     check(whole.audio, whole.words)

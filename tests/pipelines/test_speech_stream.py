@@ -22,7 +22,7 @@ from pipelines.source_words import SourceWord
 from pipelines.speech import FIRST_SLACK_S, SpeechPipeline, SpeechRequest
 from pipelines.spoken import SpokenChunk
 from pipelines.word_times import WordMatcher
-from tests.pipelines.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, voiced
+from tests.pipelines.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, speak, voiced
 
 TEXT = (
     "The harbour lay still that morning. Nobody expected the ship, which came in at seven! "
@@ -78,7 +78,7 @@ async def test_a_stream_is_sample_for_sample_the_whole(speed: float, pitch: floa
     request = SpeechRequest(TEXT, enhance=False, speed=speed, pitch=pitch)
     speech = pipeline(VoicedSpeaker())
     streamed = joined(await spoken(speech, request))
-    whole = (await speech.speak(request)).audio.pcm
+    whole = (await speak(speech, request)).audio.pcm
     np.testing.assert_array_equal(streamed, whole)
 
 

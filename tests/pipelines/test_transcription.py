@@ -17,7 +17,12 @@ from models.weights.store import WeightStore
 from pipelines.decoding import AudioDecoder
 from pipelines.errors import InvalidRequest
 from pipelines.local import LocalTranscriber
-from pipelines.transcription import IN_FLIGHT, FileRequest, TranscriptionPipeline
+from pipelines.transcription import (
+    IN_FLIGHT,
+    FileRequest,
+    FileTranscript,
+    TranscriptionPipeline,
+)
 from tests.hostile.audio_files import tone, wav
 from tests.models.sounds import speak, wordless
 
@@ -86,6 +91,12 @@ def write(path: Path, *pieces: np.ndarray) -> Path:
     return path
 
 
+async def transcribe(
+    pipeline: TranscriptionPipeline, path: Path, request: FileRequest
+) -> FileTranscript:
+    return await pipeline.transcribe(await pipeline.open(path, request))
+
+
 def silence(seconds: float) -> np.ndarray:
     return np.zeros(int(16_000 * seconds), np.float32)
 
@@ -93,7 +104,7 @@ def silence(seconds: float) -> np.ndarray:
 async def test_silence_gives_empty_text(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
-    result = await pipeline.transcribe(write(tmp_path / "0", silence(3)), FileRequest())
+    result = await transcribe(pipeline, write(tmp_path / "0", silence(3)), FileRequest())
     assert (result.text, result.confidence, result.duration_s) == ("", 0.0, 3.0)
     assert transcriber.requests == []
 
@@ -104,7 +115,7 @@ async def test_stretches_are_joined_with_their_offsets(
     local = LocalTranscriber(*load_stt("stt/scripted", weights))
     pipeline = TranscriptionPipeline(local, decoder, LoudnessVAD(), load_profiles())
     path = write(tmp_path / "0", silence(2), tone(1), silence(4), tone(1), silence(1))
-    result = await pipeline.transcribe(path, FileRequest(words=True))
+    result = await transcribe(pipeline, path, FileRequest(words=True))
     assert result.text == "the quick brown fox the quick brown fox"
     times = [time for word in result.words for time in (word.start, word.end)]
     assert times == sorted(times)
@@ -118,7 +129,7 @@ async def test_the_first_words_decide_the_language_of_the_file(
 ) -> None:
     transcriber.languages = ("-", "es", "it")
     pieces = [tone(1), silence(3)] * 4
-    result = await pipeline.transcribe(write(tmp_path / "0", *pieces), FileRequest())
+    result = await transcribe(pipeline, write(tmp_path / "0", *pieces), FileRequest())
     assert result.language == "es"
     assert [request.language for request in transcriber.requests] == [None, None, "es", "es"]
 
@@ -127,7 +138,7 @@ async def test_long_files_keep_few_calls_in_flight(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(200))
-    await pipeline.transcribe(path, FileRequest(language="en"))
+    await transcribe(pipeline, path, FileRequest(language="en"))
     assert len(transcriber.requests) > 5
     assert transcriber.most_in_flight == IN_FLIGHT
 
@@ -136,9 +147,9 @@ async def test_a_profile_decides_beam_and_terms(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(1))
-    await pipeline.transcribe(path, FileRequest(language="en", profile="meeting"))
-    await pipeline.transcribe(path, FileRequest(language="en", profile="medical"))
-    await pipeline.transcribe(path, FileRequest(language="de", profile="medical"))
+    await transcribe(pipeline, path, FileRequest(language="en", profile="meeting"))
+    await transcribe(pipeline, path, FileRequest(language="en", profile="medical"))
+    await transcribe(pipeline, path, FileRequest(language="de", profile="medical"))
     meeting, english, german = transcriber.requests
     assert meeting.options.beam_size > 1
     assert "tachycardia" in (english.options.initial_prompt or "")
@@ -149,7 +160,7 @@ async def test_the_phone_profile_hears_only_the_band_of_a_phone(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(1, hz=60) * 0.5 + tone(1, hz=1000) * 0.5)
-    await pipeline.transcribe(path, FileRequest(language="en", profile="phone_call"))
+    await transcribe(pipeline, path, FileRequest(language="en", profile="phone_call"))
     spectrum = np.abs(np.fft.rfft(transcriber.requests[0].pcm[2000:14_000]))
     assert spectrum[45] < 0.02 * spectrum[750]
 
@@ -158,9 +169,9 @@ async def test_a_region_is_dropped_and_an_unknown_language_refused(
     pipeline: TranscriptionPipeline, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(1))
-    assert (await pipeline.transcribe(path, FileRequest(language="en-US"))).language == "en"
+    assert (await transcribe(pipeline, path, FileRequest(language="en-US"))).language == "en"
     with pytest.raises(InvalidRequest):
-        await pipeline.transcribe(path, FileRequest(language="xx"))
+        await transcribe(pipeline, path, FileRequest(language="xx"))
 
 
 async def test_an_error_of_the_engine_reaches_the_caller(
@@ -168,7 +179,7 @@ async def test_an_error_of_the_engine_reaches_the_caller(
 ) -> None:
     transcriber.error = EngineLost("gone")
     with pytest.raises(EngineLost):
-        await pipeline.transcribe(write(tmp_path / "0", tone(90)), FileRequest(language="en"))
+        await transcribe(pipeline, write(tmp_path / "0", tone(90)), FileRequest(language="en"))
 
 
 async def test_every_profile_of_the_interface_is_configured(
@@ -193,11 +204,11 @@ async def test_real_speech_between_noises_is_heard_and_noise_is_not(
     for name, sound in wordless(5).items():
         for profile in load_profiles():
             path = write(tmp_path / "0", sound)
-            result = await pipeline.transcribe(path, FileRequest(profile=profile))
+            result = await transcribe(pipeline, path, FileRequest(profile=profile))
             assert result.text == "", (name, profile)
     speech = speak("The quick brown fox jumps over the lazy dog.", weights)
     path = write(tmp_path / "0", wordless(5)["hum"], speech, wordless(5)["pink noise"] * 0.1)
-    result = await pipeline.transcribe(path, FileRequest(words=True))
+    result = await transcribe(pipeline, path, FileRequest(words=True))
     assert "quick brown fox jumps over the lazy dog" in result.text.lower()
     assert result.language == "en"
     assert result.words[0].start == pytest.approx(5.2, abs=0.5)

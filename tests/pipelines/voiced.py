@@ -8,6 +8,7 @@ import numpy as np
 from models.audio import AudioChunk, Pcm, WordTime
 from models.info import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
+from pipelines.speech import Speech, SpeechPipeline, SpeechRequest
 
 SAMPLE_RATE = 24_000
 VOICE = VoiceInfo("fake", "v", "Vera", "en", "female", "American")
@@ -16,6 +17,10 @@ INFO = ModelInfo(
 )
 CHARACTER_S = 0.06
 PADDING_S = 0.2
+
+
+async def speak(pipeline: SpeechPipeline, request: SpeechRequest) -> Speech:
+    return await pipeline.speak(await pipeline.plan(request))
 
 
 def voiced(duration_s: float, level: float = 0.1, sample_rate: int = SAMPLE_RATE) -> Pcm:
