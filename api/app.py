@@ -10,6 +10,7 @@ from api.errors import ApiError, on_client_left, on_error, on_http_error, on_val
 from api.middleware import RequestFrame
 from api.routes import (
     accounts,
+    billing,
     chat,
     console,
     files,
@@ -56,6 +57,7 @@ def create_app(services: Services) -> FastAPI:
         *accounts.routers,
         keys.router,
         plans.router,
+        billing.router,
         models.router,
         speech.router,
         voices.router,

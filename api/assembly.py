@@ -25,6 +25,7 @@ from pipelines.model_list import ModelList
 from pipelines.ports import ChatModel, Speaker, Transcriber
 from pipelines.sealing import Sealer
 from pipelines.speech import SpeechPipeline
+from pipelines.subscriptions import Subscriptions
 from pipelines.transcription import TranscriptionPipeline
 from pipelines.webhooks.registration import Webhooks
 
@@ -59,6 +60,7 @@ def build_services(
         database=database,
         accounts=accounts,
         billing=billing,
+        subscriptions=Subscriptions(database, plans, accounts),
         files=Files(
             database,
             sealer,

@@ -14,6 +14,7 @@ from pipelines.files import Files
 from pipelines.listening import ListeningPipeline
 from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
+from pipelines.subscriptions import Subscriptions
 from pipelines.transcription import TranscriptionPipeline
 from pipelines.webhooks.registration import Webhooks
 
@@ -27,6 +28,7 @@ class Services:
     database: Database
     accounts: Accounts
     billing: Billing
+    subscriptions: Subscriptions
     files: Files
     models: ModelList
     speech: SpeechPipeline

@@ -6,7 +6,6 @@ the order of their ids, except that a new hold, which nobody can wait for, is ad
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, cast
@@ -231,9 +230,7 @@ def release_expired(session: Session, now: datetime | None = None) -> int:
     return len(taken)
 
 
-def usage(
-    session: Session, workspace_id: int, start: datetime, end: datetime
-) -> Sequence[DayOfUsage]:
+def usage(session: Session, workspace_id: int, start: datetime, end: datetime) -> list[DayOfUsage]:
     """From `start` until before `end`, by day and service; refunded work is not in it."""
     day = func.date(_ENTRY.c.created_at)
     query = (

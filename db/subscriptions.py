@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from sqlmodel import Session, select
 
+from db.audit import audit
 from db.money_tables import Subscription
 from db.tables import Workspace
 
@@ -20,7 +21,12 @@ def workspace_and_subscription(
 
 
 def subscribe(
-    session: Session, workspace_id: int, plan: str, billing_cycle: str, now: datetime
+    session: Session,
+    workspace_id: int,
+    plan: str,
+    billing_cycle: str,
+    now: datetime,
+    actor: str,
 ) -> Subscription | None:
     """Puts the workspace on `plan`, paid from `now` on; None when there is no such workspace.
 
@@ -39,12 +45,16 @@ def subscribe(
             anchor_at=now,
             created_at=now,
         )
-    elif (workspace.plan, subscription.billing_cycle) != (plan, billing_cycle):
+    elif (workspace.plan, subscription.billing_cycle) == (plan, billing_cycle):
+        return subscription
+    else:
         subscription.billing_cycle = billing_cycle
         subscription.anchor_at = now
     workspace.plan = plan
     session.add(workspace)
     session.add(subscription)
+    details = {"plan": plan, "billing_cycle": billing_cycle}
+    audit(session, workspace_id, "plan.subscribed", actor, str(subscription.id), details)
     return subscription
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
@@ -145,6 +145,12 @@ class Billing:
     async def credit(self, workspace_id: int) -> int:
         """Micro-USD that are left to hold. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.credit_of, workspace_id)
+
+    async def usage(
+        self, workspace_id: int, start: datetime, end: datetime
+    ) -> list[ledger.DayOfUsage]:
+        """From `start` until before `end`, by day in UTC. Raises DatabaseUnavailable."""
+        return await self._database.read(ledger.usage, workspace_id, start, end)
 
     async def hold(
         self, workspace_id: int, service: Service, units: int, *, lasts_s: float = HOLD_S

@@ -36,6 +36,11 @@ class Principal:
     scopes: frozenset[str]
     key_id: int | None  # None for a token
 
+    @property
+    def actor(self) -> str:
+        """As the audit log names it."""
+        return f"user:{self.user_id}" if self.key_id is None else f"key:{self.key_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:

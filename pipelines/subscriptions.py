@@ -49,7 +49,7 @@ class Subscriptions:
         self._now = now
 
     async def subscribe(
-        self, workspace_id: int, plan_id: str, billing_cycle: BillingCycle
+        self, workspace_id: int, actor: str, plan_id: str, billing_cycle: BillingCycle
     ) -> CurrentPlan:
         """On this replica the new limits hold at once, on others within seconds.
 
@@ -60,7 +60,7 @@ class Subscriptions:
             raise PlanNotFound("plan_id: there is no such plan; GET /plans lists them")
         now = self._now()
         made = await self._database.run(
-            subscriptions.subscribe, workspace_id, plan.id, billing_cycle, now
+            subscriptions.subscribe, workspace_id, plan.id, billing_cycle, now, actor
         )
         if made is None:
             raise NotFound("there is no such workspace")
