@@ -50,8 +50,47 @@ def update_profile(
     return user
 
 
+def update_workspace(
+    session: Session, workspace_id: int, name: str | None, retention: str | None
+) -> Workspace | None:
+    """Changes what is not None."""
+    workspace = session.get(Workspace, workspace_id, with_for_update=True)
+    if workspace is None:
+        return None
+    if name is not None:
+        workspace.name = name
+    if retention is not None:
+        workspace.retention = retention
+    session.add(workspace)
+    return workspace
+
+
+def read_workspace(session: Session, workspace_id: int) -> Workspace | None:
+    return session.get(Workspace, workspace_id)
+
+
+def delete_user(session: Session, user_id: int) -> bool:
+    """With the workspace and all that refers to it; False when there is no such user."""
+    deleted = session.exec(delete(User).where(col(User.id) == user_id))
+    return bool(deleted.rowcount)
+
+
 def set_password_hash(session: Session, user_id: int, password_hash: str) -> None:
     session.exec(update(User).where(col(User.id) == user_id).values(password_hash=password_hash))
+
+
+def find_workspace(
+    session: Session, email: str | None = None, workspace_id: int | None = None
+) -> Workspace | None:
+    """By its owner's e-mail address or its id; without either the first that was made."""
+    query = select(Workspace).order_by(col(Workspace.created_at), col(Workspace.id))
+    if workspace_id is not None:
+        query = query.where(Workspace.id == workspace_id)
+    if email is not None:
+        query = query.join(User, col(User.id) == Workspace.owner_id).where(
+            User.email == email.strip().lower()
+        )
+    return session.exec(query.limit(1)).first()
 
 
 def any_workspace(session: Session) -> bool:

@@ -14,6 +14,7 @@ from sqlalchemy import case, delete, func, insert, literal, select, update
 from sqlalchemy.sql import TableClause
 from sqlmodel import Session, SQLModel
 
+from db.audit import audit
 from db.columns import utc_now
 from db.money_tables import Account, Hold, LedgerEntry
 
@@ -66,13 +67,14 @@ def credit_of(session: Session, workspace_id: int) -> int:
 
 
 def change_credit(
-    session: Session, workspace_id: int, operation: str, amount: int, kind: str = "adjust"
+    session: Session, workspace_id: int, operation: str, amount: int, actor: str
 ) -> bool:
     """Adds `amount` micro-USD, or takes them when it is negative.
 
     False, and nothing is done, when there is no such account or less than that to take, or when
     the operation was done before.
     """
+    kind = "grant" if amount > 0 else "adjust"
     if _amount(session, workspace_id, operation, kind) is not None:
         return False
     taken = (
@@ -88,6 +90,7 @@ def change_credit(
     if balance is None:
         return False
     _add_entry(session, workspace_id, operation, kind, balance, amount=amount)
+    audit(session, workspace_id, "credit.changed", actor, operation, {"micro_usd": amount})
     return True
 
 

@@ -68,6 +68,7 @@ class Gateway:
             task.cancel()
         await self.services.transcription.close()
         await wait_for_saves()
+        await self.services.billing.wait_for_settlements()
         await asyncio.to_thread(self.services.database.close)
 
     def __serve_build_asgi_app__(self) -> "FastAPI":

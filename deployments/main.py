@@ -13,6 +13,7 @@ from types import FrameType
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
+from db.ledger import discrepancies
 from db.migrate import upgrade
 from db.session import Database
 from deployments import cluster
@@ -64,6 +65,8 @@ async def prepare_database(settings: Settings) -> str | None:
     try:
         plans = load_yaml(PlansConfig, "plans")
         accounts = Accounts(database, settings.secrets, plans)
+        for account in await database.read(discrepancies):
+            say(f"The ledger does not agree with an account: {account}")
         return await accounts.ensure_first_workspace()
     finally:
         database.close()

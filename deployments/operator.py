@@ -1,0 +1,130 @@
+"""What whoever runs the service does with its accounts, beside the service or while it is down.
+
+    python -m deployments.operator credit 25              adds 25 USD to the first workspace
+    python -m deployments.operator plan pro --email a@b.c puts that user's workspace on a plan
+    python -m deployments.operator reconcile              compares every balance with its ledger
+
+A service that runs takes note of a new plan within 5 seconds.
+"""
+
+import argparse
+import asyncio
+import sys
+from decimal import Decimal, InvalidOperation
+from uuid import uuid4
+
+from configs.load import load_yaml
+from configs.plans_schema import PlansConfig
+from configs.settings import load_settings
+from db import ledger
+from db.accounts import find_workspace
+from db.errors import DatabaseError
+from db.migrate import upgrade
+from db.session import Database
+from db.tables import Workspace
+from pipelines.accounts import Accounts
+from pipelines.billing import MICRO_USD, to_usd
+from pipelines.errors import PipelineError
+from pipelines.subscriptions import MONTHS, Subscriptions
+
+ACTOR = "operator"
+MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Exits with 1 and a sentence when it cannot be done."""
+    options = _parser().parse_args(arguments)
+    try:
+        say(asyncio.run(_run(options)))
+    except (ValueError, PipelineError, DatabaseError) as error:
+        sys.exit(str(error))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m deployments.operator",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    chosen = argparse.ArgumentParser(add_help=False)
+    which = chosen.add_mutually_exclusive_group()
+    which.add_argument("--email", help="of the workspace's owner; the first workspace by default")
+    which.add_argument("--workspace", type=int, help="id of the workspace")
+    credit = commands.add_parser("credit", parents=[chosen], help="add credit, or take it back")
+    credit.add_argument("usd", type=_micro_usd, help="USD; below 0 takes credit back")
+    credit.add_argument(
+        "--reference", type=_reference, help="of a payment: the same one twice adds nothing"
+    )
+    plan = commands.add_parser("plan", parents=[chosen], help="put a workspace on a plan")
+    plan.add_argument("plan", help="id of the plan")
+    plan.add_argument("--cycle", choices=tuple(MONTHS), default="monthly")
+    commands.add_parser("reconcile", help="compare every balance with its ledger")
+    return parser
+
+
+def _micro_usd(text: str) -> int:
+    try:
+        amount = Decimal(text) * MICRO_USD
+        if amount == amount.to_integral_value() and abs(amount) <= 10**15:
+            return int(amount)
+    except InvalidOperation:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not an amount with at most 6 decimals")
+
+
+def _reference(text: str) -> str:
+    if not 1 <= len(text) <= MAX_REFERENCE:
+        raise argparse.ArgumentTypeError(f"a reference has 1 to {MAX_REFERENCE} characters")
+    return text
+
+
+async def _run(options: argparse.Namespace) -> str:
+    settings = load_settings()
+    upgrade(settings.database_url)
+    database = Database(settings.database_url)
+    try:
+        if options.command == "reconcile":
+            return await _reconcile(database)
+        found = await database.read(find_workspace, options.email, options.workspace)
+        if found is None:
+            raise ValueError("there is no such workspace")
+        if options.command == "credit":
+            return await _credit(database, found, options.usd, options.reference)
+        plans = load_yaml(PlansConfig, "plans")
+        accounts = Accounts(database, settings.secrets, plans)
+        subscriptions = Subscriptions(database, plans, accounts)
+        current = await subscriptions.subscribe(found.id, ACTOR, options.plan, options.cycle)
+        return (
+            f"{found.name} ({found.id}) is on {current.plan.name}, paid {current.billing_cycle}, "
+            f"billed next at {current.next_billing_at:%Y-%m-%d %H:%M} UTC"
+        )
+    finally:
+        database.close()
+
+
+async def _credit(
+    database: Database, workspace: Workspace, micro_usd: int, reference: str | None
+) -> str:
+    operation = f"operator:{reference or uuid4().hex}"
+    done = await database.run(ledger.change_credit, workspace.id, operation, micro_usd, ACTOR)
+    credit = to_usd(await database.read(ledger.credit_of, workspace.id))
+    name = f"{workspace.name} ({workspace.id})"
+    if not done:
+        raise ValueError(f"{name} keeps {credit:.6f} USD: done before, or less than that to take")
+    return f"{name} has {credit:.6f} USD of credit"
+
+
+async def _reconcile(database: Database) -> str:
+    wrong = await database.read(ledger.discrepancies)
+    if wrong:
+        raise ValueError("\n".join(str(account) for account in wrong))
+    return "every balance is the sum of its ledger"
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main()
