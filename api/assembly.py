@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from api.in_flight import InFlight
 from api.services import Services
 from api.sockets.registry import SocketRegistry
+from configs.admission_schema import AdmissionConfig
 from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
@@ -20,6 +22,7 @@ from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
 from pipelines.decoding import AudioDecoder
 from pipelines.files import Files
+from pipelines.limits_shared import SharedLimits
 from pipelines.listening import ListeningPipeline
 from pipelines.model_list import ModelList
 from pipelines.ports import ChatModel, Speaker, Transcriber
@@ -28,6 +31,7 @@ from pipelines.speech import SpeechPipeline
 from pipelines.subscriptions import Subscriptions
 from pipelines.transcription import TranscriptionPipeline
 from pipelines.webhooks.registration import Webhooks
+from pipelines.workspaces import Workspaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +47,30 @@ class Models:
 
 
 def build_services(
-    settings: Settings, models: Models, decoder: AudioDecoder | None = None
+    settings: Settings,
+    models: Models,
+    decoder: AudioDecoder | None = None,
+    limits: SharedLimits | None = None,
 ) -> Services:
     """Nothing here waits for a model: routes answer 503 until their model is up.
 
-    Who gives a `decoder` closes it; another starts its processes only when audio comes.
+    Who gives a `decoder` closes it; another starts its processes only when audio comes. Without
+    `limits` this process counts for itself.
     """
+    limits = limits or SharedLimits()
+    admission = load_yaml(AdmissionConfig, "admission")
     database = Database(settings.database_url)
     sealer = Sealer(settings.secrets.data_keys)
     plans = load_yaml(PlansConfig, "plans")
     billing = Billing(database, plans.prices)
     accounts = Accounts(database, settings.secrets, plans)
+    files = Files(
+        database,
+        sealer,
+        storage_url=settings.storage_url,
+        public_url=settings.public_url,
+        url_key=settings.secrets.url_key,
+    )
     return Services(
         settings=settings,
         plans=plans,
@@ -61,13 +78,8 @@ def build_services(
         accounts=accounts,
         billing=billing,
         subscriptions=Subscriptions(database, plans, accounts),
-        files=Files(
-            database,
-            sealer,
-            storage_url=settings.storage_url,
-            public_url=settings.public_url,
-            url_key=settings.secrets.url_key,
-        ),
+        files=files,
+        workspaces=Workspaces(database, accounts, files),
         models=ModelList(models.speakers, models.transcribers, models.chat_models),
         speech=SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices")),
         transcription=TranscriptionPipeline(
@@ -77,6 +89,9 @@ def build_services(
             models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
         ),
         chat=ChatPipeline(models.chat_models, ChatHistory(database), billing),
-        sockets=SocketRegistry(load_socket_limits(), plans, accounts),
-        webhooks=Webhooks(database),
+        sockets=SocketRegistry(load_socket_limits(), plans, accounts, limits),
+        limits=limits,
+        admission=admission,
+        in_flight=InFlight(admission),
+        webhooks=Webhooks(database, sealer, settings),
     )

@@ -4,12 +4,16 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
+from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import error_response, to_api_error
+from api.in_flight import LEAVE
+from api.rate_limits import add_rate_headers
 from configs import metrics
 from configs.logs import request_id
 
@@ -38,18 +42,24 @@ class RequestFrame:
         is_head = method == "HEAD"
         if is_head:  # the answer of GET without its body
             scope = {**scope, "method": "GET"}
+        state: dict[str, Any] = scope.setdefault("state", {})
         metrics.http_requests_live.inc()
 
         async def send_framed(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(raw=message["headers"])["X-Request-Id"] = identity
+                headers = MutableHeaders(raw=message["headers"])
+                headers["X-Request-Id"] = identity
+                add_rate_headers(headers, state)
             elif is_head and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
+        leave: Callable[[], None] | None = None
         try:
+            if scope["path"] not in QUIET_PATHS:
+                leave = scope["app"].state.services.in_flight.enter("request")
             await self._app(scope, receive, send_framed)
         except Exception as error:
             if status:  # too late for an error answer: the server closes the connection
@@ -59,6 +69,8 @@ class RequestFrame:
         finally:
             elapsed_s = time.perf_counter() - started
             metrics.http_requests_live.dec()
+            for end in filter(None, (leave, state.get(LEAVE))):
+                end()
             _count(method, scope, status, elapsed_s)
             if scope["path"] not in QUIET_PATHS:
                 access_log.info(

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from api.deps import authenticate, bearer, require_scope, services_of
 from api.idempotency import answer_once
+from api.in_flight import LEAVE
 from api.json_body import read_json
 from api.rate_limits import count_request
 from api.schemas import ErrorBody
@@ -72,6 +73,8 @@ def guarded_route(scope: str | None) -> type[StrictRoute]:
                 request.state.principal = principal
                 await count_request(request, services, principal)
                 require_scope(principal, scope)
+                if request.method == "POST" and scope is not None:
+                    request.scope["state"][LEAVE] = services.in_flight.enter(scope)
                 return await answer_once(request, services, principal, handle)
 
             return authenticate_and_handle

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from api.in_flight import InFlight
 from api.sockets.registry import SocketRegistry
+from configs.admission_schema import AdmissionConfig
 from configs.metrics_reports import OwnReports, Reports
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
@@ -11,12 +13,14 @@ from pipelines.accounts import Accounts
 from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.files import Files
+from pipelines.limits_shared import SharedLimits
 from pipelines.listening import ListeningPipeline
 from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
 from pipelines.subscriptions import Subscriptions
 from pipelines.transcription import TranscriptionPipeline
 from pipelines.webhooks.registration import Webhooks
+from pipelines.workspaces import Workspaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +34,15 @@ class Services:
     billing: Billing
     subscriptions: Subscriptions
     files: Files
+    workspaces: Workspaces
     models: ModelList
     speech: SpeechPipeline
     transcription: TranscriptionPipeline
     listening: ListeningPipeline
     chat: ChatPipeline
     sockets: SocketRegistry
+    limits: SharedLimits
+    admission: AdmissionConfig
+    in_flight: InFlight
     webhooks: Webhooks
     reports: Reports = field(default_factory=OwnReports)  # what GET /metrics shows

@@ -43,5 +43,12 @@ class PlansConfig(StrictModel):
     def first(self) -> PlanConfig:
         return self.plans[0]
 
+    def limits_of(self, plan_id: str) -> PlanLimits:
+        """Those of the first plan when the id is that of a plan which is gone."""
+        for plan in self.plans:
+            if plan.id == plan_id:
+                return plan.limits
+        return self.first.limits
+
     def find(self, plan_id: str) -> PlanConfig | None:
         return next((plan for plan in self.plans if plan.id == plan_id), None)

@@ -50,6 +50,7 @@ class Settings:
     storage_url: str  # of files, as fsspec understands it
     public_url: str  # where clients reach this service, without a slash at the end
     webhooks: WebhookSettings
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
     metrics_token: str | None = None  # asked for by GET /metrics; None lets in the loopback only
 
 
@@ -75,6 +76,11 @@ def load_settings() -> Settings:
         weights_dir=weights_dir(),
         secrets=_load_secrets(data_dir / "secrets.json"),
         redis_url=os.environ.get("REDIS_URL") or None,
+        trusted_proxies=tuple(
+            str(ip_network(text.strip()))
+            for text in os.environ.get("TRUSTED_PROXIES", "").split(",")
+            if text.strip()
+        ),
         storage_url=os.environ.get("STORAGE_URL") or f"file://{data_dir / 'files'}",
         public_url=(os.environ.get("PUBLIC_URL") or f"http://{host}:{port}").rstrip("/"),
         webhooks=WebhookSettings(

@@ -10,6 +10,7 @@ from ray.serve import Application
 from configs.serve_schema import GatewayArgs, ModelsArgs
 from deployments.gateway import Gateway
 from deployments.index import ModelIndex
+from deployments.limiter import Limiter
 from deployments.llm import ChatDeployment
 from deployments.stt import STTDeployment
 from deployments.tts import TTSDeployment
@@ -25,5 +26,12 @@ def build_models(args: ModelsArgs) -> Application:
 def build_gateway(args: GatewayArgs) -> Application:
     """The application `gateway`: HTTP and WebSockets."""
     gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
-    application: Application = serve.deployment(name="Gateway")(gateway).bind(args)
+    # Not left to `serve_config.yaml`: several would each count for themselves.
+    limiter = serve.deployment(
+        name="Limiter",
+        num_replicas=1,
+        max_ongoing_requests=10_000,
+        ray_actor_options={"num_cpus": 0},
+    )(Limiter).bind()
+    application: Application = serve.deployment(name="Gateway")(gateway).bind(args, limiter)
     return application

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from configs.serve_schema import GatewayArgs
 from deployments.directory import ModelDirectory
@@ -10,6 +10,7 @@ from deployments.metrics import cluster_reports
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from ray.serve.handle import DeploymentHandle
 
     from api.services import Services
 
@@ -24,11 +25,15 @@ STATUS_S = 3.0  # for Serve to say what is going on
 class Gateway:
     """Stateless but for live sockets; several replicas share the port on a host."""
 
-    async def __init__(self, args: GatewayArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, args: GatewayArgs, limiter: "DeploymentHandle[Any] | None" = None
+    ) -> None:
+        """Without a `limiter` this replica counts for itself."""
         from api.app import create_app
         from configs.logs import setup_logs
         from configs.settings import load_settings
         from db.migrate import upgrade
+        from deployments.limiter import gateway_limits
         from deployments.listener import Listener
         from deployments.services import gateway_services
 
@@ -38,10 +43,14 @@ class Gateway:
         await asyncio.to_thread(upgrade, settings.database_url)
         self._directory = ModelDirectory(args.models_app)
         reports = cluster_reports(args.models_app)
-        self.services: Services = gateway_services(settings, self._directory, reports)
+        self.services: Services = gateway_services(
+            settings, self._directory, reports, gateway_limits(settings, limiter)
+        )
         self._listener: Listener | None = None
         if args.server == "own":
-            self._listener = Listener(create_app(self.services), settings.host, settings.port)
+            self._listener = Listener(
+                create_app(self.services), settings.host, settings.port, settings.trusted_proxies
+            )
             await self._listener.start()
         self._background = [
             asyncio.create_task(self._directory.follow()),
@@ -66,6 +75,7 @@ class Gateway:
             await drained
         for task in self._background:
             task.cancel()
+        await self.services.limits.close()
         await self.services.transcription.close()
         await wait_for_saves()
         await self.services.billing.wait_for_settlements()

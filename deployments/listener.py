@@ -5,7 +5,7 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any, cast
 
 import uvicorn
@@ -39,7 +39,9 @@ class _Server(uvicorn.Server):
 class Listener:
     """Serves an ASGI app until `stop`."""
 
-    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+    def __init__(
+        self, app: ASGIApp, host: str, port: int, trusted_proxies: Sequence[str] = ()
+    ) -> None:
         self._socket = listening_socket(host, port)
         self._server = _Server(
             uvicorn.Config(
@@ -56,6 +58,9 @@ class Listener:
                 log_config=None,
                 log_level="warning",  # below it, queries of WebSockets are logged
                 server_header=False,
+                # By default uvicorn believes X-Forwarded-For of everyone on this machine.
+                proxy_headers=bool(trusted_proxies),
+                forwarded_allow_ips=list(trusted_proxies),
                 timeout_keep_alive=5,
                 timeout_graceful_shutdown=round(DRAIN_S),
                 lifespan="on",

@@ -11,12 +11,16 @@ from configs.settings import Settings
 from deployments.directory import ModelDirectory
 from models.loading import load_vad
 from models.weights.store import WeightStore
+from pipelines.limits_shared import SharedLimits
 
 VAD_CONFIG = "vad/silero"
 
 
 def gateway_services(
-    settings: Settings, directory: ModelDirectory, reports: Reports | None = None
+    settings: Settings,
+    directory: ModelDirectory,
+    reports: Reports | None = None,
+    limits: SharedLimits | None = None,
 ) -> Services:
     """Nothing here waits for a model: routes answer 503 until their model is up."""
     weights = WeightStore(settings.weights_dir)
@@ -31,5 +35,5 @@ def gateway_services(
         # One instance serves both where they name the same: what it hears lives in its streams.
         live_vad=vad if live == VAD_CONFIG else load_vad(live, weights),
     )
-    services = build_services(settings, models)
+    services = build_services(settings, models, limits=limits)
     return services if reports is None else replace(services, reports=reports)

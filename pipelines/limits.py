@@ -14,13 +14,18 @@ class Window:
     limit: int
     remaining: int
     reset_at: int  # Unix seconds at which the next window may begin
+    left_s: float = 0.0  # until then, by the clock of who counted
 
 
 class RateLimiter(Protocol):
     """Counts requests; in this process, in one of the cluster, or in Redis."""
 
-    async def hit(self, key: str, limit: int, window_s: int = WINDOW_S) -> Window:
-        """Counts one request of `key`. Never fails: who cannot be asked is stood in for."""
+    async def hit(self, key: str, limit: int, window_s: int = WINDOW_S, cost: int = 1) -> Window:
+        """Counts `cost` requests of `key`, unless that would be more than `limit`.
+
+        A `cost` of 0 only asks, and -1 gives one back. Never fails: who cannot be asked is stood
+        in for.
+        """
         ...
 
 

@@ -5,8 +5,10 @@ from typing import Annotated
 
 from email_validator import EmailNotValidError, validate_email
 from pydantic import AfterValidator, BaseModel, Field
+from starlette.requests import Request
 
 from api.deps import PrincipalDep, ServicesDep
+from api.rate_limits import count_sign_up, counted_login
 from api.routing import make_router
 from api.schemas import ErrorBody, OneLine, RequestModel
 from pipelines.accounts import SignedIn
@@ -72,7 +74,8 @@ class ProfileUser(BaseModel):
 
 
 @public.post("/auth/signup", status_code=201, tags=["accounts"], summary="Make an account")
-async def sign_up(body: SignUp, services: ServicesDep) -> Session:
+async def sign_up(body: SignUp, request: Request, services: ServicesDep) -> Session:
+    await count_sign_up(request, services)
     signed_in = await services.accounts.sign_up(
         body.email, body.password, body.name or "", body.company or ""
     )
@@ -85,12 +88,13 @@ async def sign_up(body: SignUp, services: ServicesDep) -> Session:
     summary="A token for an account",
     responses={401: {"model": ErrorBody, "description": "The address or the password is wrong"}},
 )
-async def log_in(body: LogIn, services: ServicesDep) -> Session:
+async def log_in(body: LogIn, request: Request, services: ServicesDep) -> Session:
     try:
         email = _normal_email(body.email)
     except ValueError:
         email = ""  # no account has it; the answer and its time are those of a wrong password
-    return _session(await services.accounts.log_in(email, body.password))
+    async with counted_login(request, services):
+        return _session(await services.accounts.log_in(email, body.password))
 
 
 @profile.put("/auth/profile", tags=["accounts"], summary="Change name or company")

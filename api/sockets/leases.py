@@ -1,49 +1,48 @@
 """How many sockets a workspace may have open at once."""
 
-from collections import Counter
-
 from api.errors import ApiError
 from configs.plans_schema import PlansConfig
+from pipelines.limits import Lease, Leases
 from pipelines.principals import Principal
 
 
-class Lease:
-    """The place of one live session; releasing it again does nothing."""
-
-    def __init__(self, counts: Counter[int], workspace_id: int) -> None:
-        self._counts = counts
-        self._workspace_id = workspace_id
-        self._held = True
-
-    async def release(self) -> None:
-        if self._held:
-            self._held = False
-            self._counts[self._workspace_id] -= 1
-            if self._counts[self._workspace_id] <= 0:
-                del self._counts[self._workspace_id]
-
-
 class SocketLeases:
-    """Counts the live sessions of each workspace in this process."""
+    """Counts the live sessions of each workspace, of all gateways together."""
 
-    def __init__(self, plans: PlansConfig) -> None:
-        self._limits = {plan.id: plan.limits.concurrent_websockets for plan in plans.plans}
-        self._default = plans.first.limits.concurrent_websockets
-        self._counts: Counter[int] = Counter()
+    def __init__(self, plans: PlansConfig, leases: Leases) -> None:
+        self._plans = plans
+        self._leases = leases
+        self._held = 0
 
     async def acquire(self, principal: Principal) -> Lease:
         """Raises ApiError(concurrency_limit)."""
-        limit = self._limits.get(principal.plan, self._default)
-        if self._counts[principal.workspace_id] >= limit:
+        limit = self._plans.limits_of(principal.plan).concurrent_websockets
+        lease = await self._leases.acquire(f"sockets:{principal.workspace_id}", limit)
+        if lease is None:
             raise ApiError(
                 429,
                 "concurrency_limit",
                 f"the plan allows {limit} WebSocket sessions at a time",
             )
-        self._counts[principal.workspace_id] += 1
-        return Lease(self._counts, principal.workspace_id)
+        self._held += 1
+        return _Counted(self, lease)
 
     @property
     def held(self) -> int:
-        """Of all workspaces."""
-        return self._counts.total()
+        """Of this process, of all workspaces."""
+        return self._held
+
+    def ended(self) -> None:
+        self._held -= 1
+
+
+class _Counted:
+    def __init__(self, leases: SocketLeases, lease: Lease) -> None:
+        self._leases = leases
+        self._lease: Lease | None = lease
+
+    async def release(self) -> None:
+        if self._lease is not None:
+            lease, self._lease = self._lease, None
+            self._leases.ended()
+            await lease.release()

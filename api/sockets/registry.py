@@ -13,6 +13,7 @@ from configs.sockets_schema import SocketLimits
 from db.errors import DatabaseError
 from pipelines.accounts import Accounts
 from pipelines.errors import Unauthorized
+from pipelines.limits import Leases
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +24,11 @@ CLOSING_S = 2.0  # for the last error event and the close frame
 class SocketRegistry:
     """One a process."""
 
-    def __init__(self, limits: SocketLimits, plans: PlansConfig, accounts: Accounts) -> None:
+    def __init__(
+        self, limits: SocketLimits, plans: PlansConfig, accounts: Accounts, leases: Leases
+    ) -> None:
         self.limits = limits
-        self.leases = SocketLeases(plans)
+        self.leases = SocketLeases(plans, leases)
         self.draining = False
         self._accounts = accounts
         self._sessions: set[Session] = set()

@@ -1,0 +1,15 @@
+"""The shape of `configs/admission.yaml`: what is refused before any work is done for it."""
+
+from pydantic import PositiveInt
+
+from configs.strict import StrictModel
+
+
+class AdmissionConfig(StrictModel):
+    """Numbers of one gateway, and of one client address."""
+
+    requests: PositiveInt
+    work: dict[str, PositiveInt]  # by scope: tts, stt, chat
+    sign_ups_per_minute: PositiveInt
+    sign_ups_per_hour: PositiveInt
+    failed_logins_per_minute: PositiveInt

@@ -1,0 +1,53 @@
+"""The limiter of a cluster without Redis, and the gateway's way to it."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from configs.logs import setup_logs
+from configs.settings import Settings
+from pipelines.limits_cluster import Arbiter, ArbiterStore, Ask
+from pipelines.limits_local import Tables
+from pipelines.limits_redis import RedisStore
+from pipelines.limits_shared import SharedLimits, StoreLost
+
+# A hop takes a millisecond, but on a machine whose cores are all taken it may wait for its turn.
+ASK_TIMEOUT_S = 0.5
+
+
+class Limiter(Arbiter):
+    """One replica. What it counts is lost with it; a gateway that reigns brings it back."""
+
+    def __init__(self) -> None:
+        setup_logs()
+        super().__init__()
+
+
+def gateway_limits(settings: Settings, limiter: DeploymentHandle[Any] | None) -> SharedLimits:
+    """Over Redis where there is one, else over the deployment `Limiter`. Needs an event loop."""
+    if settings.redis_url is not None:
+        return SharedLimits(RedisStore(settings.redis_url))
+    if limiter is None:
+        return SharedLimits()
+    tables = Tables()
+    store = ArbiterStore(asking(limiter), tables)
+    store.start()
+    return SharedLimits(store, tables, timeout_s=ASK_TIMEOUT_S, failures=2)
+
+
+def asking(limiter: DeploymentHandle[Any]) -> Ask:
+    """Calls the methods of the arbiter through a handle."""
+
+    async def call(method: str, *arguments: Any) -> Any:
+        try:
+            return await getattr(limiter, method).remote(*arguments)
+        except (RayError, RayServeException) as error:
+            raise StoreLost(type(error).__name__) from None
+
+    def ask(method: str, *arguments: Any) -> Awaitable[Any]:
+        return call(method, *arguments)
+
+    return ask

@@ -1,0 +1,285 @@
+"""Limits over a real Redis: exact while it is well, and never a failure when it is not."""
+
+import asyncio
+import os
+import signal
+import statistics
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from redis import Redis
+
+from pipelines.limits import Lease, Window
+from pipelines.limits_redis import RedisStore
+from pipelines.limits_shared import SharedLimits
+from tests import servers
+
+pytestmark = pytest.mark.redis
+
+BOUND_S = 0.06  # what a lost Redis may add to a request
+
+
+@pytest.fixture
+def url(redis_url: str) -> str:
+    Redis.from_url(redis_url).flushall()
+    return redis_url
+
+
+@asynccontextmanager
+async def gateways(url: str, count: int = 1) -> AsyncIterator[list[SharedLimits]]:
+    made = [SharedLimits(RedisStore(url)) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for limits in made:
+            await limits.close()
+
+
+async def timed(limits: SharedLimits, key: str, limit: int) -> tuple[float, Window]:
+    began = time.perf_counter()
+    window = await limits.hit(key, limit)
+    return time.perf_counter() - began, window
+
+
+async def test_two_gateways_admit_exactly_the_limit(url: str) -> None:
+    async with gateways(url, 2) as both:
+        hits = [limits.hit("w", 300) for _ in range(250) for limits in both]
+        answers = await asyncio.gather(*hits)
+    assert sum(one.allowed for one in answers) == 300
+    assert len({one.reset_at for one in answers}) == 1
+    left = sorted(one.remaining for one in answers if one.allowed)
+    assert left == list(range(300))
+
+
+async def test_a_window_is_over_at_its_reset_and_the_next_one_begins(url: str) -> None:
+    async with gateways(url) as [limits]:
+        first = await limits.hit("w", 1, window_s=1)
+        refused = await limits.hit("w", 1, window_s=1)
+        assert first.allowed and not refused.allowed and refused.left_s <= 1
+        assert first.reset_at == refused.reset_at
+        await asyncio.sleep(refused.left_s + 0.01)
+        again = await limits.hit("w", 1, window_s=1)
+        assert again.allowed and again.reset_at > first.reset_at
+
+
+async def test_a_hit_can_be_given_back(url: str) -> None:
+    async with gateways(url) as [limits]:
+        await limits.hit("w", 3)
+        assert (await limits.hit("w", 3, cost=-1)).remaining == 3
+        assert (await limits.hit("new", 3, cost=-1)).remaining == 3
+
+
+async def test_places_are_shared_and_given_back(url: str) -> None:
+    async with gateways(url, 2) as both:
+        taken = [await one.acquire("w", 3) for one in both for _ in range(3)]
+        held = [lease for lease in taken if lease is not None]
+        assert len(held) == 3
+        await held[0].release()
+        await held[0].release()
+        assert await both[1].acquire("w", 3) is not None
+        assert await both[0].acquire("w", 3) is None
+
+
+async def test_the_places_of_a_gateway_that_died_expire(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.limits_redis.LEASE_S", 0.3)
+    async with gateways(url, 2) as [dead, alive]:
+        assert await dead.acquire("w", 1) is not None
+        assert await alive.acquire("w", 1) is None
+        await dead.close()  # without a word about its leases
+        await asyncio.sleep(0.4)
+        assert await alive.acquire("w", 1) is not None
+
+
+async def test_places_that_are_renewed_stay_taken_also_after_redis_forgot_them(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.limits_redis.LEASE_S", 0.5)
+    monkeypatch.setattr("pipelines.limits_shared.RENEW_S", 0.1)
+    async with gateways(url, 2) as [holder, other]:
+        lease = await holder.acquire("w", 1)
+        assert lease is not None
+        await asyncio.sleep(0.7)
+        assert await other.acquire("w", 1) is None
+        Redis.from_url(url).flushall()
+        await asyncio.sleep(0.3)
+        assert await other.acquire("w", 1) is None
+        await lease.release()
+        await asyncio.sleep(0.3)
+        assert await other.acquire("w", 1) is not None
+
+
+@dataclass
+class OwnRedis:
+    """A server that may be stalled, killed and started again on its port."""
+
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port)]
+        command += ["--save", "", "--appendonly", "no"]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        client = Redis.from_url(self.url, socket_timeout=1)
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                client.ping()
+                return
+            except Exception:
+                assert time.monotonic() < deadline, "Redis did not start"
+                time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture
+def own(redis_url: str) -> Iterator[OwnRedis]:  # asked for, so that the test skips without Redis
+    server = OwnRedis(servers.free_port())
+    server.start()
+    yield server
+    server.kill()
+
+
+async def storm(limits: SharedLimits, key: str, limit: int, seconds: float) -> list[float]:
+    """Hits from five clients; every answer must be a window. Returns how long each took."""
+    took: list[float] = []
+    until = time.monotonic() + seconds
+
+    async def client() -> None:
+        while time.monotonic() < until:
+            elapsed_s, _ = await timed(limits, key, limit)
+            took.append(elapsed_s)
+            await asyncio.sleep(0.005)
+
+    await asyncio.gather(*(client() for _ in range(5)))
+    return took
+
+
+def p99(took: list[float]) -> float:
+    return statistics.quantiles(took, n=100)[98]
+
+
+async def until_well(limits: SharedLimits) -> None:
+    async with asyncio.timeout(5):
+        while limits.degraded:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("fault", ["stop", "kill"])
+async def test_a_lost_redis_costs_little_and_the_limit_holds_within_the_process(
+    own: OwnRedis, fault: str
+) -> None:
+    async with gateways(own.url) as [limits]:
+        for _ in range(40):
+            assert (await limits.hit("w", 60)).allowed
+        if fault == "stop":
+            own.signal(signal.SIGSTOP)
+        else:
+            own.kill()
+        answers = [await timed(limits, "w", 60) for _ in range(40)]
+        assert sum(window.allowed for _, window in answers) == 20  # it knows of the 40 before
+        assert {window.limit for _, window in answers} == {60}
+        assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
+        assert p99(await storm(limits, "other", 10_000, 0.5)) < BOUND_S
+        assert limits.degraded
+        if fault == "stop":
+            own.signal(signal.SIGCONT)
+        else:
+            own.start()  # empty
+        await until_well(limits)
+        assert (await limits.hit("fresh", 60)).allowed
+        assert Redis.from_url(own.url).exists("antiphon:window:fresh")
+
+
+async def test_sockets_are_counted_in_the_process_while_redis_is_lost(own: OwnRedis) -> None:
+    async with gateways(own.url) as [limits]:
+        before = [await limits.acquire("w", 3) for _ in range(2)]
+        own.signal(signal.SIGSTOP)
+        began = time.perf_counter()
+        third, fourth = await limits.acquire("w", 3), await limits.acquire("w", 3)
+        assert third is not None and fourth is None
+        assert time.perf_counter() - began < 2 * BOUND_S
+        assert before[0] is not None
+        await before[0].release()
+        leases: list[Lease | None] = [await limits.acquire("w", 3)]
+        assert leases[0] is not None
+        own.signal(signal.SIGCONT)
+
+
+async def test_a_wrong_password_is_a_lost_redis(url: str) -> None:
+    wrong = url.replace("redis://", "redis://:wrong@")
+    async with gateways(wrong) as [limits]:
+        answers = [await timed(limits, "w", 5) for _ in range(20)]
+    assert sum(window.allowed for _, window in answers) == 5
+    assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
+
+
+async def test_a_redis_that_is_not_there_is_a_lost_one() -> None:
+    async with gateways(f"redis://127.0.0.1:{servers.free_port()}/0") as [limits]:
+        answers = [await timed(limits, "w", 5) for _ in range(20)]
+    assert sum(window.allowed for _, window in answers) == 5
+    assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
+
+
+async def test_a_slow_redis_is_a_lost_one(url: str) -> None:
+    async with slow_proxy(url, 0.2) as slow_url, gateways(slow_url) as [limits]:
+        took = await storm(limits, "w", 100_000, 2.5)  # probes too
+        assert limits.degraded and p99(took) < BOUND_S
+
+
+async def test_gateways_know_of_each_other_and_share_the_limit_when_redis_is_lost(
+    own: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.limits_shared.RENEW_S", 0.1)
+    async with gateways(own.url, 2) as both:
+        await asyncio.gather(*(limits.hit("w", 60) for limits in both))
+        await asyncio.sleep(0.4)
+        own.kill()
+        answers = [await limits.hit("other", 60) for _ in range(60) for limits in both]
+    assert sum(window.allowed for window in answers) == 60
+
+
+@asynccontextmanager
+async def slow_proxy(url: str, delay_s: float) -> AsyncIterator[str]:
+    """Passes bytes on, each way late by half of `delay_s`."""
+    port = int(url.rpartition(":")[2].partition("/")[0])
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                await asyncio.sleep(delay_s / 2)
+                writer.write(data)
+        finally:
+            writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(
+            pump(reader, there_writer), pump(there_reader, writer), return_exceptions=True
+        )
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    finally:
+        server.close()
