@@ -11,6 +11,7 @@ from configs import metrics
 from configs.logs import request_id, setup_logs
 from configs.serve_schema import ModelUserConfig
 from configs.settings import weights_dir
+from deployments.memory import give_back
 from deployments.metrics import cluster_reports
 from models.errors import EngineError, EngineLost
 from models.info import ModelInfo
