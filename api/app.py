@@ -24,6 +24,8 @@ from api.routes import (
     transcription,
     tts_socket,
     voices,
+    webhooks,
+    workspaces,
 )
 from api.services import Services
 from api.sockets.routes import unknown_sockets
@@ -64,6 +66,8 @@ def create_app(services: Services) -> FastAPI:
         transcription.router,
         chat.router,
         files.router,
+        workspaces.router,
+        webhooks.router,
     ]
     for router in routers:
         # Not include_router: it would match every path twice.

@@ -56,6 +56,11 @@ class Database:
         except TimeoutError:
             raise DatabaseUnavailable("the database does not answer in time") from None
 
+    async def forget_deleted(self) -> None:
+        """Empties SQLite's log of writes, which still holds what was deleted. Raises as `run`."""
+        if self._engine.dialect.name == "sqlite":
+            await self._in_thread(lambda: _checkpoint(self._engine))
+
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._calls >= CONNECTIONS + MAX_WAITING:
             raise DatabaseUnavailable("too many requests wait for the database")
@@ -73,6 +78,14 @@ class Database:
 
 def _select_one(session: Session) -> None:
     session.connection().execute(text("SELECT 1"))
+
+
+def _checkpoint(engine: Engine) -> None:
+    connection = engine.raw_connection()  # outside a transaction
+    try:
+        connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.close()
 
 
 def _transact(
@@ -128,6 +141,7 @@ def _sqlite_engine(url: URL, busy_timeout_ms: int) -> Engine:
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
+            "secure_delete=ON",  # what was deleted is not left in free pages
         ):
             connection.execute(f"PRAGMA {pragma}")
 

@@ -9,6 +9,7 @@ from sqlmodel import Session
 from configs.plans_schema import PlansConfig
 from configs.settings import Secrets
 from db import accounts, ledger
+from db.audit import SERVICE, audit
 from db.session import Database
 from db.tables import ApiKey, User, Workspace
 from pipelines.credentials import (
@@ -90,7 +91,7 @@ class Accounts:
         self, principal: Principal, name: str | None, company: str | None
     ) -> User:
         """Changes what is not None. Raises DatabaseUnavailable."""
-        user = await self._database.run(accounts.update_profile, principal.user_id, name, company)
+        user = await self._database.run(_update_profile, principal, name, company)
         if user is None:
             raise Unauthorized(UNAUTHORIZED)
         return user
@@ -110,7 +111,7 @@ class Accounts:
         if beyond := sorted(asked - principal.scopes):
             raise InsufficientScope(f"scopes: this key lacks {', '.join(beyond)} itself")
         new = self._new_key(principal.workspace_id, name, asked, expires_at)
-        await self._database.run(_add_key_within_limit, new.row)
+        await self._database.run(_add_key_within_limit, new.row, principal.actor)
         return new
 
     async def list_keys(self, principal: Principal) -> list[ApiKey]:
@@ -119,12 +120,11 @@ class Accounts:
 
     async def delete_key(self, principal: Principal, key_id: int) -> None:
         """Raises NotFound or DatabaseUnavailable."""
-        if not await self._database.run(accounts.delete_key, principal.workspace_id, key_id):
-            raise NotFound("no API key has that id")
+        await self._database.run(_delete_key, principal, key_id)
         self._principals.forget(key_id)
 
-    def plan_changed(self, workspace_id: int) -> None:
-        """The next request of the workspace sees its new plan, on this replica at once."""
+    def forget_workspace(self, workspace_id: int) -> None:
+        """The next request sees what became of the workspace: on this replica at once."""
         self._principals.forget_workspace(workspace_id)
 
     async def ensure_first_workspace(self) -> str | None:
@@ -167,15 +167,41 @@ class Accounts:
         return NewKey(row, key)
 
 
-def _add_key_within_limit(session: Session, key: ApiKey) -> None:
+def _add_key_within_limit(session: Session, key: ApiKey, actor: str) -> None:
     if accounts.count_keys(session, key.workspace_id) >= MAX_KEYS:
         raise InvalidRequest(f"a workspace has at most {MAX_KEYS} API keys; delete one first")
+    _add_key(session, key, actor)
+
+
+def _add_key(session: Session, key: ApiKey, actor: str) -> None:
     accounts.add_key(session, key)
+    audit(
+        session, key.workspace_id, "key.created", actor, str(key.id), {"scopes": list(key.scopes)}
+    )
 
 
-def _add_user(session: Session, user: User, workspace: Workspace, credit: int) -> None:
+def _delete_key(session: Session, principal: Principal, key_id: int) -> None:
+    if not accounts.delete_key(session, principal.workspace_id, key_id):
+        raise NotFound("no API key has that id")
+    audit(session, principal.workspace_id, "key.deleted", principal.actor, str(key_id))
+
+
+def _update_profile(
+    session: Session, principal: Principal, name: str | None, company: str | None
+) -> User | None:
+    user = accounts.update_profile(session, principal.user_id, name, company)
+    if user is not None:
+        audit(session, principal.workspace_id, "profile.changed", principal.actor, str(user.id))
+    return user
+
+
+def _add_user(
+    session: Session, user: User, workspace: Workspace, credit: int, actor: str = ""
+) -> None:
     accounts.add_user(session, user, workspace)
     ledger.open_account(session, workspace.id, credit)
+    actor = actor or f"user:{user.id}"
+    audit(session, workspace.id, "account.created", actor, str(user.id))
 
 
 def _add_first(
@@ -183,7 +209,6 @@ def _add_first(
 ) -> bool:
     if accounts.any_workspace(session):
         return False
-    _add_user(session, user, workspace, credit)
-    session.flush()
-    accounts.add_key(session, key)
+    _add_user(session, user, workspace, credit, SERVICE)
+    _add_key(session, key, SERVICE)
     return True

@@ -35,6 +35,7 @@ class Principal:
     plan: str  # id of the plan
     scopes: frozenset[str]
     key_id: int | None  # None for a token
+    retention: str = "standard"  # or zero: nothing of what is said or heard is kept
 
     @property
     def actor(self) -> str:
@@ -136,6 +137,7 @@ class Principals:
             plan=workspace.plan,
             scopes=frozenset(key.scopes),
             key_id=key.id,
+            retention=workspace.retention,
         )
         return _Entry(principal, fresh_until)
 
@@ -158,5 +160,6 @@ class Principals:
             plan=workspace.plan,
             scopes=ALL_SCOPES,
             key_id=None,
+            retention=workspace.retention,
         )
         return _Entry(principal, fresh_until)

@@ -64,7 +64,7 @@ class Subscriptions:
         )
         if made is None:
             raise NotFound("there is no such workspace")
-        self._accounts.plan_changed(workspace_id)
+        self._accounts.forget_workspace(workspace_id)
         next_at = next_billing_date(made.anchor_at, made.billing_cycle, now)
         return CurrentPlan(plan, made.billing_cycle, next_at, made.id, made.status)
 

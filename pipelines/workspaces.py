@@ -1,0 +1,85 @@
+"""A workspace's settings, its audit log, and its end."""
+
+import logging
+
+from sqlmodel import Session
+
+from db.accounts import delete_user, read_workspace, update_workspace
+from db.audit import audit, audit_page
+from db.columns import utc_now
+from db.files import expire_files
+from db.keeping_tables import AuditEntry
+from db.session import Database
+from db.tables import Workspace
+from pipelines.accounts import Accounts
+from pipelines.errors import StorageUnavailable, Unauthorized
+from pipelines.files import Files
+from pipelines.principals import UNAUTHORIZED, Principal
+
+logger = logging.getLogger(__name__)
+
+
+class Workspaces:
+    """Every method raises DatabaseUnavailable, and Unauthorized when the workspace is gone."""
+
+    def __init__(self, database: Database, accounts: Accounts, files: Files) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._files = files
+
+    async def read(self, principal: Principal) -> Workspace:
+        """The caller's workspace."""
+        found = await self._database.read(read_workspace, principal.workspace_id)
+        if found is None:
+            raise Unauthorized(UNAUTHORIZED)
+        return found
+
+    async def update(
+        self, principal: Principal, name: str | None, retention: str | None
+    ) -> Workspace:
+        """Changes what is not None; holds at once here, and within seconds on other replicas."""
+        workspace = await self._database.run(_update, principal, name, retention)
+        self._accounts.forget_workspace(principal.workspace_id)
+        return workspace
+
+    async def audit_page(
+        self, principal: Principal, page: int, limit: int
+    ) -> tuple[list[AuditEntry], int]:
+        """One page of what was done, newest first, and the number of all; `page` from 1."""
+        return await self._database.read(audit_page, principal.workspace_id, page, limit)
+
+    async def erase(self, principal: Principal) -> None:
+        """Deletes the user, the workspace and what belongs to it; files follow within seconds.
+
+        The ledger and the audit log stay, under an id that no longer leads to anybody.
+        """
+        await self._database.run(_erase, principal)
+        self._accounts.forget_workspace(principal.workspace_id)
+        try:
+            await self._files.delete_expired()
+            await self._database.forget_deleted()
+        except StorageUnavailable:  # the sweep tries again
+            logger.warning("erased_files_left", extra={"workspace": principal.workspace_id})
+
+
+def _update(
+    session: Session, principal: Principal, name: str | None, retention: str | None
+) -> Workspace:
+    workspace = update_workspace(session, principal.workspace_id, name, retention)
+    if workspace is None:
+        raise Unauthorized(UNAUTHORIZED)
+    details = {} if retention is None else {"retention": retention}
+    _audit(session, principal, "workspace.changed", details)
+    return workspace
+
+
+def _erase(session: Session, principal: Principal) -> None:
+    if not delete_user(session, principal.user_id):
+        raise Unauthorized(UNAUTHORIZED)
+    expire_files(session, principal.workspace_id, utc_now())
+    _audit(session, principal, "account.erased", {})
+
+
+def _audit(session: Session, principal: Principal, action: str, details: dict[str, str]) -> None:
+    workspace_id = principal.workspace_id
+    audit(session, workspace_id, action, principal.actor, str(workspace_id), details)
