@@ -57,7 +57,7 @@ class UrgentFirst:
         self._run = run
         self._lanes = lanes
         self._waiting: list[_Waiting] = []
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], int] = {}  # with the urgency of their batches
         self._live_at = float("-inf")
 
     async def submit(self, request: TranscriptionRequest) -> Transcript:
@@ -97,11 +97,11 @@ class UrgentFirst:
             if not batch:
                 return
             task = asyncio.create_task(self._answer(batch))
-            self._running.add(task)
+            self._running[task] = batch[0].request.urgency
             task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        del self._running[task]
         self._start()
 
     def _take(self, free: int) -> list[_Waiting]:
@@ -115,6 +115,8 @@ class UrgentFirst:
                 for one in ready
                 if one.request.urgency < FILE or now - one.since >= FILE_PATIENCE_S
             ]
+        if not self._room_for_interim():
+            ready = [one for one in ready if one.request.urgency != INTERIM]
         if not ready:
             return []
         first = ready[0]
@@ -128,6 +130,11 @@ class UrgentFirst:
             name = URGENCY_NAMES[one.request.urgency]
             metrics.stt_queue_seconds.labels(name).observe(now - one.since)
         return batch
+
+    def _room_for_interim(self) -> bool:
+        """Whether a final that comes meanwhile finds a lane, and nobody's text is slowed down."""
+        live = sum(urgency < FILE for urgency in self._running.values())
+        return live < max(1, self._lanes() - 1)
 
     def _drop_late(self, now: float) -> None:
         for one in list(self._waiting):

@@ -220,6 +220,31 @@ async def test_interims_give_way_when_finals_wait() -> None:
     await asyncio.gather(*tasks)
 
 
+async def test_interims_leave_a_lane_to_finals() -> None:
+    engine = Engine(lanes=2)
+    tasks = [engine.submit("interim", INTERIM), engine.submit("other", INTERIM)]
+    await settle()
+    assert engine.batches == [["interim"]]
+    tasks.append(engine.submit("final"))
+    await settle()
+    assert engine.batches == [["interim"], ["final"]]
+    engine.gates[0].set()
+    await settle()
+    assert engine.batches == [["interim"], ["final"]], "it would slow the final down"
+    await engine.release_all()
+    assert engine.batches[2:] == [["other"]]
+    await asyncio.gather(*tasks)
+
+
+async def test_files_keep_no_interim_out() -> None:
+    engine = Engine(lanes=2)
+    tasks = [engine.submit("file", FILE), engine.submit("interim", INTERIM)]
+    await settle()
+    assert engine.batches == [["file"], ["interim"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
 async def test_a_full_queue_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urgent_first, "CAPACITY", 2)
     engine = Engine()
