@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, or_, update
 from sqlmodel import Session, col, select
 
+from db.audit import SERVICE, audit
 from db.webhook_tables import Delivery, DeliveryAttempt, Event, Webhook
 from db.webhooks import blank_finished, deactivate
 
@@ -41,6 +42,7 @@ class Attempt:
     error: str | None
     milliseconds: int
     gone: bool = False  # the receiver wants nothing any more
+    sent: bool = True  # False when it failed on our side, which nobody holds against the webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +182,12 @@ def finish(
         )
     )
     session.flush()
-    deactivated = _note_result(session, webhook, attempt, now, give_up_after)
+    deactivated = attempt.sent and _note_result(session, webhook, attempt, now, give_up_after)
     if status != "pending":
         blank_finished(session, claimed.workspace_id, claimed.event_id)
+    if deactivated:
+        reason = {"reason": "gone" if attempt.gone else "failing"}
+        audit(session, webhook.workspace_id, "webhook.disabled", SERVICE, str(webhook.id), reason)
     return Finished("cancelled" if deactivated and status == "pending" else status, deactivated)
 
 

@@ -1,17 +1,245 @@
 """Webhooks of a workspace: what may be registered, and what became of their deliveries."""
 
-from db.outbox import EventKind
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+from uuid import UUID, uuid4
+
+from sqlmodel import Session
+from yarl import URL
+
+from configs.settings import Settings
+from db import deliveries, webhooks
+from db.audit import audit
+from db.columns import utc_now
+from db.deliveries import ListedDelivery
+from db.outbox import EVENT_KINDS, EventKind, NewEvent, write_event
 from db.session import Database
+from db.webhook_tables import Webhook
+from pipelines.errors import InvalidRequest, NotFound
+from pipelines.principals import Principal
+from pipelines.sealing import Sealer
+from pipelines.webhooks.samples import sample_data
+from pipelines.webhooks.signing import signing_key
+from pipelines.webhooks.targets import check_url
 from pipelines.webhooks.wanting import WantedEvents
+
+WebhookStatus = Literal["active", "inactive"]
+
+MAX_WEBHOOKS = 20
+OLD_SECRET_LASTS = timedelta(hours=24)  # both sign while a secret rotates
+INACTIVE = 'the webhook is inactive; PATCH it with {"status": "active"} first'
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookChange:
+    """What is None stays."""
+
+    url: str | None = None
+    events: Sequence[EventKind] | None = None
+    secret: str | None = None
+    status: WebhookStatus | None = None
+
+
+def secret_about(webhook_id: UUID) -> str:
+    """What the sealed secret of a webhook is bound to."""
+    return f"webhook:{webhook_id}"
 
 
 class Webhooks:
     """Registers, lists and changes webhooks. Every method raises DatabaseUnavailable."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, sealer: Sealer, settings: Settings) -> None:
         self._database = database
+        self._sealer = sealer
         self._wanted = WantedEvents(database)
+        self._allowed = settings.webhooks.allowed_networks
+        own = URL(settings.public_url).raw_host
+        self._own_hosts = frozenset({own.lower().removesuffix(".")} if own else ())
 
     async def wants(self, workspace_id: int, kind: EventKind) -> bool:
         """Whether an active webhook asked for `kind`; remembered for 4 s."""
         return await self._wanted.wants(workspace_id, kind)
+
+    async def register(
+        self,
+        principal: Principal,
+        url: str,
+        events: Sequence[EventKind],
+        secret: str | None = None,
+    ) -> Webhook:
+        """Raises InvalidUrl, or InvalidRequest for the secret or at MAX_WEBHOOKS."""
+        check_url(url, self._own_hosts, self._allowed)
+        webhook = Webhook(
+            id=uuid4(),
+            workspace_id=principal.workspace_id,
+            url=url,
+            events=[*_in_order(events)],
+        )
+        if secret is not None:
+            webhook.secret = self._sealed(webhook.id, secret)
+        await self._database.run(_register, webhook, principal.actor)
+        self._wanted.forget(principal.workspace_id)
+        return webhook
+
+    async def of_workspace(self, principal: Principal) -> list[Webhook]:
+        """Newest first."""
+        return await self._database.read(webhooks.webhooks_of, principal.workspace_id)
+
+    async def get(self, principal: Principal, webhook_id: UUID) -> Webhook:
+        """Raises NotFound."""
+        return await self._database.read(_get, principal.workspace_id, webhook_id)
+
+    async def change(
+        self, principal: Principal, webhook_id: UUID, change: WebhookChange
+    ) -> Webhook:
+        """Raises NotFound, InvalidUrl, or InvalidRequest for the secret."""
+        if change.url is not None:
+            check_url(change.url, self._own_hosts, self._allowed)
+        sealed = None if change.secret is None else self._sealed(webhook_id, change.secret)
+        changed = await self._database.run(_change, principal, webhook_id, change, sealed)
+        self._wanted.forget(principal.workspace_id)
+        return changed
+
+    async def delete(self, principal: Principal, webhook_id: UUID) -> None:
+        """What was on its way to it is not sent any more. Raises NotFound."""
+        await self._database.run(_delete, principal, webhook_id)
+        self._wanted.forget(principal.workspace_id)
+
+    async def deliveries(
+        self,
+        principal: Principal,
+        webhook_id: UUID,
+        page: int,
+        limit: int,
+        status: str | None = None,
+    ) -> tuple[Sequence[ListedDelivery], int]:
+        """One page, newest first, and the number of all. Raises NotFound."""
+        return await self._database.read(
+            _deliveries, principal.workspace_id, webhook_id, page, limit, status
+        )
+
+    async def redeliver(
+        self, principal: Principal, webhook_id: UUID, delivery_id: UUID
+    ) -> ListedDelivery:
+        """Makes the delivery due at once, whatever became of it. Raises NotFound.
+
+        Or InvalidRequest when the webhook is inactive or the event's body is no longer kept.
+        """
+        return await self._database.run(_redeliver, principal.workspace_id, webhook_id, delivery_id)
+
+    async def test(
+        self, principal: Principal, webhook_id: UUID, kind: EventKind | None = None
+    ) -> ListedDelivery:
+        """Sends a sample of an event to this webhook alone; without `kind` of its first one.
+
+        Raises NotFound, or InvalidRequest when the webhook is inactive.
+        """
+        return await self._database.run(_test, principal.workspace_id, webhook_id, kind)
+
+    def _sealed(self, webhook_id: UUID, secret: str) -> bytes:
+        signing_key(secret)  # raises when it is none
+        return self._sealer.seal(secret.encode(), secret_about(webhook_id))
+
+
+def _in_order(events: Sequence[EventKind]) -> Sequence[EventKind]:
+    """Each once."""
+    return [kind for kind in EVENT_KINDS if kind in events]
+
+
+def _get(session: Session, workspace_id: int, webhook_id: UUID, *, lock: bool = False) -> Webhook:
+    webhook = webhooks.webhook_of(session, workspace_id, webhook_id, lock=lock)
+    if webhook is None:
+        raise NotFound("no webhook has that id")
+    return webhook
+
+
+def _register(session: Session, webhook: Webhook, actor: str) -> None:
+    if not webhooks.add_webhook(session, webhook, MAX_WEBHOOKS):
+        raise InvalidRequest(f"a workspace has at most {MAX_WEBHOOKS} webhooks; delete one first")
+    details = {"events": list(webhook.events), "signed": webhook.secret is not None}
+    audit(session, webhook.workspace_id, "webhook.created", actor, str(webhook.id), details)
+
+
+def _change(
+    session: Session,
+    principal: Principal,
+    webhook_id: UUID,
+    change: WebhookChange,
+    sealed: bytes | None,
+) -> Webhook:
+    webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
+    now = utc_now()
+    changed = []
+    if change.url is not None and change.url != webhook.url:
+        webhook.url = change.url
+        changed.append("url")
+    if change.events is not None and _in_order(change.events) != webhook.events:
+        webhook.events = list(_in_order(change.events))
+        changed.append("events")
+    if sealed is not None:
+        webhook.old_secret, webhook.secret = webhook.secret, sealed
+        webhook.old_secret_until = now + OLD_SECRET_LASTS if webhook.old_secret else None
+        changed.append("secret")
+    session.add(webhook)
+    session.flush()
+    if change.status is not None and change.status != webhook.status:
+        if change.status == "active":
+            webhooks.activate(session, webhook)
+        else:
+            webhooks.deactivate(session, webhook, now)
+        changed.append("status")
+    if changed:
+        details = {"changed": changed, "status": webhook.status}
+        target = str(webhook.id)
+        audit(session, webhook.workspace_id, "webhook.changed", principal.actor, target, details)
+    return webhook
+
+
+def _delete(session: Session, principal: Principal, webhook_id: UUID) -> None:
+    if not webhooks.delete_webhook(session, principal.workspace_id, webhook_id):
+        raise NotFound("no webhook has that id")
+    audit(session, principal.workspace_id, "webhook.deleted", principal.actor, str(webhook_id))
+
+
+def _deliveries(
+    session: Session,
+    workspace_id: int,
+    webhook_id: UUID,
+    page: int,
+    limit: int,
+    status: str | None,
+) -> tuple[Sequence[ListedDelivery], int]:
+    _get(session, workspace_id, webhook_id)
+    return deliveries.deliveries_of(session, webhook_id, page, limit, status)
+
+
+def _redeliver(
+    session: Session, workspace_id: int, webhook_id: UUID, delivery_id: UUID
+) -> ListedDelivery:
+    webhook = _get(session, workspace_id, webhook_id, lock=True)
+    found = deliveries.delivery_of(session, webhook_id, delivery_id)
+    if found is None:
+        raise NotFound("the webhook has no delivery of that id")
+    if webhook.status != "active":
+        raise InvalidRequest(INACTIVE)
+    delivery, event = found
+    if event.body is None:
+        raise InvalidRequest("what the event said is no longer kept")
+    deliveries.send_again(session, delivery, utc_now())
+    session.flush()
+    return deliveries.listed(session, delivery, event.kind)
+
+
+def _test(
+    session: Session, workspace_id: int, webhook_id: UUID, kind: EventKind | None
+) -> ListedDelivery:
+    webhook = _get(session, workspace_id, webhook_id, lock=True)
+    if webhook.status != "active":
+        raise InvalidRequest(INACTIVE)
+    wanted = [known for known in EVENT_KINDS if known in webhook.events]
+    chosen = wanted[0] if kind is None else kind
+    event = NewEvent(chosen, sample_data(chosen))
+    (delivery,) = write_event(session, workspace_id, event, [webhook.id])
+    return deliveries.listed(session, delivery, chosen)

@@ -1,0 +1,151 @@
+"""Sends one attempt over HTTPS, to no address that may not be reached."""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from ipaddress import ip_address
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+
+from configs.settings import BRAND, WebhookSettings
+from db.columns import utc_now
+from pipelines.webhooks.schedule import read_retry_after
+from pipelines.webhooks.targets import may_dial
+
+logger = logging.getLogger(__name__)
+
+TOTAL_S = 15.0
+CONNECT_S = 5.0
+MAX_ANSWER_BYTES = 16 << 10  # read and thrown away, so that a receiver can finish its sentence
+ANSWER_S = 1.0  # for it, after the status came
+
+
+class AddressRefused(OSError):
+    """The name of the receiver leads to an address that may not be dialled."""
+
+    def __init__(self) -> None:
+        # One text for all addresses, or the dialler joins them to an error of another class.
+        super().__init__(errno.EACCES, "the address may not be dialled")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back of one attempt; never what the receiver said."""
+
+    status_code: int | None
+    error: str | None  # timeout, dns, refused_address, tls, connection, protocol
+    milliseconds: int
+    retry_after_s: float | None = None
+
+
+class Sender:
+    """One for all receivers. Every attempt dials anew, so that every address is looked at."""
+
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        *,
+        resolver: AbstractResolver | None = None,
+        total_s: float = TOTAL_S,
+    ) -> None:
+        """Call it in an event loop. `resolver` and `total_s` are for tests."""
+        self._allowed = settings.allowed_networks
+        tls = ssl.create_default_context()
+        if settings.ca_file is not None:
+            tls.load_verify_locations(settings.ca_file)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                ssl=tls,
+                socket_factory=self._guarded_socket,
+                resolver=resolver,
+                use_dns_cache=False,
+                force_close=True,
+                limit=0,  # the caller bounds how many there are
+            ),
+            timeout=aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": f"{BRAND}-webhooks/1", "Content-Type": "application/json"},
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def post(self, url: str, headers: dict[str, str], body: bytes) -> Answer:
+        """Never raises because of the receiver."""
+        started = time.monotonic()
+        status: int | None = None
+        failure: str | None = None
+        retry_after_s: float | None = None
+        try:
+            async with self._session.post(
+                url, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                status = answer.status
+                retry_after_s = read_retry_after(answer.headers.get("Retry-After"), utc_now())
+                milliseconds = _since(started)
+                await _read_away(answer)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            failure = _error_class(error)
+            milliseconds = _since(started)
+            logger.info(
+                "webhook_not_sent", extra={"reason": failure, "cause": type(error).__name__}
+            )
+        return Answer(status, failure, milliseconds, retry_after_s)
+
+    def _guarded_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, address = info
+        if not may_dial(ip_address(address[0]), self._allowed):
+            raise AddressRefused
+        return socket.socket(family, kind, protocol)
+
+
+async def _read_away(answer: aiohttp.ClientResponse) -> None:
+    """The status is known; nothing that comes after it changes the outcome."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            left = MAX_ANSWER_BYTES
+            while left > 0 and (piece := await answer.content.read(left)):
+                left -= len(piece)
+    except (aiohttp.ClientError, OSError, ValueError):
+        pass
+    finally:
+        answer.close()
+
+
+def _error_class(error: Exception) -> str:
+    """What the owner of the webhook is told."""
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "dns"
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return "tls"
+    if isinstance(error, aiohttp.ClientOSError) and error.errno == errno.EACCES:
+        return "refused_address"
+    if isinstance(error, aiohttp.ClientConnectionError | OSError):
+        return "connection"
+    return "protocol"
+
+
+def _since(started: float) -> int:
+    return round((time.monotonic() - started) * 1000)

@@ -1,0 +1,107 @@
+"""Where webhooks may be sent: public addresses, and networks that the operator allows."""
+
+import re
+from collections.abc import Collection, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from yarl import URL
+
+from pipelines.errors import InvalidUrl
+
+Network = IPv4Network | IPv6Network
+
+MAX_URL_CHARACTERS = 2048
+LOW_PORTS = (443, 8443)  # and those from 1024
+
+_CLOSED_IPV4 = [
+    ip_network(network)
+    for network in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # shared by the customers of a carrier
+        "127.0.0.0/8",
+        "169.254.0.0/16",  # link-local, where clouds have their metadata
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+]
+_OPEN_IPV6 = ip_network("2000::/3")  # NAT64, local and multicast addresses lie outside
+_CLOSED_IPV6 = [
+    ip_network(network)
+    for network in (
+        "2001::/23",  # protocols, among them Teredo
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4
+        "3fff::/20",  # documentation
+    )
+]
+
+_LAST_LABEL_IS_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)$")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_INSIDE = {"localhost", "local", "internal", "intranet", "lan"}
+_FORBIDDEN = re.compile(r"[\s\\]")
+
+
+def may_dial(address: IPv4Address | IPv6Address, allowed: Sequence[Network]) -> bool:
+    """Whether the very address that a connection is about to be made to may be reached."""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if any(address in network for network in allowed):
+        return True
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _CLOSED_IPV4)
+    return address in _OPEN_IPV6 and not any(address in network for network in _CLOSED_IPV6)
+
+
+def check_url(text: str, own_hosts: Collection[str], allowed: Sequence[Network]) -> None:
+    """Raises InvalidUrl. The name need not resolve yet.
+
+    The library that dials parses the URL here too, so both read the same.
+    """
+    if len(text) > MAX_URL_CHARACTERS:
+        raise InvalidUrl(f"url: must have at most {MAX_URL_CHARACTERS} characters")
+    if _FORBIDDEN.search(text) or not text.isprintable():
+        raise InvalidUrl("url: must have no spaces, control characters or backslashes")
+    try:
+        url = URL(text)
+        host, port = (url.raw_host or "").lower().removesuffix("."), url.port
+    except ValueError:
+        raise InvalidUrl("url: is not a URL") from None
+    if url.scheme != "https" or not host or port is None:
+        raise InvalidUrl("url: must begin with https:// and name a host")
+    # In the text: the parsed URL does not show an empty user or fragment.
+    if "@" in re.split("[/?#]", text.split("//", 1)[1], maxsplit=1)[0]:
+        raise InvalidUrl("url: must have no user name or password")
+    if "#" in text:
+        raise InvalidUrl("url: must have no fragment")
+    if port not in LOW_PORTS and port < 1024:
+        raise InvalidUrl("url: the port must be 443, 8443, or 1024 and more")
+    _check_host(host, own_hosts, allowed)
+
+
+def _check_host(host: str, own_hosts: Collection[str], allowed: Sequence[Network]) -> None:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        pass
+    else:
+        if not any(address in network for network in allowed):
+            raise InvalidUrl("url: must name a host, not an address")
+        return
+    if _LAST_LABEL_IS_NUMBER.search(host):
+        raise InvalidUrl("url: must name a host, not an address")
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):
+        raise InvalidUrl("url: must name a host")
+    if host in own_hosts:
+        raise InvalidUrl("url: must not be this service itself")
+    inside = "." not in host or host.rpartition(".")[2] in _INSIDE or host.endswith(".home.arpa")
+    if inside and not allowed:
+        raise InvalidUrl("url: must name a host of the public internet")
