@@ -39,7 +39,6 @@ FRAME_S = 0.06  # of telephony
 FRAME_BYTES = 480
 MU_LAW_SILENCE = b"\xff"
 SAMPLE_EACH_S = 30.0
-PROCESS_SLOPE_BYTES = 200_000  # a minute; less is not worth a line
 
 
 def total(sizes: dict[str, int]) -> int:
@@ -234,19 +233,28 @@ async def soak(service: Service, minutes: float) -> None:
         await asyncio.sleep(min(SAMPLE_EACH_S, max(0.0, run.until - time.monotonic())))
     await asyncio.gather(*tasks)
     settled = [sample for sample in samples if sample[0] >= minutes / 4]
-    if len(settled) < 4:
+    if len(settled) < 8:
         print(f"soak of {minutes:g} minutes: {dict(run.did)}; too short for a slope")
         return
-    whole = slope([(minute, total(sizes)) for minute, sizes in settled])
-    print(f"soak of {minutes:g} minutes: memory grows by {whole / 1e6:.2f} MB a minute")
-    for name in settled[-1][1]:
+    print(f"soak of {minutes:g} minutes after the first quarter: {dict(run.did)}")
+    print("  MB in its first quarter, in its last, and how many more a minute:")
+    report_growth("all", [(minute, total(sizes)) for minute, sizes in settled])
+    for name in sorted(settled[-1][1], key=lambda one: -settled[-1][1][one]):
+        process = process_of(name)
         points = [
-            (minute, by_process(sizes)[process_of(name)])
-            for minute, sizes in settled
-            if process_of(name) in by_process(sizes)
+            (minute, sizes[process])
+            for minute, sizes in ((minute, by_process(sizes)) for minute, sizes in settled)
+            if process in sizes
         ]
-        if len(points) > 3 and abs(slope(points)) > PROCESS_SLOPE_BYTES:
-            print(f"  {slope(points) / 1e6:+6.2f} MB a minute  {name}")
+        if len(points) >= 8:
+            report_growth(name, points)
+
+
+def report_growth(name: str, points: list[tuple[float, int]]) -> None:
+    quarter = len(points) // 4
+    first = statistics.fmean(size for _, size in points[:quarter])
+    last = statistics.fmean(size for _, size in points[-quarter:])
+    print(f"  {first / 1e6:6.0f} {last / 1e6:6.0f} {slope(points) / 1e6:+7.2f}  {name}")
 
 
 def slope(points: list[tuple[float, int]]) -> float:
