@@ -79,10 +79,6 @@ class PaidSpeech:
             events.append(self._completed(file, await self._store(file)))
         await charge(len(self._text), *events)
 
-    def leave(self) -> None:
-        """The listener is gone; for errors that only say so."""
-        self._charge.leave()
-
     async def __aenter__(self) -> Self:
         await self._charge.__aenter__()
         return self

@@ -47,6 +47,7 @@ class NotHeard:
 
     sentence_id: int
     error: EngineError
+    duration_s: float = 0.0  # of its audio
 
 
 LiveEvent: TypeAlias = SpeechBegan | Heard | NotHeard

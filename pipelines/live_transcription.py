@@ -219,7 +219,8 @@ class Listener:
         try:
             transcript = await self._final(ended)
         except EngineError as error:
-            await self._emit(NotHeard(ended.utterance.sentence_id, error))
+            lost_s = len(ended.pcm) / STT_SAMPLE_RATE
+            await self._emit(NotHeard(ended.utterance.sentence_id, error, lost_s))
             return
         event = ended.event
         text, confidence = "", 0.0

@@ -8,4 +8,5 @@ INTERNAL = 1011
 RESTART = 1012  # this gateway leaves; another one answers
 OVERLOADED = 1013
 KEY_REVOKED = 4401
+CREDIT_SPENT = 4402
 SESSION_TOO_LONG = 4408

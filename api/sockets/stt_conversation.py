@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-import math
 from typing import Literal
 
-from api.errors import to_api_error
+from api.errors import shown_error, to_api_error
 from api.sockets import close_codes
 from api.sockets.conversation import ClientFault, Service, SessionEnded
 from api.sockets.events import now_s
@@ -33,9 +32,13 @@ from api.sockets.stt_events import (
     parse_client_event,
 )
 from configs.settings import BRAND
+from db.errors import DatabaseError
+from db.outbox import NewEvent
 from models.errors import EngineError
 from models.info import ModelInfo
-from pipelines.errors import InvalidAudio, InvalidRequest
+from pipelines.audio_meter import AudioMeter
+from pipelines.billing import to_usd
+from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest
 from pipelines.languages import iso_code, name_language
 from pipelines.live_audio import LiveAudio, LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.live_events import (
@@ -46,6 +49,7 @@ from pipelines.live_events import (
     SpeechBegan,
 )
 from pipelines.live_transcription import Listener
+from pipelines.transcription import separator_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +68,7 @@ class SttConversation:
         self._session = session
         self._listening = session.services.listening
         self._limits = self._listening.limits
-        self._price = session.services.plans.prices.stt_second  # micro-USD
+        self._meter = AudioMeter(session.services.billing, session.principal.workspace_id)
         self._audio = LiveAudio()
         self._inbox = Inbox(self._limits.backlog_s)
         self._pace = Pace(self._limits.max_speed, self._limits.speed_window_s)
@@ -73,7 +77,11 @@ class SttConversation:
         self._continuous = False
         self._mode: Literal["browser", "telephony"] = "browser"
         self._characters = 0
+        self._texts: list[tuple[str, str]] = []  # finals, each with its language
+        self._failure: EngineError | None = None
         self._stopping = False
+        self._close_code = close_codes.NORMAL
+        self._said_goodbye = False
 
     async def opened(self) -> None:
         seconds = self._limits.start_timeout_s
@@ -115,6 +123,7 @@ class SttConversation:
     async def closed(self) -> None:
         if self._listener is not None:
             await self._listener.close()
+        await self._meter.settle(*self._events())
         if self._audio.received_s:
             logger.info("stt_session", extra=self._summary().model_dump())
 
@@ -210,25 +219,44 @@ class SttConversation:
                 close_codes.POLICY,
             )
             return
-        if not len(pcm):
+        if not await self._pay() or not len(pcm):
             return
         if not await self._inbox.wait_for_room(PUSH_BACK_S):
             self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
             return
         self._inbox.put(pcm)
 
+    async def _pay(self) -> bool:
+        """Whether what has come may be heard; without the credit the session ends politely."""
+        try:
+            async with asyncio.timeout(PUSH_BACK_S):
+                await self._meter.cover(self._received_ms())
+            return True
+        except InsufficientCredit as error:
+            await self._session.send(self.error(str(error)))
+            self._close_code = close_codes.CREDIT_SPENT
+            await self._stop(whole=False)
+        except (DatabaseError, TimeoutError):
+            self._session.end("the credit cannot be looked up now", close_codes.OVERLOADED)
+        return False
+
+    def _received_ms(self) -> int:
+        return round(self._audio.received_s * 1000)
+
     def _expect_audio(self) -> None:
         seconds = self._limits.audio_timeout_s
         self._session.deadline("audio", seconds, f"no audio came for {seconds:g} seconds")
 
-    async def _stop(self) -> None:
+    async def _stop(self, *, whole: bool = True) -> None:
+        """Ends after the texts of what came before; the last piece only when it is `whole`."""
         self._stopping = True
         self._session.clear_deadline("start")
         self._session.clear_deadline("audio")
         if self._listener is None:
             await self._say_goodbye()
             return
-        self._inbox.put(self._audio.flush())
+        if whole:
+            self._inbox.put(self._audio.flush())
         self._inbox.put(None)
 
     async def _listen(self, listener: Listener) -> None:
@@ -247,12 +275,16 @@ class SttConversation:
             case SpeechBegan():
                 await self._session.send(SpeechStartedEvent(timestamp=round(event.at_s, 3)))
             case NotHeard():
+                self._failure = event.error
+                self._meter.forgive(round(event.duration_s * 1000))
                 message = f"sentence {event.sentence_id}: {_explain(event.error)}"
                 await self._session.send(self.error(message))
             case Heard():
                 await self._session.send(self._transcription(event))
                 if event.final:
                     self._characters += len(event.text)
+                    if event.text:
+                        self._texts.append((event.text, event.language))
                     if event.text and not event.cut and not self._continuous:
                         self._stopping = True
                         await self._say_goodbye()
@@ -282,20 +314,36 @@ class SttConversation:
         )
 
     async def _say_goodbye(self) -> None:
-        """Once: what comes after it finds the session ended."""
+        """Once, after the charge: the summary says what the ledger says."""
+        if self._said_goodbye:
+            return
+        self._said_goodbye = True
+        await self._meter.settle(*self._events())
         try:
             await self._session.send(SessionStopped(billing_summary=self._summary()))
         except SessionEnded:
             return
-        self._session.finish(close_codes.NORMAL)
+        self._session.finish(self._close_code)
 
     def _summary(self) -> BillingSummary:
-        seconds = self._audio.received_s
         return BillingSummary(
-            total_duration_seconds=round(float(seconds), 3),
-            total_cost=math.ceil(seconds * self._price) / 1_000_000,
+            total_duration_seconds=self._meter.heard_ms / 1000,
+            total_cost=to_usd(self._meter.charged),
             characters_transcribed=self._characters,
         )
+
+    def _events(self) -> list[NewEvent]:
+        """What webhooks are told of the whole session: nothing when nothing was said in it."""
+        about = {"id": self._meter.operation}
+        if self._texts:
+            language = self._texts[0][1]
+            text = separator_of(language).join(text for text, _ in self._texts)
+            said = {"text": text, "language": language, "duration": self._meter.heard_ms / 1000}
+            return [NewEvent("stt.completed", {**about, **said})]
+        if self._failure is not None:
+            code, message = shown_error(self._failure)
+            return [NewEvent("stt.failed", {**about, "error": code, "message": message})]
+        return []
 
 
 def _explain(error: EngineError) -> str:

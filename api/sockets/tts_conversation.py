@@ -3,12 +3,14 @@
 import contextlib
 import uuid
 from collections import deque
+from functools import partial
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from api.errors import to_api_error
 from api.live_encoding import AudioEncoding
+from api.paid_speech import pay_for_speech
 from api.sockets.conversation import ClientFault, Service
 from api.sockets.session import Session
 from api.sockets.tts_context import SpeakingContext
@@ -87,8 +89,9 @@ class TtsConversation:
             raise ClientFault("voice_id required")
         encoding, sample_rate_hz = _format_of(message.audio_config)
         voice_id = await self._voice(message.voice_id or "")
+        services, workspace_id = self._session.services, self._session.principal.workspace_id
         speaking = ContextVoice(
-            self._session.services.speech,
+            services.speech,
             SpeechRequest(
                 text="",
                 voice_id=voice_id,
@@ -101,6 +104,7 @@ class TtsConversation:
             encoding,
             sample_rate_hz,
             boost_volume=message.boost_volume,
+            pay=partial(pay_for_speech, services, workspace_id, voice_id=voice_id),
         )
         context = SpeakingContext(self._session, context_id, speaking)
         self._contexts[context_id] = context

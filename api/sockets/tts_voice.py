@@ -4,13 +4,14 @@ import asyncio
 import json
 import re
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from api.live_encoding import AudioEncoding, LiveEncoder, usable_pair
+from api.paid_speech import PaidSpeech
 from models.audio import AudioChunk
 from pipelines import shaping
 from pipelines.errors import InvalidRequest
@@ -44,8 +45,10 @@ class ContextVoice:
         sample_rate_hz: int,
         *,
         boost_volume: bool,
+        pay: Callable[[str], Awaitable[PaidSpeech]],
     ) -> None:
         self._pipeline = pipeline
+        self._pay = pay
         self._request = request
         self._format = usable_pair(encoding, sample_rate_hz)
         self._in_thread = self._format[0] == "OGG_OPUS"
@@ -67,14 +70,24 @@ class ContextVoice:
         self._words.clear()
 
     async def speak(self, text: str) -> AsyncGenerator[EncodedChunk, None]:
-        """Pieces as soon as they are made; closing it stops the work.
+        """Pieces as soon as they are made; closing it stops the work, and charges for them.
 
-        Raises EngineError or PipelineError.
+        Raises EngineError, PipelineError or DatabaseError.
         """
         read_before = self._read
         self._read += len(text)  # also when it fails
         if not text.strip():
             return
+        async with await self._pay(text) as paid:
+            async with aclosing(self._speak(text, read_before, paid)) as pieces:
+                async for piece in pieces:
+                    yield piece
+            if paid.sounded:
+                await paid.done()
+
+    async def _speak(
+        self, text: str, read_before: int, paid: PaidSpeech
+    ) -> AsyncGenerator[EncodedChunk, None]:
         pause_s = self._take_pause(text)
         try:
             plan = await self._pipeline.plan(replace(self._request, text=text), early_start=True)
@@ -85,6 +98,7 @@ class ContextVoice:
         began_s = self._spoken_s + pause_s
         async with aclosing(self._pipeline.stream(plan)) as chunks:
             async for chunk in chunks:
+                await paid.hear(chunk)
                 self._words += [_moved(word, began_s, read_before) for word in chunk.words]
                 audio = _after(pause_s, chunk.audio)
                 pause_s = 0.0

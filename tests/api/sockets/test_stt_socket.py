@@ -126,7 +126,7 @@ async def test_a_final_has_every_field_of_the_interface(client: SttClient) -> No
 
 async def test_stop_tells_what_was_said_and_what_it_cost(client: SttClient) -> None:
     await client.start(continuous_mode=True)
-    await client.say(quiet(0.5), loud(0.7501))
+    await client.say(quiet(0.5), loud(0.755))
     messages, code = await client.stop()
     assert [message["type"] for message in messages] == [
         "speech_started",
@@ -135,8 +135,8 @@ async def test_stop_tells_what_was_said_and_what_it_cost(client: SttClient) -> N
     ]
     summary = messages[-1]["billing_summary"]
     assert summary == {
-        "total_duration_seconds": 1.25,
-        "total_cost": 0.000126,  # 125.01 micro-USD, rounded up
+        "total_duration_seconds": 1.255,
+        "total_cost": 0.000126,  # 125.5 micro-USD, rounded up
         "characters_transcribed": len("text 0"),
     }
     assert code == 1000
