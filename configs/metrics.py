@@ -73,17 +73,15 @@ call_first_seconds = _histogram(
 )
 models_ready = _gauge("models_ready", "1 when a replica of the deployment answers", "target")
 
-# Speech. `transport` is rest, lines or socket.
+# Speech.
 tts_first_audio_seconds = _histogram(
-    "tts_first_audio_seconds", "From a text to its first encoded audio", "transport", bins=_LATENCY
+    "tts_first_audio_seconds", "From a text to the first audio of its stream", bins=_LATENCY
 )
 tts_gap_seconds = _counter(
-    "tts_gap_seconds_total",
-    "Silence that listeners heard since audio came late, by whole streams",
-    "transport",
+    "tts_gap_seconds_total", "Silence within streams that listeners heard since audio came late"
 )
 tts_streams = _counter(
-    "tts_streams_total", "Texts spoken; with gaps when audio came late", "transport", "gaps"
+    "tts_streams_total", "Streams that sounded: smooth, late (with gaps), or left", "outcome"
 )
 tts_queue_seconds = _histogram(
     "tts_queue_seconds", "From a request to its first turn of the engine", bins=_LATENCY

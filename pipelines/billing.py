@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from sqlmodel import Session
 
+from configs import metrics
 from configs.plans_schema import Prices
 from db import ledger
 from db.columns import utc_now
@@ -60,7 +61,7 @@ class Hold:
         self._is_settled = True
         work = self._capturing(units, events)
         try:
-            return await self._billing.finish(self._billing.transact(work))
+            return await self._billing.finish(self._billing.settle(work, self.service))
         except DatabaseUnavailable:
             self._is_settled = False
             self._may_be_charged = True
@@ -73,7 +74,7 @@ class Hold:
         """
         if not self._is_settled:
             self._is_settled = True
-            self._billing.settle_later(self._capturing(units, events), self.operation)
+            self._billing.settle_later(self._capturing(units, events), self)
 
     async def release(self, *events: NewEvent) -> None:
         """Gives all of it back and adds the events, in one transaction; again does nothing.
@@ -85,15 +86,15 @@ class Hold:
         self._is_settled = True
         work = self._releasing(events)
         try:
-            await self._billing.finish(self._billing.transact(work))
+            await self._billing.finish(self._billing.settle(work, self.service))
         except DatabaseUnavailable:
-            self._billing.settle_later(work, self.operation)
+            self._billing.settle_later(work, self)
 
     def release_soon(self, *events: NewEvent) -> None:
         """As `release`, in the background; for a caller who is gone."""
         if not self._is_settled:
             self._is_settled = True
-            self._billing.settle_later(self._releasing(events), self.operation)
+            self._billing.settle_later(self._releasing(events), self)
 
     def _capturing(self, units: int, events: tuple[NewEvent, ...]) -> Callable[[Session], int]:
         units = max(0, min(units, self.units))
@@ -109,13 +110,14 @@ class Hold:
 
         return work
 
-    def _releasing(self, events: tuple[NewEvent, ...]) -> Callable[[Session], None]:
-        def work(session: Session) -> None:
+    def _releasing(self, events: tuple[NewEvent, ...]) -> Callable[[Session], int]:
+        def work(session: Session) -> int:
             is_new = ledger.release(session, self.workspace_id, self.operation, self.service)
             if not is_new and self._may_be_charged:
                 is_new = ledger.refund(session, self.workspace_id, self.operation)
             if is_new:
                 _add_events(session, self.workspace_id, events)
+            return 0
 
         return work
 
@@ -164,11 +166,13 @@ class Billing:
             )
         )
         try:
-            enough = await asyncio.shield(holding)
+            with metrics.ledger_seconds.labels("hold").time():
+                enough = await asyncio.shield(holding)
         except asyncio.CancelledError:
             self._start(_release_after(holding, made))  # nobody else knows of it
             raise
         if not enough:
+            metrics.credit_refusals.labels(service).inc()
             raise InsufficientCredit(
                 f"this may cost {to_usd(made.micro_usd):.6f} USD, which is more than the credit of "
                 "the workspace"
@@ -180,17 +184,20 @@ class Billing:
         while self._settling:
             await asyncio.wait(self._settling)
 
-    async def transact(self, work: Callable[[Session], T]) -> T:
-        """One transaction. Raises DatabaseUnavailable."""
-        return await self._database.run(work)
+    async def settle(self, work: Callable[[Session], int], service: Service) -> int:
+        """One transaction, which returns what it charged. Raises DatabaseUnavailable."""
+        with metrics.ledger_seconds.labels("settle").time():
+            charged = await self._database.run(work)
+        metrics.charged_micro_usd.labels(service).inc(charged)
+        return charged
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns; it runs to its end also when the caller is cancelled."""
         return await asyncio.shield(self._start(work))
 
-    def settle_later(self, work: Callable[[Session], object], operation: str) -> None:
+    def settle_later(self, work: Callable[[Session], int], hold: Hold) -> None:
         """Runs `work` in the background, again and again while the database is down."""
-        self._start(self._settle_patiently(work, operation))
+        self._start(self._settle_patiently(work, hold))
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -198,17 +205,17 @@ class Billing:
         task.add_done_callback(self._settling.discard)
         return task
 
-    async def _settle_patiently(self, work: Callable[[Session], object], operation: str) -> None:
+    async def _settle_patiently(self, work: Callable[[Session], int], hold: Hold) -> None:
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + PATIENCE_S, 0.1
         while True:
             try:
-                await self._database.run(work)
+                await self.settle(work, hold.service)
                 return
             except DatabaseUnavailable:
                 if loop.time() + pause_s > deadline:
                     # The hold expires by itself; the operation finds it in the ledger.
-                    logger.error("settlement_given_up", extra={"operation": operation})
+                    logger.error("settlement_given_up", extra={"operation": hold.operation})
                     return
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, 5.0)

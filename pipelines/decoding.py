@@ -10,6 +10,7 @@ from types import TracebackType
 
 import numpy as np
 
+from configs import metrics
 from configs.settings import PROJECT_DIR
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
@@ -78,12 +79,21 @@ class AudioDecoder:
 
         Raises InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy. Cancelling ends the work.
         """
+        try:
+            with metrics.decode_seconds.time():
+                return await self._decode(path, sample_rate, max_duration_s)
+        except PipelineError as error:
+            metrics.decode_failures.labels(error.code).inc()
+            raise
+
+    async def _decode(self, path: Path, sample_rate: int, max_duration_s: float) -> DecodedAudio:
         audio_format = sniff(await asyncio.to_thread(_head, path))
         if self._waiting >= self._max_waiting:
             raise DecoderBusy("too many files wait to be decoded")
         self._waiting += 1
         try:
-            worker = await self._idle.get()
+            with metrics.decodes_waiting.track_inprogress():
+                worker = await self._idle.get()
         finally:
             self._waiting -= 1
         target = path.with_name(f"{path.name}.f32")

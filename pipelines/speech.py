@@ -1,6 +1,7 @@
 """Text to speech: the one core of the REST endpoint, the streams and the sockets."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -14,6 +15,7 @@ from models.audio import AudioChunk, Pcm
 from models.errors import EngineLost, UnknownVoice
 from models.tts.base import SynthesisRequest
 from pipelines import shaping
+from pipelines.continuity import listened
 from pipelines.errors import InvalidRequest
 from pipelines.flights import Flight, fly
 from pipelines.language import detect_language
@@ -77,6 +79,7 @@ class Plan:
     early_start: bool
     first: Piece
     rest: Iterator[Piece]  # read as it is spoken; blocking
+    asked: float  # when, by time.perf_counter
 
 
 class SpeechPipeline:
@@ -105,6 +108,7 @@ class SpeechPipeline:
         `early_start` makes the first pieces short, so that a stream begins sooner.
         Raises VoiceNotFound, InvalidRequest (nothing to say) or EngineLost.
         """
+        asked = time.perf_counter()
         voice = await self._directory.find(request.voice_id, request.voice)
         if voice is None:
             offered = await self._directory.offered()
@@ -123,7 +127,7 @@ class SpeechPipeline:
         first = await asyncio.to_thread(next, rest, None)
         if first is None:
             raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
-        return Plan(request, voice, early_start, first, rest)
+        return Plan(request, voice, early_start, first, rest, asked)
 
     def _opening(self, voice: OfferedVoice) -> Opening:
         """The slower the engine, and the more streams share it, the more careful the start."""
@@ -164,7 +168,7 @@ class SpeechPipeline:
         """
         given = False
         try:
-            async with aclosing(self._stream(plan)) as chunks:
+            async with aclosing(listened(self._stream(plan), plan.asked)) as chunks:
                 async for chunk in chunks:
                     given = True
                     yield chunk
@@ -172,7 +176,7 @@ class SpeechPipeline:
             if given:
                 raise
             again = await self.plan(plan.request, early_start=plan.early_start)
-            async with aclosing(self._stream(again)) as chunks:
+            async with aclosing(listened(self._stream(again), plan.asked)) as chunks:
                 async for chunk in chunks:
                     given = True
                     yield chunk
