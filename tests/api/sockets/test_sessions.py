@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import contextlib
 import gc
 import logging
 import os
