@@ -17,6 +17,7 @@ from configs.voices_schema import VoicesConfig
 from db.session import Database
 from models.vad.base import VADEngine
 from pipelines.accounts import Accounts
+from pipelines.answers import Answers
 from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
@@ -79,6 +80,7 @@ def build_services(
         billing=billing,
         subscriptions=Subscriptions(database, plans, accounts),
         files=files,
+        answers=Answers(database, sealer, files, settings.secrets.api_key_pepper),
         workspaces=Workspaces(database, accounts, files),
         models=ModelList(models.speakers, models.transcribers, models.chat_models),
         speech=SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices")),

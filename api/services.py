@@ -10,6 +10,7 @@ from configs.plans_schema import PlansConfig
 from configs.settings import Settings
 from db.session import Database
 from pipelines.accounts import Accounts
+from pipelines.answers import Answers
 from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.files import Files
@@ -34,6 +35,7 @@ class Services:
     billing: Billing
     subscriptions: Subscriptions
     files: Files
+    answers: Answers
     workspaces: Workspaces
     models: ModelList
     speech: SpeechPipeline

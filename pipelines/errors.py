@@ -18,6 +18,8 @@
   x PlanNotFound
   x InvalidUrl
   x StorageUnavailable
+  x RequestRunning
+  x AnswerNotKept
 """
 
 
@@ -128,3 +130,26 @@ class InvalidUrl(PipelineError):
     """The service does not send webhooks to that address; the message says why."""
 
     code = "invalid_url"
+
+
+class RequestRunning(PipelineError):
+    """The first request with this Idempotency-Key has not been answered yet."""
+
+    code = "idempotency_conflict"
+
+    def __init__(
+        self, message: str = "the first request with this Idempotency-Key is still running"
+    ) -> None:
+        super().__init__(message)
+
+
+class AnswerNotKept(PipelineError):
+    """The request was done before, and its answer was not kept."""
+
+    code = "idempotency_conflict"
+
+    def __init__(
+        self,
+        message: str = "this Idempotency-Key was used before, and the answer was not kept",
+    ) -> None:
+        super().__init__(message)
