@@ -58,6 +58,7 @@ idempotent_replays = _counter(
 
 # Sockets. `protocol` is stt or tts.
 sockets_live = _gauge("sockets_live", "Open WebSocket sessions", "protocol")
+socket_refusals = _counter("socket_refusals_total", "Handshakes that were refused", "error")
 socket_closes = _counter("socket_closes_total", "Sessions that ended", "protocol", "code")
 socket_seconds = _histogram(
     "socket_duration_seconds",

@@ -6,12 +6,14 @@ text is ready at the moment the utterance ends.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from configs import metrics
 from configs.listening_schema import ListeningConfig
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
@@ -161,10 +163,13 @@ class Listener:
         frames = self._frames.push(pcm)
         if not len(frames):
             return
+        began = time.perf_counter()
         if len(frames) <= INLINE_FRAMES:
             probabilities = self._vad.accept_many(frames)
         else:
             probabilities = await asyncio.to_thread(self._vad.accept_many, frames)
+        metrics.vad_seconds.inc(time.perf_counter() - began)
+        metrics.vad_audio_seconds.inc(frames.size / STT_SAMPLE_RATE)
         levels = np.abs(frames).mean(axis=1)
         for probability, level in zip(probabilities.tolist(), levels.tolist(), strict=True):
             self._position += self._frames.size
@@ -220,6 +225,7 @@ class Listener:
             transcript = await self._final(ended)
         except EngineError as error:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
+            metrics.stt_utterances.labels("failed").inc()
             await self._emit(NotHeard(ended.utterance.sentence_id, error, lost_s))
             return
         event = ended.event
@@ -234,6 +240,9 @@ class Listener:
             text = separator_of(transcript.language).join(one.text for one in segments)
             words = tuple(word for segment in segments for word in segment.words)
             confidence = confidence_of(segments)
+        latency_s = self._clock() - ended.known_at
+        metrics.stt_final_seconds.observe(latency_s)
+        metrics.stt_utterances.labels("text" if text else "empty").inc()
         await self._emit(
             Heard(
                 sentence_id=ended.utterance.sentence_id,
@@ -244,7 +253,7 @@ class Listener:
                 words=words,
                 start_s=event.speech_start / STT_SAMPLE_RATE,
                 duration_s=max(event.speech_end - event.speech_start, 0) / STT_SAMPLE_RATE,
-                latency_s=self._clock() - ended.known_at,
+                latency_s=latency_s,
                 cut=event.cut,
             )
         )

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from api.deps import ServicesDep
 from api.errors import ApiError
@@ -15,16 +15,26 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
 
+class Readiness(BaseModel):
+    status: Literal["ok", "degraded"] = "ok"
+    degraded: list[Literal["limits"]] = Field(
+        default_factory=list, description="What works with a stand-in, `limits` without its store"
+    )
+
+
 @router.get("/healthz", tags=["health"], summary="Whether the process answers")
 async def healthz() -> Health:
     return Health()
 
 
 @router.get("/readyz", tags=["health"], summary="Whether the database and every model answer")
-async def readyz(services: ServicesDep) -> Health:
+async def readyz(services: ServicesDep) -> Readiness:
+    """A degraded service works: limits are kept by each server for itself, and are stricter."""
     if services.sockets.draining:
         raise ApiError(503, "unavailable", "not ready: this server is stopping")
     await services.database.ping()
     if missing := await services.models.missing():
         raise ApiError(503, "unavailable", f"not ready: {', '.join(missing)}")
-    return Health()
+    if services.limits.degraded:
+        return Readiness(status="degraded", degraded=["limits"])
+    return Readiness()

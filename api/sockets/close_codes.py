@@ -10,3 +10,10 @@ OVERLOADED = 1013
 KEY_REVOKED = 4401
 CREDIT_SPENT = 4402
 SESSION_TOO_LONG = 4408
+
+_KNOWN = frozenset({*range(1000, 1015), CREDIT_SPENT, KEY_REVOKED, SESSION_TOO_LONG})
+
+
+def shown(code: int) -> str:
+    """As metrics name it; a client may close with any of thousands."""
+    return str(code) if code in _KNOWN else "other"

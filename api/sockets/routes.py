@@ -14,9 +14,11 @@ from api.deps import authenticate, bearer, require_scope, services_of
 from api.errors import ApiError, error_response, to_api_error
 from api.middleware import access_log
 from api.services import Services
+from api.sockets import close_codes
 from api.sockets.conversation import ConversationFactory
 from api.sockets.events import Connecting, ConnectionEstablished, Established, now_s
 from api.sockets.session import Admission, Session
+from configs import metrics
 from configs.logs import request_id
 from pipelines.billing import to_usd
 
@@ -67,15 +69,20 @@ async def _serve(websocket: WebSocket, factory: ConversationFactory, scope: str)
         session = Session(websocket, services, admission, sockets.limits, factory)
         sockets.add(session)
         try:
-            await session.run(Connecting(timestamp=now_s()), _established(session, scope, credit))
+            with metrics.sockets_live.labels(scope).track_inprogress():
+                hello = Connecting(timestamp=now_s()), _established(session, scope, credit)
+                await session.run(*hello)
         finally:
             sockets.discard(session)
+            seconds = time.perf_counter() - started
+            metrics.socket_seconds.labels(scope).observe(seconds)
+            metrics.socket_closes.labels(scope, close_codes.shown(session.close_code)).inc()
             access_log.info(
                 "socket",
                 extra={
                     "path": websocket.scope["path"],  # without the query, which may hold a key
                     "code": session.close_code,
-                    "seconds": round(time.perf_counter() - started, 3),
+                    "seconds": round(seconds, 3),
                     "received": session.received,
                     "sent": session.sent,
                 },
@@ -99,6 +106,7 @@ async def _admit(websocket: WebSocket, services: Services, scope: str) -> Admiss
 
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:
     """A real HTTP answer in place of the upgrade."""
+    metrics.socket_refusals.labels(error.error).inc()
     response = error_response(error, websocket)
     response.headers["X-Request-Id"] = request_id.get() or secrets.token_hex(16)
     access_log.info(

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from api.app import create_app
 from api.services import Services
+from api.sockets import close_codes
 
 
 def scraper(app: FastAPI, address: str = "127.0.0.1") -> httpx.AsyncClient:
@@ -89,3 +90,19 @@ async def test_an_api_key_opens_no_page(services: Services, auth: dict[str, str]
     app = create_app(replace(services, settings=settings))
     async with scraper(app) as client:
         assert (await client.get("/metrics", headers=auth)).status_code == 401
+
+
+async def test_readiness_tells_when_limits_are_kept_by_a_stand_in(
+    app: FastAPI, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scraper(app) as client:
+        assert (await client.get("/readyz")).json() == {"status": "ok", "degraded": []}
+        monkeypatch.setattr(services.limits, "_degraded", True)
+        answer = await client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "degraded", "degraded": ["limits"]}
+
+
+def test_codes_that_clients_make_up_share_one_series() -> None:
+    shown = {close_codes.shown(code) for code in range(1000, 5000)}
+    assert "other" in shown and len(shown) < 25
