@@ -1,0 +1,120 @@
+"""A migrated database, an authority, and a courier whose clock a test turns."""
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from configs.settings import Settings
+from db import deliveries
+from db.columns import utc_now
+from db.deliveries import ListedDelivery
+from db.outbox import EVENT_KINDS, EventKind, NewEvent, add_event
+from db.session import Database
+from db.webhook_tables import Webhook
+from pipelines.principals import ALL_SCOPES, Principal
+from pipelines.sealing import Sealer
+from pipelines.webhooks.delivery import Courier
+from pipelines.webhooks.registration import Webhooks
+from pipelines.webhooks.sender import Sender
+from tests.api.local_server import local_settings
+from tests.db.conftest import database, database_url  # noqa: F401
+from tests.db.test_chats import add_workspace
+from tests.pipelines.webhooks.receivers import Authority
+
+SECRET = "whsec_" + b64encode(bytes(range(32))).decode()
+
+
+@dataclass
+class Clock:
+    """The courier's own time."""
+
+    moment: datetime = field(default_factory=utc_now)
+
+    def __call__(self) -> datetime:
+        return self.moment
+
+    def pass_(self, **time: float) -> None:
+        self.moment += timedelta(**time)
+
+
+@dataclass
+class Workshop:
+    """All that a test of deliveries needs."""
+
+    database: Database
+    sealer: Sealer
+    settings: Settings
+    webhooks: Webhooks
+    principal: Principal
+    clock: Clock
+    courier: Courier
+    sender: Sender
+
+    async def register(
+        self, url: str, events: tuple[EventKind, ...] = EVENT_KINDS, secret: str | None = SECRET
+    ) -> Webhook:
+        return await self.webhooks.register(self.principal, url, events, secret)
+
+    async def happen(self, kind: EventKind = "voice.ready", **data: Any) -> str | None:
+        event = NewEvent(kind, {"id": "v", **data})
+        return await self.database.run(add_event, self.principal.workspace_id, event)
+
+    async def deliver(self) -> int:
+        """Attempts what is due by the clock, to its end."""
+        # What was written a moment ago is due, though the clock stands still.
+        self.clock.moment = max(self.clock.moment, utc_now())
+        count = 0
+        while started := await self.courier.start_due():
+            count += started
+            await self.courier.settle()
+        return count
+
+    async def listed(self, webhook_id: UUID) -> list[ListedDelivery]:
+        found, _ = await self.database.read(deliveries.deliveries_of, webhook_id, 1, 100, None)
+        return found
+
+    async def only(self, webhook_id: UUID) -> ListedDelivery:
+        (found,) = await self.listed(webhook_id)
+        return found
+
+    async def status(self, webhook_id: UUID) -> str:
+        return (await self.webhooks.get(self.principal, webhook_id)).status
+
+    def another_courier(self, time_scale: float = 1.0) -> Courier:
+        return Courier(
+            self.database, self.sealer, self.sender, time_scale=time_scale, now=self.clock
+        )
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+async def workshop(
+    database: Database,  # noqa: F811
+    authority: Authority,
+    tmp_path: Path,
+) -> AsyncIterator[Workshop]:
+    settings = replace(local_settings(tmp_path), webhooks=authority.settings())
+    sealer = Sealer(settings.secrets.data_keys)
+    principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
+    clock = Clock()
+    async with Sender(settings.webhooks) as sender:
+        yield Workshop(
+            database=database,
+            sealer=sealer,
+            settings=settings,
+            webhooks=Webhooks(database, sealer, settings),
+            principal=principal,
+            clock=clock,
+            courier=Courier(database, sealer, sender, now=clock),
+            sender=sender,
+        )

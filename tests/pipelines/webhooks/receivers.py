@@ -1,0 +1,95 @@
+"""Receivers of webhooks on TLS sockets of this machine, and a workspace that registers them."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from pathlib import Path
+
+import trustme
+from aiohttp import web
+
+from configs.settings import WebhookSettings
+
+HERE = ip_network("127.0.0.0/8")
+Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Authority:
+    """Who signs the receivers' certificates."""
+
+    ca: trustme.CA
+    ca_file: str
+
+    @classmethod
+    def make(cls, folder: Path) -> "Authority":
+        ca = trustme.CA()
+        path = folder / "ca.pem"
+        ca.cert_pem.write_to_path(str(path))
+        return cls(ca, str(path))
+
+    def tls(self, *names: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.ca.issue_cert(*names).configure_cert(context)
+        return context
+
+    def settings(self, time_scale: float = 1.0) -> WebhookSettings:
+        """Receivers of this machine are allowed and trusted."""
+        return WebhookSettings((HERE,), time_scale, self.ca_file)
+
+
+@dataclass
+class Received:
+    headers: dict[str, str]
+    body: bytes
+    at: float  # of the event loop's clock
+
+    @property
+    def id(self) -> str:
+        return self.headers["webhook-id"]
+
+
+@dataclass
+class Receiver:
+    """Notes what came, and answers as it is told."""
+
+    url: str = ""
+    answer: Answering | int = 200
+    received: list[Received] = field(default_factory=list)
+
+    async def until(self, count: int, seconds: float = 10.0) -> list[Received]:
+        """What came, once it is at least `count` messages."""
+        async with asyncio.timeout(seconds):
+            while len(self.received) < count:
+                await asyncio.sleep(0.01)
+        return self.received
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        body = await request.read()
+        self.received.append(Received(headers, body, asyncio.get_running_loop().time()))
+        if isinstance(self.answer, int):
+            return web.Response(status=self.answer, text="not for the tenant")
+        return await self.answer(request)
+
+
+@asynccontextmanager
+async def receiver(
+    authority: Authority, answer: Answering | int = 200, host: str = "127.0.0.1"
+) -> AsyncIterator[Receiver]:
+    """An HTTPS server of this machine."""
+    made = Receiver(answer=answer)
+    server = web.Server(made._handle)
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.tls(host))
+    await site.start()
+    port = runner.addresses[0][1]
+    made.url = f"https://{host}:{port}/hook"
+    try:
+        yield made
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,196 @@
+"""One attempt against receivers that misbehave, and against addresses that are not public."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from configs.settings import WebhookSettings
+from pipelines.webhooks.sender import Answer, Sender
+from pipelines.webhooks.targets import may_dial
+from tests.pipelines.webhooks.receivers import Authority, receiver
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+
+class Resolver(AbstractResolver):
+    """Answers each question with the next of its addresses."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = list(addresses)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        address = self.addresses.pop(0) if len(self.addresses) > 1 else self.addresses[0]
+        kind = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=0)
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+async def post(settings: WebhookSettings, url: str, **options: Any) -> Answer:
+    async with Sender(settings, **options) as sender:
+        return await sender.post(url, {"webhook-id": "evt_1"}, b"{}")
+
+
+@asynccontextmanager
+async def raw_receiver(authority: Authority, talk: Talk) -> AsyncIterator[str]:
+    """A TLS server that says what it likes."""
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=authority.tls("127.0.0.1"))
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"https://127.0.0.1:{port}/"
+    finally:
+        server.close()
+
+
+CLOSED = [
+    "0.0.0.0 10.1.2.3 100.64.0.1 127.0.0.1 127.9.9.9 169.254.169.254 172.16.0.1 172.31.255.255",
+    "192.0.0.8 192.0.2.1 192.88.99.1 192.168.1.1 198.18.0.1 198.51.100.1 203.0.113.9 224.0.0.1",
+    "239.255.255.250 240.0.0.1 255.255.255.255",
+    ":: ::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:a9fe:a9fe ::127.0.0.1 64:ff9b::7f00:1",
+    "64:ff9b:1::1 100::1 2001::1 2001:db8::1 2002:7f00:1::1 3fff::1 fc00::1 fd12::1 fe80::1",
+    "fe80::1%eth0 fec0::1 ff02::1 5f00::1",
+]
+
+
+@pytest.mark.parametrize("text", " ".join(CLOSED).split())
+def test_an_address_that_is_not_public_may_not_be_dialled(text: str) -> None:
+    assert not may_dial(ip_address(text), ())
+
+
+@pytest.mark.parametrize(
+    "text", ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8"]
+)
+def test_a_public_address_may_be_dialled(text: str) -> None:
+    assert may_dial(ip_address(text), ())
+
+
+def test_an_allowed_network_opens_itself_and_nothing_else() -> None:
+    allowed = (ip_network("10.1.0.0/16"), ip_network("fd00::/8"))
+    for text, is_open in (("10.1.2.3", 1), ("::ffff:10.1.2.3", 1), ("fd00::1", 1), ("10.2.0.1", 0)):
+        assert may_dial(ip_address(text), allowed) == bool(is_open)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "localhost", "0x7f000001", "0"]
+)
+async def test_every_spelling_of_this_machine_is_refused_when_it_is_dialled(
+    authority: Authority, host: str
+) -> None:
+    closed = replace(authority.settings(), allowed_networks=())
+    async with receiver(authority) as hook:
+        port = hook.url.split(":")[2].split("/")[0]
+        answer = await post(closed, f"https://{host}:{port}/")
+        assert answer.status_code is None and hook.received == []
+    assert answer.error in ("refused_address", "protocol", "dns"), answer
+
+
+async def test_a_name_that_turns_to_this_machine_after_it_was_checked_is_refused(
+    authority: Authority,
+) -> None:
+    name = "rebinding.example.com"
+    settings = authority.settings()
+    async with receiver(authority, host=name) as hook:
+        # The first answer leads to the allowed network, the next one beside it.
+        resolver = Resolver("127.0.0.1", "169.254.169.254", "::1")
+        async with Sender(settings, resolver=resolver) as sender:
+            answers = [await sender.post(hook.url, {}, b"{}") for _ in range(3)]
+        assert len(hook.received) == 1
+    assert [one.status_code for one in answers] == [200, None, None]
+    assert [one.error for one in answers] == [None, "refused_address", "refused_address"]
+
+
+async def test_the_name_of_the_certificate_must_be_that_of_the_url(authority: Authority) -> None:
+    async with receiver(authority, host="other.example.com") as hook:
+        url = hook.url.replace("other.example.com", "127.0.0.1")
+        assert (await post(authority.settings(), url)).error == "tls"
+        assert hook.received == []
+
+
+async def test_an_authority_that_is_not_trusted_is_refused(authority: Authority) -> None:
+    async with receiver(authority) as hook:
+        strict = replace(authority.settings(), ca_file=None)
+        assert (await post(strict, hook.url)).error == "tls"
+
+
+async def test_a_redirect_is_not_followed(authority: Authority) -> None:
+    async with receiver(authority) as target:
+
+        async def elsewhere(request: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(status=307, headers={"Location": target.url})
+
+        async with receiver(authority, elsewhere) as hook:
+            assert (await post(authority.settings(), hook.url)).status_code == 307
+        assert target.received == []
+
+
+async def test_a_receiver_that_hangs_is_a_timeout(authority: Authority) -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with raw_receiver(authority, hang) as url:
+        answer = await post(authority.settings(), url, total_s=0.3)
+    assert (answer.status_code, answer.error) == (None, "timeout")
+    assert 300 <= answer.milliseconds < 1500
+
+
+async def test_a_head_that_drips_is_a_timeout(authority: Authority) -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                writer.write(b"H")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        except OSError:
+            writer.close()
+
+    async with raw_receiver(authority, drip) as url:
+        assert (await post(authority.settings(), url, total_s=0.3)).status_code is None
+
+
+async def test_a_body_that_never_ends_does_not_hold_a_success_back(authority: Authority) -> None:
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+        except OSError:
+            writer.close()
+
+    async with raw_receiver(authority, endless) as url:
+        began = time.monotonic()
+        answer = await post(authority.settings(), url)
+    assert (answer.status_code, answer.error) == (200, None) and time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("said", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 2"])
+async def test_an_answer_that_is_none_is_a_failure(authority: Authority, said: bytes) -> None:
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        writer.close()
+
+    async with raw_receiver(authority, close) as url:
+        answer = await post(authority.settings(), url)
+    assert answer.status_code is None and answer.error in ("connection", "protocol"), answer
+
+
+async def test_nobody_there_and_no_such_name_are_told_apart(authority: Authority) -> None:
+    async with receiver(authority) as hook:
+        url = hook.url
+    assert (await post(authority.settings(), url)).error == "connection"
+    assert (await post(authority.settings(), "https://nobody.invalid/")).error == "dns"
