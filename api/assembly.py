@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from api.in_flight import InFlight
 from api.services import Services
+from api.sockets.leases import SocketLeases
 from api.sockets.registry import SocketRegistry
 from configs.admission_schema import AdmissionConfig
 from configs.listening_schema import ListeningConfig
@@ -65,6 +66,7 @@ def build_services(
     plans = load_yaml(PlansConfig, "plans")
     billing = Billing(database, plans.prices)
     accounts = Accounts(database, settings.secrets, plans)
+    chats = ChatHistory(database, sealer)
     files = Files(
         database,
         sealer,
@@ -90,8 +92,11 @@ def build_services(
         listening=ListeningPipeline(
             models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
         ),
-        chat=ChatPipeline(models.chat_models, ChatHistory(database), billing),
-        sockets=SocketRegistry(load_socket_limits(), plans, accounts, limits),
+        chat=ChatPipeline(models.chat_models, chats, billing),
+        chats=chats,
+        sockets=SocketRegistry(
+            load_socket_limits(), accounts, SocketLeases(plans, limits, admission.sockets)
+        ),
         limits=limits,
         admission=admission,
         in_flight=InFlight(admission),

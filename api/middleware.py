@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import error_response, to_api_error
-from api.in_flight import LEAVE
+from api.in_flight import LEAVE, REQUEST
 from api.rate_limits import add_rate_headers
 from configs import metrics
 from configs.logs import request_id
@@ -59,7 +59,7 @@ class RequestFrame:
         leave: Callable[[], None] | None = None
         try:
             if scope["path"] not in QUIET_PATHS:
-                leave = scope["app"].state.services.in_flight.enter("request")
+                leave = scope["app"].state.services.in_flight.enter(REQUEST)
             await self._app(scope, receive, send_framed)
         except Exception as error:
             if status:  # too late for an error answer: the server closes the connection

@@ -73,8 +73,7 @@ def guarded_route(scope: str | None) -> type[StrictRoute]:
                 request.state.principal = principal
                 await count_request(request, services, principal)
                 require_scope(principal, scope)
-                if request.method == "POST" and scope is not None:
-                    request.scope["state"][LEAVE] = services.in_flight.enter(scope)
+                request.scope["state"][LEAVE] = services.in_flight.enter(self.path)
                 return await answer_once(request, services, principal, handle)
 
             return authenticate_and_handle

@@ -1,9 +1,10 @@
 """Authenticated `GET /plans` under load, against a bare Starlette app in the same run.
 
     python -m benchmarks.plans             starts the service's app over engines without weights
-    python -m benchmarks.plans URL KEY     measures a service that runs
+    python -m benchmarks.plans --service   starts the whole service, and measures its one gateway
 
-The load generator is wrk (a package of Debian), on the same cores.
+The load generator is wrk (a package of Debian), on the same cores. Its requests are those of
+WORKSPACES in turn, since the highest plan allows each 6,000 a minute.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.hardware import hardware, versions
+from benchmarks.service import new_workspaces, running_service, upgrade_plan
+from tests.plans import raise_plans
 
 CONNECTIONS = 4  # enough to keep one server process busy, few enough to see its own time
 SECONDS = 8
@@ -44,25 +47,35 @@ with serve_local(Path(sys.argv[1])) as server:
     print(server.url, server.key, flush=True)
     time.sleep(3600)
 """
+WORKSPACES = 18  # with the first one; an address may sign up 20 times a minute
+ROTATE = """
+local requests, turn = {}, 0
+function init()
+  for _, key in ipairs({%s}) do
+    table.insert(requests, wrk.format("GET", nil, {Authorization = "Bearer " .. key}))
+  end
+end
+function request()
+  turn = turn %% #requests + 1
+  return requests[turn]
+end
+"""
+REIGN_S = 7.0  # until a lone gateway of a new cluster counts requests by itself
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url", nargs="?")
-    parser.add_argument("key", nargs="?")
+    parser.add_argument("--service", action="store_true", help="measure the whole service")
     arguments = parser.parse_args()
     if shutil.which("wrk") is None:
         sys.exit("wrk is not installed; on Debian: apt-get install wrk")
     print(hardware())
     print(versions("uvicorn", "uvloop", "httptools", "starlette", "fastapi"))
     with bare_server() as bare_url:
-        bare = load(f"{bare_url}/plans", None)
+        bare = load(f"{bare_url}/plans", [])
         report("bare Starlette", bare)
-    if arguments.url and arguments.key:
-        ours = load(f"{arguments.url}/plans", arguments.key)
-    else:
-        with our_server() as (url, key):
-            ours = load(f"{url}/plans", key)
+    with whole_service() if arguments.service else our_server() as (url, keys):
+        ours = load(f"{url}/plans", keys)
     report("GET /plans", ours)
     print(f"ratio: {ours[0] / bare[0]:.2f} of the bare app's requests a second")
     print(f"targets: >= 2000 requests/s {verdict(ours[0] >= 2000)}, p50 <= 3 ms", end=" ")
@@ -78,14 +91,16 @@ def report(name: str, figures: tuple[float, float, float]) -> None:
     print(f"{name:16} {rate:8.0f} requests/s, p50 {p50_ms:.2f} ms, p99 {p99_ms:.2f} ms")
 
 
-def load(url: str, key: str | None) -> tuple[float, float, float]:
+def load(url: str, keys: list[str]) -> tuple[float, float, float]:
     """Requests a second, and the p50 and p99 in ms. Exits when an answer was not 2xx."""
-    headers = ["-H", f"Authorization: Bearer {key}"] if key else []
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", "--latency", *headers]
-    subprocess.run([*command, "-d2s", url], check=True, capture_output=True)  # warm
-    text = subprocess.run(
-        [*command, f"-d{SECONDS}s", url], check=True, capture_output=True, text=True
-    ).stdout
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(ROTATE % ", ".join(f'"{key}"' for key in keys or ["none"]))
+        script.flush()
+        command = ["wrk", "-t1", f"-c{CONNECTIONS}", "--latency", "-s", script.name]
+        subprocess.run([*command, "-d2s", url], check=True, capture_output=True)  # warm
+        text = subprocess.run(
+            [*command, f"-d{SECONDS}s", url], check=True, capture_output=True, text=True
+        ).stdout
     if "Non-2xx" in text:
         sys.exit(text)
     rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
@@ -128,8 +143,8 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def our_server() -> Iterator[tuple[str, str]]:
-    """The whole application in one uvicorn; yields its address and a key."""
+def our_server() -> Iterator[tuple[str, list[str]]]:
+    """The whole application in one uvicorn; yields its address and keys."""
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [sys.executable, "-c", SERVE_OURS, folder],
@@ -140,10 +155,28 @@ def our_server() -> Iterator[tuple[str, str]]:
         try:
             assert process.stdout is not None
             url, key = process.stdout.readline().split()
-            yield url, key
+            yield (
+                url,
+                [
+                    key,
+                    *new_workspaces(
+                        url, WORKSPACES - 1, lambda: raise_plans(f"sqlite:///{folder}/test.db")
+                    ),
+                ],
+            )
         finally:
             process.terminate()
             process.wait()
+
+
+@contextmanager
+def whole_service() -> Iterator[tuple[str, list[str]]]:
+    """The service behind `make run`; yields its address and keys."""
+    with running_service() as service:
+        began = time.monotonic()
+        keys = new_workspaces(service.url, WORKSPACES - 1, lambda: upgrade_plan(service))
+        time.sleep(max(0.0, REIGN_S - (time.monotonic() - began)))
+        yield service.url, [service.key, *keys]
 
 
 if __name__ == "__main__":

@@ -10,11 +10,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+import httpx
 
 from configs.settings import PROJECT_DIR
 
@@ -73,6 +75,27 @@ def upgrade_plan(service: Service, plan: str = "enterprise") -> None:
     with closing(sqlite3.connect(service.data / "antiphon.db", timeout=10)) as database:
         database.execute("UPDATE workspace SET plan = ?", (plan,))
         database.commit()
+
+
+def new_workspaces(url: str, count: int, raise_plans: Callable[[], None]) -> list[str]:
+    """A key of each; `raise_plans` is called before they ask for anything."""
+    emails = [f"{number}@example.com" for number in range(count)]
+    with httpx.Client(base_url=url, timeout=30) as client:
+        tokens = [
+            client.post("/auth/signup", json={"email": email, "password": "a long password"})
+            .raise_for_status()
+            .json()["token"]
+            for email in emails
+        ]
+        raise_plans()
+        return [
+            client.post(
+                "/developer/api", json={"name": "k"}, headers={"Authorization": f"Bearer {token}"}
+            )
+            .raise_for_status()
+            .json()["key"]
+            for token in tokens
+        ]
 
 
 def _read_key(process: subprocess.Popen[str]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from api.encoding import encode
 from benchmarks.hardware import hardware, versions
-from benchmarks.service import running_service
+from benchmarks.service import running_service, upgrade_plan
 from configs.settings import weights_dir
 from models.audio import AudioChunk
 from models.loading import load_tts
@@ -59,6 +59,7 @@ def main() -> None:
         url, key = options.base_url, options.key
         if not url:
             service = stack.enter_context(running_service())
+            upgrade_plan(service)
             url, key = service.url, service.key
         headers = {"Authorization": f"Bearer {key}"}
         client = stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=60))

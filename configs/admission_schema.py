@@ -9,7 +9,8 @@ class AdmissionConfig(StrictModel):
     """Numbers of one gateway, and of one client address."""
 
     requests: PositiveInt
-    work: dict[str, PositiveInt]  # by scope: tts, stt, chat
+    sockets: PositiveInt
+    work_per_core: dict[str, PositiveInt]  # by the path of the route
     sign_ups_per_minute: PositiveInt
     sign_ups_per_hour: PositiveInt
     failed_logins_per_minute: PositiveInt

@@ -1,6 +1,7 @@
 """How many sockets a workspace may have open at once."""
 
 from api.errors import ApiError
+from configs import metrics
 from configs.plans_schema import PlansConfig
 from pipelines.limits import Lease, Leases
 from pipelines.principals import Principal
@@ -9,13 +10,18 @@ from pipelines.principals import Principal
 class SocketLeases:
     """Counts the live sessions of each workspace, of all gateways together."""
 
-    def __init__(self, plans: PlansConfig, leases: Leases) -> None:
+    def __init__(self, plans: PlansConfig, leases: Leases, at_most: int) -> None:
+        """`at_most`: the sessions of this process, whoever they are of."""
         self._plans = plans
+        self._at_most = at_most
         self._leases = leases
         self._held = 0
 
     async def acquire(self, principal: Principal) -> Lease:
-        """Raises ApiError(concurrency_limit)."""
+        """Raises ApiError(concurrency_limit), or ApiError(overloaded)."""
+        if self._held >= self._at_most:
+            metrics.overload_refusals.labels("socket").inc()
+            raise ApiError(503, "overloaded", "too many sessions are open; try again in a moment")
         limit = self._plans.limits_of(principal.plan).concurrent_websockets
         lease = await self._leases.acquire(f"sockets:{principal.workspace_id}", limit)
         if lease is None:

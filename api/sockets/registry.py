@@ -8,12 +8,10 @@ from collections import defaultdict
 from api.sockets import close_codes
 from api.sockets.leases import SocketLeases
 from api.sockets.session import Session
-from configs.plans_schema import PlansConfig
 from configs.sockets_schema import SocketLimits
 from db.errors import DatabaseError
 from pipelines.accounts import Accounts
 from pipelines.errors import Unauthorized
-from pipelines.limits import Leases
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +22,9 @@ CLOSING_S = 2.0  # for the last error event and the close frame
 class SocketRegistry:
     """One a process."""
 
-    def __init__(
-        self, limits: SocketLimits, plans: PlansConfig, accounts: Accounts, leases: Leases
-    ) -> None:
+    def __init__(self, limits: SocketLimits, accounts: Accounts, leases: SocketLeases) -> None:
         self.limits = limits
-        self.leases = SocketLeases(plans, leases)
+        self.leases = leases
         self.draining = False
         self._accounts = accounts
         self._sessions: set[Session] = set()

@@ -15,6 +15,7 @@ from models.info import ModelInfo
 from models.llm.base import ChatEngine
 from pipelines.local import LocalChatModel
 from tests.api.local_server import local_settings, serve_app
+from tests.plans import raise_plans
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ def serve_chat(folder: Path, engine: ChatEngine, info: ModelInfo) -> Iterator[Ch
     services = chat_services(folder, engine, info)
     try:
         with serve_app(create_app(services)) as url:
-            yield ChatServer(url, *asyncio.run(_sign_up_two(services)))
+            tokens = asyncio.run(_sign_up_two(services))
+            raise_plans(services.settings.database_url)
+            yield ChatServer(url, *tokens)
     finally:
         services.database.close()
 

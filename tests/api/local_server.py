@@ -15,6 +15,7 @@ from api.app import create_app
 from configs.settings import Secrets, Settings, WebhookSettings
 from deployments.listener import Listener
 from tests.api.local_services import local_services
+from tests.plans import raise_plans
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def serve_local(folder: Path) -> Iterator[Server]:
         with serve_app(create_app(services)) as url:
             key = asyncio.run(services.accounts.ensure_first_workspace())
             assert key is not None
+            raise_plans(services.settings.database_url)
             yield Server(url, key)
     finally:
         services.database.close()

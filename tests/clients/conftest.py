@@ -26,6 +26,7 @@ from pipelines.speech import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_app, serve_local
 from tests.api.local_services import local_services
+from tests.plans import raise_plans
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
 
@@ -77,6 +78,7 @@ def speech_server(
         with serve_app(create_app(services)) as url:
             key = asyncio.run(services.accounts.ensure_first_workspace())
             assert key is not None
+            raise_plans(services.settings.database_url)
             yield Server(url, key)
     finally:
         services.database.close()

@@ -14,6 +14,7 @@ from benchmarks.service import free_port
 from db.migrate import upgrade
 from deployments import cluster
 from tests.deployments.conftest import TestCluster, gateway_app, until_ready
+from tests.plans import raise_plans
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
@@ -47,6 +48,7 @@ async def client(
             "/auth/signup", json={"email": "ray@example.com", "password": "a long password"}
         )
         assert answer.status_code == 201, answer.text
+        raise_plans(f"sqlite:///{environment['ANTIPHON_DATA']}/antiphon.db")
         made.headers["Authorization"] = f"Bearer {answer.json()['token']}"
         yield made
 
