@@ -30,7 +30,7 @@ def _day(value: object) -> object:
     return value
 
 
-Day = Annotated[date, BeforeValidator(_day)]
+Day = Annotated[date, BeforeValidator(_day), Field(ge=date(2000, 1, 1))]
 
 
 class Subscribe(RequestModel):
@@ -113,6 +113,8 @@ async def list_usage(
     ] = None,
 ) -> Usage:
     today = utc_now().date()
+    if first is not None and first > (last or today):
+        raise ApiError(400, "validation_error", "from: must not be after `to`", param="from")
     last = min(last or today, today)
     first = first or last - timedelta(days=DAYS_BY_DEFAULT - 1)
     if (last - first).days >= MAX_DAYS:

@@ -1,0 +1,186 @@
+"""The ledger on both databases: what each operation does, and that it does it once."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlmodel import select
+
+from db import ledger
+from db.columns import utc_now
+from db.money_tables import Hold, LedgerEntry
+from db.session import Database
+from tests.db.ledger_work import soon
+
+WORKSPACE = 2**53 - 1
+CREDIT = 1000
+
+
+@pytest.fixture
+async def account(database: Database) -> Database:
+    """A database with one account that has CREDIT."""
+    await database.run(ledger.open_account, WORKSPACE, CREDIT)
+    return database
+
+
+async def credit(database: Database) -> int:
+    return await database.read(ledger.credit_of, WORKSPACE)
+
+
+async def hold(database: Database, operation: str, amount: int = 400) -> bool:
+    return await database.run(ledger.hold, WORKSPACE, operation, "tts", amount, soon())
+
+
+async def capture(database: Database, operation: str, cost: int) -> ledger.Settled:
+    return await database.run(ledger.capture, WORKSPACE, operation, "tts", cost, 7)
+
+
+async def entries(database: Database) -> list[tuple[str, str, int, int, int]]:
+    rows = await database.read(
+        lambda session: session.exec(select(LedgerEntry).order_by(LedgerEntry.id)).all()  # type: ignore[arg-type]
+    )
+    return [(row.operation, row.kind, row.amount, row.held, row.balance_after) for row in rows]
+
+
+async def test_a_capture_charges_the_cost_and_gives_back_the_rest(account: Database) -> None:
+    assert await hold(account, "one")
+    assert await credit(account) == CREDIT - 400
+    assert await capture(account, "one", 150) == ledger.Settled(150, is_new=True)
+    assert await credit(account) == CREDIT - 150
+    assert await entries(account) == [
+        ("signup", "grant", CREDIT, 0, CREDIT),
+        ("one", "hold", 0, 400, CREDIT),
+        ("one", "capture", -150, -400, CREDIT - 150),
+    ]
+    assert await account.read(ledger.discrepancies) == []
+
+
+async def test_a_capture_never_charges_more_than_was_held(account: Database) -> None:
+    await hold(account, "one")
+    assert (await capture(account, "one", 5000)).charged == 400
+
+
+async def test_a_capture_again_says_what_was_charged_and_charges_nothing(account: Database) -> None:
+    await hold(account, "one")
+    await capture(account, "one", 150)
+    assert await capture(account, "one", 300) == ledger.Settled(150, is_new=False)
+    assert not await account.run(ledger.release, WORKSPACE, "one", "tts")
+    assert await credit(account) == CREDIT - 150
+
+
+async def test_a_release_gives_everything_back_once(account: Database) -> None:
+    await hold(account, "one")
+    assert await account.run(ledger.release, WORKSPACE, "one", "tts")
+    assert not await account.run(ledger.release, WORKSPACE, "one", "tts")
+    assert await capture(account, "one", 100) == ledger.Settled(0, is_new=False)
+    assert await credit(account) == CREDIT
+
+
+async def test_nothing_is_held_beyond_the_credit(account: Database) -> None:
+    assert await hold(account, "one", 600)
+    assert not await hold(account, "two", 401)
+    assert await hold(account, "three", 400)
+    assert await credit(account) == 0
+    assert not await account.run(ledger.hold, 5, "other", "tts", 0, soon())  # has no account
+
+
+async def test_expired_holds_are_given_back_and_live_ones_are_not(account: Database) -> None:
+    past = utc_now() - timedelta(seconds=1)
+    await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, past)
+    await account.run(ledger.hold, WORKSPACE, "older", "stt", 200, past)
+    await hold(account, "live")
+    assert await account.run(ledger.release_expired, utc_now()) == 2
+    assert await account.run(ledger.release_expired, utc_now()) == 0
+    assert await credit(account) == CREDIT - 400
+    assert await account.read(ledger.discrepancies) == []
+
+
+async def test_work_that_outlives_its_hold_is_noted_once_and_costs_nothing(
+    account: Database,
+) -> None:
+    await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, utc_now())
+    await account.run(ledger.release_expired, utc_now() + timedelta(seconds=1))
+    assert await capture(account, "old", 100) == ledger.Settled(0, is_new=True)
+    assert await capture(account, "old", 100) == ledger.Settled(0, is_new=False)
+    assert not await account.run(ledger.release, WORKSPACE, "old", "tts")
+    assert await credit(account) == CREDIT
+
+
+async def test_a_refund_gives_back_a_charge_once(account: Database) -> None:
+    await hold(account, "one")
+    assert not await account.run(ledger.refund, WORKSPACE, "one")
+    await capture(account, "one", 150)
+    assert await account.run(ledger.refund, WORKSPACE, "one")
+    assert not await account.run(ledger.refund, WORKSPACE, "one")
+    assert await credit(account) == CREDIT
+    day = utc_now()
+    assert (await used(account, day - timedelta(1), day + timedelta(1))) == [("tts", 0, 0, 0)]
+
+
+async def test_credit_is_added_and_taken_once_an_operation(account: Database) -> None:
+    async def change(operation: str, amount: int) -> bool:
+        return await account.run(ledger.change_credit, WORKSPACE, operation, amount, "operator")
+
+    assert await change("payment-1", 500)
+    assert not await change("payment-1", 500)
+    await hold(account, "one")
+    assert not await change("back-1", -1101)  # 400 of 1500 are held
+    assert await change("back-1", -1100)
+    assert await credit(account) == 0
+    assert await account.read(ledger.discrepancies) == []
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE ledger_entry SET amount = 0", "DELETE FROM ledger_entry"]
+)
+async def test_nobody_can_change_an_entry(account: Database, change: str) -> None:
+    with pytest.raises(DBAPIError, match="append-only"):
+        await account.run(lambda session: session.connection().execute(text(change)))
+
+
+async def test_a_balance_without_entries_is_found(account: Database) -> None:
+    await hold(account, "one")
+    for change in ("UPDATE account SET balance = balance + 1", "UPDATE hold SET amount = 1"):
+        await account.run(lambda session, change=change: session.connection().execute(text(change)))
+    assert await account.read(ledger.discrepancies) == [
+        ledger.Discrepancy(WORKSPACE, CREDIT + 1, CREDIT, held=400, entries_held=400, holds=1)
+    ]
+
+
+async def used(
+    database: Database, start: datetime, end: datetime
+) -> list[tuple[str, int, int, int]]:
+    days = await database.read(ledger.usage, WORKSPACE, start, end)
+    return [(day.service, day.units, day.requests, day.cost) for day in days]
+
+
+async def test_usage_is_summed_by_service_and_day_in_utc(
+    account: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    midnight = datetime(2028, 3, 1, tzinfo=UTC)
+    moments = [-1, 0, 3600, 86_399, 86_400]
+    for number, seconds in enumerate(moments):
+        moment = midnight + timedelta(seconds=seconds)
+        monkeypatch.setattr(ledger, "utc_now", lambda moment=moment: moment)
+        service = "stt" if number == 2 else "tts"
+        await account.run(ledger.hold, WORKSPACE, f"{number}", service, 50, soon())
+        await account.run(ledger.capture, WORKSPACE, f"{number}", service, 10, number)
+    days = await account.read(ledger.usage, WORKSPACE, midnight, midnight + timedelta(days=1))
+    assert [(f"{day.day}", day.service, day.units, day.requests, day.cost) for day in days] == [
+        ("2028-03-01", "stt", 2, 1, 10),
+        ("2028-03-01", "tts", 1 + 3, 2, 20),
+    ]
+    everything = await account.read(ledger.usage, WORKSPACE, midnight - timedelta(9), soon())
+    assert everything == []  # its end lies before its start
+
+
+async def test_a_hold_that_fails_leaves_nothing(account: Database) -> None:
+    def fail(session: object) -> None:
+        ledger.hold(session, WORKSPACE, "one", "tts", 400, soon())  # type: ignore[arg-type]
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await account.run(fail)
+    assert await account.read(lambda session: session.exec(select(Hold)).all()) == []
+    assert await credit(account) == CREDIT

@@ -1,0 +1,157 @@
+"""Any order of operations, retries and crashes leaves the ledger whole."""
+
+import itertools
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlalchemy import Engine
+
+from db import ledger
+from db.columns import utc_now
+from db.migrate import upgrade
+from db.session import make_engine
+from tests.db.ledger_work import transact
+
+AMOUNTS = st.integers(0, 2_000)
+_workspaces, _changes = itertools.count(1), itertools.count(1)
+
+
+class _Crash(Exception):
+    """A process that dies before its transaction commits."""
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The ledger beside a model of it that fits on a page."""
+
+    engine: Engine
+    operations: Bundle[str] = Bundle("operations")
+
+    @initialize(credit=AMOUNTS)
+    def open_account(self, credit: int) -> None:
+        self.workspace = next(_workspaces)
+        transact(self.engine, ledger.open_account, self.workspace, credit)
+        self.balance = credit
+        self.held: dict[str, int] = {}
+        self.ended: dict[str, str] = {}  # how, and expired in between
+        self.charged: dict[str, int] = {}
+
+    @rule(target=operations, amount=AMOUNTS)
+    def hold(self, amount: int) -> str:
+        operation = f"{self.workspace}-{len(self.held) + len(self.ended)}"
+        enough = self.balance - sum(self.held.values()) >= amount
+        assert enough == transact(
+            self.engine, ledger.hold, self.workspace, operation, "tts", amount, utc_now()
+        )
+        if enough:
+            self.held[operation] = amount
+        else:
+            self.ended[operation] = "refused"
+        return operation
+
+    @rule(operation=operations, cost=AMOUNTS)
+    def capture(self, operation: str, cost: int) -> None:
+        done = transact(
+            self.engine, ledger.capture, self.workspace, operation, "tts", cost, cost // 2
+        )
+        if operation in self.held:
+            charged = min(cost, self.held.pop(operation))
+            self.balance -= charged
+            self.charged[operation] = charged
+            self.ended[operation] = "captured"
+            assert done == ledger.Settled(charged, is_new=True)
+        elif self.ended[operation] == "expired":
+            self.ended[operation] = "captured"
+            self.charged[operation] = 0
+            assert done == ledger.Settled(0, is_new=True)
+        elif self.ended[operation] in ("captured", "refunded"):
+            assert not done.is_new
+        else:
+            assert done == ledger.Settled(0, is_new=False)
+
+    @rule(operation=operations)
+    def release(self, operation: str) -> None:
+        done = transact(self.engine, ledger.release, self.workspace, operation, "tts")
+        assert done == (operation in self.held or self.ended.get(operation) == "expired")
+        if done:
+            self.held.pop(operation, None)
+            self.ended[operation] = "released"
+
+    @rule(operation=operations)
+    def refund(self, operation: str) -> None:
+        done = transact(self.engine, ledger.refund, self.workspace, operation)
+        assert done == (self.ended.get(operation) == "captured")
+        if done:
+            self.balance += self.charged[operation]
+            self.ended[operation] = "refunded"
+
+    @rule()
+    def expire(self) -> None:
+        later = utc_now() + timedelta(seconds=1)
+        assert transact(self.engine, ledger.release_expired, later) == len(self.held)
+        self.ended |= dict.fromkeys(self.held, "expired")
+        self.held.clear()
+
+    @rule(amount=st.integers(-2_000, 2_000))
+    def change_credit(self, amount: int) -> None:
+        allowed = self.balance - sum(self.held.values()) + amount >= 0
+        operation = f"change-{next(_changes)}"
+        for is_first in (True, False):
+            assert transact(
+                self.engine, ledger.change_credit, self.workspace, operation, amount, "operator"
+            ) == (allowed and is_first)
+        self.balance += amount if allowed else 0
+
+    @rule(operation=operations)
+    def crash_while_capturing(self, operation: str) -> None:
+        def work(session: object) -> None:
+            ledger.capture(session, self.workspace, operation, "tts", 5, 1)  # type: ignore[arg-type]
+            raise _Crash
+
+        with pytest.raises(_Crash):
+            transact(self.engine, work)
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "balance"):
+            return
+        credit = transact(self.engine, ledger.credit_of, self.workspace)
+        assert credit == self.balance - sum(self.held.values()) >= 0
+        assert transact(self.engine, ledger.discrepancies) == []
+
+    def teardown(self) -> None:
+        if hasattr(self, "balance"):
+            self.expire()  # else the next example would find its holds
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    url = f"sqlite:///{tmp_path / 'test.db'}"
+    upgrade(url)
+    made = make_engine(url)
+    yield made
+    made.dispose()
+
+
+def test_the_ledger_agrees_with_its_model_in_any_order(engine: Engine) -> None:
+    machine = type("Machine", (LedgerMachine,), {"engine": engine})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=30,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,61 @@
+"""Money under concurrency and kills, on both databases."""
+
+import multiprocessing
+from collections import Counter
+from datetime import timedelta
+
+from sqlmodel import select
+
+from db import ledger
+from db.columns import utc_now
+from db.money_tables import LedgerEntry
+from db.session import Database
+from tests.db.ledger_work import die_while_paying, spend_in_threads
+
+WORKSPACE = 11
+PRICE = 10
+CREDIT = 700
+
+
+async def settled_exactly(database: Database, captured: int) -> None:
+    """Nothing is lost once what was left is given back, and the ledger agrees with itself."""
+    assert await database.read(ledger.discrepancies) == []
+    await database.run(ledger.release_expired, utc_now() + timedelta(hours=1))
+    assert await database.read(ledger.discrepancies) == []
+    assert await database.read(ledger.credit_of, WORKSPACE) == CREDIT - captured
+    entries = await database.read(lambda session: session.exec(select(LedgerEntry)).all())
+    assert sum(entry.amount for entry in entries) == CREDIT - captured
+    ends = Counter(entry.operation for entry in entries if entry.kind in ("capture", "release"))
+    assert max(ends.values()) == 1
+
+
+async def test_32_threads_never_overspend(database: Database, database_url: str) -> None:
+    await database.run(ledger.open_account, WORKSPACE, CREDIT)
+    captured = spend_in_threads(database_url, WORKSPACE, threads=32, price=PRICE, attempts=6)
+    assert captured <= CREDIT
+    await settled_exactly(database, captured)
+
+
+async def test_4_processes_never_overspend(database: Database, database_url: str) -> None:
+    await database.run(ledger.open_account, WORKSPACE, CREDIT)
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        captured = sum(
+            pool.starmap(spend_in_threads, [(database_url, WORKSPACE, 4, PRICE, 12)] * 4)
+        )
+    assert 0 < captured <= CREDIT
+    await settled_exactly(database, captured)
+
+
+async def test_a_kill_between_hold_and_capture_charges_once_or_never(
+    database: Database, database_url: str
+) -> None:
+    await database.run(ledger.open_account, WORKSPACE, CREDIT)
+    price, deaths = 1, 50  # 200 were tried
+    dying = multiprocessing.get_context("spawn").Process(
+        target=die_while_paying, args=(database_url, WORKSPACE, price, deaths)
+    )
+    dying.start()
+    dying.join(120)
+    assert dying.exitcode == 0
+    # Two of the five points at which it dies are after the commit of a capture.
+    await settled_exactly(database, price * deaths * 2 // 5)

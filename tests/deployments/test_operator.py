@@ -1,0 +1,85 @@
+"""The operator's commands, run as a program runs them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from configs.load import load_yaml
+from configs.plans_schema import PlansConfig
+from configs.settings import load_settings
+from db.session import Database, make_engine
+from deployments.main import prepare_database
+from deployments.operator import main
+from pipelines.accounts import Accounts
+
+
+@pytest.fixture(autouse=True)
+def first_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that was started once, with a second user."""
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    settings = load_settings()
+    asyncio.run(prepare_database(settings))
+
+    async def sign_up() -> None:
+        database = Database(settings.database_url)
+        accounts = Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
+        await accounts.sign_up("ann@example.com", "password", "Ann", "")
+        database.close()
+
+    asyncio.run(sign_up())
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(list(arguments))
+    return capsys.readouterr().out
+
+
+def test_credit_goes_to_the_first_workspace_or_the_one_that_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "Owner" in said(capsys, "credit", "0")
+    assert "has 30.500000 USD" in said(capsys, "credit", "25.5")
+    assert "Ann" in (told := said(capsys, "credit", "-1", "--email", "Ann@Example.com"))
+    assert "has 4.000000 USD" in told
+
+
+def test_a_payment_is_credited_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "credit", "1", "--reference", "invoice-7")
+    with pytest.raises(SystemExit, match="keeps 6.000000 USD"):
+        main(["credit", "1", "--reference", "invoice-7"])
+
+
+def test_credit_that_is_not_there_cannot_be_taken() -> None:
+    with pytest.raises(SystemExit, match="keeps 5.000000 USD"):
+        main(["credit", "-5.000001"])
+
+
+@pytest.mark.parametrize("amount", ["0.0000001", "NaN", "much", "1e300"])
+def test_an_amount_that_is_none_is_refused(amount: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["credit", amount])
+
+
+def test_a_plan_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is on Enterprise, paid annual" in said(
+        capsys, "plan", "enterprise", "--cycle", "annual"
+    )
+    with pytest.raises(SystemExit, match="no such plan"):
+        main(["plan", "gold"])
+    with pytest.raises(SystemExit, match="no such workspace"):
+        main(["plan", "pro", "--workspace", "1"])
+
+
+def test_reconciling_finds_a_balance_that_was_changed_by_hand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "every balance" in said(capsys, "reconcile")
+    engine = make_engine(load_settings().database_url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE account SET balance = 9000000"))
+    engine.dispose()
+    with pytest.raises(SystemExit, match="entries=5000000"):
+        main(["reconcile"])
