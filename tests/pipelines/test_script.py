@@ -307,3 +307,20 @@ def test_reading_takes_linear_time(unit: str) -> None:
     for _ in read(text, languages=LANGUAGES, language="en", words=True):
         pass
     assert time.perf_counter() - started < 5  # under 1 s on an idle machine; quadratic is minutes
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_piece_knows_how_far_the_text_is_read(early: bool) -> None:
+    text = "A boat came in, slowly and late. Nobody waved!\n\nIt was dark; the lamp was out. " * 40
+    said = ""
+    for piece in pieces(text, early=early):
+        said += piece.text
+        assert letters(text[: piece.text_end]) == letters(said)
+
+
+@given(st.text(alphabet=st.sampled_from("ab .\n\u0301\U0001f600ﬃ你é"), max_size=300))
+@settings(max_examples=60, deadline=None)
+def test_no_piece_ends_beyond_the_text_or_before_another(text: str) -> None:
+    ends = [piece.text_end for piece in pieces(text)]
+    assert ends == sorted(ends)
+    assert all(0 <= end <= len(text) for end in ends)
