@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from configs import metrics
 from configs.serve_schema import ModelsArgs
 from deployments.handles import (
     ChatModelHandle,
@@ -97,6 +99,8 @@ class ModelDirectory:
     ) -> None:
         for name in set(ports) - set(names):
             del ports[name]
+            with suppress(KeyError):  # it may never have been asked
+                metrics.models_ready.remove(name)
         for name in names:
             if name not in ports:
                 handle = serve.get_deployment_handle(name, app_name=self._app_name)
