@@ -13,6 +13,7 @@ from pipelines.accounts import Accounts
 from pipelines.answers import Answers
 from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
+from pipelines.chat_history import ChatHistory
 from pipelines.files import Files
 from pipelines.limits_shared import SharedLimits
 from pipelines.listening import ListeningPipeline
@@ -42,6 +43,7 @@ class Services:
     transcription: TranscriptionPipeline
     listening: ListeningPipeline
     chat: ChatPipeline
+    chats: ChatHistory
     sockets: SocketRegistry
     limits: SharedLimits
     admission: AdmissionConfig

@@ -1,14 +1,17 @@
 """What was said before in a chat, and how much of it fits the model."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, cast
 from uuid import UUID
 
-from db.chat_tables import ChatEntry
-from db.chats import append_to_chat, read_entries
+from db.chat_tables import Chat, ChatEntry
+from db.chats import append_to_chat, delete_chat, list_chats, read_chat_and_entries
 from db.session import Database
 from models.llm.base import ChatMessage, Usage
+from pipelines.chat_sealing import ChatSealer
 from pipelines.errors import ChatNotFound
+from pipelines.sealing import Sealer
 
 TITLE_LENGTH = 80
 # A cautious guess: English has over 4 bytes a token, most other scripts about 3. When it is too
@@ -18,18 +21,53 @@ TOKENS_PER_MESSAGE = 8  # the template's own
 TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedChat:
+    """A saved chat and its messages; the rows hold texts that anybody can read."""
+
+    chat: Chat
+    entries: list[ChatEntry]
+
+
 class ChatHistory:
     """Reads and extends the saved chats of a workspace. Methods raise DatabaseUnavailable."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, sealer: Sealer) -> None:
         self._database = database
+        self._sealer = ChatSealer(sealer)
 
     async def load(self, workspace_id: int, chat_id: UUID) -> tuple[ChatMessage, ...]:
         """The messages of a chat, oldest first. Raises ChatNotFound."""
-        entries = await self._database.read(read_entries, workspace_id, chat_id)
-        if entries is None:
+        opened = await self.read(workspace_id, chat_id)
+        return tuple(_to_message(entry) for entry in opened.entries)
+
+    async def read(self, workspace_id: int, chat_id: UUID) -> OpenedChat:
+        """Raises ChatNotFound."""
+        found = await self._database.read(read_chat_and_entries, workspace_id, chat_id)
+        if found is None:
             raise ChatNotFound
-        return tuple(_to_message(entry) for entry in entries)
+        chat, entries = found
+        self._open_title(chat)
+        for entry in entries:
+            entry.content, entry.extra = self._sealer.open_message(
+                workspace_id, chat_id, entry.content, entry.extra
+            )
+        return OpenedChat(chat, entries)
+
+    async def page(self, workspace_id: int, page: int, limit: int) -> tuple[list[Chat], int]:
+        """One page, the last used first, and the number of all; `page` counts from 1."""
+        chats, total = await self._database.read(list_chats, workspace_id, page, limit)
+        for chat in chats:
+            self._open_title(chat)
+        return chats, total
+
+    async def delete(self, workspace_id: int, chat_id: UUID) -> None:
+        """Raises ChatNotFound."""
+        if not await self._database.run(delete_chat, workspace_id, chat_id):
+            raise ChatNotFound
+
+    def _open_title(self, chat: Chat) -> None:
+        chat.title = self._sealer.open_title(chat.workspace_id, chat.id, chat.title)
 
     async def save(
         self,
@@ -48,7 +86,12 @@ class ChatHistory:
         if usage is not None:
             entries[-1].prompt_tokens = usage.prompt_tokens
             entries[-1].completion_tokens = usage.completion_tokens
-        title = _title(said) if is_new else None
+        for entry in entries:
+            entry.content = self._sealer.seal_message(
+                workspace_id, chat_id, entry.content, entry.extra
+            )
+            entry.extra = {}
+        title = self._sealer.seal_title(workspace_id, chat_id, _title(said)) if is_new else None
         await self._database.run(append_to_chat, workspace_id, chat_id, entries, title)
 
 

@@ -17,7 +17,6 @@ from api.routing import make_router
 from api.schemas import Done, Page, Pagination
 from api.sse import DONE, CompletionFrames, EventStream, error_frame, usage_body
 from api.streaming import while_connected
-from db.chats import delete_chat, list_chats, read_chat_and_entries
 from models.errors import EngineLost
 from models.llm.base import FinishReason
 from pipelines.chat import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
@@ -111,7 +110,7 @@ def _to_chat_request(body: ChatCompletionBody, principal: Principal) -> ChatRequ
         model=body.model or DEFAULT_MODEL,
         sampling=body.sampling(),
         enable_thinking=thinking,
-        save_chat=body.save_chat is not False,
+        save_chat=body.save_chat is not False and principal.retention != "zero",
         chat_id=None if body.chat_id is None else _to_uuid(body.chat_id),
     )
 
@@ -135,7 +134,7 @@ async def list_saved(
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Page[ListedChat]:
-    chats, total = await services.database.read(list_chats, principal.workspace_id, page, limit)
+    chats, total = await services.chats.page(principal.workspace_id, page, limit)
     return Page(
         data=[
             ListedChat(
@@ -152,12 +151,8 @@ async def list_saved(
 
 @router.get("/chats/{chat_id}", tags=["chat"], summary="A saved chat and its messages")
 async def read_saved(chat_id: str, principal: PrincipalDep, services: ServicesDep) -> SavedChat:
-    found = await services.database.read(
-        read_chat_and_entries, principal.workspace_id, _to_uuid(chat_id)
-    )
-    if found is None:
-        raise ChatNotFound
-    chat, entries = found
+    opened = await services.chats.read(principal.workspace_id, _to_uuid(chat_id))
+    chat = opened.chat
     return SavedChat(
         chat_id=str(chat.id),
         title=chat.title,
@@ -170,14 +165,12 @@ async def read_saved(chat_id: str, principal: PrincipalDep, services: ServicesDe
                 model=entry.model,
                 created_at=entry.created_at,
             )
-            for entry in entries
+            for entry in opened.entries
         ],
     )
 
 
 @router.delete("/chats/{chat_id}", tags=["chat"], summary="Delete a saved chat")
 async def delete_saved(chat_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
-    key = _to_uuid(chat_id)
-    if not await services.database.run(delete_chat, principal.workspace_id, key):
-        raise ChatNotFound
+    await services.chats.delete(principal.workspace_id, _to_uuid(chat_id))
     return Done(message="the chat is deleted")

@@ -265,10 +265,9 @@ async def test_a_workspace_that_keeps_nothing_refuses_the_second_request(
 async def test_an_unusable_key_is_a_wrong_request(
     client: httpx.AsyncClient, auth: Headers, key: str
 ) -> None:
-    headers = [(name, value.encode()) for name, value in auth.items()]
-    answer = await client.post(
-        "/tts-synthesize", headers=[*headers, ("Idempotency-Key", key.encode())], json=SPEECH
-    )
+    headers = {name.encode(): value.encode() for name, value in auth.items()}
+    headers[b"Idempotency-Key"] = key.encode()
+    answer = await client.post("/tts-synthesize", headers=headers, json=SPEECH)
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
 
 
@@ -276,3 +275,38 @@ async def test_other_methods_ignore_the_key(client: httpx.AsyncClient, keyed: He
     for _ in range(2):
         answer = await client.get("/developer/api", headers=keyed)
         assert answer.status_code == 200 and "idempotency-replayed" not in answer.headers
+
+
+def _forget_answers(session: Session) -> None:
+    """As if the process had died after it charged, and before it kept its answer."""
+    session.connection().execute(
+        update(IdempotentAnswer).values(
+            status=None, body=None, lease="of the dead", lease_until=utc_now() - LEASE
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tts-synthesize", SPEECH),
+        ("/tts-stream", {"text": "One is here. Two is here."}),
+        ("/v1/chat/completions", {**CHAT, "stream": False}),
+    ],
+)
+async def test_a_process_that_dies_before_it_keeps_the_answer_charges_nothing_twice(
+    client: httpx.AsyncClient,
+    keyed: Headers,
+    services: Services,
+    path: str,
+    body: dict[str, Any],
+) -> None:
+    assert (await client.post(path, headers=keyed, json=body)).status_code == 200
+    credit = (await client.get("/billing/usage", headers=keyed)).json()["credit_balance"]
+    await services.database.run(_forget_answers)
+    again = await client.post(path, headers=keyed, json=body)
+    assert again.status_code == 200, again.text
+    assert "idempotency-replayed" not in again.headers
+    assert await _captured(services) == 1
+    left = (await client.get("/billing/usage", headers=keyed)).json()["credit_balance"]
+    assert left == credit

@@ -1,4 +1,5 @@
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from sqlmodel import SQLModel
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from db.accounts import add_user
-from db.chats import delete_chat, list_chats, read_entries
+from db.chat_tables import ChatEntry
+from db.chats import append_to_chat, delete_chat, list_chats, read_entries
 from db.ledger import open_account
 from db.session import Database, make_engine
 from db.tables import User, Workspace
@@ -21,6 +23,7 @@ from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline, ChatRequest
 from pipelines.chat_history import ChatHistory, continued
 from pipelines.errors import ChatNotFound, ModelNotFound
+from pipelines.sealing import Sealer
 
 WORKSPACE, OTHER_WORKSPACE = 1, 2
 CREDIT = 1_000_000  # micro-USD
@@ -82,7 +85,11 @@ async def pipeline_of(database: Database) -> Callable[[ScriptedModel], ChatPipel
         workspace = Workspace(id=number, owner_id=number, name="w", plan="free")
         await database.run(add_user, user, workspace)
         await database.run(open_account, number, CREDIT)
-    return lambda model: ChatPipeline({"m": model}, ChatHistory(database), billing_of(database))
+    return lambda model: ChatPipeline({"m": model}, history_of(database), billing_of(database))
+
+
+def history_of(database: Database) -> ChatHistory:
+    return ChatHistory(database, Sealer([b64encode(b"k" * 32).decode()]))
 
 
 def billing_of(database: Database) -> Billing:
@@ -116,7 +123,7 @@ async def test_an_unknown_model_is_refused_with_the_list(pipeline_of: Make) -> N
 
 async def test_no_model_at_all_is_unavailable_and_not_unknown(database: Database) -> None:
     with pytest.raises(EngineLost):
-        pipeline = ChatPipeline({}, ChatHistory(database), billing_of(database))
+        pipeline = ChatPipeline({}, history_of(database), billing_of(database))
         await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
 
 
@@ -125,8 +132,7 @@ async def test_a_turn_is_saved_before_its_last_delta(pipeline_of: Make, database
     completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
     async for delta in completion.deltas():
         if delta.finish_reason:
-            entries = await database.read(read_entries, WORKSPACE, completion.chat_id)
-            assert entries is not None
+            entries = (await history_of(database).read(WORKSPACE, completion.chat_id)).entries
             assert [(e.role, e.content) for e in entries] == [
                 ("user", "hi"),
                 ("assistant", "good day"),
@@ -176,8 +182,9 @@ async def test_leaving_stops_the_model_and_saves_what_was_made(
     await deltas.aclose()
     assert model.closed == 1
     async with asyncio.timeout(5):
-        while not (entries := await database.read(read_entries, WORKSPACE, completion.chat_id)):
+        while not await database.read(read_entries, WORKSPACE, completion.chat_id):
             await asyncio.sleep(0.01)
+    entries = (await history_of(database).read(WORKSPACE, completion.chat_id)).entries
     assert entries[-1].content == "good day"
     assert entries[-1].completion_tokens == 2
 
@@ -209,10 +216,31 @@ async def test_what_no_database_can_store_is_left_out(
     pipeline_of: Make, database: Database
 ) -> None:
     await answer(pipeline_of(ScriptedModel(["a\0b"])), ChatRequest(WORKSPACE, said("c\0d")))
+    (chat,), _ = await history_of(database).page(WORKSPACE, 1, 20)
+    opened = await history_of(database).read(WORKSPACE, chat.id)
+    assert chat.title == opened.chat.title == "cd"
+    assert [entry.content for entry in opened.entries] == ["cd", "ab"]
+
+
+async def test_what_is_said_is_sealed_at_rest(pipeline_of: Make, database: Database) -> None:
+    await answer(pipeline_of(ScriptedModel(["pelican"])), ChatRequest(WORKSPACE, said("ostrich")))
     (chat,), _ = await database.read(list_chats, WORKSPACE, 1, 20)
     entries = await database.read(read_entries, WORKSPACE, chat.id)
-    assert chat.title == "cd"
-    assert [entry.content for entry in entries or []] == ["cd", "ab"]
+    stored = [chat.title, *(entry.content for entry in entries or [])]
+    assert len(stored) == 3
+    assert all(text.startswith("sealed:") and "ostrich" not in text for text in stored)
+
+
+async def test_chats_of_before_there_was_sealing_are_read(database: Database) -> None:
+    user = User(id=WORKSPACE, email="a@example.com", password_hash="x")
+    workspace = Workspace(id=WORKSPACE, owner_id=WORKSPACE, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    chat_id = uuid4()
+    entry = ChatEntry(chat_id=chat_id, position=0, role="user", content="hi", extra={"name": "a"})
+    await database.run(append_to_chat, WORKSPACE, chat_id, [entry], "hi")
+    opened = await history_of(database).read(WORKSPACE, chat_id)
+    assert (opened.chat.title, opened.entries[0].content) == ("hi", "hi")
+    assert (await history_of(database).load(WORKSPACE, chat_id))[0].extra == {"name": "a"}
 
 
 async def test_a_failure_on_the_way_is_raised_and_the_rest_is_saved(

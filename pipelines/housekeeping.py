@@ -1,0 +1,82 @@
+"""What is done again and again: gives back forgotten holds, and deletes what was kept for long
+enough."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from configs.retention_schema import RetentionConfig
+from db.answers import delete_expired_answers
+from db.columns import utc_now
+from db.errors import DatabaseError
+from db.ledger import release_expired
+from db.retention import blank_old_events, blank_settled_events, delete_unused_chats
+from db.session import Database
+from pipelines.errors import PipelineError
+from pipelines.files import Files
+
+logger = logging.getLogger(__name__)
+
+DAYS_CHECKED_EVERY_S = 3600.0  # what is kept for days is many rows to look at
+MAX_ROUNDS = 100  # of one chore in one run; the rest waits for the next run
+
+
+class Housekeeper:
+    """Every chore may run in several processes at once, and be killed at any point."""
+
+    def __init__(self, database: Database, files: Files, retention: RetentionConfig) -> None:
+        self._database = database
+        self._files = files
+        self._retention = retention
+        self._daily_due = 0.0  # monotonic seconds
+
+    async def run_once(self) -> dict[str, int]:
+        """How many rows or files each chore changed. What fails is logged, and tried next time."""
+        deleting: dict[str, Callable[[], Awaitable[int]]] = {
+            "files": self._files.delete_expired,
+            "answers": lambda: self._database.run(delete_expired_answers, utc_now()),
+            "settled_events": lambda: self._database.run(blank_settled_events),
+        }
+        if time.monotonic() >= self._daily_due:
+            self._daily_due = time.monotonic() + DAYS_CHECKED_EVERY_S
+            deleting |= {"chats": self._delete_chats, "old_events": self._blank_old_events}
+        done = {"holds": await self._repeat("holds", self._release_holds)}
+        for name, chore in deleting.items():
+            done[name] = await self._repeat(name, chore)
+        if any(done[name] for name in deleting):
+            await self._repeat("log_of_writes", self._forget_deleted)
+        if any(done.values()):
+            logger.info("housekeeping", extra=done)
+        return done
+
+    async def _repeat(self, name: str, chore: Callable[[], Awaitable[int]]) -> int:
+        total = 0
+        try:
+            for _ in range(MAX_ROUNDS):
+                changed = await chore()
+                total += changed
+                if not changed:
+                    break
+        except (DatabaseError, PipelineError) as error:
+            logger.warning("chore_failed", extra={"chore": name, "cause": type(error).__name__})
+        except Exception:  # one chore that is broken must not keep the others from their work
+            logger.exception("chore_failed", extra={"chore": name})
+        return total
+
+    async def _release_holds(self) -> int:
+        return await self._database.run(release_expired, utc_now())
+
+    async def _delete_chats(self) -> int:
+        days = self._retention.chat_days
+        if days is None:
+            return 0
+        return await self._database.run(delete_unused_chats, utc_now() - timedelta(days=days))
+
+    async def _blank_old_events(self) -> int:
+        before = utc_now() - timedelta(days=self._retention.event_days)
+        return await self._database.run(blank_old_events, before)
+
+    async def _forget_deleted(self) -> int:
+        await self._database.forget_deleted()
+        return 0

@@ -1,0 +1,228 @@
+"""What was kept for long enough goes, and nothing else."""
+
+import base64
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from sqlmodel import Session, col, select, update
+
+from configs.load import load_yaml
+from configs.retention_schema import RetentionConfig
+from db.accounts import add_user, update_workspace
+from db.chat_tables import Chat
+from db.columns import utc_now
+from db.errors import DatabaseUnavailable
+from db.keeping_tables import IdempotentAnswer
+from db.ledger import credit_of, hold, open_account
+from db.migrate import upgrade
+from db.money_tables import Hold
+from db.outbox import NewEvent, add_event
+from db.session import Database
+from db.tables import User, Workspace
+from db.webhook_tables import Delivery, Event, Webhook
+from pipelines import housekeeping
+from pipelines.files import Files
+from pipelines.housekeeping import Housekeeper
+from pipelines.sealing import Sealer
+
+CREDIT = 1_000
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    url = f"sqlite:///{tmp_path / 'test.db'}"
+    upgrade(url)
+    opened = Database(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def files(database: Database, tmp_path: Path) -> Files:
+    return Files(
+        database,
+        Sealer([base64.b64encode(b"k" * 32).decode()]),
+        storage_url=f"file://{tmp_path / 'files'}",
+        public_url="https://speech.example",
+        url_key="k" * 32,
+    )
+
+
+@pytest.fixture
+def housekeeper(database: Database, files: Files) -> Housekeeper:
+    return Housekeeper(database, files, RetentionConfig(chat_days=90, event_days=30))
+
+
+async def _workspace(database: Database) -> int:
+    user = User(email=f"{uuid4()}@example.com", password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    await database.run(open_account, workspace.id, CREDIT)
+    return workspace.id
+
+
+async def _event(database: Database, workspace_id: int) -> str:
+    """An event on its way to one webhook."""
+
+    def add(session: Session) -> str | None:
+        hook = Webhook(
+            id=uuid4(), workspace_id=workspace_id, url="https://a.example", events=["tts.completed"]
+        )
+        session.add(hook)
+        session.flush()
+        return add_event(session, workspace_id, NewEvent("tts.completed", {"text": "pelican"}))
+
+    event_id = await database.run(add)
+    assert event_id is not None
+    return event_id
+
+
+async def _body(database: Database, event_id: str) -> str | None:
+    def read(session: Session) -> str | None:
+        return session.exec(select(Event.body).where(Event.id == event_id)).one()
+
+    return await database.read(read)
+
+
+async def _settle(database: Database, event_id: str) -> None:
+    def settle(session: Session) -> None:
+        session.connection().execute(
+            update(Delivery)
+            .where(col(Delivery.event_id) == event_id)
+            .values({col(Delivery.status): "delivered"})
+        )
+
+    await database.run(settle)
+
+
+def test_the_shipped_times_are_valid() -> None:
+    assert load_yaml(RetentionConfig, "retention").event_days == 30
+
+
+async def test_a_run_with_nothing_to_do_changes_nothing(housekeeper: Housekeeper) -> None:
+    assert set((await housekeeper.run_once()).values()) == {0}
+
+
+async def test_forgotten_holds_are_given_back(housekeeper: Housekeeper, database: Database) -> None:
+    workspace_id = await _workspace(database)
+    now = utc_now()
+    await database.run(hold, workspace_id, "op", "tts", 600, now + timedelta(minutes=1))
+    assert (await housekeeper.run_once())["holds"] == 0
+
+    def age(session: Session) -> None:
+        session.connection().execute(update(Hold).values({col(Hold.expires_at): now}))
+
+    await database.run(age)
+    assert (await housekeeper.run_once())["holds"] == 1
+    assert await database.read(credit_of, workspace_id) == CREDIT
+
+
+async def test_old_bodies_of_events_are_blanked(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    old, young = await _event(database, workspace_id), await _event(database, workspace_id)
+
+    def age(session: Session) -> None:
+        event = session.get(Event, old)
+        assert event is not None
+        event.created_at = utc_now() - timedelta(days=31)
+
+    await database.run(age)
+    assert (await housekeeper.run_once())["old_events"] == 1
+    assert await _body(database, old) is None
+    assert "pelican" in (await _body(database, young) or "")
+
+
+async def test_events_of_a_workspace_that_keeps_nothing_are_blanked_once_delivered(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    quiet, loud = await _workspace(database), await _workspace(database)
+    await database.run(update_workspace, quiet, None, "zero")
+    waiting, settled = await _event(database, quiet), await _event(database, quiet)
+    kept = await _event(database, loud)
+    for event_id in (settled, kept):
+        await _settle(database, event_id)
+    assert (await housekeeper.run_once())["settled_events"] == 1
+    assert await _body(database, settled) is None
+    assert await _body(database, waiting) is not None
+    assert await _body(database, kept) is not None
+
+
+@pytest.mark.parametrize("days", [90, None])
+async def test_chats_that_nobody_used_are_deleted(
+    database: Database, files: Files, days: int | None
+) -> None:
+    workspace_id = await _workspace(database)
+    old, young = uuid4(), uuid4()
+
+    def add(session: Session, chat_id: UUID, age_days: int) -> None:
+        moment = utc_now() - timedelta(days=age_days)
+        session.add(Chat(id=chat_id, workspace_id=workspace_id, title="", updated_at=moment))
+
+    await database.run(add, old, 91)
+    await database.run(add, young, 89)
+    await Housekeeper(database, files, RetentionConfig(chat_days=days, event_days=30)).run_once()
+
+    def left(session: Session) -> set[UUID]:
+        return set(session.exec(select(Chat.id)))
+
+    assert await database.read(left) == ({young} if days else {old, young})
+
+
+async def test_answers_and_files_go_when_their_time_is_up(
+    housekeeper: Housekeeper, database: Database, files: Files, tmp_path: Path
+) -> None:
+    workspace_id = await _workspace(database)
+    kept = await files.put(workspace_id, "speech", "audio/mpeg", b"a", 3600)
+    await files.put(workspace_id, "speech", "audio/mpeg", b"a", -1)
+
+    def add(session: Session) -> None:
+        for key, hours in (("old", -1), ("young", 1)):
+            session.add(
+                IdempotentAnswer(
+                    workspace_id=workspace_id,
+                    path="/",
+                    key=key,
+                    headers=[],
+                    expires_at=utc_now() + timedelta(hours=hours),
+                )
+            )
+
+    await database.run(add)
+    done = await housekeeper.run_once()
+    assert (done["files"], done["answers"]) == (1, 1)
+    assert [path.name for path in (tmp_path / "files").rglob("file_*")] == [kept]
+
+
+async def test_a_chore_that_fails_does_not_stop_the_others(
+    housekeeper: Housekeeper,
+    database: Database,
+    files: Files,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> int:
+        raise DatabaseUnavailable("down")
+
+    monkeypatch.setattr(housekeeping, "release_expired", fail)
+    await files.put(await _workspace(database), "speech", "audio/mpeg", b"a", -1)
+    done = await housekeeper.run_once()
+    assert (done["holds"], done["files"]) == (0, 1)
+
+
+async def test_what_is_deleted_is_not_left_in_the_files_of_sqlite(
+    housekeeper: Housekeeper, database: Database, tmp_path: Path
+) -> None:
+    workspace_id = await _workspace(database)
+    await database.run(update_workspace, workspace_id, None, "zero")
+    await _settle(database, await _event(database, workspace_id))
+
+    def found() -> list[str]:
+        return [path.name for path in tmp_path.glob("*db*") if b"pelican" in path.read_bytes()]
+
+    assert found() != []
+    assert (await housekeeper.run_once())["settled_events"] == 1
+    assert found() == []
