@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from api.errors import ApiError
 from api.services import Services
 from pipelines.answers import MAX_KEPT_BYTES, Answer, Claim, Finished
+from pipelines.billing import PaidOnce, paid_once
 from pipelines.principals import Principal
 
 MAX_KEY_LENGTH = 255
@@ -46,6 +47,7 @@ async def answer_once(
     claim = await services.answers.claim(principal.workspace_id, request.url.path, key)
     if isinstance(claim, Finished):
         return await _replay(claim, body)
+    paying = paid_once.set(PaidOnce(claim.operation))
     try:
         answer = await handle(Request(request.scope, body.receive))
         if answer.status_code < 400:
@@ -53,6 +55,8 @@ async def answer_once(
     except BaseException:
         await claim.release()
         raise
+    finally:
+        paid_once.reset(paying)
     keeps_body = principal.retention != "zero"
     return _RecordedAnswer(answer, claim, body, keeps_body=keeps_body)
 

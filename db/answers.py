@@ -37,11 +37,11 @@ def claim_answer(
     now: datetime,
     lease_until: datetime,
     expires_at: datetime,
-) -> IdempotentAnswer | None:
-    """None when the caller may run the request; else the answer, or the one that runs.
+) -> IdempotentAnswer:
+    """With `lease` when the caller may run the request; else the answer, or the one that runs.
 
-    Who runs it and dies is followed by the next after `lease_until`. Raises
-    sqlalchemy.exc.IntegrityError when another was first in the same moment.
+    Who runs it and dies is followed by the next after `lease_until`, with the same `created_at`.
+    Raises sqlalchemy.exc.IntegrityError when another was first in the same moment.
     """
     primary_key = (name.workspace_id, name.path, name.key)
     row = session.get(IdempotentAnswer, primary_key, with_for_update=True)
@@ -54,14 +54,16 @@ def claim_answer(
             path=name.path,
             key=name.key,
             headers=[],
+            created_at=now,
             expires_at=expires_at,
         )
+    if row.expires_at <= now:
+        row.created_at, row.expires_at = now, expires_at
     row.lease, row.lease_until = lease, lease_until
     row.status, row.body, row.body_digest, row.headers = None, None, None, []
-    row.created_at, row.expires_at = now, expires_at
     session.add(row)
     session.flush()
-    return None
+    return row
 
 
 def renew_answer(session: Session, name: AnswerName, lease: str, lease_until: datetime) -> bool:

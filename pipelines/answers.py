@@ -6,7 +6,7 @@ import hmac
 import logging
 import secrets
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy.exc import IntegrityError
 
@@ -48,11 +48,20 @@ class Answer:
 class Claim:
     """The right to run a request; either `finish` or `release` ends it."""
 
-    def __init__(self, answers: "Answers", name: AnswerName, lease: str) -> None:
+    def __init__(
+        self, answers: "Answers", name: AnswerName, lease: str, began_at: datetime
+    ) -> None:
         self._answers = answers
         self._name = name
         self._lease = lease
+        self._began_at = began_at
         self._renewing = asyncio.create_task(answers.keep_lease(name, lease))
+
+    @property
+    def operation(self) -> str:
+        """What the ledger calls the request: the same when it runs again after its process died."""
+        parts = (self._name.workspace_id, self._name.path, self._name.key, self._began_at)
+        return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
 
     async def finish(self, digest: bytes, answer: Answer) -> None:
         """Keeps the answer. One that cannot be kept is logged: the work is done already."""
@@ -105,8 +114,8 @@ class Answers:
             row = await self._database.run(claim_answer, name, lease, *times)
         except IntegrityError:
             raise RequestRunning from None
-        if row is None:
-            return Claim(self, name, lease)
+        if row.lease == lease:
+            return Claim(self, name, lease, row.created_at)
         if row.status is None:
             raise RequestRunning
         return Finished(self, row)

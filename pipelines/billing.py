@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
@@ -16,6 +17,7 @@ from db import ledger
 from db.columns import utc_now
 from db.errors import DatabaseUnavailable
 from db.outbox import NewEvent, add_event
+from db.paid_once import hold_once
 from db.session import Database
 from pipelines.errors import InsufficientCredit
 
@@ -26,6 +28,22 @@ Service = Literal["tts", "stt", "chat", "voice"]
 HOLD_S = 900.0  # after which a hold that nobody settled is given back
 PATIENCE_S = 60.0  # how long the background tries while the database does not answer
 MICRO_USD = 1_000_000
+
+
+@dataclass(slots=True)
+class PaidOnce:
+    """A request that may be sent again: its holds have the same names each time."""
+
+    name: str
+    holds: int = 0
+
+    def next(self) -> str:
+        self.holds += 1
+        return f"{self.name}-{self.holds}"
+
+
+paid_once: ContextVar[PaidOnce | None] = ContextVar("paid_once", default=None)
+"""Set by who runs such a request: no process that dies in the middle makes it cost twice."""
 
 
 def to_usd(micro_usd: int) -> float:
@@ -66,6 +84,10 @@ class Hold:
             self._is_settled = False
             self._may_be_charged = True
             raise
+
+    def settle_as_paid(self) -> None:
+        """The work was charged before, when it was done and not answered: now it costs nothing."""
+        self._is_settled = True
 
     def capture_soon(self, units: int, *events: NewEvent) -> None:
         """As `capture`, in the background, which keeps trying while the database is down.
@@ -158,21 +180,18 @@ class Billing:
         self, workspace_id: int, service: Service, units: int, *, lasts_s: float = HOLD_S
     ) -> Hold:
         """Raises InsufficientCredit or DatabaseUnavailable."""
-        made = Hold(uuid4().hex, service, units, self.cost(service, units), workspace_id, self)
+        once = paid_once.get()
+        name = uuid4().hex if once is None else once.next()
+        made = Hold(name, service, units, self.cost(service, units), workspace_id, self)
         expires_at = utc_now() + timedelta(seconds=lasts_s)
-        holding = self._start(
-            self._database.run(
-                ledger.hold, workspace_id, made.operation, service, made.micro_usd, expires_at
-            )
-        )
+        hold = _hold if once is None else _hold_once
+        holding = self._start(self._database.run(hold, made, expires_at))
         try:
-            with metrics.ledger_seconds.labels("hold").time():
-                enough = await asyncio.shield(holding)
+            enough = await asyncio.shield(holding)
         except asyncio.CancelledError:
             self._start(_release_after(holding, made))  # nobody else knows of it
             raise
         if not enough:
-            metrics.credit_refusals.labels(service).inc()
             raise InsufficientCredit(
                 f"this may cost {to_usd(made.micro_usd):.6f} USD, which is more than the credit of "
                 "the workspace"
@@ -219,6 +238,24 @@ class Billing:
                     return
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, 5.0)
+
+
+def _hold(session: Session, made: Hold, expires_at: datetime) -> bool:
+    return ledger.hold(
+        session, made.workspace_id, made.operation, made.service, made.micro_usd, expires_at
+    )
+
+
+def _hold_once(session: Session, made: Hold, expires_at: datetime) -> bool:
+    held = hold_once(
+        session, made.workspace_id, made.operation, made.service, made.micro_usd, expires_at
+    )
+    if held is None:
+        return False
+    made.operation = held.operation
+    if held.is_paid:
+        made.settle_as_paid()
+    return True
 
 
 async def _release_after(holding: asyncio.Task[bool], made: Hold) -> None:

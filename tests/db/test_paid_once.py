@@ -1,0 +1,69 @@
+"""Requests that run again after their process died, on both databases."""
+
+import pytest
+
+from db import ledger
+from db.paid_once import ATTEMPTS, HeldOnce, hold_once
+from db.session import Database
+from tests.db.ledger_work import soon
+
+WORKSPACE = 7
+CREDIT = 1000
+
+
+@pytest.fixture
+async def account(database: Database) -> Database:
+    await database.run(ledger.open_account, WORKSPACE, CREDIT)
+    return database
+
+
+async def hold(database: Database, amount: int = 400) -> HeldOnce | None:
+    return await database.run(hold_once, WORKSPACE, "request", "tts", amount, soon())
+
+
+async def credit(database: Database) -> int:
+    return await database.read(ledger.credit_of, WORKSPACE)
+
+
+async def test_what_a_dead_attempt_held_is_given_back(account: Database) -> None:
+    first = await hold(account)
+    second = await hold(account, 700)
+    assert first is not None and second is not None
+    assert first.operation != second.operation and not second.is_paid
+    assert await credit(account) == CREDIT - 700
+
+
+async def test_what_was_captured_is_paid(account: Database) -> None:
+    first = await hold(account)
+    assert first is not None
+    await account.run(ledger.capture, WORKSPACE, first.operation, "tts", 300, 20)
+    again = await hold(account)
+    assert again is not None and again.is_paid
+    assert await credit(account) == CREDIT - 300
+
+
+async def test_what_was_refunded_is_to_be_paid_again(account: Database) -> None:
+    first = await hold(account)
+    assert first is not None
+    await account.run(ledger.capture, WORKSPACE, first.operation, "tts", 300, 20)
+    await account.run(ledger.refund, WORKSPACE, first.operation)
+    again = await hold(account)
+    assert again is not None and not again.is_paid
+
+
+async def test_without_credit_nothing_is_held(account: Database) -> None:
+    assert await hold(account, CREDIT + 1) is None
+    assert await credit(account) == CREDIT
+
+
+async def test_attempts_come_to_an_end(account: Database) -> None:
+    for _ in range(ATTEMPTS):
+        held = await hold(account)
+        assert held is not None
+        await account.run(ledger.release, WORKSPACE, held.operation, "tts")
+    assert await hold(account) is None
+    assert await ledger_agrees(account)
+
+
+async def ledger_agrees(database: Database) -> bool:
+    return not await database.read(ledger.discrepancies)
