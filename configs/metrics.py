@@ -161,7 +161,7 @@ webhooks_deactivated = _counter("webhooks_deactivated_total", "Webhooks made ina
 
 # What is kept.
 housekeeping_seconds = _histogram("housekeeping_seconds", "A round of cleaning", bins=_LATENCY)
-housekeeping_failures = _counter("housekeeping_failures_total", "Rounds that failed")
+housekeeping_failures = _counter("housekeeping_failures_total", "Chores that failed")
 kept_deleted = _counter("kept_deleted_total", "Things deleted when their time was over", "kind")
 stored_bytes = _counter("stored_bytes_total", "Bytes written to the store of files", "kind")
 

@@ -1,5 +1,6 @@
 """The limiter of a cluster without Redis, and the gateway's way to it."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -8,7 +9,9 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from configs.logs import setup_logs
+from configs.serve_schema import GatewayArgs
 from configs.settings import Settings
+from deployments.metrics import cluster_reports
 from pipelines.limits_cluster import Arbiter, ArbiterStore, Ask
 from pipelines.limits_local import Tables
 from pipelines.limits_redis import RedisStore
@@ -21,9 +24,12 @@ ASK_TIMEOUT_S = 0.5
 class Limiter(Arbiter):
     """One replica. What it counts is lost with it; a gateway that reigns brings it back."""
 
-    def __init__(self) -> None:
+    async def __init__(self) -> None:  # type: ignore[misc]  # Serve awaits it
         setup_logs()
         super().__init__()
+        self._reporting: asyncio.Task[None] | None = None
+        if (reports := cluster_reports(GatewayArgs().models_app)) is not None:
+            self._reporting = asyncio.create_task(reports.run(), name="report metrics")
 
 
 def gateway_limits(settings: Settings, limiter: DeploymentHandle[Any] | None) -> SharedLimits:

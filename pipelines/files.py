@@ -10,10 +10,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from fsspec.core import url_to_fs
 
+from configs import metrics
+from configs.settings import Settings
 from db.columns import utc_now
 from db.files import add_file, delete_file, expired_files, keep_file, read_file
 from db.keeping_tables import StoredFile
@@ -31,6 +33,7 @@ PIECE_BYTES = 256 * 1024
 
 UNFINISHED = timedelta(hours=1)  # after which a file that was never written to its end goes
 BATCH = 200
+DRAFT = ".new"
 GONE = "this address of a file is wrong, or it has expired"
 
 
@@ -54,6 +57,17 @@ class Files:
         self._sealer = sealer
         self._public_url = public_url
         self._url_key = url_key.encode()
+
+    @classmethod
+    def of(cls, settings: Settings, database: Database, sealer: Sealer) -> Self:
+        """The store that the settings name."""
+        return cls(
+            database,
+            sealer,
+            storage_url=settings.storage_url,
+            public_url=settings.public_url,
+            url_key=settings.secrets.url_key,
+        )
 
     async def put(
         self, workspace_id: int, kind: str, media_type: str, data: bytes, lasts_s: float | None
@@ -79,6 +93,7 @@ class Files:
             # The workspace was erased while the bytes were written.
             await self._in_thread(self._remove, file)
             raise StorageUnavailable("the workspace of the file is gone")
+        metrics.stored_bytes.labels(kind).inc(len(data))
         return file.id
 
     def url(self, file_id: str, workspace_id: int, lasts_s: float) -> str:
@@ -130,6 +145,13 @@ class Files:
             deleted += len(due)
         return deleted
 
+    async def rotate(self, file: StoredFile) -> bool:
+        """Seals the file anew; False when the newest key sealed it. Raises as `read`."""
+        try:
+            return await self._in_thread(self._seal_anew, file)
+        except NotFound:
+            return False  # deleted meanwhile
+
     async def _delete(self, file: StoredFile) -> None:
         await self._in_thread(self._remove, file)
         await self._database.run(delete_file, file.id)
@@ -152,10 +174,23 @@ class Files:
     def _path(self, file: StoredFile) -> str:
         return f"{self._root}/{file.workspace_id}/{file.id}"
 
+    def _seal_anew(self, file: StoredFile) -> bool:
+        path = self._path(file)
+        if self._sealer.is_newest(self._store.cat_file(path, start=0, end=SEAL_BYTES)):
+            return False
+        count = -(-file.size // PIECE_BYTES)
+        data = b"".join([self._read_piece(file, number) for number in range(count)])
+        self._store.pipe_file(path + DRAFT, self._sealed(file, data))
+        self._store.mv(path + DRAFT, path)  # so that a reader never sees half of it
+        return True
+
     def _write(self, file: StoredFile, data: bytes) -> None:
+        self._store.pipe_file(self._path(file), self._sealed(file, data))
+
+    def _sealed(self, file: StoredFile, data: bytes) -> bytes:
         pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
         sealed = [self._sealer.seal(piece, _about(file, n)) for n, piece in enumerate(pieces)]
-        self._store.pipe_file(self._path(file), b"".join(sealed))
+        return b"".join(sealed)
 
     def _read_piece(self, file: StoredFile, number: int) -> bytes:
         first = number * (PIECE_BYTES + SEAL_BYTES)
@@ -164,10 +199,11 @@ class Files:
         return self._sealer.open(sealed, _about(file, number))
 
     def _remove(self, file: StoredFile) -> None:
-        try:
-            self._store.rm_file(self._path(file))
-        except FileNotFoundError:
-            pass  # another process was first, or it was never written
+        for path in (self._path(file), self._path(file) + DRAFT):
+            try:
+                self._store.rm_file(path)
+            except FileNotFoundError:
+                pass  # another process was first, or it was never written
 
 
 def _about(file: StoredFile, number: int) -> str:

@@ -6,11 +6,12 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from configs import metrics
 from configs.retention_schema import RetentionConfig
 from db.answers import delete_expired_answers
 from db.columns import utc_now
 from db.errors import DatabaseError
-from db.ledger import release_expired
+from db.ledger import discrepancies, release_expired
 from db.retention import blank_old_events, blank_settled_events, delete_unused_chats
 from db.session import Database
 from pipelines.errors import PipelineError
@@ -41,9 +42,12 @@ class Housekeeper:
         if time.monotonic() >= self._daily_due:
             self._daily_due = time.monotonic() + DAYS_CHECKED_EVERY_S
             deleting |= {"chats": self._delete_chats, "old_events": self._blank_old_events}
+            await self._repeat("reconcile", self._reconcile)
         done = {"holds": await self._repeat("holds", self._release_holds)}
+        metrics.holds_expired.inc(done["holds"])
         for name, chore in deleting.items():
             done[name] = await self._repeat(name, chore)
+            metrics.kept_deleted.labels(name).inc(done[name])
         if any(done[name] for name in deleting):
             await self._repeat("log_of_writes", self._forget_deleted)
         if any(done.values()):
@@ -59,13 +63,23 @@ class Housekeeper:
                 if not changed:
                     break
         except (DatabaseError, PipelineError) as error:
+            metrics.housekeeping_failures.inc()
             logger.warning("chore_failed", extra={"chore": name, "cause": type(error).__name__})
         except Exception:  # one chore that is broken must not keep the others from their work
+            metrics.housekeeping_failures.inc()
             logger.exception("chore_failed", extra={"chore": name})
         return total
 
     async def _release_holds(self) -> int:
         return await self._database.run(release_expired, utc_now())
+
+    async def _reconcile(self) -> int:
+        """Looks only: what does not add up is for a person to judge."""
+        found = await self._database.read(discrepancies)
+        metrics.ledger_mismatches.set(len(found))
+        for one in found:
+            logger.error("ledger_mismatch", extra={"workspace_id": one.workspace_id})
+        return 0
 
     async def _delete_chats(self) -> int:
         days = self._retention.chat_days

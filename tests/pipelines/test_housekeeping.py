@@ -10,6 +10,7 @@ import pytest
 from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
+from configs.metrics import REGISTRY
 from configs.retention_schema import RetentionConfig
 from db.accounts import add_user, update_workspace
 from db.chat_tables import Chat
@@ -18,7 +19,7 @@ from db.errors import DatabaseUnavailable
 from db.keeping_tables import IdempotentAnswer
 from db.ledger import credit_of, hold, open_account
 from db.migrate import upgrade
-from db.money_tables import Hold
+from db.money_tables import Account, Hold
 from db.outbox import NewEvent, add_event
 from db.session import Database
 from db.tables import User, Workspace
@@ -226,3 +227,21 @@ async def test_what_is_deleted_is_not_left_in_the_files_of_sqlite(
     assert found() != []
     assert (await housekeeper.run_once())["settled_events"] == 1
     assert found() == []
+
+
+async def test_accounts_that_do_not_add_up_are_counted(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    await _workspace(database)
+
+    def spoil(session: Session) -> None:
+        session.connection().execute(
+            update(Account)
+            .where(col(Account.workspace_id) == workspace_id)
+            .values({col(Account.balance): CREDIT + 1})
+        )
+
+    await database.run(spoil)
+    await housekeeper.run_once()
+    assert REGISTRY.get_sample_value("antiphon_ledger_mismatches") == 1
