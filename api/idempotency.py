@@ -13,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from api.errors import ApiError
 from api.services import Services
+from configs import metrics
 from pipelines.answers import MAX_KEPT_BYTES, Answer, Claim, Finished
 from pipelines.billing import PaidOnce, paid_once
 from pipelines.principals import Principal
@@ -67,6 +68,7 @@ async def _replay(finished: Finished, body: "_Body") -> Response:
     if kept is None:
         message = "Idempotency-Key: the first request with this key had another body"
         raise ApiError(400, "idempotency_mismatch", message)
+    metrics.idempotent_replays.inc()
     replayed = Response(kept.body, kept.status)
     for name, value in kept.headers:
         replayed.headers.append(name, value)
