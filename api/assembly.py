@@ -67,13 +67,7 @@ def build_services(
     billing = Billing(database, plans.prices)
     accounts = Accounts(database, settings.secrets, plans)
     chats = ChatHistory(database, sealer)
-    files = Files(
-        database,
-        sealer,
-        storage_url=settings.storage_url,
-        public_url=settings.public_url,
-        url_key=settings.secrets.url_key,
-    )
+    files = Files.of(settings, database, sealer)
     return Services(
         settings=settings,
         plans=plans,

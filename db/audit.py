@@ -78,6 +78,11 @@ def audit_chain(session: Session, workspace_id: int) -> list[AuditEntry]:
     return list(session.exec(query.order_by(col(AuditEntry.number))))
 
 
+def audited_workspaces(session: Session) -> list[int]:
+    """Every workspace with a chain, also those that were erased."""
+    return list(session.exec(select(AuditEntry.workspace_id).distinct()))
+
+
 def first_break(chain: Iterable[AuditEntry]) -> int | None:
     """The number at which an entry was changed, removed or put in; None when there is none.
 

@@ -3,6 +3,11 @@
     python -m deployments.operator credit 25              adds 25 USD to the first workspace
     python -m deployments.operator plan pro --email a@b.c puts that user's workspace on a plan
     python -m deployments.operator reconcile              compares every balance with its ledger
+    python -m deployments.operator check-audit            looks for changed or removed audit entries
+    python -m deployments.operator rotate-keys            seals all under the first data key
+
+Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
+secrets.json, and start the service again. The old key can go a day later.
 
 A service that runs takes note of a new plan within 5 seconds.
 """
@@ -15,9 +20,10 @@ from uuid import uuid4
 
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
-from configs.settings import load_settings
+from configs.settings import Settings, load_settings
 from db import ledger
 from db.accounts import find_workspace
+from db.audit import audit_chain, audited_workspaces, first_break
 from db.errors import DatabaseError
 from db.migrate import upgrade
 from db.session import Database
@@ -25,6 +31,9 @@ from db.tables import Workspace
 from pipelines.accounts import Accounts
 from pipelines.billing import MICRO_USD, to_usd
 from pipelines.errors import PipelineError
+from pipelines.files import Files
+from pipelines.rotation import Rotation
+from pipelines.sealing import SealBroken, Sealer
 from pipelines.subscriptions import MONTHS, Subscriptions
 
 ACTOR = "operator"
@@ -60,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("plan", help="id of the plan")
     plan.add_argument("--cycle", choices=tuple(MONTHS), default="monthly")
     commands.add_parser("reconcile", help="compare every balance with its ledger")
+    commands.add_parser("check-audit", help="look for changed or removed audit entries")
+    commands.add_parser("rotate-keys", help="seal all that is kept under the first data key")
     return parser
 
 
@@ -86,6 +97,10 @@ async def _run(options: argparse.Namespace) -> str:
     try:
         if options.command == "reconcile":
             return await _reconcile(database)
+        if options.command == "check-audit":
+            return await _check_audit(database)
+        if options.command == "rotate-keys":
+            return await _rotate_keys(database, settings)
         found = await database.read(find_workspace, options.email, options.workspace)
         if found is None:
             raise ValueError("there is no such workspace")
@@ -120,6 +135,31 @@ async def _reconcile(database: Database) -> str:
     if wrong:
         raise ValueError("\n".join(str(account) for account in wrong))
     return "every balance is the sum of its ledger"
+
+
+async def _check_audit(database: Database) -> str:
+    workspaces = await database.read(audited_workspaces)
+    broken = []
+    for workspace_id in workspaces:
+        number = first_break(await database.read(audit_chain, workspace_id))
+        if number is not None:
+            broken.append(f"workspace {workspace_id}: entry {number} was changed or is missing")
+    if broken:
+        raise ValueError("\n".join(broken))
+    return f"the audit logs of {len(workspaces)} workspace(s) are whole"
+
+
+async def _rotate_keys(database: Database, settings: Settings) -> str:
+    sealer = Sealer(settings.secrets.data_keys)
+    files = Files.of(settings, database, sealer)
+    try:
+        done = await Rotation(database, sealer, files).run()
+    except SealBroken as error:
+        raise ValueError(f"stopped: {error}") from None
+    return (
+        f"{done.chats} chat(s), {done.webhooks} webhook(s) and {done.files} file(s) "
+        "are sealed under the first key; the others were already"
+    )
 
 
 def say(line: str) -> None:

@@ -272,3 +272,13 @@ def wait_for_chat(server: ChatServer, chat_id: str) -> dict[str, Any]:
             return body
         time.sleep(0.02)
     pytest.fail("the chat was not saved")
+
+
+async def test_a_workspace_that_keeps_nothing_saves_no_chat(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    await client.put("/auth/workspace", headers=auth, json={"retention": "zero"})
+    body = {"messages": [{"role": "user", "content": "hi"}], "stream": False, "save_chat": True}
+    said = await client.post("/v1/chat/completions", headers=auth, json=body)
+    assert said.status_code == 200
+    assert (await client.get("/chats", headers=auth)).json()["data"] == []

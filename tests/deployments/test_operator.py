@@ -83,3 +83,18 @@ def test_reconciling_finds_a_balance_that_was_changed_by_hand(
     engine.dispose()
     with pytest.raises(SystemExit, match="entries=5000000"):
         main(["reconcile"])
+
+
+def test_the_audit_logs_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "of 2 workspace(s) are whole" in said(capsys, "check-audit")
+    engine = make_engine(load_settings().database_url)
+    with engine.begin() as connection:
+        connection.execute(text("DROP TRIGGER audit_entry_update"))
+        connection.execute(text("UPDATE audit_entry SET action = 'nothing' WHERE number = 2"))
+    engine.dispose()
+    with pytest.raises(SystemExit, match="entry 2 was changed"):
+        main(["check-audit"])
+
+
+def test_keys_are_rotated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "0 chat(s), 0 webhook(s) and 0 file(s)" in said(capsys, "rotate-keys")

@@ -1,0 +1,106 @@
+"""After a rotation the old key is needed no more, and nothing was lost."""
+
+import os
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from sqlmodel import Session
+
+from db.accounts import add_user
+from db.chat_tables import ChatEntry
+from db.chats import append_to_chat
+from db.migrate import upgrade
+from db.session import Database
+from db.tables import User, Workspace
+from db.webhook_tables import Webhook
+from models.llm.base import ChatMessage
+from pipelines.chat_history import ChatHistory
+from pipelines.files import PIECE_BYTES, Files
+from pipelines.rotation import Rotated, Rotation
+from pipelines.sealing import SealBroken, Sealer
+from pipelines.webhooks.registration import secret_about
+
+OLD = b64encode(os.urandom(32)).decode()
+NEW = b64encode(os.urandom(32)).decode()
+SAMPLE = os.urandom(PIECE_BYTES + 10)
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    url = f"sqlite:///{tmp_path / 'test.db'}"
+    upgrade(url)
+    opened = Database(url)
+    yield opened
+    opened.close()
+
+
+def _files(database: Database, tmp_path: Path, sealer: Sealer) -> Files:
+    return Files(
+        database,
+        sealer,
+        storage_url=f"file://{tmp_path / 'files'}",
+        public_url="https://speech.example",
+        url_key="k" * 32,
+    )
+
+
+async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_path: Path) -> None:
+    user = User(email="a@example.com", password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    before = Sealer([OLD])
+    chat_id, plain_id, hook_id = uuid4(), uuid4(), uuid4()
+    said, answer = ChatMessage("user", "ostrich", {"name": "x"}), ChatMessage("assistant", "yes")
+    history = ChatHistory(database, before)
+    await history.save(workspace.id, chat_id, [said], answer, "m", None, is_new=True)
+    entry = ChatEntry(chat_id=plain_id, position=0, role="user", content="plain", extra={})
+    await database.run(append_to_chat, workspace.id, plain_id, [entry], "plain")
+
+    def add_webhook(session: Session) -> None:
+        secret = before.seal(b"whsec", secret_about(hook_id))
+        url, events = "https://a.example", ["tts.completed"]
+        session.add(
+            Webhook(id=hook_id, workspace_id=workspace.id, url=url, events=events, secret=secret)
+        )
+
+    await database.run(add_webhook)
+    file_id = await _files(database, tmp_path, before).put(
+        workspace.id, "sample", "audio/wav", SAMPLE, None
+    )
+
+    both = Sealer([NEW, OLD])
+    rotation = Rotation(database, both, _files(database, tmp_path, both))
+    assert await rotation.run() == Rotated(chats=2, webhooks=1, files=1)
+    assert await rotation.run() == Rotated(chats=0, webhooks=0, files=0)
+
+    after = Sealer([NEW])
+    messages = await ChatHistory(database, after).load(workspace.id, chat_id)
+    assert [(m.content, m.extra) for m in messages] == [("ostrich", {"name": "x"}), ("yes", {})]
+    opened = await ChatHistory(database, after).read(workspace.id, plain_id)
+    assert (opened.chat.title, opened.entries[0].content) == ("plain", "plain")
+    assert await _files(database, tmp_path, after).read(workspace.id, file_id) == SAMPLE
+
+    def secret_of(session: Session) -> bytes | None:
+        webhook = session.get(Webhook, hook_id)
+        return None if webhook is None else webhook.secret
+
+    sealed = await database.read(secret_of)
+    assert sealed is not None and after.open(sealed, secret_about(hook_id)) == b"whsec"
+
+
+async def test_without_the_old_key_nothing_is_touched(database: Database, tmp_path: Path) -> None:
+    user = User(email="a@example.com", password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    chat_id, answer = uuid4(), ChatMessage("assistant", "yes")
+    history = ChatHistory(database, Sealer([OLD]))
+    await history.save(
+        workspace.id, chat_id, [ChatMessage("user", "hi")], answer, "m", None, is_new=True
+    )
+    new = Sealer([NEW])
+    with pytest.raises(SealBroken):
+        await Rotation(database, new, _files(database, tmp_path, new)).run()
+    assert (await history.load(workspace.id, chat_id))[1].content == "yes"
