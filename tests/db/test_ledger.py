@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
-from sqlmodel import select
+from sqlmodel import Session, select
 
 from db import ledger
 from db.columns import utc_now
@@ -141,8 +141,12 @@ async def test_nobody_can_change_an_entry(account: Database, change: str) -> Non
 
 async def test_a_balance_without_entries_is_found(account: Database) -> None:
     await hold(account, "one")
-    for change in ("UPDATE account SET balance = balance + 1", "UPDATE hold SET amount = 1"):
-        await account.run(lambda session, change=change: session.connection().execute(text(change)))
+
+    def change(session: Session) -> None:
+        for statement in ("UPDATE account SET balance = balance + 1", "UPDATE hold SET amount = 1"):
+            session.connection().execute(text(statement))
+
+    await account.run(change)
     assert await account.read(ledger.discrepancies) == [
         ledger.Discrepancy(WORKSPACE, CREDIT + 1, CREDIT, held=400, entries_held=400, holds=1)
     ]
