@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -9,6 +10,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
@@ -134,5 +136,17 @@ def stop() -> None:
         ray.shutdown()
 
 
+def run() -> NoReturn:
+    """`main` without the end of the interpreter, where Ray's libraries take 2 s to clear up."""
+    code: int | str | None = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else bool(code))
+
+
 if __name__ == "__main__":
-    main()
+    run()
