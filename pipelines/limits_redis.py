@@ -15,7 +15,8 @@ from pipelines.limits import Window
 from pipelines.limits_local import LEASE_S, Hit
 from pipelines.limits_shared import StoreLost
 
-TIMEOUT_S = 0.05  # of each read and write; the library's own is 5 s, and it tries ten times
+# Of each read and write; the library's own is 5 s, and it tries ten times. Who asks waits less.
+TIMEOUT_S = 1.0
 PREFIX = "antiphon:"
 GATEWAYS = f"{PREFIX}gateways"
 AT_ONCE = 256  # scripts in one message

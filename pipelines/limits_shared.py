@@ -8,9 +8,10 @@ import time
 from collections import defaultdict
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from configs import metrics
+from pipelines.in_time import in_time
 from pipelines.limits import WINDOW_S, Lease, Window
 from pipelines.limits_local import Counted, Hit, Tables
 
@@ -19,6 +20,9 @@ logger = logging.getLogger(__name__)
 RENEW_S = 10.0
 PROBE_S = 1.0
 PROBE = Hit("probe", 1 << 40, window_s=1)
+
+
+T = TypeVar("T")
 
 
 class StoreLost(Exception):
@@ -114,10 +118,9 @@ class SharedLimits:
         if self._store is not None and not self._degraded:
             self._keep_renewing()
             try:
-                async with asyncio.timeout(self._timeout_s):
-                    free = await self._store.acquire(key, member, limit)
+                free = await self._in_time(self._store.acquire(key, member, limit))
                 self._failures = 0
-            except (StoreLost, TimeoutError) as error:
+            except StoreLost as error:
                 self._failed(error)
         if free is None:  # those of this process are known in any case
             free = len(self._held.get(key, ())) < self._share(limit)
@@ -142,9 +145,8 @@ class SharedLimits:
         if self._store is None or self._degraded:
             return  # it is not renewed, so it expires
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._store.release(key, member)
-        except (StoreLost, TimeoutError) as error:
+            await self._in_time(self._store.release(key, member))
+        except StoreLost as error:
             self._failed(error)
 
     async def close(self) -> None:
@@ -166,32 +168,35 @@ class SharedLimits:
         if self._asking is None or self._asking.done():
             self._asking = _background(self._ask_all(), "count hits")
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await future
-        except (StoreLost, TimeoutError):
+            return await future
+        except StoreLost:
             return None
 
     async def _ask_all(self) -> None:
         assert self._store is not None
         while self._waiting:
-            batch = [one for one in self._waiting if not one[1].done()]  # who timed out has left
-            self._waiting = []
-            if not batch:
-                return
+            batch, self._waiting = self._waiting, []
             try:
-                async with asyncio.timeout(self._timeout_s):
-                    windows = await self._store.hits([hit for hit, _ in batch])
-            except (StoreLost, TimeoutError) as error:
+                windows = await self._in_time(self._store.hits([hit for hit, _ in batch]))
+            except StoreLost as error:
                 self._failed(error)
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(StoreLost())
+                self._give_up(batch)
                 continue
+            except asyncio.CancelledError:
+                self._give_up(batch)
+                raise
             self._failures = 0
             for (hit, future), window in zip(batch, windows, strict=True):
                 self._learn(hit, window)
                 if not future.done():
                     future.set_result(window)
+
+    def _give_up(self, batch: list[tuple[Hit, asyncio.Future[Window]]]) -> None:
+        """Of those who came meanwhile too: they have waited, and need not for a second failure."""
+        batch, self._waiting = batch + self._waiting, []
+        for _, future in batch:
+            if not future.done():
+                future.set_exception(StoreLost())
 
     def _learn(self, hit: Hit, window: Window) -> None:
         """So that the twin goes on where the store was lost."""
@@ -208,12 +213,24 @@ class SharedLimits:
         """What this process may allow when it cannot ask what the others do."""
         return max(1, limit // self._store.gateways) if self._store is not None else limit
 
+    async def _in_time(self, question: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Raises StoreLost for every failure: requests go on, whatever the store stumbles over."""
+        try:
+            return await in_time(question, timeout_s or self._timeout_s)
+        except StoreLost:
+            raise
+        except TimeoutError:
+            raise StoreLost("timeout") from None
+        except Exception as error:
+            logger.exception("limits_failed")
+            raise StoreLost(type(error).__name__) from None
+
     def _failed(self, error: Exception) -> None:
         self._failures += 1
         if self._failures >= self._allowed_failures and not self._degraded:
             self._degraded = True
             metrics.limiter_degraded.set(1)
-            logger.warning("limits_degraded", extra={"error": type(error).__name__})
+            logger.warning("limits_degraded", extra={"error": str(error)})
             task = _background(self._probe(), "probe limits")
             self._others.add(task)
             task.add_done_callback(self._others.discard)
@@ -224,10 +241,9 @@ class SharedLimits:
         while True:
             await asyncio.sleep(PROBE_S)
             try:
-                async with asyncio.timeout(self._timeout_s):
-                    await self._store.hits([PROBE])
-                    break
-            except (StoreLost, TimeoutError):
+                await self._in_time(self._store.hits([PROBE]))
+                break
+            except StoreLost:
                 continue
         self._failures = 0
         self._degraded = False
@@ -249,13 +265,12 @@ class SharedLimits:
         assert self._store is not None
         held = {key: list(members) for key, members in self._held.items()}
         try:
-            async with asyncio.timeout(RENEW_S):
-                await self._store.renew(held)
-                for key, members in held.items():  # released meanwhile, and maybe added again
-                    for member in members:
-                        if member not in self._held.get(key, ()):
-                            await self._store.release(key, member)
-        except (StoreLost, TimeoutError) as error:
+            await self._in_time(self._store.renew(held), RENEW_S)
+            for key, members in held.items():  # released meanwhile, and maybe added again
+                for member in members:
+                    if member not in self._held.get(key, ()):
+                        await self._in_time(self._store.release(key, member))
+        except StoreLost as error:
             self._failed(error)
 
 

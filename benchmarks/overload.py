@@ -1,0 +1,126 @@
+"""What overload does to those who are let in, and how fast the others are refused.
+
+    python -m benchmarks.overload
+
+Starts the whole service and asks for short texts by `POST /tts-synthesize`: first one at a time,
+then by as many clients as the gateway lets in, then three times as many requests as that could
+serve, at even moments whether or not the earlier ones were answered. The clients are on the same
+cores.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from itertools import cycle
+
+import aiohttp
+
+from benchmarks.hardware import hardware, versions
+from benchmarks.service import new_workspaces, running_service, upgrade_plan
+from configs.admission_schema import AdmissionConfig
+from configs.load import load_yaml
+
+PATH = "/tts-synthesize"
+TEXT = "The train to the coast leaves at nine, so be there early."
+WORKSPACES = 12  # each may ask 6,000 times a minute
+TIMES_RATED = 3.0
+
+
+@dataclass
+class Answers:
+    """How long each status took, in seconds."""
+
+    took: dict[int, list[float]] = field(default_factory=dict)
+
+    def note(self, status: int, elapsed_s: float) -> None:
+        self.took.setdefault(status, []).append(elapsed_s)
+
+    def p95_ms(self, status: int = 200) -> float:
+        return statistics.quantiles(self.took[status], n=20)[18] * 1000
+
+
+class Clients:
+    """Asks over many connections, with the keys in turn."""
+
+    def __init__(self, url: str, keys: list[str], session: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._session = session
+        self._headers = cycle([{"Authorization": f"Bearer {key}"} for key in keys])
+
+    async def ask(self, answers: Answers) -> None:
+        began = time.perf_counter()
+        async with self._session.post(
+            self._url + PATH, json={"text": TEXT}, headers=next(self._headers)
+        ) as answer:
+            await answer.read()
+            answers.note(answer.status, time.perf_counter() - began)
+
+    async def closed(self, clients: int, seconds: float) -> Answers:
+        """Each asks again as soon as it is answered."""
+        answers, until = Answers(), time.perf_counter() + seconds
+
+        async def one() -> None:
+            while time.perf_counter() < until:
+                await self.ask(answers)
+
+        await asyncio.gather(*(one() for _ in range(clients)))
+        return answers
+
+    async def open(self, rate: float, seconds: float) -> Answers:
+        """So many a second, whatever becomes of them."""
+        answers, began = Answers(), time.perf_counter()
+        running: list[Awaitable[None]] = []
+        for number in range(int(rate * seconds)):
+            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+            running.append(asyncio.create_task(self.ask(answers)))
+        await asyncio.gather(*running)
+        return answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each load")
+    options = parser.parse_args()
+    print(hardware())
+    print(versions("ray", "uvicorn", "hibari-tts"))
+    admitted = load_yaml(AdmissionConfig, "admission").work_per_core[PATH] * (os.cpu_count() or 1)
+    with running_service() as service:
+        keys = new_workspaces(service.url, WORKSPACES, lambda: upgrade_plan(service))
+        asyncio.run(measure(service.url, keys, admitted, options.seconds))
+
+
+async def measure(url: str, keys: list[str], admitted: int, seconds: float) -> None:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        clients = Clients(url, keys, session)
+        await clients.closed(2, 3)  # warm
+        alone = await clients.closed(1, seconds / 2)
+        rated = await clients.closed(admitted, seconds)
+        rate = len(rated.took[200]) / seconds
+        over = await clients.open(TIMES_RATED * rate, seconds)
+    print(f"one client:          p95 {alone.p95_ms():7.1f} ms")
+    print(f"{admitted:3} clients:         p95 {rated.p95_ms():7.1f} ms, {rate:.1f} requests/s")
+    counts = {status: len(took) for status, took in sorted(over.took.items())}
+    ratio = over.p95_ms() / rated.p95_ms()
+    print(f"{TIMES_RATED * rate:.0f} requests/s: {counts}, admitted p95 {over.p95_ms():.1f} ms")
+    print(f"  {ratio:.2f} of the p95 of {admitted} clients; target <= 2: {verdict(ratio <= 2)}")
+    refusals = over.took.get(503, [])
+    if refusals:
+        p99_ms = statistics.quantiles(refusals, n=100)[98] * 1000
+        median_ms = statistics.median(refusals) * 1000
+        print(f"  refused in {median_ms:.1f} ms, p99 {p99_ms:.1f} ms;", end=" ")
+        print(f"target < 100 ms: {verdict(p99_ms < 100)}")
+    else:
+        print("  nothing was refused")
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "MISSED"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Two gateways on one port count as one, whichever place they share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from redis import Redis
+from websockets.exceptions import InvalidStatus
+
+from benchmarks.service import free_port
+from db.migrate import upgrade
+from tests.api.sockets.client import connect
+from tests.deployments.conftest import TestCluster, gateway_app, until_ready
+
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+
+FREE_REQUESTS, FREE_SOCKETS = 60, 2
+
+
+@pytest.fixture(scope="module", params=["embedded", "redis"])
+def environment(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    data = tmp_path_factory.mktemp("gateways")
+    upgrade(f"sqlite:///{data / 'antiphon.db'}")
+    given = {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
+    if request.param == "redis":
+        given["REDIS_URL"] = request.getfixturevalue("redis_url")
+        Redis.from_url(given["REDIS_URL"]).flushall()
+    return given
+
+
+@pytest.fixture(scope="module")
+def gateways(ray_cluster: TestCluster, environment: dict[str, str]) -> Iterator[TestCluster]:
+    app: dict[str, Any] = gateway_app(environment)
+    app["deployments"][0]["num_replicas"] = 2
+    ray_cluster.extra_apps = [app]
+    ray_cluster.deploy()
+    yield ray_cluster
+    ray_cluster.extra_apps = []
+    ray_cluster.deploy()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def url(gateways: TestCluster, environment: dict[str, str]) -> AsyncIterator[str]:
+    address = f"http://127.0.0.1:{environment['PORT']}"
+    async with httpx.AsyncClient(base_url=address, timeout=30) as client:
+        await until_ready(client)
+    yield address
+
+
+async def token(url: str, email: str) -> str:
+    async with httpx.AsyncClient(base_url=url) as client:
+        body = {"email": email, "password": "a long password"}
+        answer = await client.post("/auth/signup", json=body)
+        assert answer.status_code == 201, answer.text
+        made: str = answer.json()["token"]
+        return made
+
+
+async def ask(url: str, credential: str, times: int) -> list[httpx.Response]:
+    """Each over a connection of its own, so that the kernel spreads them over the gateways."""
+    headers = {"Authorization": f"Bearer {credential}"}
+    each_its_own = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(
+        base_url=url, timeout=30, headers=headers, limits=each_its_own
+    ) as client:
+        return await asyncio.gather(*(client.get("/plans") for _ in range(times)))
+
+
+async def test_both_together_admit_exactly_what_the_plan_allows(url: str) -> None:
+    for round_ in range(2):
+        answers = await ask(url, await token(url, f"limit{round_}@example.com"), FREE_REQUESTS + 30)
+        assert sum(one.status_code == 200 for one in answers) == FREE_REQUESTS
+        assert {one.status_code for one in answers} == {200, 429}
+        assert len({one.headers["X-RateLimit-Reset"] for one in answers}) == 1
+        await asyncio.sleep(1)
+
+
+async def test_both_together_open_exactly_the_plans_sockets(url: str) -> None:
+    credential = await token(url, "sockets-limit@example.com")
+    address = f"{url.replace('http', 'ws', 1)}/ws/tts?apiKey={credential}"
+    opened, refused = 0, 0
+    async with AsyncExitStack() as stack:
+        for _ in range(8):
+            try:
+                await stack.enter_async_context(connect(address))
+                opened += 1
+            except InvalidStatus as refusal:
+                assert refusal.response.status_code == 429
+                refused += 1
+    assert (opened, refused) == (FREE_SOCKETS, 6)
