@@ -19,9 +19,18 @@ wherever a key does. Every error has the body `{success: false, error, message}`
 `/openai/v1` answer errors in the shape of OpenAI's API, as does any path to a request with the
 header `X-Stainless-Lang`, which the official clients of OpenAI send. Every answer carries
 `X-Request-Id`.
+
+A POST with a key or token may carry an `Idempotency-Key` (1 to 255 visible ASCII characters). Sent
+again with the same key within 24 hours, it has the answer of the first time and says
+`Idempotency-Replayed: true`; nothing is done or charged again. With another body it is 400
+`idempotency_mismatch`. Failures are not kept. Such a request goes on when its client leaves.
 """
 SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."}}
 LINES_TYPE = "application/x-ndjson"
+_STILL_RUNNING = {
+    "description": "The first request with this Idempotency-Key runs, or its answer is not kept",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
+}
 _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 
@@ -65,6 +74,8 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             _name_lines(operation["responses"])
             if (path, method) in public:
                 operation["security"] = []
+            elif method == "post":
+                operation["responses"]["409"] = _STILL_RUNNING
     return document
 
 

@@ -54,7 +54,16 @@ async def test_public_operations_are_these_and_no_others(client: httpx.AsyncClie
         for operation in operations.values()
         if operation.get("security") == []
     }
-    assert public == {"/healthz", "/readyz", "/auth/signup", "/auth/login"}
+    assert public == {"/healthz", "/readyz", "/auth/signup", "/auth/login", "/files/{file_id}"}
+
+
+async def test_what_can_be_sent_again_says_what_a_running_request_answers(
+    client: httpx.AsyncClient,
+) -> None:
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    assert "409" in paths["/tts-synthesize"]["post"]["responses"]
+    assert "409" not in paths["/auth/login"]["post"]["responses"]
+    assert "409" not in paths["/plans"]["get"]["responses"]
 
 
 async def test_the_page_needs_nothing_from_another_host(client: httpx.AsyncClient) -> None:
@@ -72,7 +81,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@schema.parametrize()
+# What erases the account would take its key from the operations after it.
+@schema.exclude(path="/auth/account").parametrize()
 @settings(
     max_examples=5,
     deadline=None,

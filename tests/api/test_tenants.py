@@ -49,7 +49,9 @@ async def test_a_strangers_answer_is_that_of_an_id_that_never_was(
     assert (await attempt(client, auth, method, path, chat, key)).status_code == 200
 
 
-@pytest.mark.parametrize(("path", "items"), [("/chats", "data"), ("/developer/api", "keys")])
+@pytest.mark.parametrize(
+    ("path", "items"), [("/chats", "data"), ("/developer/api", "keys"), ("/audit", "data")]
+)
 async def test_lists_hold_only_what_is_the_workspaces_own(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, path: str, items: str
 ) -> None:
