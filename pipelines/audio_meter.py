@@ -65,6 +65,7 @@ class AudioMeter:
         self._settled = True
         if self._next is not None:
             self._next.add_done_callback(_give_back)
+            await asyncio.wait((self._next,), timeout=PATIENCE_S)
         if self._slice is not None:
             self._end_slice(self._slice, self.heard_ms, *events)
             await asyncio.wait([task for task, _ in self._ended], timeout=PATIENCE_S)

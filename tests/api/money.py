@@ -1,0 +1,82 @@
+"""What a workspace was charged, and what its webhooks would be told."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from sqlmodel import Session, col, select
+
+from api.services import Services
+from db.ledger import change_credit, credit_of, discrepancies
+from db.money_tables import Hold, LedgerEntry
+from db.webhook_tables import Event, Webhook
+
+
+@dataclass(frozen=True)
+class Books:
+    """One workspace in the database."""
+
+    services: Services
+    workspace_id: int
+
+    async def kinds(self) -> list[str]:
+        """Of the entries after the first grant, in order, when nothing is left to settle."""
+        return [entry.kind for entry in await self.entries()]
+
+    async def entries(self) -> list[LedgerEntry]:
+        await self.services.billing.wait_for_settlements()
+        return await self.services.database.read(_entries, self.workspace_id)
+
+    async def charged(self, service: str) -> tuple[int, int]:
+        """Units and micro-USD, once nothing is held any more and the books agree."""
+        entries = [one for one in await self.entries() if one.kind == "capture"]
+        assert await self.services.database.read(_open_holds) == 0
+        assert await self.services.database.read(discrepancies) == []
+        assert {one.service for one in entries} <= {service}
+        return sum(one.units for one in entries), -sum(one.amount for one in entries)
+
+    async def leave_credit(self, micro_usd: int) -> None:
+        await self.services.database.run(_leave, self.workspace_id, micro_usd)
+
+    async def want(self, *kinds: str) -> None:
+        """A webhook for these events, which nobody delivers."""
+        await self.services.database.run(_add_webhook, self.workspace_id, list(kinds))
+
+    async def events(self) -> list[dict[str, Any]]:
+        await self.services.billing.wait_for_settlements()
+        return await self.services.database.read(_events, self.workspace_id)
+
+
+async def books_of(services: Services, auth: dict[str, str]) -> Books:
+    """Of the workspace that these headers act for."""
+    credential = auth["Authorization"].removeprefix("Bearer ")
+    principal = await services.accounts.authenticate(credential)
+    return Books(services, principal.workspace_id)
+
+
+def _entries(session: Session, workspace_id: int) -> list[LedgerEntry]:
+    query = select(LedgerEntry).where(
+        LedgerEntry.workspace_id == workspace_id,
+        col(LedgerEntry.kind).not_in(("grant", "adjust")),
+    )
+    return list(session.exec(query.order_by(col(LedgerEntry.id))))
+
+
+def _open_holds(session: Session) -> int:
+    return len(session.exec(select(Hold)).all())
+
+
+def _leave(session: Session, workspace_id: int, micro_usd: int) -> None:
+    change = micro_usd - credit_of(session, workspace_id)
+    assert change_credit(session, workspace_id, uuid4().hex, change, "the test")
+
+
+def _add_webhook(session: Session, workspace_id: int, kinds: list[str]) -> None:
+    url = "https://hooks.example.com/"
+    session.add(Webhook(id=uuid4(), workspace_id=workspace_id, url=url, events=kinds))
+
+
+def _events(session: Session, workspace_id: int) -> list[dict[str, Any]]:
+    query = select(Event.body).where(Event.workspace_id == workspace_id).order_by(col(Event.id))
+    return [json.loads(body) for body in session.exec(query) if body is not None]

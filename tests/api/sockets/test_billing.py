@@ -1,0 +1,205 @@
+"""What sessions cost, and what webhooks are told of them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from api.services import Services
+from models.errors import EngineLost
+from pipelines.decoding import AudioDecoder
+from tests.api.local_server import local_settings
+from tests.api.local_services import local_services
+from tests.api.money import Books
+from tests.api.sockets.client import TtsClient, connect
+from tests.api.sockets.conftest import SocketServer, serve
+from tests.api.sockets.stt_client import SttClient, stt, with_listening
+from tests.pipelines.listening_doubles import ToldTranscriber, loud, quiet
+
+TEXT = "The harbour lay still. It carried letters and tea."
+CHARACTER, SLICE = 15, 6000  # micro-USD
+
+
+@pytest.fixture
+def told() -> ToldTranscriber:
+    return ToldTranscriber()
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Services]:
+    async with AudioDecoder() as decoder:
+        built = local_services(local_settings(tmp_path), decoder)
+        yield built
+        await built.billing.wait_for_settlements()
+        built.database.close()
+
+
+@pytest.fixture
+async def server(plain: Services, told: ToldTranscriber) -> AsyncIterator[SocketServer]:
+    async with serve(with_listening(plain, told)) as running:
+        yield running
+
+
+@pytest.fixture
+async def books(server: SocketServer) -> Books:
+    principal = await server.services.accounts.authenticate(server.key)
+    return Books(server.services, principal.workspace_id)
+
+
+async def test_a_flush_costs_its_characters(server: SocketServer, books: Books) -> None:
+    await books.want("tts.completed")
+    async with server.tts() as client:
+        await client.create()
+        await client.speak(TEXT)
+        await client.speak("Again.")
+        assert await books.charged("tts") == (len(TEXT) + 6, (len(TEXT) + 6) * CHARACTER)
+        await client.speak(" \n ")
+        await client.speak("!!!")  # held for, and given back: no letter is in it
+    assert await books.charged("tts") == (len(TEXT) + 6, (len(TEXT) + 6) * CHARACTER)
+    first, second = await books.events()
+    assert (first["data"]["text"], second["data"]["text"]) == (TEXT, "Again.")
+    assert first["data"]["voice_id"] == server.voice_id
+    path = first["data"]["audio_url"].removeprefix("http://test")
+    async with httpx.AsyncClient(trust_env=False) as http:
+        file = await http.get(f"http://{server.address}{path}")
+    assert (file.status_code, file.headers["content-type"]) == (200, "audio/mpeg")
+
+
+async def test_a_context_without_credit_gets_an_error_and_lives_on(
+    server: SocketServer, books: Books
+) -> None:
+    await books.leave_credit(10 * CHARACTER)
+    async with server.tts() as client:
+        await client.create(context_id="c", timestamps=True)
+        await client.say("send_text", text=TEXT)
+        error = await client.error("flush_context")
+        assert error["context_id"] == "c" and "credit" in error["message"]
+        assert await client.speak("Ten chars.")
+    assert await books.charged("tts") == (10, 10 * CHARACTER)
+
+
+async def test_who_leaves_pays_for_what_was_spoken(server: SocketServer, books: Books) -> None:
+    await books.want("tts.completed", "tts.failed")
+    text = "A sentence of some length. " * 400
+    async with connect(server.url("/ws/tts")) as socket:
+        client = TtsClient(socket, server.voice_id)
+        for _ in range(2):
+            await client.hear()
+        await client.create()
+        await client.say("send_text", text=text)
+        await client.say("flush_context")
+        assert "audio_chunk" in await client.hear()
+        socket.transport.abort()
+    await server.until_empty()
+    units, cost = await books.charged("tts")
+    assert 0 < units < len(text)
+    assert cost == units * CHARACTER
+    assert await books.events() == []
+
+
+@pytest.fixture
+async def client(server: SocketServer) -> AsyncIterator[SttClient]:
+    async with stt(server) as made:
+        yield made
+
+
+def summary_of(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    assert messages[-1]["type"] == "session_stopped"
+    summary: dict[str, Any] = messages[-1]["billing_summary"]
+    return summary
+
+
+async def test_the_summary_of_a_session_says_what_the_ledger_says(
+    client: SttClient, books: Books
+) -> None:
+    await books.want("stt.completed", "stt.failed")
+    await client.start(continuous_mode=True)
+    await client.say(loud(0.5), quiet(1.0), loud(0.5), quiet(1.0), step_s=0.5)
+    messages, code = await client.stop()
+    assert code == 1000
+    assert summary_of(messages)["total_cost"] == 0.0003
+    assert await books.charged("stt") == (3000, 300)
+    (event,) = await books.events()
+    assert event["event"] == "stt.completed"
+    assert {**event["data"], "id": ""} == {
+        "id": "",
+        "text": "text 0 text 1",
+        "language": "en",
+        "duration": 3.0,
+    }
+
+
+async def test_a_long_session_is_charged_in_slices(client: SttClient, books: Books) -> None:
+    await client.start(continuous_mode=True)
+    await client.say(quiet(130.005), step_s=5)
+    messages, _ = await client.stop()
+    assert [kind for kind in await books.kinds() if kind != "hold"] == ["capture"] * 3
+    assert await books.charged("stt") == (130_005, 2 * SLICE + 1001)
+    assert summary_of(messages)["total_cost"] == 0.013001
+
+
+async def test_a_session_without_credit_for_more_ends_politely(
+    client: SttClient, books: Books
+) -> None:
+    await books.leave_credit(2 * SLICE - 1)
+    await client.start(continuous_mode=True)
+    await client.say(loud(0.5), quiet(60), step_s=0.5)
+    messages, code = await client.hear_rest()
+    assert code == 4402
+    kinds = [message["type"] for message in messages]
+    assert kinds == ["speech_started", "transcription", "error", "session_stopped"]
+    assert "credit" in messages[-2]["error"]
+    assert summary_of(messages)["total_cost"] == 0.006
+    assert await books.charged("stt") == (60_000, SLICE)
+
+
+async def test_without_any_credit_nothing_is_heard(
+    client: SttClient, books: Books, told: ToldTranscriber
+) -> None:
+    await books.leave_credit(0)
+    await client.start()
+    await client.say(loud(0.5), step_s=0.5)
+    messages, code = await client.hear_rest()
+    assert [message["type"] for message in messages] == ["error", "session_stopped"]
+    assert (code, told.requests) == (4402, [])
+    assert summary_of(messages)["total_cost"] == 0
+    assert await books.kinds() == []
+
+
+async def test_what_the_engine_failed_on_is_not_charged(
+    client: SttClient, books: Books, told: ToldTranscriber
+) -> None:
+    await books.want("stt.failed")
+    told.errors = [EngineLost("gone")] * 9
+    await client.start(continuous_mode=True)
+    await client.say(loud(2.0), quiet(1.0), step_s=0.5)
+    messages, _ = await client.stop()
+    units, cost = await books.charged("stt")
+    assert units < 1500
+    assert summary_of(messages)["total_cost"] == cost / 1_000_000
+    (event,) = await books.events()
+    assert event["event"] == "stt.failed" and event["data"]["error"] == "unavailable"
+
+
+async def test_who_vanishes_pays_for_what_was_heard(server: SocketServer, books: Books) -> None:
+    await books.want("stt.completed")
+    async with stt(server) as client:
+        await client.start(continuous_mode=True)
+        await client.say(loud(0.5), quiet(1.5), step_s=0.5)
+        await client.send({"type": "test"})  # answered after all of the audio was taken
+        heard = await client.hear_until("test_response")
+        if "transcription" not in [message.get("type") for message in heard]:
+            await client.hear_until("transcription")
+        client.socket.transport.abort()
+    await server.until_empty()
+    assert await books.charged("stt") == (2000, 200)
+    assert [event["event"] for event in await books.events()] == ["stt.completed"]
+
+
+async def test_a_session_without_audio_costs_nothing(client: SttClient, books: Books) -> None:
+    await client.start()
+    messages, _ = await client.stop()
+    assert summary_of(messages)["total_cost"] == 0
+    assert await books.kinds() == []
