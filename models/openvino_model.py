@@ -1,5 +1,6 @@
 """Opens ONNX models with OpenVINO, which fuses and compiles them for the processor."""
 
+import ctypes
 import threading
 from collections.abc import Generator, Mapping
 from functools import cache
@@ -10,9 +11,11 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
+_M_MMAP_THRESHOLD = -3  # of mallopt(3)
+LARGE_BYTES = 1 << 20
 LOOK_MS = 20  # how soon a run makes room for a more urgent one, once it is over
 
-Arrays = dict[str, NDArray[Any]]
+Values = dict[str, openvino.Tensor]
 
 
 class OpenVinoModel:
@@ -31,44 +34,79 @@ class OpenVinoModel:
             },
         )
         self._lock = threading.Lock()
-        self._running: tuple[openvino.InferRequest, Arrays] | None = None
+        self._is_used = False
+        self._request = self._compiled.create_infer_request()
         self.input_names = tuple(port.any_name for port in self._compiled.inputs)
-        self._output_names = tuple(port.any_name for port in self._compiled.outputs)
+        self._empty = {
+            port.any_name: openvino.Tensor(
+                port.element_type,
+                [d.get_length() if d.is_static else 0 for d in port.partial_shape],
+            )
+            for port in (*self._compiled.inputs, *self._compiled.outputs)
+        }
 
-    def run(self, values: Mapping[str, NDArray[Any]]) -> Generator[None, None, Arrays]:
+    def run(self, values: Mapping[str, openvino.Tensor]) -> Generator[None, None, Values]:
         """Outputs by name. Yields while it computes; one run computes at a time, others wait.
 
         Closing the generator leaves the run to end by itself: a graph that is stopped in the middle
         has the shapes of two inputs in it, and fails with the next one.
         """
-        request = self._compiled.create_infer_request()
-        inputs = {name: values[name] for name in self.input_names}
-        while not self._begin(request, inputs):
+        while (outputs := self._begin(values)) is None:
             yield
-        while not request.wait_for(LOOK_MS):
+        while not self._ended():
             yield
-        return {name: np.copy(request.get_tensor(name).data) for name in self._output_names}
+        return outputs
 
-    def _begin(self, request: openvino.InferRequest, inputs: Arrays) -> bool:
-        """False while another run computes."""
+    def _ended(self) -> bool:
         with self._lock:
-            if self._running is not None and not _is_over(self._running[0]):
+            if not self._request.wait_for(LOOK_MS):
                 return False
-            self._running = request, inputs  # the inputs must live as long as it computes
-            request.start_async(inputs, share_inputs=True)
+            for name, empty in self._empty.items():  # or it would keep the last values
+                self._request.set_tensor(name, empty)
+            return True
+
+    def _begin(self, values: Mapping[str, openvino.Tensor]) -> Values | None:
+        """Where the outputs will be, or None while another run computes."""
+        with self._lock:
+            if self._is_used and not self._is_over():
+                return None
+            outputs = {}
+            for name, empty in self._empty.items():
+                if name in self.input_names:
+                    self._request.set_tensor(name, values[name])
+                else:
+                    outputs[name] = openvino.Tensor(empty.element_type, empty.shape)
+                    self._request.set_tensor(name, outputs[name])
+            self._is_used = True
+            self._request.start_async()
+            return outputs
+
+    def _is_over(self) -> bool:
+        try:
+            return bool(self._request.wait_for(LOOK_MS))
+        except RuntimeError:  # it failed; whoever started it is told
             return True
 
 
-def _is_over(request: openvino.InferRequest) -> bool:
-    try:
-        return bool(request.wait_for(LOOK_MS))
-    except RuntimeError:  # it failed; whoever started it is told
-        return True
+def tensor(values: NDArray[Any]) -> openvino.Tensor:
+    """A copy, for a graph."""
+    return openvino.Tensor(np.ascontiguousarray(values))
 
 
 @cache
 def _core() -> openvino.Core:
+    _map_large_memory()
     return openvino.Core()
+
+
+def _map_large_memory() -> None:
+    """Has glibc give large blocks back to the system as soon as they are free.
+
+    It would keep those that a longer input made too small, and graphs meet many lengths.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 @cache

@@ -17,7 +17,7 @@ from models.audio import AudioChunk, Pcm
 from models.errors import UnknownVoice, WeightsCorrupt
 from models.info import VoiceInfo
 from models.onnx_session import open_session
-from models.openvino_model import Arrays, OpenVinoModel
+from models.openvino_model import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_installed
 from models.tts.kokoro_alphabet import SYMBOL_IDS
@@ -34,9 +34,9 @@ STYLE_SHAPE = (510, 256)  # a row for each number of symbols
 TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
 FRAME_S = 0.025  # of the durations
 DURATIONS_LAG_S = 0.1  # measured against the sound: a symbol is heard that much before its frames
-KEPT_SILENCE = 16  # half frames
-ROUND_FRAMES = 8  # 0.1 s: a length that was not seen before costs the compiler up to 0.1 s
-STEPS_A_FRAME = 60  # of the source
+KEPT_SILENCE = 8  # frames
+ROUND_FRAMES = 4  # 0.1 s: a length that was not seen before costs the compiler up to 0.1 s
+STEPS_A_FRAME = 120  # of the source
 
 
 class KokoroEngine:
@@ -106,8 +106,8 @@ class KokoroEngine:
         )
         yield empty
         values, lead_frames = _sounding_part(durations, features, source)
-        values["style"] = row[:, TIMBRE].copy()
-        for part in self._parts:
+        values["style"] = tensor(row[:, TIMBRE])
+        for index, part in enumerate(self._parts):
             run = part.run(values)
             while True:
                 try:
@@ -116,36 +116,39 @@ class KokoroEngine:
                     values |= done.value
                     break
                 yield empty
+            needed = {name for later in self._parts[index + 1 :] for name in later.input_names}
+            values = {name: values[name] for name in values if name in needed | {"audio"}}
             if "audio" not in values:
                 yield empty
-        pcm: Pcm = values["audio"].reshape(-1)  # float32 [n]
+        pcm: Pcm = values["audio"].data.reshape(-1)  # float32 [n]
         start, end = sounding(pcm, self.sample_rate)
         starts_s = np.cumsum(durations.reshape(-1)) * FRAME_S
-        starts_s -= lead_frames * FRAME_S / 2 + start / self.sample_rate + DURATIONS_LAG_S
+        starts_s -= lead_frames * FRAME_S + start / self.sample_rate + DURATIONS_LAG_S
         times = timed(words, starts_s.tolist())
         yield AudioChunk(np.clip(pcm[start:end], -1.0, 1.0), self.sample_rate, tuple(times))
 
 
 def _sounding_part(
     durations: NDArray[np.int64], features: NDArray[np.float32], source: NDArray[np.float32]
-) -> tuple[Arrays, int]:
-    """What the vocoder gets, and how many half frames of silence before the speech it does not.
+) -> tuple[Values, int]:
+    """What the vocoder gets, and how many frames of silence before the speech it does not.
 
     The first symbol is a pad that lasts a third of a second. The norms of the vocoder count what
     is cut off as if it were there, so that a short word does not get louder or softer by it.
     """
-    lead = max(0, 2 * int(durations.flat[0]) - KEPT_SILENCE)
+    lead = max(0, int(durations.flat[0]) - KEPT_SILENCE)
     spare = -(features.shape[2] - lead) % ROUND_FRAMES  # the last frame, which is silent, goes on
     share = lead / (features.shape[2] + spare)
     return {
-        "features": np.pad(features[:, :, lead:], ((0, 0), (0, 0), (0, spare)), "edge"),
-        "source": np.pad(
-            source[:, :, lead * STEPS_A_FRAME :],
-            ((0, 0), (0, 0), (0, spare * STEPS_A_FRAME)),
-            "edge",
-        ),
-        "share": np.array([share], np.float32),
+        "features": tensor(_lengthened(features[:, :, lead:], spare)),
+        "source": tensor(_lengthened(source[:, :, lead * STEPS_A_FRAME :], spare * STEPS_A_FRAME)),
+        "share": tensor(np.array([share], np.float32)),
     }, lead
+
+
+def _lengthened(values: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
+    """[1, channels, 1, n + steps] of [1, channels, n]; the last one goes on."""
+    return np.pad(values, ((0, 0), (0, 0), (0, steps)), "edge")[:, :, None]
 
 
 def read_voice_pack(path: Path) -> NDArray[np.float32]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from models.weights.store import WeightStore
 
-PARTS = 5  # of the vocoder, each with about the same work
+PARTS = 9  # of the vocoder, each with about the same work
 PLAN_OUTPUTS = ("durations", "features", "source")
-"""Frames of 25 ms a symbol [1, n]; float32 [1, 512, 2 frames]; float32 [1, 22, 120 frames + 1]."""
-SILENT_FRAME = 4  # of those that the vocoder gets: between where it was cut and the speech
-VERSION = 2  # of the rewriting; another number makes the files anew
+"""Frames of 25 ms a symbol [1, n]; float32 [1, 514, frames]; float32 [1, 22, 120 frames + 1]."""
+SILENT_FRAME = 2  # of those that the vocoder gets: between where it was cut and the speech
+VERSION = 3  # of the rewriting; another number makes the files anew
 
 
 @dataclass(frozen=True, slots=True)
