@@ -27,3 +27,10 @@ class GatewayArgs(StrictModel):
     # "own": a uvicorn in the replica listens by itself. "serve": Serve's HTTP proxy does.
     server: Literal["own", "serve"] = "own"
     build: str = ""
+
+
+class CourierArgs(StrictModel):
+    """`args` of the application `courier`."""
+
+    models_app: str = "models"  # shows its metrics
+    build: str = ""

@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from db.audit import SERVICE, audit
 from db.webhook_tables import Delivery, DeliveryAttempt, Event, Webhook
-from db.webhooks import blank_finished, deactivate
+from db.webhooks import deactivate
 
 SEEN_AT_ONCE = 200  # due deliveries; those of a webhook that is busy are not among them
 
@@ -183,8 +183,6 @@ def finish(
     )
     session.flush()
     deactivated = attempt.sent and _note_result(session, webhook, attempt, now, give_up_after)
-    if status != "pending":
-        blank_finished(session, claimed.workspace_id, claimed.event_id)
     if deactivated:
         reason = {"reason": "gone" if attempt.gone else "failing"}
         audit(session, webhook.workspace_id, "webhook.disabled", SERVICE, str(webhook.id), reason)

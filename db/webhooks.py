@@ -7,7 +7,7 @@ from sqlalchemy import CursorResult, delete, func, or_, update
 from sqlmodel import Session, col, select
 
 from db.tables import Workspace
-from db.webhook_tables import Delivery, Event, Webhook
+from db.webhook_tables import Delivery, Webhook
 
 
 def add_webhook(session: Session, webhook: Webhook, limit: int) -> bool:
@@ -53,7 +53,6 @@ def delete_webhook(session: Session, workspace_id: int, webhook_id: UUID) -> boo
             col(Webhook.id) == webhook_id, col(Webhook.workspace_id) == workspace_id
         )
     )
-    blank_finished(session, workspace_id)
     return found.rowcount > 0
 
 
@@ -81,21 +80,3 @@ def deactivate(session: Session, webhook: Webhook, now: datetime) -> None:
         )
         .values(status="cancelled", lease=None, lease_until=None)
     )
-    blank_finished(session, webhook.workspace_id)
-
-
-def blank_finished(session: Session, workspace_id: int, event_id: str | None = None) -> None:
-    """In a workspace that keeps nothing, forgets what no delivery needs any more."""
-    zero = select(Workspace.id).where(Workspace.id == workspace_id, Workspace.retention == "zero")
-    pending = select(Delivery.id).where(
-        col(Delivery.event_id) == col(Event.id), col(Delivery.status) == "pending"
-    )
-    statement = update(Event).where(
-        col(Event.workspace_id) == workspace_id,
-        col(Event.body).is_not(None),
-        zero.exists(),
-        ~pending.exists(),
-    )
-    if event_id is not None:
-        statement = statement.where(col(Event.id) == event_id)
-    session.connection().execute(statement.values(body=None))

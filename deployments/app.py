@@ -1,4 +1,4 @@
-"""The two Serve applications: the whole graph on one screen.
+"""The Serve applications: the whole graph on one screen.
 
 Serve reads the builders' argument types, so annotations here stay real objects. Scaling lives in
 `serve_config.yaml`, not here.
@@ -7,7 +7,8 @@ Serve reads the builders' argument types, so annotations here stay real objects.
 from ray import serve
 from ray.serve import Application
 
-from configs.serve_schema import GatewayArgs, ModelsArgs
+from configs.serve_schema import CourierArgs, GatewayArgs, ModelsArgs
+from deployments.courier import Courier
 from deployments.gateway import Gateway
 from deployments.index import ModelIndex
 from deployments.limiter import Limiter
@@ -32,6 +33,14 @@ def build_gateway(args: GatewayArgs) -> Application:
         num_replicas=1,
         max_ongoing_requests=10_000,
         ray_actor_options={"num_cpus": 0},
+        health_check_period_s=2,
+        graceful_shutdown_wait_loop_s=0.2,
     )(Limiter).bind()
     application: Application = serve.deployment(name="Gateway")(gateway).bind(args, limiter)
+    return application
+
+
+def build_courier(args: CourierArgs) -> Application:
+    """The application `courier`: webhooks and cleaning up, behind the scenes."""
+    application: Application = serve.deployment(name="Courier")(Courier).bind(args)
     return application
