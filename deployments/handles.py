@@ -92,6 +92,7 @@ class ModelHandle:
         self._answer: ModelInfo | EngineLost | None = None
         self._answered_at = 0.0
         self._asking: asyncio.Task[None] | None = None
+        self._worked_at = 0.0
 
     async def describe(self) -> ModelInfo:
         """What is loaded. Raises EngineLost when no replica answered.
@@ -118,11 +119,16 @@ class ModelHandle:
 
     def works(self) -> None:
         """A request was served: an answer that the model is lost no longer holds."""
+        self._worked_at = time.monotonic()
         if isinstance(self._answer, EngineLost):
             self.forget()
 
     async def _ask_again(self) -> None:
-        self._answer = await self._ask()
+        began = time.monotonic()
+        answer = await self._ask()
+        if isinstance(answer, EngineLost) and self._worked_at > began:
+            answer = await self._ask()  # the first was lost with a replica that has a successor
+        self._answer = answer
         self._answered_at = time.monotonic()
         metrics.models_ready.labels(self.name).set(not isinstance(self._answer, EngineLost))
 
