@@ -5,8 +5,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from prometheus_client import Counter, Histogram
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -88,10 +90,15 @@ class RequestFrame:
 def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:
     """Counts one request by what is the same for many: the pattern of its path, not the path."""
     route = getattr(scope.get("route"), "path", "none")  # the router left it in the scope
-    if method not in _METHODS:
-        method = "other"
-    metrics.http_requests.labels(method, route, status).inc()
-    metrics.http_request_seconds.labels(route).observe(elapsed_s)
+    counter, histogram = _series(method if method in _METHODS else "other", route, status)
+    counter.inc()
+    histogram.observe(elapsed_s)
+
+
+@cache  # finding a series takes longer than to count
+def _series(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    counter = metrics.http_requests.labels(method, route, status)
+    return counter, metrics.http_request_seconds.labels(route)
 
 
 def _request_id(scope: Scope) -> str:

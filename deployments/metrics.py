@@ -28,10 +28,11 @@ class ClusterReports:
         self._models_app = models_app
         self._own = OwnReports(deployment, replica)
         self._index: DeploymentHandle[Any] | None = None
+        self._taking = asyncio.Lock()  # a later report must not begin before an earlier one ends
 
     async def all(self) -> list[Report]:
         """Of this process alone while ModelIndex does not answer."""
-        own = self._own.take()
+        own = await self._take()
         try:
             reports: list[Report] = await self._ask("exchange", own)
         except (EngineError, TimeoutError) as error:
@@ -46,12 +47,16 @@ class ClusterReports:
             if time.monotonic() >= next_report:
                 next_report = time.monotonic() + REPORT_S
                 try:
-                    await self._ask("report", self._own.take())
+                    await self._ask("report", await self._take())
                 except (EngineError, TimeoutError):
                     pass  # ModelIndex starts after the models; the next report says as much
             due = time.monotonic() + LAG_PROBE_S
             await asyncio.sleep(LAG_PROBE_S)
             metrics.loop_lag_seconds.observe(max(time.monotonic() - due, 0.0))
+
+    async def _take(self) -> Report:
+        async with self._taking:
+            return await asyncio.to_thread(self._own.take)
 
     async def _ask(self, method: str, report: Report) -> Any:
         """Raises EngineLost or TimeoutError."""

@@ -3,14 +3,13 @@
 import hmac
 from ipaddress import ip_address
 
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from api.deps import bearer, services_of
 from api.errors import ApiError
-from configs.metrics_reports import render
+from configs.metrics_reports import MEDIA_TYPE, render
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
@@ -23,10 +22,8 @@ def routes() -> list[BaseRoute]:
 async def _metrics(request: Request) -> Response:
     services = await services_of(request)
     _let_in(request, services.settings.metrics_token)
-    reports = await services.reports.all()
-    accept = request.headers.get("accept", "")
-    page, media_type = await to_thread.run_sync(render, reports, accept)
-    return Response(page, headers={"Content-Type": media_type, "Cache-Control": "no-store"})
+    page = render(await services.reports.all())
+    return Response(page, headers={"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"})
 
 
 def _let_in(request: Request, token: str | None) -> None:
