@@ -80,7 +80,7 @@ class Hold:
         work = self._capturing(units, events)
         try:
             return await self._billing.finish(self._billing.settle(work, self.service))
-        except DatabaseUnavailable:
+        except Exception:
             self._is_settled = False
             self._may_be_charged = True
             raise

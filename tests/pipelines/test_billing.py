@@ -18,6 +18,7 @@ from db.errors import DatabaseUnavailable
 from db.migrate import upgrade
 from db.money_tables import Hold as HoldRow
 from db.money_tables import LedgerEntry
+from db.outbox import NewEvent
 from db.session import Database
 from pipelines import billing
 from pipelines.billing import Billing, to_usd
@@ -210,3 +211,17 @@ async def test_settlements_are_given_up_in_the_end_and_expire(
     assert await database.run(ledger.release_expired, utc_now()) == 1
     rows = await database.read(lambda session: session.exec(select(HoldRow)).all())
     assert rows == [] and await bills.credit(WORKSPACE) == CREDIT
+
+
+async def test_a_capture_whose_event_cannot_be_written_charges_nothing(
+    bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("an event that is no JSON")
+
+    hold = await bills.hold(WORKSPACE, "tts", 100)
+    monkeypatch.setattr(billing, "add_event", fail)
+    with pytest.raises(ValueError, match="no JSON"):
+        await hold.capture(10, NewEvent("tts.completed", {}))
+    await hold.release()
+    assert await kinds(database) == ["hold", "release"]
