@@ -159,30 +159,25 @@ class WhisperEngine:
             job.language = request.language
         elif len(request.languages) == 1:
             job.language = request.languages[0]
-        else:
-            expected = self._detect(job)
-            if job.probability < DOUBTFUL_LANGUAGE and not (job.interim or expected):
-                job.states = self._window.fill(job.states)
-                self._detect(job)
+        elif self._detect(job) < DOUBTFUL_LANGUAGE and not job.interim:
+            job.states = self._window.fill(job.states)
+            self._detect(job)
 
-    def _detect(self, job: Job) -> bool:
-        """Whether the expected language was taken in place of one that sounds likelier."""
+    def _detect(self, job: Job) -> float:
+        """Sets the language; returns the probability of the likeliest, expected or not."""
         ranking = self._model.detect_language(_view([job.states]))[0]
         scores = {token[2:-2]: probability for token, probability in ranking}
         allowed = job.request.languages or self.languages
         job.language = max(allowed, key=lambda code: scores.get(code, 0.0))
         job.probability = scores.get(job.language, 0.0)
+        likeliest = job.probability
         expected = job.request.expected
-        if expected not in allowed or expected == job.language:
-            return False
-        if job.probability >= CERTAIN_LANGUAGE:
-            return False
-        weight = min(MAX_EXPECTED_WEIGHT, EXPECTED_WEIGHT * job.request.expected_times)
-        probability = scores.get(expected, 0.0)
-        if weight * probability <= job.probability:
-            return False
-        job.language, job.probability = expected, probability
-        return True
+        if expected in allowed and likeliest < CERTAIN_LANGUAGE:
+            weight = min(MAX_EXPECTED_WEIGHT, EXPECTED_WEIGHT * job.request.expected_times)
+            probability = scores.get(expected, 0.0)
+            if weight * probability > likeliest:
+                job.language, job.probability = expected, probability
+        return likeliest
 
     def _finish(self, job: Job, decoding: Decoding) -> Transcript:
         options = job.request.options
