@@ -1,0 +1,133 @@
+"""The deployed courier: it delivers, and a kill in the middle of an attempt loses nothing."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from configs.settings import load_settings
+from db.migrate import upgrade
+from db.outbox import NewEvent, add_event
+from db.session import Database
+from pipelines.principals import ALL_SCOPES, Principal
+from pipelines.sealing import Sealer
+from pipelines.webhooks.registration import Webhooks
+from tests.db.test_chats import add_workspace
+from tests.deployments.conftest import TestCluster
+from tests.pipelines.webhooks.receivers import Authority, receiver
+
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+
+
+def courier_app(environment: dict[str, str]) -> dict[str, Any]:
+    return {
+        "name": "courier",
+        "route_prefix": None,
+        "import_path": "deployments.app:build_courier",
+        "args": {},
+        "deployments": [
+            {
+                "name": "Courier",
+                "ray_actor_options": {"num_cpus": 0, "runtime_env": {"env_vars": environment}},
+                "health_check_period_s": 1,
+                "graceful_shutdown_wait_loop_s": 0.1,
+                "graceful_shutdown_timeout_s": 5,
+            }
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("authority"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def outbox(
+    ray_cluster: TestCluster, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Database, Webhooks, Principal]]:
+    """The database of a courier that runs, and a workspace in it."""
+    folder: Path = tmp_path_factory.mktemp("courier")
+    environment = {
+        "ANTIPHON_DATA": str(folder),
+        "WEBHOOK_NETWORKS": "127.0.0.0/8",
+        "WEBHOOK_CA_FILE": authority.ca_file,
+        "WEBHOOK_TIME_SCALE": "0.01",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        settings = load_settings()
+    upgrade(settings.database_url)
+    database = Database(settings.database_url)
+    webhooks = Webhooks(database, Sealer(settings.secrets.data_keys), settings)
+    principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
+    app = courier_app(environment)
+    ray_cluster.extra_apps.append(app)
+    await asyncio.to_thread(ray_cluster.deploy)
+    yield database, webhooks, principal
+    ray_cluster.extra_apps.remove(app)
+    await asyncio.to_thread(ray_cluster.deploy)
+    database.close()
+
+
+def courier_pid() -> int:
+    from ray.util.state import list_actors
+
+    (actor,) = [
+        one
+        for one in list_actors(filters=[("state", "=", "ALIVE")], detail=True)
+        if "#courier#Courier#" in one["name"]
+    ]
+    return int(actor["pid"])
+
+
+async def test_an_event_reaches_its_receiver_within_a_second(
+    outbox: tuple[Database, Webhooks, Principal], authority: Authority
+) -> None:
+    database, webhooks, principal = outbox
+    async with receiver(authority) as hook:
+        webhook = await webhooks.register(principal, hook.url, ["voice.ready"], "a test secret")
+        clock = asyncio.get_running_loop().time
+        lags = []
+        for count in range(1, 6):
+            began = clock()
+            event = NewEvent("voice.ready", {"n": count})
+            await database.run(add_event, principal.workspace_id, event)
+            lags.append((await hook.until(count))[-1].at - began)
+        await webhooks.delete(principal, webhook.id)
+    assert sorted(lags)[2] < 1, lags
+
+
+async def test_a_courier_killed_in_the_middle_of_attempts_loses_nothing(
+    outbox: tuple[Database, Webhooks, Principal], authority: Authority
+) -> None:
+    database, webhooks, principal = outbox
+
+    async with receiver(authority, 500) as hook:
+        await webhooks.register(principal, hook.url, ["tts.failed"])
+        event = NewEvent("tts.failed", {"id": "t"})
+        ids = {await database.run(add_event, principal.workspace_id, event) for _ in range(20)}
+        await hook.until(3)
+        os.kill(await asyncio.to_thread(courier_pid), signal.SIGKILL)
+        hook.answer = 200
+        async with asyncio.timeout(120):  # a lease lasts a minute
+            while not await _all_delivered(database):
+                await asyncio.sleep(0.5)
+        assert {message.id for message in hook.received} == ids
+
+
+async def _all_delivered(database: Database) -> bool:
+    from sqlmodel import Session, select
+
+    from db.webhook_tables import Delivery
+
+    def states(session: Session) -> set[str]:
+        return set(session.exec(select(Delivery.status)))
+
+    return await database.read(states) == {"delivered"}
