@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
@@ -94,6 +95,8 @@ def setup_logs(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.setLevel(level)
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers):
-        handler = logging.StreamHandler()
+        # Not sys.stderr: Serve puts a stream of its own there, which holds back a thousand lines
+        # and loses them when the process is killed.
+        handler = logging.StreamHandler(sys.__stderr__)
         handler.setFormatter(JsonFormatter())
         root.addHandler(handler)
