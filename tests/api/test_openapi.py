@@ -22,6 +22,8 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/tts-stream",
         "/tts-synthesize",
         "/v1/chat/completions",
+        "/webhooks",
+        "/webhooks/{webhook_id}",
         "/openai/v1/chat/completions",
     }
 )
