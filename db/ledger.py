@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, cast
 
-from sqlalchemy import case, delete, func, insert, literal, select, update
+from sqlalchemy import bindparam, case, delete, func, insert, literal, select, update
 from sqlalchemy.sql import TableClause
 from sqlmodel import Session, SQLModel
 
@@ -26,6 +26,28 @@ def _table(model: type[SQLModel]) -> Any:
 
 _ACCOUNT, _HOLD, _ENTRY = _table(Account), _table(Hold), _table(LedgerEntry)
 EXPIRED_AT_ONCE = 500
+
+# What every request runs is put together once.
+_KEEP = (
+    update(_ACCOUNT)
+    .where(
+        _ACCOUNT.c.workspace_id == bindparam("account"),
+        _ACCOUNT.c.balance - _ACCOUNT.c.held >= bindparam("kept"),
+    )
+    .values(held=_ACCOUNT.c.held + bindparam("kept"))
+    .returning(_ACCOUNT.c.balance)
+)
+_SETTLE = (
+    update(_ACCOUNT)
+    .where(_ACCOUNT.c.workspace_id == bindparam("account"))
+    .values(
+        balance=_ACCOUNT.c.balance - bindparam("charged"),
+        held=_ACCOUNT.c.held - bindparam("kept"),
+    )
+    .returning(_ACCOUNT.c.balance)
+)
+_TAKE_HOLD = delete(_HOLD).where(_HOLD.c.operation == bindparam("name")).returning(_HOLD.c.amount)
+_ADD_HOLD, _ADD_ENTRY = insert(_HOLD).inline(), insert(_ENTRY).inline()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +125,8 @@ def hold(
     expires_at: datetime,
 ) -> bool:
     """Keeps `amount` micro-USD for some work. False, and nothing is held, without the credit."""
-    balance = (
-        session.connection()
-        .execute(
-            update(_ACCOUNT)
-            .where(
-                _ACCOUNT.c.workspace_id == workspace_id,
-                _ACCOUNT.c.balance - _ACCOUNT.c.held >= amount,
-            )
-            .values(held=_ACCOUNT.c.held + amount)
-            .returning(_ACCOUNT.c.balance)
-        )
-        .scalar()
-    )
+    connection = session.connection()
+    balance = connection.execute(_KEEP, {"account": workspace_id, "kept": amount}).scalar()
     if balance is None:
         return False
     values = {
@@ -125,7 +136,7 @@ def hold(
         "service": service,
         "expires_at": expires_at,
     }
-    session.connection().execute(insert(_HOLD).values(values))
+    connection.execute(_ADD_HOLD, values)
     _add_entry(session, workspace_id, operation, "hold", balance, held=amount, service=service)
     return True
 
@@ -297,23 +308,14 @@ def discrepancies(session: Session) -> list[Discrepancy]:
 
 def _take_hold(session: Session, operation: str) -> int | None:
     """What was held; the row is gone then, so only one transaction gets it."""
-    taken = delete(_HOLD).where(_HOLD.c.operation == operation).returning(_HOLD.c.amount)
-    amount: int | None = session.connection().execute(taken).scalar()
+    amount: int | None = session.connection().execute(_TAKE_HOLD, {"name": operation}).scalar()
     return amount
 
 
 def _settle(session: Session, workspace_id: int, charged: int, held: int) -> int:
     """Takes `charged` off the balance and `held` off what is held; the balance after it."""
-    balance: int = (
-        session.connection()
-        .execute(
-            update(_ACCOUNT)
-            .where(_ACCOUNT.c.workspace_id == workspace_id)
-            .values(balance=_ACCOUNT.c.balance - charged, held=_ACCOUNT.c.held - held)
-            .returning(_ACCOUNT.c.balance)
-        )
-        .scalar_one()
-    )
+    values = {"account": workspace_id, "charged": charged, "kept": held}
+    balance: int = session.connection().execute(_SETTLE, values).scalar_one()
     return balance
 
 
@@ -366,4 +368,4 @@ def _add_entry(
         "units": units,
         "created_at": utc_now(),
     }
-    session.connection().execute(insert(_ENTRY).values(values))
+    session.connection().execute(_ADD_ENTRY, values)

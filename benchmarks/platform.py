@@ -1,0 +1,92 @@
+"""What billing and limits add to a request: each part alone, and both around an empty request.
+
+    python -m benchmarks.platform                    on SQLite, in a folder of its own
+    python -m benchmarks.platform --database URL     on an empty PostgreSQL database
+
+Time on the processor is shown beside time on the clock, for machines that do other work too.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.hardware import hardware, versions
+from benchmarks.plans import verdict
+from db import ledger
+from db.columns import random_id
+from tests.api.local_server import local_settings
+from tests.api.local_services import local_services
+
+TARGET_MS = 1.5
+ROUNDS = 2000
+WARM_UP = 200
+AT_ONCE = 50
+MANY = 10**9  # requests a window, so that none is refused
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--database", help="URL of an empty database")
+    arguments = parser.parse_args()
+    print(hardware())
+    print(versions("sqlalchemy", "sqlmodel", "psycopg"))
+    with tempfile.TemporaryDirectory() as folder:
+        uvloop.run(measure(Path(folder), arguments.database))
+
+
+async def measure(folder: Path, database_url: str | None) -> None:
+    settings = local_settings(folder)
+    if database_url is not None:
+        settings = replace(settings, database_url=database_url)
+    services = local_services(settings)
+    workspace = random_id()
+    await services.database.run(ledger.open_account, workspace, 10**12)
+
+    async def count() -> None:
+        await services.limits.hit(f"workspace:{workspace}", MANY)
+
+    async def pay() -> None:
+        hold = await services.billing.hold(workspace, "tts", 100)
+        await hold.capture(90)
+
+    async def both() -> None:
+        await count()
+        await pay()
+
+    for name, work in (("limit", count), ("hold and capture", pay), ("both", both)):
+        p50_ms = await report(name, work)
+    print(f"target: both at p50 <= {TARGET_MS} ms {verdict(p50_ms <= TARGET_MS)}")
+    services.database.close()
+
+
+async def report(name: str, work: Callable[[], Awaitable[None]]) -> float:
+    """Prints and returns the p50 in ms, one call after the other."""
+    for _ in range(WARM_UP):
+        await work()
+    took, processor = [], time.process_time()
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        await work()
+        took.append((time.perf_counter() - began) * 1000)
+    processor_ms = (time.process_time() - processor) * 1000 / ROUNDS
+    began = time.perf_counter()
+    for _ in range(ROUNDS // AT_ONCE):
+        await asyncio.gather(*[work() for _ in range(AT_ONCE)])
+    rate = ROUNDS / (time.perf_counter() - began)
+    took.sort()
+    p50_ms, p99_ms = took[ROUNDS // 2], took[ROUNDS * 99 // 100]
+    print(
+        f"{name:17} p50 {p50_ms:.3f} ms, p99 {p99_ms:.3f} ms, processor {processor_ms:.3f} ms, "
+        f"{rate:.0f} a second at once"
+    )
+    return p50_ms
+
+
+if __name__ == "__main__":
+    main()
