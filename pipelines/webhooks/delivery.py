@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.5
 AT_ONCE = 64
 AT_ONCE_FOR_ONE = 4  # webhook: one that is slow does not delay another
-LEASE = timedelta(seconds=60)
+LEASE = timedelta(seconds=30)  # an attempt and its noting take at most half of it
 STOP_S = 16.0  # for attempts that run when the worker stops; each ends within 15 s
 NOTE_AGAIN_S = 2.0  # while the database does not take the outcome
 BACKLOG_S = 10.0
