@@ -62,7 +62,7 @@ function request()
   return requests[turn]
 end
 """
-REIGN_S = 7.0  # until a lone gateway of a new cluster counts requests by itself
+ALONE_S = 7.0  # until a lone gateway of a new cluster counts requests by itself
 
 
 def main() -> None:
@@ -191,7 +191,7 @@ def whole_service() -> Iterator[tuple[str, list[str]]]:
     with running_service() as service:
         began = time.monotonic()
         keys = new_workspaces(service.url, WORKSPACES - 1, lambda: upgrade_plan(service))
-        time.sleep(max(0.0, REIGN_S - (time.monotonic() - began)))
+        time.sleep(max(0.0, ALONE_S - (time.monotonic() - began)))
         yield service.url, [service.key, *keys]
 
 

@@ -22,7 +22,7 @@ ASK_TIMEOUT_S = 0.5
 
 
 class Limiter(Arbiter):
-    """One replica. What it counts is lost with it; a gateway that reigns brings it back."""
+    """One replica. What it counts is lost with it; a gateway that leads brings it back."""
 
     async def __init__(self) -> None:  # type: ignore[misc]  # Serve awaits it
         setup_logs()

@@ -1,8 +1,8 @@
 """Limits without Redis: one process of the cluster decides, or lets a lone gateway decide alone.
 
-A gateway that is the only one *reigns*: it counts in its own tables, which costs no hop. The
+A gateway that is the only one *leads*: it counts in its own tables, which costs no hop. The
 arbiter grants that for a few seconds at a time, and takes it back before it lets a second gateway
-count, so that at no time two processes decide. A gateway reckons its reign from before it asked,
+count, so that at no time two processes decide. A gateway reckons its term from before it asked,
 the arbiter from after: when the two cannot speak to each other, the gateway stops first.
 """
 
@@ -20,8 +20,8 @@ from pipelines.limits_shared import StoreLost
 
 logger = logging.getLogger(__name__)
 
-REIGN_S = 5.0
-ATTEND_S = 1.0  # between two reports of a gateway; one that reigns is answered earlier to stop it
+TERM_S = 5.0
+ATTEND_S = 1.0  # between two reports of a gateway; one that leads is answered earlier to stop it
 ATTEND_TIMEOUT_S = 3.0
 RETRY_S = 0.01
 HANDOVERS = 20  # times that a gateway asks again who decides
@@ -31,9 +31,9 @@ HANDOVERS = 20  # times that a gateway asks again who decides
 class Orders:
     """What the arbiter tells a gateway."""
 
-    reigns: bool
+    leads: bool
     gateways: int
-    windows: list[Counted]  # what was counted before a reign begins
+    windows: list[Counted]  # what was counted before a term begins
     leases: list[Held]
 
 
@@ -45,57 +45,57 @@ class Arbiter:
         self._tables = Tables()
         self._began = clock()
         self._seen: dict[str, float] = {}  # gateway -> until when it counts as alive
-        self._king: str | None = None
-        self._king_until = 0.0
+        self._leader: str | None = None
+        self._term_ends = 0.0
         self._revoked = asyncio.Event()
         self._free = asyncio.Event()
 
-    async def attend(self, gateway: str, reigns: bool) -> Orders:
+    async def attend(self, gateway: str, leads: bool) -> Orders:
         """The report of a live gateway.
 
-        One that reigns is answered after ATTEND_S, or earlier when its reign shall end.
+        One that leads is answered after ATTEND_S, or earlier when its term shall end.
         """
         self._see(gateway)
-        if reigns and self._reigning() == gateway:
-            self._king_until = self._clock() + REIGN_S
-            if not self._has_rivals(gateway):
+        if leads and self._leading() == gateway:
+            self._term_ends = self._clock() + TERM_S
+            if not self._has_others(gateway):
                 self._revoked.clear()
                 try:
                     async with asyncio.timeout(ATTEND_S):
                         await self._revoked.wait()
                 except TimeoutError:
                     pass
-            goes_on = self._reigning() == gateway and not self._has_rivals(gateway)
+            goes_on = self._leading() == gateway and not self._has_others(gateway)
             return Orders(goes_on, len(self._seen), [], [])
-        if reigns or not self._may_reign(gateway):
+        if leads or not self._may_lead(gateway):
             self._revoked.set()
             return Orders(False, len(self._seen), [], [])
-        self._king, self._king_until = gateway, self._clock() + REIGN_S
+        self._leader, self._term_ends = gateway, self._clock() + TERM_S
         tables = self._tables
         return Orders(True, 1, tables.windows.dump(), tables.leases.dump())
 
-    async def surrender(self, gateway: str, windows: list[Counted], leases: list[Held]) -> None:
-        """Ends the reign of a gateway, with all that it has counted."""
+    async def hand_over(self, gateway: str, windows: list[Counted], leases: list[Held]) -> None:
+        """Ends the term of a gateway, with all that it has counted."""
         for counted in windows:
             self._tables.windows.learn(counted)
         for held in leases:
             self._tables.leases.learn(held)
-        self._end_reign(gateway)
+        self._end_term(gateway)
 
     async def leave(self, gateway: str) -> None:
         """The gateway stops."""
         self._seen.pop(gateway, None)
-        self._end_reign(gateway)
+        self._end_term(gateway)
 
     async def hits(self, gateway: str, hits: list[Hit]) -> list[Window] | None:
         """None when the gateway itself decides, or soon will."""
-        if await self._is_king(gateway):
+        if await self._is_leader(gateway):
             return None
         return [self._tables.windows.hit(hit) for hit in hits]
 
     async def acquire(self, gateway: str, key: str, member: str, limit: int) -> bool | None:
         """See `hits`."""
-        if await self._is_king(gateway):
+        if await self._is_leader(gateway):
             return None
         return self._tables.leases.acquire(key, member, limit)
 
@@ -107,41 +107,41 @@ class Arbiter:
     async def release(self, gateway: str, key: str, member: str) -> None:
         self._tables.leases.release(key, member)
 
-    async def _is_king(self, gateway: str) -> bool:
-        """Waits for the end of another's reign, which it calls for."""
+    async def _is_leader(self, gateway: str) -> bool:
+        """Waits for the end of another's term, which it calls for."""
         self._see(gateway)
-        while (king := self._reigning()) not in (None, gateway):
+        while (leader := self._leading()) not in (None, gateway):
             self._revoked.set()
             self._free.clear()
             try:
-                async with asyncio.timeout(max(0.0, self._king_until - self._clock())):
+                async with asyncio.timeout(max(0.0, self._term_ends - self._clock())):
                     await self._free.wait()
             except TimeoutError:
                 continue  # over by now, unless it was granted again
-        return king is not None
+        return leader is not None
 
-    def _reigning(self) -> str | None:
-        return self._king if self._clock() < self._king_until else None
+    def _leading(self) -> str | None:
+        return self._leader if self._clock() < self._term_ends else None
 
-    def _end_reign(self, gateway: str) -> None:
-        if self._king == gateway:
-            self._king = None
+    def _end_term(self, gateway: str) -> None:
+        if self._leader == gateway:
+            self._leader = None
             self._free.set()
 
     def _see(self, gateway: str) -> None:
         now = self._clock()
         self._seen = {name: until for name, until in self._seen.items() if until > now}
-        self._seen[gateway] = now + REIGN_S
+        self._seen[gateway] = now + TERM_S
 
-    def _has_rivals(self, gateway: str) -> bool:
+    def _has_others(self, gateway: str) -> bool:
         return any(name != gateway and until > self._clock() for name, until in self._seen.items())
 
-    def _may_reign(self, gateway: str) -> bool:
-        """Not before every gateway that an arbiter before this one may have let reign was heard."""
+    def _may_lead(self, gateway: str) -> bool:
+        """Not before every gateway that an arbiter before this one may have let lead was heard."""
         return (
-            self._clock() >= self._began + REIGN_S
-            and self._reigning() in (None, gateway)
-            and not self._has_rivals(gateway)
+            self._clock() >= self._began + TERM_S
+            and self._leading() in (None, gateway)
+            and not self._has_others(gateway)
         )
 
 
@@ -164,8 +164,8 @@ class ArbiterStore:
         self._clock = clock
         self._name = secrets.token_hex(8)
         self._gateways = 1
-        self._reigns_until = 0.0
-        self._crowned = False  # a reign began, and what was counted in it was not handed over
+        self._leads_until = 0.0
+        self._has_led = False  # a term began, and what was counted in it was not handed over
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -173,20 +173,20 @@ class ArbiterStore:
         return self._gateways
 
     @property
-    def reigns(self) -> bool:
+    def leads(self) -> bool:
         """Whether this gateway decides alone now."""
-        return self._clock() < self._reigns_until
+        return self._clock() < self._leads_until
 
     def start(self) -> None:
         """Begins to report to the arbiter; without it the arbiter decides each time."""
         self._following = asyncio.create_task(self._follow(), name="attend the arbiter")
 
     def here(self, hit: Hit) -> Window | None:
-        return self._tables.windows.hit(hit) if self.reigns else None
+        return self._tables.windows.hit(hit) if self.leads else None
 
     async def hits(self, hits: list[Hit]) -> list[Window]:
         for _ in range(HANDOVERS):
-            if self.reigns:
+            if self.leads:
                 return [self._tables.windows.hit(hit) for hit in hits]
             windows: list[Window] | None = await self._ask("hits", self._name, hits)
             if windows is not None:
@@ -196,7 +196,7 @@ class ArbiterStore:
 
     async def acquire(self, key: str, member: str, limit: int) -> bool:
         for _ in range(HANDOVERS):
-            if self.reigns:
+            if self.leads:
                 return self._tables.leases.acquire(key, member, limit)
             taken: bool | None = await self._ask("acquire", self._name, key, member, limit)
             if taken is not None:
@@ -208,12 +208,12 @@ class ArbiterStore:
         self._tables.leases.sweep()
         for key, members in held.items():
             self._tables.leases.renew(key, members)
-        if not self.reigns and held:
+        if not self.leads and held:
             await self._ask("renew", self._name, held)
 
     async def release(self, key: str, member: str) -> None:
         self._tables.leases.release(key, member)
-        if not self.reigns:
+        if not self.leads:
             await self._ask("release", self._name, key, member)
 
     async def close(self) -> None:
@@ -222,35 +222,35 @@ class ArbiterStore:
             await asyncio.gather(self._following, return_exceptions=True)
         try:
             async with asyncio.timeout(1):
-                if self._crowned:
-                    await self._surrender()
+                if self._has_led:
+                    await self._hand_over()
                 await self._ask("leave", self._name)
         except (StoreLost, TimeoutError):
-            pass  # its reign expires by itself
+            pass  # its term expires by itself
 
     async def attend(self) -> None:
         """Reports once, and obeys. Raises StoreLost or TimeoutError."""
         asked_at = self._clock()
         async with asyncio.timeout(ATTEND_TIMEOUT_S):
-            orders: Orders = await self._ask("attend", self._name, self.reigns)
+            orders: Orders = await self._ask("attend", self._name, self.leads)
         self._gateways = max(1, orders.gateways)
-        if orders.reigns:
+        if orders.leads:
             for counted in orders.windows:
                 self._tables.windows.learn(counted)
             for held in orders.leases:
                 self._tables.leases.learn(held)
-            self._crowned = True
-            self._reigns_until = asked_at + REIGN_S
-        elif self._crowned:
-            await self._surrender()
+            self._has_led = True
+            self._leads_until = asked_at + TERM_S
+        elif self._has_led:
+            await self._hand_over()
 
-    async def _surrender(self) -> None:
-        self._reigns_until = 0.0  # before the tables are read: from here on the arbiter decides
+    async def _hand_over(self) -> None:
+        self._leads_until = 0.0  # before the tables are read: from here on the arbiter decides
         tables = self._tables
         async with asyncio.timeout(ATTEND_TIMEOUT_S):
-            await self._ask("surrender", self._name, tables.windows.dump(), tables.leases.dump())
-        self._crowned = False
-        tables.leases.clear()  # the arbiter knows; a later reign begins with what it knows then
+            await self._ask("hand_over", self._name, tables.windows.dump(), tables.leases.dump())
+        self._has_led = False
+        tables.leases.clear()  # the arbiter knows; a later term begins with what it knows then
 
     async def _follow(self) -> None:
         while True:
@@ -259,5 +259,5 @@ class ArbiterStore:
             except (StoreLost, TimeoutError) as error:
                 logger.warning("arbiter_lost", extra={"error": type(error).__name__})
                 await asyncio.sleep(ATTEND_S)
-            if not self.reigns:
+            if not self.leads:
                 await asyncio.sleep(ATTEND_S)

@@ -14,8 +14,8 @@ from pipelines.limits_shared import SharedLimits, StoreLost
 
 
 @pytest.fixture(autouse=True)
-def short_reigns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.limits_cluster.REIGN_S", 0.4)
+def short_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.limits_cluster.TERM_S", 0.4)
     monkeypatch.setattr("pipelines.limits_cluster.ATTEND_S", 0.1)
 
 
@@ -42,9 +42,9 @@ class Gateway:
     store: ArbiterStore
     limits: SharedLimits
 
-    async def until_it_reigns(self, reigns: bool = True) -> None:
+    async def until_it_leads(self, leads: bool = True) -> None:
         async with asyncio.timeout(3):
-            while self.store.reigns != reigns:
+            while self.store.leads != leads:
                 await asyncio.sleep(0.01)
 
 
@@ -66,7 +66,7 @@ async def test_a_lone_gateway_comes_to_decide_without_asking() -> None:
         for _ in range(10):
             assert (await one.limits.hit("w", 30)).allowed
         assert wire.asked.count("hits") == 10
-        await one.until_it_reigns()
+        await one.until_it_leads()
         assert (await one.limits.hit("w", 30)).remaining == 19
         assert wire.asked.count("hits") == 10
 
@@ -74,13 +74,13 @@ async def test_a_lone_gateway_comes_to_decide_without_asking() -> None:
 async def test_a_second_gateway_ends_the_reign_and_both_together_admit_exactly_the_limit() -> None:
     wire = Wire()
     async with gateway(wire) as first:
-        await first.until_it_reigns()
+        await first.until_it_leads()
         assert sum([(await first.limits.hit("w", 200)).allowed for _ in range(50)]) == 50
         async with gateway(wire) as second:
             both = (first.limits, second.limits)
             answers = await asyncio.gather(*(one.hit("w", 200) for _ in range(150) for one in both))
             assert sum(one.allowed for one in answers) == 150
-            assert not first.store.reigns and not second.store.reigns
+            assert not first.store.leads and not second.store.leads
             assert not first.limits.degraded and not second.limits.degraded
 
 
@@ -98,12 +98,12 @@ async def test_hits_that_never_pause_are_exact_through_every_handover() -> None:
             await asyncio.sleep(0.001)
 
     async with gateway(wire) as first:
-        await first.until_it_reigns()
+        await first.until_it_leads()
         running = asyncio.gather(*(hit(first.limits, 2.5) for _ in range(3)))
         await asyncio.sleep(0.2)
         async with gateway(wire) as second:
             await hit(second.limits, 0.5)
-        await first.until_it_reigns()  # the other has left
+        await first.until_it_leads()  # the other has left
         async with gateway(wire) as third:
             await hit(third.limits, 0.3)
         await running
@@ -115,12 +115,12 @@ async def test_a_gateway_without_the_arbiter_stops_to_reign_before_another_begin
     wire, cut = Wire(), Wire()
     cut.arbiter = wire.arbiter
     async with gateway(cut) as lost:
-        await lost.until_it_reigns()
+        await lost.until_it_leads()
         cut.cut = True
         async with gateway(wire) as other:
             began = asyncio.get_running_loop().time()
             window = await other.limits.hit("w", 10)
-            assert window.allowed and not lost.store.reigns
+            assert window.allowed and not lost.store.leads
             assert asyncio.get_running_loop().time() - began < 0.5
             assert (await lost.limits.hit("w", 10)).limit == 10  # the twin decides, and never fails
 
@@ -128,16 +128,16 @@ async def test_a_gateway_without_the_arbiter_stops_to_reign_before_another_begin
 async def test_a_new_arbiter_learns_what_the_gateway_has_counted() -> None:
     wire = Wire()
     async with gateway(wire) as one:
-        await one.until_it_reigns()
+        await one.until_it_leads()
         for _ in range(7):
             await one.limits.hit("w", 10)
         lease = await one.limits.acquire("w", 1)
         assert lease is not None
         wire.arbiter = Arbiter()
-        await one.until_it_reigns(False)
+        await one.until_it_leads(False)
         assert (await one.limits.hit("w", 10)).remaining == 2
         assert await one.limits.acquire("w", 1) is None
-        await one.until_it_reigns()
+        await one.until_it_leads()
         assert (await one.limits.hit("w", 10)).remaining == 1
         await lease.release()
         assert await one.limits.acquire("w", 1) is not None
@@ -146,7 +146,7 @@ async def test_a_new_arbiter_learns_what_the_gateway_has_counted() -> None:
 async def test_places_are_shared_whoever_decides() -> None:
     wire = Wire()
     async with gateway(wire) as first:
-        await first.until_it_reigns()
+        await first.until_it_leads()
         one = await first.limits.acquire("w", 2)
         async with gateway(wire) as second:
             two = await second.limits.acquire("w", 2)
@@ -157,7 +157,7 @@ async def test_places_are_shared_whoever_decides() -> None:
             assert three is not None
             await three.release()
             await two.release()
-        await first.until_it_reigns()
+        await first.until_it_leads()
         taken = [await first.limits.acquire("w", 2) for _ in range(3)]
         assert [lease is not None for lease in taken] == [True, True, False]
 
