@@ -64,7 +64,7 @@ def build_services(
     database = Database(settings.database_url)
     sealer = Sealer(settings.secrets.data_keys)
     plans = load_yaml(PlansConfig, "plans")
-    billing = Billing(database, plans.prices)
+    billing = Billing(database, plans.prices, sealer.seal_text)
     accounts = Accounts(database, settings.secrets, plans)
     chats = ChatHistory(database, sealer)
     files = Files.of(settings, database, sealer)

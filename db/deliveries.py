@@ -12,7 +12,7 @@ from db.audit import SERVICE, audit
 from db.webhook_tables import Delivery, DeliveryAttempt, Event, Webhook
 from db.webhooks import deactivate
 
-SEEN_AT_ONCE = 200  # due deliveries; those of a webhook that is busy are not among them
+SEEN_AT_ONCE = 200  # due deliveries; those of webhooks that are busy are not among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Claimed:
     number: int  # of the attempt that is to be made, from 1
     event_id: str
     kind: str
-    body: str | None  # None once it was blanked
+    body: str | None  # sealed; None once it was blanked
     event_at: datetime
     workspace_id: int
     webhook_id: UUID
@@ -66,17 +66,24 @@ def _is_free(now: datetime) -> ColumnElement[bool]:
     return or_(col(Delivery.lease_until).is_(None), col(Delivery.lease_until) <= now)
 
 
-def due(session: Session, now: datetime, busy: Collection[UUID]) -> list[tuple[UUID, UUID]]:
-    """Ids of deliveries and of their webhooks, the longest due first; none of `busy` webhooks."""
+def due(
+    session: Session,
+    now: datetime,
+    busy_webhooks: Collection[UUID],
+    busy_workspaces: Collection[int],
+) -> list[tuple[UUID, UUID, int]]:
+    """Ids of deliveries, of their webhooks and of their workspaces, the longest due first; none of
+    those that are busy."""
     query = (
-        select(Delivery.id, Delivery.webhook_id)
+        select(Delivery.id, Delivery.webhook_id, Webhook.workspace_id)
         .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
         .where(
             Delivery.status == "pending",
             col(Delivery.next_at) <= now,
             _is_free(now),
             Webhook.status == "active",
-            col(Delivery.webhook_id).not_in(list(busy)),
+            col(Delivery.webhook_id).not_in(list(busy_webhooks)),
+            col(Webhook.workspace_id).not_in(list(busy_workspaces)),
         )
         .order_by(col(Delivery.next_at))
         .limit(SEEN_AT_ONCE)
@@ -104,9 +111,15 @@ def claim(
 
     A worker that dies keeps them for `lasts`; then another takes them.
     """
+    free = (
+        select(Delivery.id)
+        .where(col(Delivery.id).in_(ids), col(Delivery.status) == "pending", _is_free(now))
+        # What another worker is just taking is not waited for: two could wait for each other.
+        .with_for_update(skip_locked=True)
+    )
     session.connection().execute(
         update(Delivery)
-        .where(col(Delivery.id).in_(ids), col(Delivery.status) == "pending", _is_free(now))
+        .where(col(Delivery.id).in_(free))
         .values(lease=lease, lease_until=now + lasts)
     )
     query = (

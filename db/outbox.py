@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -24,6 +24,8 @@ EventKind = Literal[
     "voice.failed",
 ]
 EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
+Seal = Callable[[str, str], str]
+"""Makes what is stored of a text, bound to what it is about: bodies hold what users said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +36,33 @@ class NewEvent:
     data: dict[str, Any]
 
 
-def add_event(session: Session, workspace_id: int, event: NewEvent) -> str | None:
+def body_about(workspace_id: int, event_id: str) -> str:
+    """What the sealed body of an event is bound to."""
+    return f"event:{workspace_id}:{event_id}"
+
+
+def add_event(session: Session, workspace_id: int, event: NewEvent, seal: Seal) -> str | None:
     """The id of the event, with a delivery for each active webhook that wants its kind.
 
     None, and nothing written, when there is no such webhook.
     """
     wanting = _wanting_webhooks(session, workspace_id, event.kind)
-    return write_event(session, workspace_id, event, wanting)[0].event_id if wanting else None
+    if not wanting:
+        return None
+    return write_event(session, workspace_id, event, wanting, seal)[0].event_id
 
 
 def write_event(
-    session: Session, workspace_id: int, event: NewEvent, webhook_ids: Iterable[UUID]
+    session: Session, workspace_id: int, event: NewEvent, webhook_ids: Iterable[UUID], seal: Seal
 ) -> list[Delivery]:
     """Adds the event with a delivery to each of the webhooks, whose rows are locked."""
     now = utc_now()
+    event_id = _event_id(now)
     row = Event(
-        id=_event_id(now),
+        id=event_id,
         workspace_id=workspace_id,
         kind=event.kind,
-        body=_body(event, now),
+        body=seal(_body(event, now), body_about(workspace_id, event_id)),
         created_at=now,
     )
     session.add(row)

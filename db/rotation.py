@@ -7,7 +7,7 @@ from sqlmodel import Session, col, select
 
 from db.chat_tables import Chat, ChatEntry
 from db.keeping_tables import StoredFile
-from db.webhook_tables import Webhook
+from db.webhook_tables import Event, Webhook
 
 AT_ONCE = 100
 
@@ -41,6 +41,19 @@ def change_webhook(session: Session, webhook_id: UUID, change: Callable[[Webhook
     """As `change_chat`."""
     webhook = session.get(Webhook, webhook_id, with_for_update=True)
     return webhook is not None and change(webhook)
+
+
+def events_after(session: Session, last: str | None) -> list[str]:
+    """As `chats_after`, of the events that still have a body."""
+    query = select(Event.id).where(col(Event.body).is_not(None)).order_by(col(Event.id))
+    query = query.limit(AT_ONCE)
+    return list(session.exec(query if last is None else query.where(col(Event.id) > last)))
+
+
+def change_event(session: Session, event_id: str, change: Callable[[Event], bool]) -> bool:
+    """As `change_chat`."""
+    event = session.get(Event, event_id, with_for_update={"key_share": True})
+    return event is not None and change(event)
 
 
 def lasting_files_after(session: Session, last: str | None) -> list[StoredFile]:

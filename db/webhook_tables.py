@@ -52,7 +52,7 @@ class Event(SQLModel, table=True):
         )
     )
     kind: str = Field(max_length=32)
-    body: str | None = Field(default=None, sa_type=Text)  # None once it was blanked
+    body: str | None = Field(default=None, sa_type=Text)  # sealed; None once it was blanked
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime, index=True)
 
 

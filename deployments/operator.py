@@ -157,8 +157,8 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
     except SealBroken as error:
         raise ValueError(f"stopped: {error}") from None
     return (
-        f"{done.chats} chat(s), {done.webhooks} webhook(s) and {done.files} file(s) "
-        "are sealed under the first key; the others were already"
+        f"{done.chats} chat(s), {done.webhooks} webhook(s), {done.events} event(s) and "
+        f"{done.files} file(s) are sealed under the first key; the others were already"
     )
 
 

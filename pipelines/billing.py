@@ -16,7 +16,7 @@ from configs.plans_schema import Prices
 from db import ledger
 from db.columns import utc_now
 from db.errors import DatabaseUnavailable
-from db.outbox import NewEvent, add_event
+from db.outbox import NewEvent, Seal, add_event
 from db.paid_once import hold_once
 from db.session import Database
 from pipelines.errors import InsufficientCredit
@@ -127,7 +127,7 @@ class Hold:
                 session, self.workspace_id, self.operation, self.service, cost, units
             )
             if settled.is_new:
-                _add_events(session, self.workspace_id, events)
+                self._billing.add_events(session, self.workspace_id, events)
             return settled.charged
 
         return work
@@ -138,7 +138,7 @@ class Hold:
             if not is_new and self._may_be_charged:
                 is_new = ledger.refund(session, self.workspace_id, self.operation)
             if is_new:
-                _add_events(session, self.workspace_id, events)
+                self._billing.add_events(session, self.workspace_id, events)
             return 0
 
         return work
@@ -147,9 +147,11 @@ class Hold:
 class Billing:
     """Prices, holds and balances of workspaces."""
 
-    def __init__(self, database: Database, prices: Prices) -> None:
+    def __init__(self, database: Database, prices: Prices, seal: Seal) -> None:
+        """`seal` is for the bodies of events."""
         self._database = database
         self._prices = prices
+        self._seal = seal
         self._settling: set[asyncio.Task[Any]] = set()  # asyncio itself holds tasks weakly
 
     def cost(self, service: Service, units: int) -> int:
@@ -210,6 +212,11 @@ class Billing:
         metrics.charged_micro_usd.labels(service).inc(charged)
         return charged
 
+    def add_events(self, session: Session, workspace_id: int, events: tuple[NewEvent, ...]) -> None:
+        """In the transaction that settles the work they tell of."""
+        for event in events:
+            add_event(session, workspace_id, event, self._seal)
+
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns; it runs to its end also when the caller is cancelled."""
         return await asyncio.shield(self._start(work))
@@ -265,8 +272,3 @@ async def _release_after(holding: asyncio.Task[bool], made: Hold) -> None:
         held = True  # perhaps
     if held:
         await made.release()
-
-
-def _add_events(session: Session, workspace_id: int, events: tuple[NewEvent, ...]) -> None:
-    for event in events:
-        add_event(session, workspace_id, event)

@@ -1,14 +1,10 @@
 """Chats at rest: what was said, and the titles made of it, are sealed before they are stored."""
 
-import base64
 import json
 from typing import Any
 from uuid import UUID
 
-from pipelines.sealing import Sealer
-
-MARK = "sealed:"
-"""Before what is sealed; texts of before there was sealing have none."""
+from pipelines.sealing import MARK, Sealer
 
 
 class ChatSealer:
@@ -22,7 +18,7 @@ class ChatSealer:
     ) -> str:
         """Text and extras together."""
         plain = json.dumps([content, extra], ensure_ascii=False)
-        return self._seal(plain, _about(workspace_id, chat_id))
+        return self._sealer.seal_text(plain, _about(workspace_id, chat_id))
 
     def open_message(
         self, workspace_id: int, chat_id: UUID, stored: str, extra: dict[str, Any]
@@ -34,32 +30,20 @@ class ChatSealer:
         if not stored.startswith(MARK):
             return stored, extra
         opened: tuple[str, dict[str, Any]]
-        opened = tuple(json.loads(self._open(stored, _about(workspace_id, chat_id))))
+        opened = tuple(json.loads(self._sealer.open_text(stored, _about(workspace_id, chat_id))))
         return opened
 
     def seal_title(self, workspace_id: int, chat_id: UUID, title: str) -> str:
         """A title for its column."""
-        return self._seal(title, _about(workspace_id, chat_id, "title"))
+        return self._sealer.seal_text(title, _about(workspace_id, chat_id, "title"))
 
     def open_title(self, workspace_id: int, chat_id: UUID, stored: str) -> str:
         """Raises SealBroken."""
-        if not stored.startswith(MARK):
-            return stored
-        return self._open(stored, _about(workspace_id, chat_id, "title"))
+        return self._sealer.open_text(stored, _about(workspace_id, chat_id, "title"))
 
     def is_newest(self, stored: str) -> bool:
         """Whether the newest key sealed it."""
-        return stored.startswith(MARK) and self._sealer.is_newest(_decode(stored))
-
-    def _seal(self, plain: str, about: str) -> str:
-        return MARK + base64.b64encode(self._sealer.seal(plain.encode(), about)).decode()
-
-    def _open(self, stored: str, about: str) -> str:
-        return self._sealer.open(_decode(stored), about).decode()
-
-
-def _decode(stored: str) -> bytes:
-    return base64.b64decode(stored.removeprefix(MARK))
+        return self._sealer.is_newest_text(stored)
 
 
 def _about(workspace_id: int, chat_id: UUID, what: str = "message") -> str:

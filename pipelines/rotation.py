@@ -6,15 +6,18 @@ from typing import TypeVar
 from uuid import UUID
 
 from db.chat_tables import Chat, ChatEntry
+from db.outbox import body_about
 from db.rotation import (
     change_chat,
+    change_event,
     change_webhook,
     chats_after,
+    events_after,
     lasting_files_after,
     webhooks_after,
 )
 from db.session import Database
-from db.webhook_tables import Webhook
+from db.webhook_tables import Event, Webhook
 from pipelines.chat_sealing import ChatSealer
 from pipelines.files import Files
 from pipelines.sealing import Sealer
@@ -29,6 +32,7 @@ class Rotated:
 
     chats: int
     webhooks: int
+    events: int
     files: int
 
 
@@ -54,9 +58,13 @@ class Rotation:
         async def ids_of_webhooks(last: UUID | None) -> list[UUID]:
             return await self._database.read(webhooks_after, last)
 
+        async def ids_of_events(last: str | None) -> list[str]:
+            return await self._database.read(events_after, last)
+
         return Rotated(
             chats=await _each(ids_of_chats, self._rotate_chat),
             webhooks=await _each(ids_of_webhooks, self._rotate_webhook),
+            events=await _each(ids_of_events, self._rotate_event),
             files=await self._rotate_files(),
         )
 
@@ -88,6 +96,16 @@ class Rotation:
             None if secret is None else self._sealer.rotate(secret, about) for secret in before
         )
         return (webhook.secret, webhook.old_secret) != before
+
+    async def _rotate_event(self, event_id: str) -> bool:
+        return await self._database.run(change_event, event_id, self._seal_event)
+
+    def _seal_event(self, event: Event) -> bool:
+        if event.body is None or self._sealer.is_newest_text(event.body):
+            return False
+        about = body_about(event.workspace_id, event.id)
+        event.body = self._sealer.seal_text(self._sealer.open_text(event.body, about), about)
+        return True
 
     async def _rotate_files(self) -> int:
         count, last = 0, None

@@ -15,6 +15,8 @@ TAG_BYTES = 16
 HEADER_BYTES = len(VERSION) + KEY_ID_BYTES
 SEAL_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
 """How much longer sealed bytes are."""
+MARK = "sealed:"
+"""Before what is sealed in a column of text; texts of before there was sealing have none."""
 
 
 class SealBroken(Exception):
@@ -59,6 +61,27 @@ class Sealer:
     def rotate(self, sealed: bytes, about: str) -> bytes:
         """The same under the first key. Raises SealBroken."""
         return sealed if self.is_newest(sealed) else self.seal(self.open(sealed, about), about)
+
+    def seal_text(self, text: str, about: str) -> str:
+        """As `seal`, for a column of text."""
+        return MARK + base64.b64encode(self.seal(text.encode(), about)).decode()
+
+    def open_text(self, stored: str, about: str) -> str:
+        """What `seal_text` sealed; a text without MARK as it is. Raises SealBroken."""
+        if not stored.startswith(MARK):
+            return stored
+        return self.open(_decode(stored), about).decode()
+
+    def is_newest_text(self, stored: str) -> bool:
+        """Whether `seal_text` sealed it with the first key."""
+        return stored.startswith(MARK) and self.is_newest(_decode(stored))
+
+
+def _decode(stored: str) -> bytes:
+    try:
+        return base64.b64decode(stored.removeprefix(MARK), validate=True)
+    except ValueError:
+        raise SealBroken("the text was changed") from None
 
 
 def _key_id(key: bytes) -> bytes:

@@ -14,6 +14,7 @@ from db import deliveries
 from db.columns import utc_now
 from db.deliveries import Attempt, Claimed
 from db.errors import DatabaseError
+from db.outbox import body_about
 from db.session import Database
 from pipelines.sealing import SealBroken, Sealer
 from pipelines.webhooks.registration import secret_about
@@ -24,13 +25,14 @@ from pipelines.webhooks.signing import signature_headers, signing_key
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.5
-AT_ONCE = 64
+AT_ONCE = 256  # attempts; each waits for a receiver more than it computes
 AT_ONCE_FOR_ONE = 4  # webhook: one that is slow does not delay another
+AT_ONCE_FOR_WORKSPACE = 16  # and many slow ones of one workspace do not delay those of others
 LEASE = timedelta(seconds=30)  # an attempt and its noting take at most half of it
 STOP_S = 16.0  # for attempts that run when the worker stops; each ends within 15 s
 NOTE_AGAIN_S = 2.0  # while the database does not take the outcome
 BACKLOG_S = 10.0
-_OURS = {"body_not_kept", "secret_unreadable"}
+_OURS = {"body_not_kept", "seal_broken", "internal"}
 
 
 class Courier:
@@ -54,7 +56,7 @@ class Courier:
         self._sender = sender
         self._scale = time_scale
         self._now = now
-        self._running: dict[asyncio.Task[None], UUID] = {}  # attempts, and their webhooks
+        self._running: dict[asyncio.Task[None], Claimed] = {}  # attempts
         self._wake = asyncio.Event()
         self._next_backlog = 0.0
 
@@ -92,12 +94,21 @@ class Courier:
         room = AT_ONCE - len(self._running)
         if room <= 0:
             return 0
-        busy = Counter(self._running.values())
-        full = [webhook_id for webhook_id, count in busy.items() if count >= AT_ONCE_FOR_ONE]
+        hooks = Counter(one.webhook_id for one in self._running.values())
+        workspaces = Counter(one.workspace_id for one in self._running.values())
+        full_hooks = [one for one, count in hooks.items() if count >= AT_ONCE_FOR_ONE]
+        full_workspaces = [
+            one for one, count in workspaces.items() if count >= AT_ONCE_FOR_WORKSPACE
+        ]
         chosen: list[UUID] = []
-        for delivery_id, webhook_id in await self._database.read(deliveries.due, self._now(), full):
-            if len(chosen) < room and busy[webhook_id] < AT_ONCE_FOR_ONE:
-                busy[webhook_id] += 1
+        for delivery_id, hook, workspace in await self._database.read(
+            deliveries.due, self._now(), full_hooks, full_workspaces
+        ):
+            if len(chosen) == room:
+                break
+            if hooks[hook] < AT_ONCE_FOR_ONE and workspaces[workspace] < AT_ONCE_FOR_WORKSPACE:
+                hooks[hook] += 1
+                workspaces[workspace] += 1
                 chosen.append(delivery_id)
         if not chosen:
             return 0
@@ -106,7 +117,7 @@ class Courier:
         )
         for one in claimed:
             task = asyncio.create_task(self._deliver(one))
-            self._running[task] = one.webhook_id
+            self._running[task] = one
             task.add_done_callback(self._ended)
         return len(claimed)
 
@@ -115,34 +126,45 @@ class Courier:
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             # Its lease runs out, and it is tried again.
-            logger.error("webhook_attempt_broke", exc_info=error)
+            logger.error("webhook_attempt_not_noted", exc_info=error)
 
     async def _deliver(self, claimed: Claimed) -> None:
         if claimed.body is None:
             answer = Answer(None, "body_not_kept", 0)
         else:
-            answer = await self._attempt(claimed, claimed.body.encode())
+            answer = await self._attempt(claimed, claimed.body)
         attempt = _attempt(answer)
         last = claimed.body is None or attempt.gone
         wait_s = None if last else next_wait_s(claimed.number, answer.retry_after_s, self._scale)
         self._count(claimed, attempt)
         await self._note(claimed, attempt, wait_s)
 
-    async def _attempt(self, claimed: Claimed, body: bytes) -> Answer:
-        about = secret_about(claimed.webhook_id)
+    async def _attempt(self, claimed: Claimed, sealed_body: str) -> Answer:
         try:
-            keys = [
-                signing_key(self._sealer.open(sealed, about).decode())
-                for sealed in (claimed.secret, claimed.old_secret)
-                if sealed is not None
-            ]
+            body = self._sealer.open_text(
+                sealed_body, body_about(claimed.workspace_id, claimed.event_id)
+            ).encode()
+            keys = self._signing_keys(claimed)
         except SealBroken:
             # Better late than unsigned: the operator may bring the key back.
-            logger.error("webhook_secret_sealed", extra={"webhook_id": str(claimed.webhook_id)})
-            return Answer(None, "secret_unreadable", 0)
+            logger.error("webhook_seal_broken", extra={"webhook_id": str(claimed.webhook_id)})
+            return Answer(None, "seal_broken", 0)
         timestamp = int(self._now().timestamp())
         headers = signature_headers(claimed.event_id, timestamp, body, keys)
-        return await self._sender.post(claimed.url, headers, body)
+        try:
+            return await self._sender.post(claimed.url, headers, body)
+        except Exception:  # noted as any failure, or it would be tried for ever
+            logger.exception("webhook_attempt_broke")
+            return Answer(None, "internal", 0)
+
+    def _signing_keys(self, claimed: Claimed) -> list[bytes]:
+        """Raises SealBroken."""
+        about = secret_about(claimed.webhook_id)
+        return [
+            signing_key(self._sealer.open(sealed, about).decode())
+            for sealed in (claimed.secret, claimed.old_secret)
+            if sealed is not None
+        ]
 
     async def _note(self, claimed: Claimed, attempt: Attempt, wait_s: float | None) -> None:
         give_up_after = GIVE_UP_AFTER * self._scale

@@ -14,12 +14,12 @@ from db import deliveries, webhooks
 from db.audit import audit
 from db.columns import utc_now
 from db.deliveries import ListedDelivery
-from db.outbox import EVENT_KINDS, EventKind, NewEvent, write_event
+from db.outbox import EVENT_KINDS, EventKind, NewEvent, Seal, write_event
 from db.session import Database
 from db.webhook_tables import Webhook
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.principals import Principal
-from pipelines.sealing import Sealer
+from pipelines.sealing import SealBroken, Sealer
 from pipelines.webhooks.samples import sample_data
 from pipelines.webhooks.signing import signing_key
 from pipelines.webhooks.targets import check_url
@@ -97,8 +97,9 @@ class Webhooks:
         """Raises NotFound, InvalidUrl, or InvalidRequest for the secret."""
         if change.url is not None:
             check_url(change.url, self._own_hosts, self._allowed)
-        sealed = None if change.secret is None else self._sealed(webhook_id, change.secret)
-        changed = await self._database.run(_change, principal, webhook_id, change, sealed)
+        if change.secret is not None:
+            signing_key(change.secret)  # raises when it is none
+        changed = await self._database.run(self._change, principal, webhook_id, change)
         self._wanted.forget(principal.workspace_id)
         return changed
 
@@ -136,7 +137,52 @@ class Webhooks:
 
         Raises NotFound, or InvalidRequest when the webhook is inactive.
         """
-        return await self._database.run(_test, principal.workspace_id, webhook_id, kind)
+        return await self._database.run(
+            _test, principal.workspace_id, webhook_id, kind, self._sealer.seal_text
+        )
+
+    def _change(
+        self, session: Session, principal: Principal, webhook_id: UUID, change: WebhookChange
+    ) -> Webhook:
+        webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
+        now = utc_now()
+        changed = []
+        if change.url is not None and change.url != webhook.url:
+            webhook.url = change.url
+            webhook.failing_since = None  # that was another receiver
+            changed.append("url")
+        if change.events is not None and _in_order(change.events) != webhook.events:
+            webhook.events = list(_in_order(change.events))
+            changed.append("events")
+        if change.secret is not None and not self._signs(webhook, change.secret):
+            webhook.old_secret = webhook.secret
+            webhook.old_secret_until = now + OLD_SECRET_LASTS if webhook.old_secret else None
+            webhook.secret = self._sealed(webhook.id, change.secret)
+            changed.append("secret")
+        session.add(webhook)
+        session.flush()
+        if change.status is not None and change.status != webhook.status:
+            if change.status == "active":
+                webhooks.activate(session, webhook)
+            else:
+                webhooks.deactivate(session, webhook, now)
+            changed.append("status")
+        if changed:
+            details = {"changed": changed, "status": webhook.status}
+            target = str(webhook.id)
+            audit(
+                session, webhook.workspace_id, "webhook.changed", principal.actor, target, details
+            )
+        return webhook
+
+    def _signs(self, webhook: Webhook, secret: str) -> bool:
+        """Whether that is its secret: a change that is sent again must not end the old one."""
+        if webhook.secret is None:
+            return False
+        try:
+            return self._sealer.open(webhook.secret, secret_about(webhook.id)) == secret.encode()
+        except SealBroken:
+            return False
 
     def _sealed(self, webhook_id: UUID, secret: str) -> bytes:
         signing_key(secret)  # raises when it is none
@@ -160,41 +206,6 @@ def _register(session: Session, webhook: Webhook, actor: str) -> None:
         raise InvalidRequest(f"a workspace has at most {MAX_WEBHOOKS} webhooks; delete one first")
     details = {"events": list(webhook.events), "signed": webhook.secret is not None}
     audit(session, webhook.workspace_id, "webhook.created", actor, str(webhook.id), details)
-
-
-def _change(
-    session: Session,
-    principal: Principal,
-    webhook_id: UUID,
-    change: WebhookChange,
-    sealed: bytes | None,
-) -> Webhook:
-    webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
-    now = utc_now()
-    changed = []
-    if change.url is not None and change.url != webhook.url:
-        webhook.url = change.url
-        changed.append("url")
-    if change.events is not None and _in_order(change.events) != webhook.events:
-        webhook.events = list(_in_order(change.events))
-        changed.append("events")
-    if sealed is not None:
-        webhook.old_secret, webhook.secret = webhook.secret, sealed
-        webhook.old_secret_until = now + OLD_SECRET_LASTS if webhook.old_secret else None
-        changed.append("secret")
-    session.add(webhook)
-    session.flush()
-    if change.status is not None and change.status != webhook.status:
-        if change.status == "active":
-            webhooks.activate(session, webhook)
-        else:
-            webhooks.deactivate(session, webhook, now)
-        changed.append("status")
-    if changed:
-        details = {"changed": changed, "status": webhook.status}
-        target = str(webhook.id)
-        audit(session, webhook.workspace_id, "webhook.changed", principal.actor, target, details)
-    return webhook
 
 
 def _delete(session: Session, principal: Principal, webhook_id: UUID) -> None:
@@ -233,7 +244,7 @@ def _redeliver(
 
 
 def _test(
-    session: Session, workspace_id: int, webhook_id: UUID, kind: EventKind | None
+    session: Session, workspace_id: int, webhook_id: UUID, kind: EventKind | None, seal: Seal
 ) -> ListedDelivery:
     webhook = _get(session, workspace_id, webhook_id, lock=True)
     if webhook.status != "active":
@@ -241,5 +252,5 @@ def _test(
     wanted = [known for known in EVENT_KINDS if known in webhook.events]
     chosen = wanted[0] if kind is None else kind
     event = NewEvent(chosen, sample_data(chosen))
-    (delivery,) = write_event(session, workspace_id, event, [webhook.id])
+    (delivery,) = write_event(session, workspace_id, event, [webhook.id], seal)
     return deliveries.listed(session, delivery, chosen)

@@ -43,7 +43,7 @@ def read_retry_after(value: str | None, now: datetime) -> float | None:
         return float(value[:9])
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

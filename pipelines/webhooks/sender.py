@@ -6,13 +6,15 @@ import logging
 import socket
 import ssl
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
 import aiohttp
-from aiohttp.abc import AbstractResolver
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from configs.settings import BRAND, WebhookSettings
 from db.columns import utc_now
@@ -25,6 +27,7 @@ TOTAL_S = 15.0
 CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 16 << 10  # read and thrown away, so that a receiver can finish its sentence
 ANSWER_S = 1.0  # for it, after the status came
+RESOLVING_AT_ONCE = 256
 
 
 class AddressRefused(OSError):
@@ -45,6 +48,39 @@ class Answer:
     retry_after_s: float | None = None
 
 
+class OwnThreads(AbstractResolver):
+    """Looks names up in threads that nothing else waits for.
+
+    The event loop has few: names that answer slowly would keep all others, and the store of files.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(RESOLVING_AT_ONCE, thread_name_prefix="resolve")
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Raises OSError."""
+        look_up = partial(
+            socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG
+        )
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address[0]),
+                port=int(address[1]),
+                family=of_family,
+                proto=protocol,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for of_family, _, protocol, _, address in found
+        ]
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
 class Sender:
     """One for all receivers. Every attempt dials anew, so that every address is looked at."""
 
@@ -60,11 +96,12 @@ class Sender:
         tls = ssl.create_default_context()
         if settings.ca_file is not None:
             tls.load_verify_locations(settings.ca_file)
+        self._resolver = resolver or OwnThreads()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 ssl=tls,
                 socket_factory=self._guarded_socket,
-                resolver=resolver,
+                resolver=self._resolver,
                 use_dns_cache=False,
                 force_close=True,
                 limit=0,  # the caller bounds how many there are
@@ -89,6 +126,7 @@ class Sender:
 
     async def close(self) -> None:
         await self._session.close()
+        await self._resolver.close()
 
     async def post(self, url: str, headers: dict[str, str], body: bytes) -> Answer:
         """Never raises because of the receiver."""

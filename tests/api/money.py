@@ -10,7 +10,9 @@ from sqlmodel import Session, col, select
 from api.services import Services
 from db.ledger import change_credit, credit_of, discrepancies
 from db.money_tables import Hold, LedgerEntry
+from db.outbox import body_about
 from db.webhook_tables import Event, Webhook
+from pipelines.sealing import Sealer
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,12 @@ class Books:
 
     async def events(self) -> list[dict[str, Any]]:
         await self.services.billing.wait_for_settlements()
-        return await self.services.database.read(_events, self.workspace_id)
+        sealer = Sealer(self.services.settings.secrets.data_keys)
+        return [
+            json.loads(sealer.open_text(event.body, body_about(event.workspace_id, event.id)))
+            for event in await self.services.database.read(_events, self.workspace_id)
+            if event.body is not None
+        ]
 
 
 async def books_of(services: Services, auth: dict[str, str]) -> Books:
@@ -77,6 +84,6 @@ def _add_webhook(session: Session, workspace_id: int, kinds: list[str]) -> None:
     session.add(Webhook(id=uuid4(), workspace_id=workspace_id, url=url, events=kinds))
 
 
-def _events(session: Session, workspace_id: int) -> list[dict[str, Any]]:
-    query = select(Event.body).where(Event.workspace_id == workspace_id).order_by(col(Event.id))
-    return [json.loads(body) for body in session.exec(query) if body is not None]
+def _events(session: Session, workspace_id: int) -> list[Event]:
+    query = select(Event).where(Event.workspace_id == workspace_id).order_by(col(Event.id))
+    return list(session.exec(query))

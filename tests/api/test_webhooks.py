@@ -11,6 +11,7 @@ from api.services import Services
 from db.audit import audit_chain
 from db.outbox import NewEvent, add_event
 from db.webhook_tables import Webhook
+from tests.db.test_outbox import plain
 
 Headers = dict[str, str]
 NEW = {"url": "https://example.com/hook", "events": ["tts.completed", "voice.ready"]}
@@ -132,7 +133,7 @@ async def test_deliveries_are_listed_in_pages_and_sent_again(
     assert tested.status_code == 200 and tested.json()["event"] == "tts.completed"
     principal = await services.accounts.authenticate(auth["Authorization"].split()[1])
     event = NewEvent("voice.ready", {"id": "v"})
-    event_id = await services.database.run(add_event, principal.workspace_id, event)
+    event_id = await services.database.run(add_event, principal.workspace_id, event, plain)
     page = (await client.get(f"{path}/deliveries?limit=1", headers=auth)).json()
     assert page["pagination"] == {"page": 1, "limit": 1, "total": 2, "pages": 2}
     (newest,) = page["data"]

@@ -16,6 +16,11 @@ from tests.db.test_chats import add_workspace
 READY = NewEvent("voice.ready", {"id": "v", "name": "Zoë 😀"})
 
 
+def plain(text: str, about: str) -> str:
+    """Seals nothing."""
+    return text
+
+
 def add_webhook(session: Session, workspace_id: int, /, **fields: Any) -> UUID:
     webhook = Webhook(
         id=uuid4(),
@@ -32,7 +37,7 @@ def rows(session: Session) -> tuple[list[Event], list[Delivery]]:
 
 async def test_without_a_webhook_nothing_is_written(database: Database) -> None:
     workspace_id = await add_workspace(database)
-    assert await database.run(add_event, workspace_id, READY) is None
+    assert await database.run(add_event, workspace_id, READY, plain) is None
     assert await database.read(rows) == ([], [])
 
 
@@ -42,7 +47,7 @@ async def test_each_active_webhook_that_asked_gets_a_delivery(database: Database
     await database.run(add_webhook, mine, events=["tts.completed"])
     await database.run(add_webhook, mine, status="inactive")
     await database.run(add_webhook, theirs)
-    event_id = await database.run(add_event, mine, READY)
+    event_id = await database.run(add_event, mine, READY, plain)
     events, deliveries = await database.read(rows)
     assert [event.id for event in events] == [event_id]
     assert event_id and event_id.startswith("evt_") and "." not in event_id
@@ -53,7 +58,7 @@ async def test_each_active_webhook_that_asked_gets_a_delivery(database: Database
 async def test_the_body_is_what_receivers_are_promised(database: Database) -> None:
     workspace_id = await add_workspace(database)
     await database.run(add_webhook, workspace_id)
-    await database.run(add_event, workspace_id, READY)
+    await database.run(add_event, workspace_id, READY, plain)
     events, _ = await database.read(rows)
     body = events[0].body
     assert body is not None and "Zoë 😀" in body and ": " not in body
@@ -67,7 +72,7 @@ async def test_a_transaction_that_fails_takes_its_event_with_it(database: Databa
     await database.run(add_webhook, workspace_id)
 
     def work(session: Session) -> None:
-        add_event(session, workspace_id, READY)
+        add_event(session, workspace_id, READY, plain)
         raise RuntimeError("after the event")
 
     with pytest.raises(RuntimeError):

@@ -18,6 +18,7 @@ from pipelines.principals import ALL_SCOPES, Principal
 from pipelines.sealing import Sealer
 from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
+from tests.db.test_outbox import plain
 from tests.deployments.conftest import TestCluster
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
@@ -98,7 +99,7 @@ async def test_an_event_reaches_its_receiver_within_a_second(
         for count in range(1, 6):
             began = clock()
             event = NewEvent("voice.ready", {"n": count})
-            await database.run(add_event, principal.workspace_id, event)
+            await database.run(add_event, principal.workspace_id, event, plain)
             lags.append((await hook.until(count))[-1].at - began)
         await webhooks.delete(principal, webhook.id)
     assert sorted(lags)[2] < 1, lags
@@ -112,7 +113,9 @@ async def test_a_courier_killed_in_the_middle_of_attempts_loses_nothing(
     async with receiver(authority, 500) as hook:
         await webhooks.register(principal, hook.url, ["tts.failed"])
         event = NewEvent("tts.failed", {"id": "t"})
-        ids = {await database.run(add_event, principal.workspace_id, event) for _ in range(20)}
+        ids = {
+            await database.run(add_event, principal.workspace_id, event, plain) for _ in range(20)
+        }
         await hook.until(3)
         os.kill(await asyncio.to_thread(courier_pid), signal.SIGKILL)
         hook.answer = 200

@@ -23,6 +23,7 @@ from db.session import Database
 from pipelines import billing
 from pipelines.billing import Billing, to_usd
 from pipelines.errors import InsufficientCredit
+from tests.db.test_outbox import plain
 
 WORKSPACE = 3
 CREDIT = 5_000_000
@@ -65,7 +66,7 @@ async def database(tmp_path: Path) -> AsyncIterator[FlakyDatabase]:
 
 @pytest.fixture
 def bills(database: FlakyDatabase) -> Billing:
-    return Billing(database, load_yaml(PlansConfig, "plans").prices)
+    return Billing(database, load_yaml(PlansConfig, "plans").prices, plain)
 
 
 async def kinds(database: Database) -> list[str]:
@@ -112,7 +113,7 @@ async def test_work_that_may_cost_too_much_is_refused_before_it(bills: Billing) 
 
 async def test_free_prices_still_count_the_use(database: FlakyDatabase) -> None:
     free = Prices(chat_token=0, tts_character=0, stt_second=0, custom_voice=0)
-    hold = await Billing(database, free).hold(WORKSPACE, "chat", 50)
+    hold = await Billing(database, free, plain).hold(WORKSPACE, "chat", 50)
     assert await hold.capture(40) == 0
     now = utc_now()
     days = await database.read(ledger.usage, WORKSPACE, now - timedelta(1), now + timedelta(1))

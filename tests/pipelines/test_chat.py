@@ -24,6 +24,7 @@ from pipelines.chat import ChatPipeline, ChatRequest
 from pipelines.chat_history import ChatHistory, continued
 from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.sealing import Sealer
+from tests.db.test_outbox import plain
 
 WORKSPACE, OTHER_WORKSPACE = 1, 2
 CREDIT = 1_000_000  # micro-USD
@@ -93,7 +94,7 @@ def history_of(database: Database) -> ChatHistory:
 
 
 def billing_of(database: Database) -> Billing:
-    return Billing(database, load_yaml(PlansConfig, "plans").prices)
+    return Billing(database, load_yaml(PlansConfig, "plans").prices, plain)
 
 
 def said(*texts: str) -> tuple[ChatMessage, ...]:

@@ -28,6 +28,7 @@ from pipelines import housekeeping
 from pipelines.files import Files
 from pipelines.housekeeping import Housekeeper
 from pipelines.sealing import Sealer
+from tests.db.test_outbox import plain
 
 CREDIT = 1_000
 
@@ -74,7 +75,9 @@ async def _event(database: Database, workspace_id: int) -> str:
         )
         session.add(hook)
         session.flush()
-        return add_event(session, workspace_id, NewEvent("tts.completed", {"text": "pelican"}))
+        return add_event(
+            session, workspace_id, NewEvent("tts.completed", {"text": "pelican"}), plain
+        )
 
     event_id = await database.run(add)
     assert event_id is not None

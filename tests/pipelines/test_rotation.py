@@ -73,8 +73,8 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
 
     both = Sealer([NEW, OLD])
     rotation = Rotation(database, both, _files(database, tmp_path, both))
-    assert await rotation.run() == Rotated(chats=2, webhooks=1, files=1)
-    assert await rotation.run() == Rotated(chats=0, webhooks=0, files=0)
+    assert await rotation.run() == Rotated(chats=2, webhooks=1, events=0, files=1)
+    assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0)
 
     after = Sealer([NEW])
     messages = await ChatHistory(database, after).load(workspace.id, chat_id)

@@ -63,7 +63,9 @@ class Workshop:
 
     async def happen(self, kind: EventKind = "voice.ready", **data: Any) -> str | None:
         event = NewEvent(kind, {"id": "v", **data})
-        return await self.database.run(add_event, self.principal.workspace_id, event)
+        return await self.database.run(
+            add_event, self.principal.workspace_id, event, self.sealer.seal_text
+        )
 
     async def deliver(self) -> int:
         """Attempts what is due by the clock, to its end."""

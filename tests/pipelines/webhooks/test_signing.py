@@ -60,6 +60,8 @@ def test_waits_grow_and_end_after_ten_attempts() -> None:
         ("", None),
         (None, None),
         ("9" * 400, 999_999_999.0),
+        ("1 Jan 99999999999999999999 0:0:0 GMT", None),
+        ("1 Jan 2026 1:2:3 +99999999999999999999", None),
     ],
 )
 def test_retry_after_is_a_number_or_a_date(value: str | None, seconds: float | None) -> None:
