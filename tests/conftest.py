@@ -21,12 +21,12 @@ def postgres_url() -> Iterator[str]:
 
     It is shared by all tests of the run: each makes and drops its own tables or schema.
     """
-    with servers.postgres() as url:
-        yield url
+    with servers.postgres() as server:
+        yield server.url
 
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """A Redis that lives for the test run; flush it before use."""
-    with servers.redis() as url:
-        yield url
+    with servers.redis() as server:
+        yield server.url

@@ -9,11 +9,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+
+from tests.processes import children, stopped
 
 START_TIMEOUT_S = 30.0
 HOW_TO_INSTALL = "`make test` installs it as root on Debian (tools/servers.sh)"
@@ -27,30 +30,72 @@ def free_port() -> int:
     return port
 
 
-@contextmanager
-def running(
-    command: list[str], is_ready: Callable[[], bool], log: Path, **options: Any
-) -> Iterator[None]:
-    """A server process that is_ready for the body. Raises RuntimeError with its log."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **options
-        )
-    try:
+@dataclass
+class Server:
+    """A server process that tests may also kill, start again and hang."""
+
+    url: str
+    command: list[str]
+    is_ready: Callable[[], bool]
+    log: Path
+    options: dict[str, Any] = field(default_factory=dict)  # of its process
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it is ready. Raises RuntimeError with its log."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not is_ready():
-            if process.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text(errors="replace")
-                raise RuntimeError(f"{command[0]} did not start:\n{said}")
-            time.sleep(0.05)
-        yield
-    finally:
-        process.terminate()
+        while True:
+            with self.log.open("ab") as output:
+                process = self._process = subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    **self.options,
+                )
+            while process.poll() is None and time.monotonic() < deadline:
+                if self.is_ready():
+                    return
+                time.sleep(0.05)
+            # After a kill PostgreSQL refuses to start until the last of its old children is gone.
+            if time.monotonic() > deadline or "pre-existing shared memory" not in self._said():
+                self.stop()
+                raise RuntimeError(f"{self.command[0]} did not start:\n{self._said()}")
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """In good order."""
+        assert self._process is not None
+        self._process.terminate()
         try:
-            process.wait(10)
+            self._process.wait(10)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL: it loses what it had in memory."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """It keeps its connections and says nothing, and neither do its children."""
+        assert self._process is not None
+        with stopped([self._process.pid, *children(self._process.pid)]):
+            yield
+
+    @contextmanager
+    def running(self) -> Iterator["Server"]:
+        """From its start to its end."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+
+    def _said(self) -> str:
+        return self.log.read_text(errors="replace")
 
 
 def postgres_program(name: str) -> str | None:
@@ -62,8 +107,8 @@ def postgres_program(name: str) -> str | None:
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
-    """The URL of an empty database. Skips the test where there is no PostgreSQL."""
+def postgres() -> Iterator[Server]:
+    """An empty database. Skips the test where there is no PostgreSQL."""
     initdb, server = postgres_program("initdb"), postgres_program("postgres")
     if initdb is None or server is None:
         pytest.skip(f"no PostgreSQL server on this machine; {HOW_TO_INSTALL}")
@@ -99,17 +144,17 @@ def postgres() -> Iterator[str]:
             "fsync": "off",  # the data lives as long as the test run
         }
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
         # Beside the data and not in it: the folder belongs to the server's user.
-        with (
-            tempfile.TemporaryDirectory(prefix="antiphon-postgres-log-") as logs,
-            running([server, "-D", data, *flags], is_ready, Path(logs, "log"), **options),
-        ):
-            yield f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+        with tempfile.TemporaryDirectory(prefix="antiphon-postgres-log-") as logs:
+            command = [server, "-D", data, *flags]
+            with Server(url, command, is_ready, Path(logs, "log"), options).running() as made:
+                yield made
 
 
 @contextmanager
-def redis() -> Iterator[str]:
-    """The URL of an empty server. Skips the test where there is no Redis."""
+def redis() -> Iterator[Server]:
+    """An empty server. Skips the test where there is no Redis."""
     server = shutil.which("redis-server") or shutil.which("valkey-server")
     if server is None:
         pytest.skip(f"no Redis server on this machine; {HOW_TO_INSTALL}")
@@ -126,5 +171,6 @@ def redis() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="antiphon-redis-") as folder:
         command = [server, "--bind", "127.0.0.1", "--port", str(port), "--dir", folder]
         command += ["--save", "", "--appendonly", "no"]
-        with running(command, is_ready, Path(folder, "log")):
-            yield f"redis://127.0.0.1:{port}/0"
+        url = f"redis://127.0.0.1:{port}/0"
+        with Server(url, command, is_ready, Path(folder, "log")).running() as made:
+            yield made

@@ -3,14 +3,19 @@
 import httpx
 import pytest
 
+from configs.settings import Settings
 from tests.hostile.audio_files import tone, wav
 from tests.hostile.corpus import FULL, corpus
+from tests.plans import raise_plans
 
 REFUSALS = ("invalid_audio", "audio_too_long", "file_too_large")
 
 
 @pytest.mark.timeout(7200 if FULL else 300)
-async def test_no_upload_is_a_server_error(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
+async def test_no_upload_is_a_server_error(
+    client: httpx.AsyncClient, auth: dict[str, str], settings: Settings
+) -> None:
+    raise_plans(settings.database_url)
     good = wav((tone(1) * 32767).astype("<i2").tobytes())
     wrong = []
     for number, hostile in enumerate(corpus()):

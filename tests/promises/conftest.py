@@ -5,18 +5,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 
 from benchmarks.service import Service, running_service
 from configs.settings import PROJECT_DIR
 from db.session import make_engine
 from tests import servers
-from tests.promises.stores import Store
+from tests.pipelines.webhooks.receivers import Authority
+from tests.servers import Server
 
 WITHOUT_WEIGHTS = {"TTSFast": "tts/tone", "STT": "stt/scripted", "Chat": "llm/echo"}
 
@@ -27,8 +27,9 @@ class Running:
 
     service: Service
     engine: Engine
-    postgres: Store | None = None
-    redis: Store | None = None
+    authority: Authority  # whose certificates its webhooks trust
+    postgres: Server | None = None
+    redis: Server | None = None
 
 
 def config_without_weights() -> dict[str, Any]:
@@ -47,7 +48,7 @@ def config_without_weights() -> dict[str, Any]:
     return config
 
 
-@pytest.fixture(scope="module", params=["embedded", "servers"])
+@pytest.fixture(scope="module")
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
@@ -57,26 +58,25 @@ def running(
     file.write_text(yaml.safe_dump(config_without_weights()))
     command = [sys.executable, "-m", "deployments.main", "--config", str(file), "--num-cpus", "2"]
     with ExitStack() as stack:
-        variables: dict[str, str] = {"WEBHOOK_TIME_SCALE": "0.01"}
+        authority = Authority.make(folder)
+        variables = {
+            "WEBHOOK_TIME_SCALE": "0.01",
+            "WEBHOOK_NETWORKS": "127.0.0.0/8",
+            "WEBHOOK_CA_FILE": authority.ca_file,
+            "TRUSTED_PROXIES": "127.0.0.1",
+        }
         postgres = redis = None
         if request.param == "servers":
-            variables["DATABASE_URL"] = stack.enter_context(servers.postgres())
-            variables["REDIS_URL"] = stack.enter_context(servers.redis())
-            postgres = Store(make_url(variables["DATABASE_URL"]).port or 0)
-            redis = Store(make_url(variables["REDIS_URL"]).port or 0)
-            stack.callback(postgres.close)
-            stack.callback(redis.close)
+            postgres = stack.enter_context(servers.postgres())
+            redis = stack.enter_context(servers.redis())
+            variables |= {"DATABASE_URL": postgres.url, "REDIS_URL": redis.url}
         service = stack.enter_context(running_service(command, variables))
         url = variables.get("DATABASE_URL") or f"sqlite:///{service.data / 'antiphon.db'}"
         engine = make_engine(url)
         stack.callback(engine.dispose)
-        yield Running(service, engine, postgres, redis)
+        yield Running(service, engine, authority, postgres, redis)
 
 
 def pytest_configure() -> None:
     # Before anything imports ray: a cluster of these tests is none of another's.
     os.environ.pop("RAY_ADDRESS", None)
-
-
-def data_folder(running: Running) -> Path:
-    return running.service.data

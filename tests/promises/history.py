@@ -1,6 +1,7 @@
 """Compares what clients were told with what the database holds."""
 
 from collections import Counter
+from uuid import UUID
 
 from sqlalchemy import Engine, func
 from sqlmodel import Session, col, select
@@ -8,16 +9,17 @@ from sqlmodel import Session, col, select
 from db.chat_tables import Chat
 from db.money_tables import Account, Hold, LedgerEntry
 from db.tables import ApiKey, User, Workspace
-from db.webhook_tables import Webhook
-from tests.promises.tenants import Told
+from db.webhook_tables import Delivery, Event, Webhook
+from tests.promises.tenants import Tenant, Told
 
 
-def check(engine: Engine, tenants: list[Told]) -> None:
+def check(engine: Engine, tenants: list[Tenant]) -> None:
     """Nothing acknowledged is lost, nothing is charged twice, and the sums are right."""
     with Session(engine) as session:
-        for told in tenants:
-            _check_writes(session, told)
-            _check_charges(session, told)
+        for tenant in tenants:
+            _check_writes(session, tenant.told)
+            _check_charges(session, tenant.told)
+            _check_deliveries(session, tenant)
         check_sums(session)
 
 
@@ -47,7 +49,7 @@ def _check_writes(session: Session, told: Told) -> None:
     assert told.keys <= keys, f"lost keys: {told.keys - keys}"
     assert not told.deleted_keys & keys, "a deleted key came back"
     hooks = session.exec(select(Webhook.id).where(Webhook.workspace_id == workspace.id)).all()
-    assert told.webhooks <= {str(one) for one in hooks}, "a webhook was lost"
+    assert {told.hook, *told.webhooks} <= {str(one) for one in hooks}, "a webhook was lost"
     chats = session.exec(select(Chat.id).where(col(Chat.workspace_id) == workspace.id)).all()
     assert told.chats <= {str(one) for one in chats}, "a chat was lost"
     if told.plan is not None:
@@ -72,3 +74,20 @@ def _check_charges(session: Session, told: Told) -> None:
         assert spent["tts"] == told.charged["tts"], (spent, told)
     if not told.doubtful["chat"]:
         assert spent["chat"] == told.charged["chat"], (spent, told)
+
+
+def _check_deliveries(session: Session, tenant: Tenant) -> None:
+    told = tenant.told
+    events = session.exec(
+        select(Event.id, Event.kind, Delivery.status)
+        .join(Delivery, col(Delivery.event_id) == col(Event.id))
+        .where(col(Delivery.webhook_id) == UUID(told.hook))
+    ).all()
+    waiting = [event for event in events if event[2] != "delivered"]
+    assert not waiting, f"not delivered: {waiting}"
+    lost = {event[0] for event in events} - {message.id for message in tenant.hook.received}
+    assert not lost, f"events that are marked as delivered never came: {lost}"
+    kinds = Counter(event[1] for event in events)
+    for service in ("tts", "stt"):
+        least, most = told.completed[service], told.completed[service] + told.doubtful[service]
+        assert least <= kinds[f"{service}.completed"] <= most, (service, kinds, told)

@@ -12,6 +12,9 @@ from uuid import uuid4
 
 import httpx
 
+from tests.pipelines.webhooks.receivers import Receiver
+
+HEARD = ["tts.completed", "tts.failed", "stt.completed", "stt.failed"]
 Answer = httpx.Response | None  # None: the connection failed, nobody knows what came of it
 
 
@@ -25,7 +28,8 @@ class Told:
     keys: set[int] = field(default_factory=set)  # made, and not deleted since
     deleted_keys: set[int] = field(default_factory=set)
     doubtful_keys: int = 0  # requests without an answer
-    webhooks: set[str] = field(default_factory=set)
+    hook: str = ""  # the webhook that is told of speech and transcripts
+    webhooks: set[str] = field(default_factory=set)  # others
     chats: set[str] = field(default_factory=set)
     plan: str | None = None
     doubtful_plans: set[str] = field(default_factory=set)
@@ -41,10 +45,15 @@ class Told:
 class Tenant:
     """One workspace and its client."""
 
-    def __init__(self, url: str, number: int) -> None:
+    def __init__(self, url: str, number: int, hook: Receiver) -> None:
         self.told = Told(email=f"tenant-{number}-{uuid4().hex[:6]}@example.com")
+        self.hook = hook
         self._random = random.Random(number)
-        self._http = httpx.AsyncClient(base_url=url, timeout=20)
+        # Each from an address of its own, since sign-ups are limited for each address.
+        address = f"10.{self._random.randrange(256)}.{uuid4().bytes[0]}.{number}"
+        self._http = httpx.AsyncClient(
+            base_url=url, timeout=20, headers={"X-Forwarded-For": address}
+        )
         self._audio = b""
         self._count = itertools.count()
 
@@ -55,6 +64,10 @@ class Tenant:
         assert answer.status_code == 201, answer.text
         self.told.user_id = int(answer.json()["user"]["id"])
         self._http.headers["Authorization"] = f"Bearer {answer.json()['token']}"
+        hook = {"url": self.hook.url, "events": HEARD}
+        registered = await self._request("POST", "/webhooks", json=hook)
+        assert registered is not None and registered.status_code == 201, registered
+        self.told.hook = registered.json()["id"]
         body = {"text": "A first sentence.", "output_format": "flac"}
         spoken = await self._request("POST", "/tts-synthesize", json=body)
         assert spoken is not None and spoken.status_code == 200, spoken
