@@ -6,6 +6,7 @@ the order of their ids, except that a new hold, which nobody can wait for, is ad
 """
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, cast
@@ -47,6 +48,7 @@ _SETTLE = (
     .returning(_ACCOUNT.c.balance)
 )
 _TAKE_HOLD = delete(_HOLD).where(_HOLD.c.operation == bindparam("name")).returning(_HOLD.c.amount)
+_OF_HOLD = (_HOLD.c.workspace_id, _HOLD.c.operation, _HOLD.c.service, _HOLD.c.amount)
 _ADD_HOLD, _ADD_ENTRY = insert(_HOLD).inline(), insert(_ENTRY).inline()
 
 
@@ -97,6 +99,8 @@ def change_credit(
     the operation was done before.
     """
     kind = "grant" if amount > 0 else "adjust"
+    if not _lock(session, workspace_id):  # so that the same operation at once waits here
+        return False
     if _amount(session, workspace_id, operation, kind) is not None:
         return False
     taken = (
@@ -154,7 +158,8 @@ def capture(
 ) -> Settled:
     """Charges for the work, and gives back what else was held for it. Again changes nothing.
 
-    Work whose hold had expired is noted and costs nothing: its credit may be spent by now.
+    Work whose hold had expired costs what is left of the credit, at most: who reads slowly enough
+    would have it for nothing else.
     """
     held = _take_hold(session, operation)
     if held is not None:
@@ -174,7 +179,7 @@ def capture(
         return Settled(charged, is_new=True)
     if (before := _amount(session, workspace_id, operation, "capture")) is not None:
         return Settled(-before, is_new=False)
-    return Settled(0, _close_expired(session, workspace_id, operation, "capture", service, units))
+    return _close_expired(session, workspace_id, operation, "capture", service, cost, units)
 
 
 def release(session: Session, workspace_id: int, operation: str, service: str) -> bool:
@@ -186,11 +191,13 @@ def release(session: Session, workspace_id: int, operation: str, service: str) -
             session, workspace_id, operation, "release", balance, held=-held, service=service
         )
         return True
-    return _close_expired(session, workspace_id, operation, "release", service)
+    return _close_expired(session, workspace_id, operation, "release", service).is_new
 
 
 def refund(session: Session, workspace_id: int, operation: str) -> bool:
     """Gives back what was captured. False when nothing was, or it was given back before."""
+    if not _lock(session, workspace_id):
+        return False
     query = select(_ENTRY.c.amount, _ENTRY.c.service, _ENTRY.c.units).where(
         _ENTRY.c.workspace_id == workspace_id,
         _ENTRY.c.operation == operation,
@@ -225,23 +232,20 @@ def release_expired(session: Session, now: datetime | None = None) -> int:
     )
     taken = (
         session.connection()
-        .execute(
-            delete(_HOLD)
-            .where(_HOLD.c.operation.in_(expired))
-            .returning(_HOLD.c.workspace_id, _HOLD.c.operation, _HOLD.c.service, _HOLD.c.amount)
-        )
+        .execute(delete(_HOLD).where(_HOLD.c.operation.in_(expired)).returning(*_OF_HOLD))
         .all()
     )
-    of_workspace: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
-    for workspace_id, operation, service, amount in taken:
-        of_workspace[workspace_id].append((operation, service, amount))
-    for workspace_id, holds in sorted(of_workspace.items()):
-        balance = _settle(session, workspace_id, 0, sum(amount for _, _, amount in holds))
-        for operation, service, amount in holds:
-            _add_entry(
-                session, workspace_id, operation, "expire", balance, held=-amount, service=service
-            )
-    return len(taken)
+    return _give_back(session, taken, "expire")
+
+
+def release_named(session: Session, operations: Collection[str]) -> int:
+    """Gives back what is held under any of these names; how many holds there were."""
+    taken = (
+        session.connection()
+        .execute(delete(_HOLD).where(_HOLD.c.operation.in_(operations)).returning(*_OF_HOLD))
+        .all()
+    )
+    return _give_back(session, taken, "release")
 
 
 def usage(session: Session, workspace_id: int, start: datetime, end: datetime) -> list[DayOfUsage]:
@@ -319,19 +323,61 @@ def _settle(session: Session, workspace_id: int, charged: int, held: int) -> int
     return balance
 
 
+def _give_back(session: Session, holds: Iterable[Any], kind: str) -> int:
+    """Notes the end of holds whose rows, as _OF_HOLD, are gone; how many there were."""
+    of_workspace: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
+    for workspace_id, operation, service, amount in holds:
+        of_workspace[workspace_id].append((operation, service, amount))
+    for workspace_id, ended in sorted(of_workspace.items()):
+        balance = _settle(session, workspace_id, 0, sum(amount for _, _, amount in ended))
+        for operation, service, amount in ended:
+            _add_entry(
+                session, workspace_id, operation, kind, balance, held=-amount, service=service
+            )
+    return sum(map(len, of_workspace.values()))
+
+
 def _close_expired(
-    session: Session, workspace_id: int, operation: str, kind: str, service: str, units: int = 0
-) -> bool:
-    """Notes the end of work whose hold had expired; False when its end is known already."""
-    balance = _settle(session, workspace_id, 0, 0)  # whoever else does this waits here
-    query = select(_ENTRY.c.kind).where(
+    session: Session,
+    workspace_id: int,
+    operation: str,
+    kind: str,
+    service: str,
+    cost: int = 0,
+    units: int = 0,
+) -> Settled:
+    """Ends work whose hold had expired; not new when its end is known already."""
+    if not _lock(session, workspace_id):  # whoever else does this waits here
+        return Settled(0, is_new=False)
+    query = select(_ENTRY.c.kind, _ENTRY.c.held).where(
         _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation == operation
     )
-    kinds = set(session.connection().execute(query).scalars())
-    if "expire" not in kinds or kinds & {"capture", "release"}:
-        return False
-    _add_entry(session, workspace_id, operation, kind, balance, service=service, units=units)
-    return True
+    held = {kind: amount for kind, amount in session.connection().execute(query)}
+    if "expire" not in held or held.keys() & {"capture", "release"}:
+        return Settled(0, is_new=False)
+    charged = min(cost, held["hold"], credit_of(session, workspace_id))
+    balance = _settle(session, workspace_id, charged, 0)
+    _add_entry(
+        session,
+        workspace_id,
+        operation,
+        kind,
+        balance,
+        amount=-charged,
+        service=service,
+        units=units,
+    )
+    return Settled(charged, is_new=True)
+
+
+def _lock(session: Session, workspace_id: int) -> bool:
+    """Until the end of the transaction nobody else changes the account; False without one."""
+    query = (
+        select(_ACCOUNT.c.workspace_id)
+        .where(_ACCOUNT.c.workspace_id == workspace_id)
+        .with_for_update()
+    )
+    return session.connection().execute(query).scalar() is not None
 
 
 def _amount(session: Session, workspace_id: int, operation: str, kind: str) -> int | None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlmodel import Session, col, select
 
 from db import ledger
-from db.money_tables import Hold, LedgerEntry
+from db.money_tables import LedgerEntry
 
 ATTEMPTS = 16  # of one request, each with an operation of its own
 
@@ -33,6 +33,8 @@ def hold_once(
     when too many attempts were made.
     """
     names = [f"{name}.{number}" for number in range(1, ATTEMPTS + 1)]
+    # First, for this waits for an attempt that is captured right now, and then finds it.
+    ledger.release_named(session, names)
     entries = session.exec(
         select(LedgerEntry.operation, LedgerEntry.kind).where(
             LedgerEntry.workspace_id == workspace_id, col(LedgerEntry.operation).in_(names)
@@ -44,11 +46,6 @@ def hold_once(
     for operation, done in kinds.items():
         if "capture" in done and "refund" not in done:
             return HeldOnce(operation, is_paid=True)
-    left_over = session.exec(
-        select(Hold.operation, Hold.service).where(col(Hold.operation).in_(list(kinds)))
-    ).all()
-    for operation, of_service in left_over:
-        ledger.release(session, workspace_id, operation, of_service)
     if len(kinds) >= ATTEMPTS:
         return None
     operation = names[len(kinds)]

@@ -96,15 +96,28 @@ async def test_expired_holds_are_given_back_and_live_ones_are_not(account: Datab
     assert await account.read(ledger.discrepancies) == []
 
 
-async def test_work_that_outlives_its_hold_is_noted_once_and_costs_nothing(
+@pytest.mark.parametrize(("spent", "charged"), [(0, 100), (CREDIT - 60, 60), (CREDIT, 0)])
+async def test_work_that_outlives_its_hold_costs_what_is_left_of_the_credit(
+    account: Database, spent: int, charged: int
+) -> None:
+    await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, utc_now())
+    await account.run(ledger.release_expired, utc_now() + timedelta(seconds=1))
+    assert await hold(account, "new", spent)
+    assert await capture(account, "old", 100) == ledger.Settled(charged, is_new=True)
+    assert await capture(account, "old", 100) == ledger.Settled(charged, is_new=False)
+    assert not await account.run(ledger.release, WORKSPACE, "old", "tts")
+    assert await credit(account) == CREDIT - spent - charged
+    assert await account.run(ledger.refund, WORKSPACE, "old")
+    assert await credit(account) == CREDIT - spent
+    assert await account.read(ledger.discrepancies) == []
+
+
+async def test_work_that_outlives_its_hold_never_costs_more_than_was_held(
     account: Database,
 ) -> None:
     await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, utc_now())
     await account.run(ledger.release_expired, utc_now() + timedelta(seconds=1))
-    assert await capture(account, "old", 100) == ledger.Settled(0, is_new=True)
-    assert await capture(account, "old", 100) == ledger.Settled(0, is_new=False)
-    assert not await account.run(ledger.release, WORKSPACE, "old", "tts")
-    assert await credit(account) == CREDIT
+    assert await capture(account, "old", 500) == ledger.Settled(300, is_new=True)
 
 
 async def test_a_refund_gives_back_a_charge_once(account: Database) -> None:

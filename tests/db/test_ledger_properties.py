@@ -44,6 +44,7 @@ class LedgerMachine(RuleBasedStateMachine):
         transact(self.engine, ledger.open_account, self.workspace, credit)
         self.balance = credit
         self.held: dict[str, int] = {}
+        self.expired: dict[str, int] = {}  # what was held
         self.ended: dict[str, str] = {}  # how, and expired in between
         self.charged: dict[str, int] = {}
 
@@ -72,9 +73,12 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ended[operation] = "captured"
             assert done == ledger.Settled(charged, is_new=True)
         elif self.ended[operation] == "expired":
+            left = self.balance - sum(self.held.values())
+            charged = min(cost, self.expired[operation], left)
+            self.balance -= charged
+            self.charged[operation] = charged
             self.ended[operation] = "captured"
-            self.charged[operation] = 0
-            assert done == ledger.Settled(0, is_new=True)
+            assert done == ledger.Settled(charged, is_new=True)
         elif self.ended[operation] in ("captured", "refunded"):
             assert not done.is_new
         else:
@@ -101,6 +105,7 @@ class LedgerMachine(RuleBasedStateMachine):
         later = utc_now() + timedelta(seconds=1)
         assert transact(self.engine, ledger.release_expired, later) == len(self.held)
         self.ended |= dict.fromkeys(self.held, "expired")
+        self.expired |= self.held
         self.held.clear()
 
     @rule(amount=st.integers(-2_000, 2_000))

@@ -1,5 +1,6 @@
 """Money under concurrency and kills, on both databases."""
 
+import asyncio
 import multiprocessing
 from collections import Counter
 from datetime import timedelta
@@ -36,6 +37,23 @@ async def test_32_threads_never_overspend(database: Database, database_url: str)
     await settled_exactly(database, captured)
 
 
+async def test_one_operation_at_once_changes_the_credit_once(database: Database) -> None:
+    await database.run(ledger.open_account, WORKSPACE, CREDIT)
+    change = (ledger.change_credit, WORKSPACE, "payment 1", 50, "operator")
+    done = await asyncio.gather(*(database.run(*change) for _ in range(8)))
+    assert sum(done) == 1
+    assert await database.read(ledger.credit_of, WORKSPACE) == CREDIT + 50
+
+
+async def test_one_charge_at_once_is_refunded_once(database: Database) -> None:
+    await database.run(ledger.open_account, WORKSPACE, CREDIT)
+    await database.run(ledger.hold, WORKSPACE, "one", "tts", PRICE, utc_now())
+    await database.run(ledger.capture, WORKSPACE, "one", "tts", PRICE, 1)
+    refunds = (database.run(ledger.refund, WORKSPACE, "one") for _ in range(8))
+    assert sum(await asyncio.gather(*refunds)) == 1
+    assert await database.read(ledger.credit_of, WORKSPACE) == CREDIT
+
+
 async def test_4_processes_never_overspend(database: Database, database_url: str) -> None:
     await database.run(ledger.open_account, WORKSPACE, CREDIT)
     with multiprocessing.get_context("spawn").Pool(4) as pool:
@@ -50,7 +68,7 @@ async def test_a_kill_between_hold_and_capture_charges_once_or_never(
     database: Database, database_url: str
 ) -> None:
     await database.run(ledger.open_account, WORKSPACE, CREDIT)
-    price, deaths = 1, 50  # 200 were tried
+    price, deaths = 1, 25  # 200 were tried
     dying = multiprocessing.get_context("spawn").Process(
         target=die_while_paying, args=(database_url, WORKSPACE, price, deaths)
     )

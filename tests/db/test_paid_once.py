@@ -1,6 +1,10 @@
 """Requests that run again after their process died, on both databases."""
 
+import asyncio
+import threading
+
 import pytest
+from sqlmodel import Session
 
 from db import ledger
 from db.paid_once import ATTEMPTS, HeldOnce, hold_once
@@ -40,6 +44,35 @@ async def test_what_was_captured_is_paid(account: Database) -> None:
     again = await hold(account)
     assert again is not None and again.is_paid
     assert await credit(account) == CREDIT - 300
+
+
+async def test_an_attempt_that_is_captured_at_this_moment_is_paid(account: Database) -> None:
+    """Its lease has ended, but its process was only slow."""
+    first = await hold(account)
+    assert first is not None
+    captured, commits = threading.Event(), threading.Event()
+
+    def capture_slowly(session: Session) -> None:
+        ledger.capture(session, WORKSPACE, first.operation, "tts", 300, 20)
+        captured.set()
+        commits.wait(10)
+
+    capturing = asyncio.create_task(account.run(capture_slowly))
+    await asyncio.to_thread(captured.wait, 10)
+    again = asyncio.create_task(hold(account))
+    await asyncio.sleep(0.2)
+    commits.set()
+    await capturing
+    assert await again == HeldOnce(first.operation, is_paid=True)
+    assert await credit(account) == CREDIT - 300
+
+
+async def test_all_that_dead_attempts_held_is_given_back(account: Database) -> None:
+    for number in (1, 2):
+        await account.run(ledger.hold, WORKSPACE, f"request.{number}", "tts", 300, soon())
+    third = await hold(account, CREDIT)
+    assert third == HeldOnce("request.3", is_paid=False)
+    assert await ledger_agrees(account)
 
 
 async def test_what_was_refunded_is_to_be_paid_again(account: Database) -> None:
