@@ -66,7 +66,7 @@ def weights_dir() -> Path:
 def load_settings() -> Settings:
     """Reads the environment; makes the data folder and, on the first start, its secrets."""
     data_dir = Path(os.environ.get("ANTIPHON_DATA") or PROJECT_DIR / "data").expanduser().resolve()
-    data_dir.mkdir(parents=True, exist_ok=True)
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     host, port = os.environ.get("HOST", "127.0.0.1"), int(os.environ.get("PORT", "8000"))
     return Settings(
         host=host,
