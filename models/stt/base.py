@@ -37,6 +37,7 @@ class TranscriptionRequest:
     expected_times: int = 1  # utterances in a row that were in it; more tip it further
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
+    retry_within_s: float | None = None  # so long a doubtful text is tried again; None: always
 
 
 @dataclass(frozen=True, slots=True)
