@@ -45,6 +45,7 @@ class CreatedKey(BaseModel):
     key: str  # shown this once
     prefix: str
     created_at: datetime
+    expires_at: datetime | None
 
 
 class ListedKey(BaseModel):
@@ -63,6 +64,7 @@ class KeyList(BaseModel):
 
 @router.post("/developer/api", status_code=201, tags=["keys"], summary="Make an API key")
 async def create_key(body: NewApiKey, principal: PrincipalDep, services: ServicesDep) -> CreatedKey:
+    """A key can do no more, and lasts no longer, than the one that makes it."""
     if not body.name:
         raise InvalidRequest("name: must have at least 1 character that is not a space")
     if body.expires_at is not None and body.expires_at <= utc_now():
@@ -71,7 +73,12 @@ async def create_key(body: NewApiKey, principal: PrincipalDep, services: Service
     new = await services.accounts.create_key(principal, body.name, scopes, body.expires_at)
     row = new.row
     return CreatedKey(
-        id=str(row.id), name=row.name, key=new.key, prefix=row.prefix, created_at=row.created_at
+        id=str(row.id),
+        name=row.name,
+        key=new.key,
+        prefix=row.prefix,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
     )
 
 
