@@ -21,7 +21,7 @@ from db.money_tables import LedgerEntry
 from db.outbox import NewEvent
 from db.session import Database
 from pipelines import billing
-from pipelines.billing import Billing, to_usd
+from pipelines.billing import Billing, Hold, PaidOnce, paid_once, to_usd
 from pipelines.errors import InsufficientCredit
 from tests.db.test_outbox import plain
 
@@ -184,6 +184,41 @@ async def test_a_hold_without_an_answer_is_given_back_when_its_caller_left(
     database.gate.set()
     await bills.wait_for_settlements()
     assert await kinds(database) == ["hold", "release"]
+
+
+async def test_a_caller_that_leaves_while_the_database_goes_is_charged_later(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    hold = await bills.hold(WORKSPACE, "tts", 100)
+    database.gate, database.loses_answers = threading.Event(), 1
+    capturing = asyncio.create_task(hold.capture(10))
+    await asyncio.sleep(0.05)
+    capturing.cancel()
+    await asyncio.gather(capturing, return_exceptions=True)
+    database.gate.set()
+    await bills.wait_for_settlements()
+    assert await kinds(database) == ["hold", "capture"]
+    assert await bills.credit(WORKSPACE) == CREDIT - 150
+
+
+async def test_a_repeated_request_that_was_paid_and_fails_now_costs_nothing(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    async def hold_again() -> Hold:
+        token = paid_once.set(PaidOnce("request"))
+        try:
+            return await bills.hold(WORKSPACE, "tts", 100)
+        finally:
+            paid_once.reset(token)
+
+    await (await hold_again()).capture(100)  # and its process died before it answered
+    again = await hold_again()
+    assert await again.capture(100) == 0
+    assert await kinds(database) == ["hold", "capture"]
+    await (await hold_again()).release()
+    assert await kinds(database) == ["hold", "capture", "refund"]
+    assert await bills.credit(WORKSPACE) == CREDIT
+    assert await (await hold_again()).capture(100) == 1500
 
 
 async def test_settlements_wait_for_a_database_that_is_down(
