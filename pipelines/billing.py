@@ -200,6 +200,7 @@ class Billing:
             self._start(_release_after(holding, made))  # nobody else knows of it
             raise
         if not enough:
+            metrics.credit_refusals.labels(service).inc()
             raise InsufficientCredit(
                 f"this may cost {to_usd(made.micro_usd):.6f} USD, which is more than the credit of "
                 "the workspace"
