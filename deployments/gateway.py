@@ -85,7 +85,7 @@ class Gateway:
         """For Serve's own HTTP proxy (`server: serve`): the same app over the same services."""
         from api.app import create_app
 
-        return create_app(self.services)
+        return create_app(self.services, sees_clients=False)
 
 
 async def service_stops() -> bool:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
 import urllib.error
@@ -12,9 +13,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from yaml import YAMLError
+
+from configs.environment import SettingsError, address_on_this_machine, listens_everywhere
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
+from db.errors import DatabaseError
 from db.ledger import discrepancies
 from db.migrate import upgrade
 from db.session import Database
@@ -29,17 +34,27 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=PROJECT_DIR / "serve_config.yaml")
     parser.add_argument("--num-cpus", type=int, help="cores to give to Ray; all by default")
     arguments = parser.parse_args()
+    try:
+        config = cluster.read_config(arguments.config)
+    except (OSError, ValueError, YAMLError) as error:
+        parser.error(f"--config: {error}")
     started = time.monotonic()
     cluster.prepare_environment()
-    settings = load_settings()
-    first_key = asyncio.run(prepare_database(settings))
+    try:
+        settings = load_settings()
+        try_to_listen(settings)
+        first_key = asyncio.run(prepare_database(settings))
+    except (ValueError, DatabaseError) as error:
+        sys.exit(str(error))
     say(f"{BRAND} is starting ...")
+    for warning in doubts(settings):
+        say(warning)
     try:
         dashboard = cluster.start(arguments.num_cpus)
         # After Ray, which sets a handler of its own. A shell's background jobs ignore SIGINT.
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, _interrupt)
-        cluster.deploy(dashboard, cluster.read_config(arguments.config))
+        cluster.deploy(dashboard, config)
         wait_until_ready(settings)
         announce(settings, dashboard, time.monotonic() - started)
         tell(first_key)
@@ -49,8 +64,7 @@ def main() -> None:
     except KeyboardInterrupt:
         say("Stopping ...")
     except (ValueError, RuntimeError, TimeoutError) as error:
-        say(str(error))
-        sys.exit(1)
+        sys.exit(str(error))
     finally:
         tell(first_key)  # also when the start failed: the key is never shown again
         stop()
@@ -99,8 +113,30 @@ def answers(url: str) -> bool:
 
 def local_url(settings: Settings) -> str:
     """The address as seen from this machine."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
-    return f"http://{host}:{settings.port}"
+    return address_on_this_machine(settings.host, settings.port)
+
+
+def try_to_listen(settings: Settings) -> None:
+    """Raises SettingsError before minutes are spent on models that nobody could reach."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        # Unlike the gateways it shares the port with nobody, so that it also finds another service.
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as error:
+        where = f"{settings.host!r} and {settings.port}"
+        raise SettingsError(
+            f"HOST and PORT are {where}, where nothing can listen: {error.strerror}"
+        ) from None
+
+
+def doubts(settings: Settings) -> list[str]:
+    """A sentence for each setting that works, but hardly as it was meant."""
+    if listens_everywhere(settings.host) and settings.public_url == local_url(settings):
+        return [
+            "Other machines are let in, but the addresses of files begin with "
+            f"{local_url(settings)}, which they cannot reach: set PUBLIC_URL."
+        ]
+    return []
 
 
 def announce(settings: Settings, dashboard: str, seconds: float) -> None:
@@ -143,6 +179,8 @@ def run() -> NoReturn:
         main()
     except SystemExit as end:
         code = end.code
+        if isinstance(code, str):  # the interpreter would print it
+            sys.stderr.write(f"{code}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else bool(code))

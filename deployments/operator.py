@@ -18,6 +18,8 @@ import sys
 from decimal import Decimal, InvalidOperation
 from uuid import uuid4
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings, load_settings
@@ -41,12 +43,14 @@ MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Exits with 1 and a sentence when it cannot be done."""
+    """Exits with 1 and a sentence when it cannot be done, and with 2 when it is not understood."""
     options = _parser().parse_args(arguments)
     try:
         say(asyncio.run(_run(options)))
     except (ValueError, PipelineError, DatabaseError) as error:
         sys.exit(str(error))
+    except SQLAlchemyError as error:  # with the statement, which helps nobody here
+        sys.exit(f"the database refused: {getattr(error, 'orig', None) or type(error).__name__}")
 
 
 def _parser() -> argparse.ArgumentParser:

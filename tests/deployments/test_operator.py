@@ -97,4 +97,45 @@ def test_the_audit_logs_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_keys_are_rotated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "0 chat(s), 0 webhook(s) and 0 file(s)" in said(capsys, "rotate-keys")
+    assert "0 chat(s), 0 webhook(s), 0 event(s) and 0 file(s)" in said(capsys, "rotate-keys")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("STORAGE_URL", "s3://bucket"),  # s3fs is not installed
+        ("TRUSTED_PROXIES", "proxy"),
+        ("DATABASE_URL", "mysql://host/database"),
+        ("DATABASE_URL", "postgresql://user:canary@127.0.0.1:1/database"),  # nobody listens
+        ("DATABASE_URL", "sqlite:////nowhere/antiphon.db"),
+    ],
+)
+def test_a_wrong_setting_ends_a_command_with_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=f"^{name}") as ended:
+        main(["rotate-keys"])
+    assert "\n" not in str(ended.value) and "canary" not in str(ended.value)
+
+
+def test_secrets_that_others_may_read_end_a_command_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "secrets.json").chmod(0o644)
+    with pytest.raises(SystemExit, match="chmod 600"):
+        main(["reconcile"])
+
+
+def test_a_database_of_a_newer_release_is_left_alone() -> None:
+    engine = make_engine(load_settings().database_url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    with pytest.raises(SystemExit, match="of a newer one: .*9999"):
+        main(["reconcile"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["unknown"], ["credit"], ["credit", "much"]])
+def test_a_command_that_is_not_understood_ends_with_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2

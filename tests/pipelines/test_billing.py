@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlmodel import select
 
+from configs import metrics
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig, Prices
 from db import ledger
@@ -109,6 +110,19 @@ async def test_work_that_may_cost_too_much_is_refused_before_it(bills: Billing) 
     with pytest.raises(InsufficientCredit):
         await bills.hold(404, "tts", 1)  # a workspace without an account
     assert await bills.credit(WORKSPACE) == CREDIT
+
+
+async def test_refusals_for_want_of_credit_are_counted(bills: Billing) -> None:
+    def refusals() -> float:
+        labels = {"service": "voice"}
+        name = "antiphon_credit_refusals_total"
+        return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+    before = refusals()
+    with pytest.raises(InsufficientCredit):
+        await bills.hold(WORKSPACE, "voice", 6)
+    await bills.hold(WORKSPACE, "voice", 1)
+    assert refusals() == before + 1
 
 
 async def test_free_prices_still_count_the_use(database: FlakyDatabase) -> None:
