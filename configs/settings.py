@@ -120,7 +120,7 @@ def _peers(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str, ...]:
 
 def _load_secrets(path: Path) -> Secrets:
     """Each from its variable, or from a file that only its owner may read."""
-    given = {name: os.environ.get(variable) for name, variable in _VARIABLES.items()}
+    given = {name: os.environ.get(variable) for name, variable in VARIABLES_OF_SECRETS.items()}
     if not all(given.values()):
         try:
             stored = _read_or_create(path)
@@ -131,7 +131,7 @@ def _load_secrets(path: Path) -> Secrets:
     values = {name: value for name, value in given.items() if value}
     for name, value in values.items():
         if len(value.encode()) < 32:
-            raise SettingsError(f"{_VARIABLES[name]} needs at least 32 bytes")
+            raise SettingsError(f"{VARIABLES_OF_SECRETS[name]} needs at least 32 bytes")
     data_keys = tuple(values.pop("data_keys").split(","))
     if not all(map(_is_data_key, data_keys)):
         raise SettingsError("ANTIPHON_DATA_KEYS needs base64 of 32 bytes, several joined by commas")
@@ -145,7 +145,7 @@ def _is_data_key(text: str) -> bool:
         return False
 
 
-_VARIABLES = {
+VARIABLES_OF_SECRETS = {
     "token_key": "ANTIPHON_TOKEN_KEY",
     "api_key_pepper": "ANTIPHON_KEY_PEPPER",
     "url_key": "ANTIPHON_URL_KEY",
@@ -154,7 +154,7 @@ _VARIABLES = {
 
 
 def _fresh_secrets() -> dict[str, str]:
-    fresh = {name: secrets.token_urlsafe(48) for name in _VARIABLES}
+    fresh = {name: secrets.token_urlsafe(48) for name in VARIABLES_OF_SECRETS}
     fresh["data_keys"] = base64.b64encode(secrets.token_bytes(32)).decode()
     return fresh
 

@@ -7,8 +7,8 @@ import signal
 import socket
 import sys
 import time
-import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -24,7 +24,9 @@ from db.ledger import discrepancies
 from db.migrate import upgrade
 from db.session import Database
 from deployments import cluster
+from deployments.stages import first_stage, first_voice
 from pipelines.accounts import Accounts
+from pipelines.secret_marks import check_secrets
 
 READY_TIMEOUT_S = 180
 
@@ -54,11 +56,20 @@ def main() -> None:
         # After Ray, which sets a handler of its own. A shell's background jobs ignore SIGINT.
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, _interrupt)
+        if (voice := first_voice(config)) is not None:
+            cluster.deploy(dashboard, first_stage(config))
+            wait_until_ready(settings, f"?models={voice}")
+            announce("speaks", settings, dashboard, started)
+            tell(first_key)
+            first_key = None
         cluster.deploy(dashboard, config)
         wait_until_ready(settings)
-        announce(settings, dashboard, time.monotonic() - started)
-        tell(first_key)
-        first_key = None
+        if voice is None:
+            announce("is ready", settings, dashboard, started)
+            tell(first_key)
+            first_key = None
+        else:
+            say(f"All models are ready after {time.monotonic() - started:.1f} s")
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
@@ -79,6 +90,7 @@ async def prepare_database(settings: Settings) -> str | None:
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     try:
+        await check_secrets(database, settings.secrets)
         plans = load_yaml(PlansConfig, "plans")
         accounts = Accounts(database, settings.secrets, plans)
         for account in await database.read(discrepancies):
@@ -88,12 +100,12 @@ async def prepare_database(settings: Settings) -> str | None:
         database.close()
 
 
-def wait_until_ready(settings: Settings) -> None:
+def wait_until_ready(settings: Settings, query: str = "") -> None:
     """Polls /readyz. Raises RuntimeError when a model cannot start, or TimeoutError."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     next_look = time.monotonic() + 5
     while time.monotonic() < deadline:
-        if answers(f"{local_url(settings)}/readyz"):
+        if answers(f"{local_url(settings)}/readyz{query}"):
             return
         if time.monotonic() > next_look:
             next_look = time.monotonic() + 5
@@ -107,7 +119,7 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
             return bool(response.status == 200)
-    except (OSError, urllib.error.URLError):
+    except (OSError, HTTPException):  # the latter when another program answers there
         return False
 
 
@@ -139,9 +151,9 @@ def doubts(settings: Settings) -> list[str]:
     return []
 
 
-def announce(settings: Settings, dashboard: str, seconds: float) -> None:
+def announce(what: str, settings: Settings, dashboard: str, started: float) -> None:
     url = local_url(settings)
-    say(f"{BRAND} is ready after {seconds:.1f} s")
+    say(f"{BRAND} {what} after {time.monotonic() - started:.1f} s")
     say(f"  Service    {url}")
     say(f"  Console    {url}/console")
     say(f"  Reference  {url}/docs")

@@ -5,6 +5,7 @@
     python -m deployments.operator reconcile              compares every balance with its ledger
     python -m deployments.operator check-audit            looks for changed or removed audit entries
     python -m deployments.operator rotate-keys            seals all under the first data key
+    python -m deployments.operator accept-secrets         after secrets were changed on purpose
 
 Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
 secrets.json, and start the service again. The old key can go a day later.
@@ -36,6 +37,7 @@ from pipelines.errors import PipelineError
 from pipelines.files import Files
 from pipelines.rotation import Rotation
 from pipelines.sealing import SealBroken, Sealer
+from pipelines.secret_marks import check_secrets
 from pipelines.subscriptions import MONTHS, Subscriptions
 
 ACTOR = "operator"
@@ -75,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="look for changed or removed audit entries")
     commands.add_parser("rotate-keys", help="seal all that is kept under the first data key")
+    commands.add_parser("accept-secrets", help="let the service start with other secrets")
     return parser
 
 
@@ -99,6 +102,9 @@ async def _run(options: argparse.Namespace) -> str:
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     try:
+        if options.command == "accept-secrets":
+            await check_secrets(database, settings.secrets, accept=True)
+            return "the secrets of this environment are those of the database from now on"
         if options.command == "reconcile":
             return await _reconcile(database)
         if options.command == "check-audit":

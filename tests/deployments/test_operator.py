@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from configs.environment import SettingsError
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import load_settings
@@ -132,6 +133,16 @@ def test_a_database_of_a_newer_release_is_left_alone() -> None:
     engine.dispose()
     with pytest.raises(SystemExit, match="of a newer one: .*9999"):
         main(["reconcile"])
+
+
+def test_secrets_that_were_changed_can_be_accepted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
+    with pytest.raises(SettingsError, match="^ANTIPHON_KEY_PEPPER"):
+        asyncio.run(prepare_database(load_settings()))
+    assert "from now on" in said(capsys, "accept-secrets")
+    asyncio.run(prepare_database(load_settings()))
 
 
 @pytest.mark.parametrize("arguments", [[], ["unknown"], ["credit"], ["credit", "much"]])
