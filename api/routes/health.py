@@ -1,7 +1,8 @@
 """Whether the process lives, and whether the service can work."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from fastapi import Query
 from pydantic import BaseModel, Field
 
 from api.deps import ServicesDep
@@ -28,12 +29,18 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", tags=["health"], summary="Whether the database and every model answer")
-async def readyz(services: ServicesDep) -> Readiness:
+async def readyz(
+    services: ServicesDep,
+    models: Annotated[
+        str | None,
+        Query(description="Names of model deployments, joined by commas: only these must answer"),
+    ] = None,
+) -> Readiness:
     """A degraded service works: limits are kept by each server for itself, and are stricter."""
     if services.sockets.draining:
         raise ApiError(503, "unavailable", "not ready: this server is stopping")
     await services.database.ping()
-    if missing := await services.models.missing():
+    if missing := await services.models.missing(models.split(",") if models else ()):
         raise ApiError(503, "unavailable", f"not ready: {', '.join(missing)}")
     if services.limits.degraded:
         return Readiness(status="degraded", degraded=["limits"])
