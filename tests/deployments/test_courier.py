@@ -81,11 +81,14 @@ async def outbox(
 
 
 def courier_pid() -> int:
+    import ray
     from ray.util.state import list_actors
 
+    # Named, since another service may run on this machine.
+    address = ray.get_runtime_context().gcs_address
     (actor,) = [
         one
-        for one in list_actors(filters=[("state", "=", "ALIVE")], detail=True)
+        for one in list_actors(address, filters=[("state", "=", "ALIVE")], detail=True)
         if "courier#Courier#" in one["name"]
     ]
     return int(actor["pid"])

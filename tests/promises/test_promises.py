@@ -36,9 +36,10 @@ async def under_load(running: Running, fault: Fault) -> None:
             await tenants[-1].sign_up()
         await work(running, fault, tenants)
         await check_history(running, tenants)
-        for tenant in tenants:
-            assert tenant.told.completed.total() > 5, tenant.told  # the load was one
-            if running.redis is not None and fault in (kill_redis, hang_redis):
+        done = sum(tenant.told.completed.total() for tenant in tenants)
+        assert done > 3 * TENANTS, [tenant.told for tenant in tenants]  # the load was one
+        if fault in (kill_redis, hang_redis):
+            for tenant in tenants:
                 assert max(tenant.told.statuses) < 500, tenant.told
 
 
