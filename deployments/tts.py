@@ -36,8 +36,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         await super().reconfigure(user_config)
-        if self._rehearsal is not None:
-            self._rehearsal.cancel()
+        await self.stop_rehearsing()
         engine = self.engine()
         if isinstance(engine, Rehearsing):
             self._rehearsal = asyncio.create_task(self._rehearse(engine), name="rehearse")
@@ -60,6 +59,13 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             finally:
                 self._speaking -= 1
                 line.leave()
+
+    async def stop_rehearsing(self) -> None:
+        """Returns when nothing is rehearsed any more, but for the step in the thread."""
+        while (rehearsal := self._rehearsal) is not None:  # another swap may begin one meanwhile
+            self._rehearsal = None
+            rehearsal.cancel()
+            await asyncio.gather(rehearsal, return_exceptions=True)
 
     async def _rehearse(self, engine: Rehearsing) -> None:
         """While nobody speaks; a request that comes waits for one step at most."""

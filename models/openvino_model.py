@@ -14,7 +14,7 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
-from models.weights.derived import write_whole
+from models.weights.derived import delete_outdated, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def _compiled(
     onnx_file: Path, options: Mapping[str, Any]
 ) -> tuple[openvino.CompiledModel, mmap.mmap | None]:
     """The graph, and the file that its weights stay in unless that cannot be written."""
-    kept = onnx_file.with_name(f"{onnx_file.stem}-{_made_for()}.openvino")
+    kept = onnx_file.with_name(f"{onnx_file.stem}-{_processor()}-{_compiler()}.openvino")
     if kept.exists():
         try:
             return _opened(kept, options)
@@ -121,6 +121,8 @@ def _compiled(
     compiled = _core().compile_model(_core().read_model(onnx_file), "CPU", options)
     try:
         write_whole(kept, compiled.export_model().getvalue())
+        mine = kept.parent.glob(f"{onnx_file.stem}-{_processor()}-*.openvino")
+        delete_outdated(path for path in mine if path != kept)
         return _opened(kept, options)
     except (OSError, RuntimeError) as error:  # a full disk, or a folder of another user
         logger.warning("compiled_graph_not_kept", extra={"reason": str(error)})
@@ -135,10 +137,19 @@ def _opened(kept: Path, options: Mapping[str, Any]) -> tuple[openvino.CompiledMo
 
 
 @cache
-def _made_for() -> str:
-    """Another compiler or processor gets files of its own."""
-    kind = (openvino.__version__, _core().get_property("CPU", "FULL_DEVICE_NAME"))
-    return hashlib.sha256(repr((kind, sorted(_capabilities()))).encode()).hexdigest()[:12]
+def _processor() -> str:
+    """Machines that share a cache have files of their own, unless they are of one kind."""
+    name = _core().get_property("CPU", "FULL_DEVICE_NAME")
+    return _digest((name, sorted(_capabilities())))
+
+
+@cache
+def _compiler() -> str:
+    return _digest(openvino.__version__)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:8]
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.weights.derived import write_whole
+from models.weights.derived import delete_outdated, write_whole
 from models.weights.store import WeightStore
 
 PARTS = 9  # of the vocoder, each with about the same work
@@ -32,4 +32,6 @@ def kokoro_files(artefact: str, weights: WeightStore) -> KokoroFiles:
 
         for name, content in split_kokoro(published).items():
             write_whole(paths[name], content)
+    for version in range(VERSION):
+        delete_outdated(paths["plan"].parent.glob(f"v{version}-*"))
     return KokoroFiles(paths["plan"], [paths[name] for name in names[1:]])

@@ -123,8 +123,16 @@ def test_a_compiled_graph_is_kept_and_sounds_the_same_from_its_file(tmp_path: Pa
     part = kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4]
     (tmp_path / "part.onnx").write_bytes(part.read_bytes())
     heard = [_excited(OpenVinoModel(tmp_path / "part.onnx", 2)) for _ in range(2)]
-    assert len(list(tmp_path.glob("part-*.openvino"))) == 1
-    assert np.array_equal(heard[0], heard[1])
+    (kept,) = tmp_path.glob("part-*.openvino")
+    processor, _, compiler = kept.stem.removeprefix("part-").partition("-")
+    old = tmp_path / f"part-{processor}-0{compiler[1:]}x.openvino"
+    foreign = tmp_path / f"part-{processor[::-1]}x-{compiler}.openvino"
+    for path in (old, foreign):
+        path.write_bytes(b"of another compiler, of another processor")
+    kept.unlink()
+    heard.append(_excited(OpenVinoModel(tmp_path / "part.onnx", 2)))
+    assert kept.exists() and foreign.exists() and not old.exists()
+    assert np.array_equal(heard[0], heard[1]) and np.array_equal(heard[1], heard[2])
 
 
 @pytest.mark.weights
