@@ -45,12 +45,13 @@ function onSubmit(id, handle) {
   });
 }
 
-// What a list holds, or nothing where the key lacks the scope: it may use the rest of the page.
+// What a list holds, or nothing where the key lacks the scope or the model is not up yet: the rest
+// of the page may be used.
 async function listed(path, name) {
   try {
     return (await (await call(path)).json())[name];
   } catch (error) {
-    if (error.status !== 403) throw error;
+    if (error.status !== 403 && error.status !== 503) throw error;
     return [];
   }
 }
