@@ -15,7 +15,7 @@ IN_FLIGHT = 2  # pieces of one text; handle streams are not bounded by themselve
 _TOGETHER_S = 0.5
 # An engine may give a piece all at once, in chunks that come one after the other. Who has all of it
 # can wait for longer than who has its first chunk.
-_SETTLES_S = 0.05
+_SETTLES_S = 0.03
 
 Turn = Callable[[], Coroutine[Any, Any, Callable[[], None]]]
 
