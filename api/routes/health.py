@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from api.deps import ServicesDep
 from api.errors import ApiError
 from api.routing import make_router
+from api.schemas import ErrorBody
 
 router = make_router(public=True)
 
@@ -28,7 +29,12 @@ async def healthz() -> Health:
     return Health()
 
 
-@router.get("/readyz", tags=["health"], summary="Whether the database and every model answer")
+@router.get(
+    "/readyz",
+    tags=["health"],
+    summary="Whether the database and every model answer",
+    responses={404: {"model": ErrorBody, "description": "No model is deployed by that name"}},
+)
 async def readyz(
     services: ServicesDep,
     models: Annotated[
