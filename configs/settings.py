@@ -16,6 +16,8 @@ PROJECT_DIR = Path(__file__).resolve().parent.parent
 BRAND = os.environ.get("ANTIPHON_BRAND", "Antiphon")
 """The one place that holds the service's own name."""
 
+DATABASE = "antiphon.db"  # in the data folder
+
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
@@ -66,11 +68,17 @@ def weights_dir() -> Path:
     return Path(cache).expanduser() / "antiphon" / "weights"
 
 
-def load_settings() -> Settings:
+def load_settings(*, new: bool = True) -> Settings:
     """Reads the environment; makes the data folder and, on the first start, its secrets.
 
-    Raises SettingsError, which names the variable.
+    Unless `new`, the database in the data folder must be there if no other is named. Raises
+    SettingsError, which names the variable.
     """
+    if not new and not os.environ.get("DATABASE_URL") and not (_data_path() / DATABASE).exists():
+        raise SettingsError(
+            f"ANTIPHON_DATA: there is no database in {str(_data_path())!r}; give the variables of "
+            "the service"
+        )
     data_dir = _data_dir()
     host = os.environ.get("HOST", "").strip("[]") or "127.0.0.1"
     port = environment.port("PORT", 8000)
@@ -78,9 +86,7 @@ def load_settings() -> Settings:
         host=host,
         port=port,
         data_dir=data_dir,
-        database_url=environment.database_url(
-            "DATABASE_URL", f"sqlite:///{data_dir / 'antiphon.db'}"
-        ),
+        database_url=environment.database_url("DATABASE_URL", f"sqlite:///{data_dir / DATABASE}"),
         weights_dir=weights_dir(),
         secrets=_load_secrets(data_dir / "secrets.json"),
         redis_url=environment.redis_url("REDIS_URL"),
@@ -98,8 +104,12 @@ def load_settings() -> Settings:
     )
 
 
+def _data_path() -> Path:
+    return Path(os.environ.get("ANTIPHON_DATA") or PROJECT_DIR / "data").expanduser().resolve()
+
+
 def _data_dir() -> Path:
-    path = Path(os.environ.get("ANTIPHON_DATA") or PROJECT_DIR / "data").expanduser().resolve()
+    path = _data_path()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -98,7 +98,7 @@ def _reference(text: str) -> str:
 
 
 async def _run(options: argparse.Namespace) -> str:
-    settings = load_settings()
+    settings = load_settings(new=False)
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     try:

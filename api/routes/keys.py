@@ -44,6 +44,7 @@ class CreatedKey(BaseModel):
     name: str
     key: str  # shown this once
     prefix: str
+    scopes: list[str]
     created_at: datetime
     expires_at: datetime | None
 
@@ -77,6 +78,7 @@ async def create_key(body: NewApiKey, principal: PrincipalDep, services: Service
         name=row.name,
         key=new.key,
         prefix=row.prefix,
+        scopes=row.scopes,
         created_at=row.created_at,
         expires_at=row.expires_at,
     )

@@ -135,7 +135,7 @@ async def test_a_key_is_shown_once_and_listed_without_it(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     created = await new_key(client, auth, name="ci", scopes=["tts", "stt"])
-    assert set(created) == {"id", "name", "key", "prefix", "created_at", "expires_at"}
+    assert set(created) == {"id", "name", "key", "prefix", "scopes", "created_at", "expires_at"}
     assert len(created["key"]) == 49 and created["key"].startswith(created["prefix"])
     listing = await client.get("/developer/api", headers=auth)
     assert created["key"] not in listing.text

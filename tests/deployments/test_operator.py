@@ -47,6 +47,16 @@ def test_credit_goes_to_the_first_workspace_or_the_one_that_is_named(
     assert "has 4.000000 USD" in told
 
 
+def test_a_command_in_another_environment_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setenv("ANTIPHON_DATA", str(elsewhere))
+    with pytest.raises(SystemExit, match="ANTIPHON_DATA: there is no database in"):
+        main(["plan", "pro"])
+    assert not elsewhere.exists()
+
+
 def test_a_payment_is_credited_once(capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "credit", "1", "--reference", "invoice-7")
     with pytest.raises(SystemExit, match="keeps 6.000000 USD"):
