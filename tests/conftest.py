@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from configs.settings import weights_dir
-from db.migrate import upgrade
 from db.session import Database
 from models.weights.store import WeightStore
 from tests import servers
+from tests.migrated import migrate
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +57,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     """With the newest tables."""
-    upgrade(database_url)
+    migrate(database_url)
     opened = Database(database_url)
     yield opened
     opened.close()

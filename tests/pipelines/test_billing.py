@@ -16,7 +16,6 @@ from configs.plans_schema import PlansConfig, Prices
 from db import ledger
 from db.columns import utc_now
 from db.errors import DatabaseUnavailable
-from db.migrate import upgrade
 from db.money_tables import Hold as HoldRow
 from db.money_tables import LedgerEntry
 from db.outbox import NewEvent
@@ -25,6 +24,7 @@ from pipelines import billing
 from pipelines.billing import Billing, Hold, PaidOnce, paid_once, to_usd
 from pipelines.errors import InsufficientCredit
 from tests.db.test_outbox import plain
+from tests.migrated import migrate
 
 WORKSPACE = 3
 CREDIT = 5_000_000
@@ -57,7 +57,7 @@ class FlakyDatabase(Database):
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[FlakyDatabase]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
+    migrate(url)
     opened = FlakyDatabase(url)
     await opened.run(ledger.open_account, WORKSPACE, CREDIT)
     yield opened

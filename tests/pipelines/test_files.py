@@ -13,12 +13,12 @@ from db.accounts import add_user
 from db.columns import utc_now
 from db.files import add_file, delete_file, keep_file, read_file
 from db.keeping_tables import StoredFile
-from db.migrate import upgrade
 from db.session import Database
 from db.tables import User, Workspace
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.files import PIECE_BYTES, Files
 from pipelines.sealing import SealBroken, Sealer
+from tests.migrated import migrate
 
 DAY_S = 86_400.0
 CANARY = b"canary-of-the-store"
@@ -27,7 +27,7 @@ CANARY = b"canary-of-the-store"
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
+    migrate(url)
     opened = Database(url)
     user = User(email="a@example.com", password_hash="!")
     await opened.run(add_user, user, Workspace(id=1, owner_id=user.id, name="w", plan="free"))

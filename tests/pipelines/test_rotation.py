@@ -12,7 +12,6 @@ from sqlmodel import Session, select
 from db.accounts import add_user
 from db.chat_tables import ChatEntry
 from db.chats import append_to_chat
-from db.migrate import upgrade
 from db.outbox import NewEvent, add_event, body_about
 from db.session import Database
 from db.tables import User, Workspace
@@ -23,6 +22,7 @@ from pipelines.files import PIECE_BYTES, Files
 from pipelines.rotation import Rotated, Rotation
 from pipelines.sealing import SealBroken, Sealer
 from pipelines.webhooks.registration import secret_about
+from tests.migrated import migrate
 
 OLD = b64encode(os.urandom(32)).decode()
 NEW = b64encode(os.urandom(32)).decode()
@@ -32,7 +32,7 @@ SAMPLE = os.urandom(PIECE_BYTES + 10)
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
+    migrate(url)
     opened = Database(url)
     yield opened
     opened.close()
