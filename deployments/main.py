@@ -56,19 +56,15 @@ def main() -> None:
         # After Ray, which sets a handler of its own. A shell's background jobs ignore SIGINT.
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, _interrupt)
-        if (voice := first_voice(config)) is not None:
-            cluster.deploy(dashboard, first_stage(config))
-            wait_until_ready(settings, f"?models={voice}")
-            announce("speaks", settings, dashboard, started)
-            tell(first_key)
-            first_key = None
-        cluster.deploy(dashboard, config)
-        wait_until_ready(settings)
-        if voice is None:
-            announce("is ready", settings, dashboard, started)
-            tell(first_key)
-            first_key = None
-        else:
+        voice = first_voice(config)
+        cluster.deploy(dashboard, first_stage(config))
+        wait_until_ready(settings, "" if voice is None else f"?models={voice}")
+        announce("is ready" if voice is None else "speaks", settings, dashboard, started)
+        tell(first_key)
+        first_key = None
+        if voice is not None:
+            cluster.deploy(dashboard, config)
+            wait_until_ready(settings)
             say(f"All models are ready after {time.monotonic() - started:.1f} s")
         while True:
             time.sleep(3600)
