@@ -2,11 +2,12 @@
 
 from datetime import datetime
 
-from sqlalchemy import delete, exists, or_, update
+from sqlalchemy import delete, exists, update
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from db.chat_tables import Chat
+from db.deliveries import is_free
 from db.tables import Workspace
 from db.webhook_tables import Delivery, Event, Webhook
 
@@ -54,7 +55,7 @@ def cancel_stranded(session: Session, now: datetime) -> int:
         update(Delivery)
         .where(
             col(Delivery.status) == "pending",
-            or_(col(Delivery.lease_until).is_(None), col(Delivery.lease_until) <= now),
+            is_free(now),
             col(Delivery.webhook_id).in_(inactive),
         )
         .values(status="cancelled", lease=None, lease_until=None)
