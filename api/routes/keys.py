@@ -1,7 +1,7 @@
 """API keys of the workspace."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field, Strict
 
@@ -9,6 +9,7 @@ from api.deps import PrincipalDep, ServicesDep
 from api.routing import make_router
 from api.schemas import Done, OneLine, RequestModel
 from db.columns import utc_now
+from db.tables import ApiKey
 from pipelines.errors import InvalidRequest, NotFound
 
 router = make_router(scope="keys")
@@ -72,34 +73,29 @@ async def create_key(body: NewApiKey, principal: PrincipalDep, services: Service
         raise InvalidRequest("expires_at: must be in the future")
     scopes = None if body.scopes is None else list(map(str, body.scopes))
     new = await services.accounts.create_key(principal, body.name, scopes, body.expires_at)
-    row = new.row
-    return CreatedKey(
-        id=str(row.id),
-        name=row.name,
-        key=new.key,
-        prefix=row.prefix,
-        scopes=row.scopes,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-    )
+    return CreatedKey(key=new.key, **_fields(new.row))
 
 
 @router.get("/developer/api", tags=["keys"], summary="The workspace's API keys")
 async def list_keys(principal: PrincipalDep, services: ServicesDep) -> KeyList:
     return KeyList(
         keys=[
-            ListedKey(
-                id=str(row.id),
-                name=row.name,
-                prefix=row.prefix,
-                scopes=row.scopes,
-                created_at=row.created_at,
-                last_used_at=row.last_used_at,
-                expires_at=row.expires_at,
-            )
+            ListedKey(last_used_at=row.last_used_at, **_fields(row))
             for row in await services.accounts.list_keys(principal)
         ]
     )
+
+
+def _fields(row: ApiKey) -> dict[str, Any]:
+    """What is shown of a key whenever it is shown."""
+    return {
+        "id": str(row.id),
+        "name": row.name,
+        "prefix": row.prefix,
+        "scopes": row.scopes,
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+    }
 
 
 @router.delete("/developer/api/{key_id}", tags=["keys"], summary="Revoke an API key")
