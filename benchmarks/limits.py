@@ -21,7 +21,8 @@ from benchmarks.plans import verdict
 from pipelines.limits_redis import RedisStore
 from pipelines.limits_shared import SharedLimits
 from tests import servers
-from tests.pipelines.redis_faults import OwnRedis, slow_proxy
+from tests.pipelines.redis_faults import slow_proxy
+from tests.servers import Server
 
 TARGET_MS = 60.0  # at p99, whatever Redis does
 RATE = 200  # requests a second
@@ -29,15 +30,15 @@ SECONDS = 6.0  # of each fault, probes among them
 LIMIT = 10**9
 
 
-def restart(server: OwnRedis) -> None:
+def restart(server: Server) -> None:
     server.kill()
     server.start()
 
 
-FAULTS: dict[str, Callable[[OwnRedis], None]] = {
+FAULTS: dict[str, Callable[[Server], None]] = {
     "well": lambda server: None,
     "stopped": lambda server: server.signal(signal.SIGSTOP),
-    "killed": OwnRedis.kill,
+    "killed": Server.kill,
     "restarted empty": restart,
 }
 
@@ -67,13 +68,12 @@ async def measure() -> bool:
 
 
 @asynccontextmanager
-async def own_redis() -> AsyncIterator[OwnRedis]:
-    server = OwnRedis(servers.free_port())
-    await asyncio.to_thread(server.start)
-    try:
-        yield server
-    finally:
-        server.kill()
+async def own_redis() -> AsyncIterator[Server]:
+    with servers.redis() as server:
+        try:
+            yield server
+        finally:
+            server.kill()  # it may be stopped, and would not end in good order
 
 
 async def report(name: str, url: str, fault: Callable[[], None] = lambda: None) -> float:

@@ -14,7 +14,7 @@ from pipelines.limits import Lease, Window
 from pipelines.limits_redis import RedisStore
 from pipelines.limits_shared import SharedLimits
 from tests import servers
-from tests.pipelines.redis_faults import OwnRedis, slow_proxy
+from tests.pipelines.redis_faults import slow_proxy
 
 pytestmark = pytest.mark.redis
 
@@ -118,11 +118,9 @@ async def test_places_that_are_renewed_stay_taken_also_after_redis_forgot_them(
 
 
 @pytest.fixture
-def own(redis_url: str) -> Iterator[OwnRedis]:  # asked for, so that the test skips without Redis
-    server = OwnRedis(servers.free_port())
-    server.start()
-    yield server
-    server.kill()
+def own() -> Iterator[servers.Server]:
+    with servers.redis() as server:
+        yield server
 
 
 async def storm(limits: SharedLimits, key: str, limit: int, seconds: float) -> list[float]:
@@ -152,7 +150,7 @@ async def until_well(limits: SharedLimits) -> None:
 
 @pytest.mark.parametrize("fault", ["stop", "kill"])
 async def test_a_lost_redis_costs_little_and_the_limit_holds_within_the_process(
-    own: OwnRedis, fault: str
+    own: servers.Server, fault: str
 ) -> None:
     async with gateways(own.url, timeout_s=0.2) as [limits]:
         for _ in range(40):
@@ -176,7 +174,7 @@ async def test_a_lost_redis_costs_little_and_the_limit_holds_within_the_process(
         assert Redis.from_url(own.url).exists("antiphon:window:fresh")
 
 
-async def test_sockets_are_counted_in_the_process_while_redis_is_lost(own: OwnRedis) -> None:
+async def test_sockets_are_counted_in_the_process_while_redis_is_lost(own: servers.Server) -> None:
     async with gateways(own.url) as [limits]:
         before = [await limits.acquire("w", 3) for _ in range(2)]
         own.signal(signal.SIGSTOP)
@@ -213,7 +211,7 @@ async def test_a_slow_redis_is_a_lost_one(url: str) -> None:
 
 
 async def test_gateways_know_of_each_other_and_share_the_limit_when_redis_is_lost(
-    own: OwnRedis, monkeypatch: pytest.MonkeyPatch
+    own: servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.limits_shared.RENEW_S", 0.1)
     async with gateways(own.url, 2) as both:
