@@ -21,7 +21,7 @@ from pipelines.webhooks.delivery import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, 
 from pipelines.webhooks.registration import WebhookChange
 from pipelines.webhooks.sender import Answer
 from tests.pipelines.webhooks.conftest import SECRET, Workshop
-from tests.pipelines.webhooks.receivers import Authority, receiver
+from tests.pipelines.webhooks.receivers import Authority, Held, receiver
 
 DAYS_OF_SCHEDULE = 4
 
@@ -199,13 +199,8 @@ async def test_one_success_starts_the_five_days_anew(
 async def test_a_dead_receiver_does_not_delay_a_live_one(
     workshop: Workshop, authority: Authority
 ) -> None:
-    hanging = asyncio.Event()
-
-    async def hang(request: web.BaseRequest) -> web.StreamResponse:
-        await hanging.wait()
-        return web.Response()
-
-    async with receiver(authority, hang) as dead, receiver(authority) as live:
+    held = Held()
+    async with receiver(authority, held) as dead, receiver(authority) as live:
         await workshop.register(dead.url, events=("tts.failed",))
         for _ in range(deliveries.SEEN_AT_ONCE + 50):
             await workshop.happen("tts.failed")
@@ -218,7 +213,7 @@ async def test_a_dead_receiver_does_not_delay_a_live_one(
         await live.until(20, seconds=5)
         assert len(dead.received) == AT_ONCE_FOR_ONE
         running.cancel()
-        hanging.set()
+        held.let_go.set()
         await workshop.courier.settle()
 
 
@@ -277,20 +272,15 @@ async def test_a_deleted_webhook_hears_nothing_more(
 async def test_deleting_during_an_attempt_breaks_nothing(
     workshop: Workshop, authority: Authority
 ) -> None:
-    go = asyncio.Event()
-
-    async def slow(request: web.BaseRequest) -> web.StreamResponse:
-        await go.wait()
-        return web.Response()
-
-    async with receiver(authority, slow) as hook:
+    held = Held()
+    async with receiver(authority, held) as hook:
         webhook = await workshop.register(hook.url)
         await workshop.happen()
         workshop.clock.pass_(seconds=1)
         assert await workshop.courier.start_due() == 1
         await hook.until(1)
         await workshop.webhooks.delete(workshop.principal, webhook.id)
-        go.set()
+        held.let_go.set()
         await workshop.courier.settle()
         assert await workshop.webhooks.of_workspace(workshop.principal) == []
 
@@ -318,14 +308,9 @@ async def test_unsubscribed_events_are_not_sent(workshop: Workshop, authority: A
 async def test_many_dead_receivers_of_one_workspace_do_not_delay_another(
     workshop: Workshop, authority: Authority
 ) -> None:
-    go = asyncio.Event()
-
-    async def hang(request: web.BaseRequest) -> web.StreamResponse:
-        await go.wait()
-        return web.Response()
-
+    held = Held()
     other = await workshop.neighbour()
-    async with receiver(authority, hang) as dead, receiver(authority) as live:
+    async with receiver(authority, held) as dead, receiver(authority) as live:
         for number in range(8):
             await workshop.register(f"{dead.url}?{number}", events=("tts.failed",))
         for _ in range(AT_ONCE_FOR_ONE):
@@ -338,7 +323,7 @@ async def test_many_dead_receivers_of_one_workspace_do_not_delay_another(
         await live.until(1, seconds=5)
         assert len(dead.received) == AT_ONCE_FOR_WORKSPACE
         running.cancel()
-        go.set()
+        held.let_go.set()
         await workshop.courier.settle()
 
 
