@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from sqlalchemy import bindparam, case, delete, func, insert, literal, select, update
 from sqlalchemy.sql import TableClause
@@ -90,19 +90,19 @@ def credit_of(session: Session, workspace_id: int) -> int:
     return session.connection().execute(query).scalar() or 0
 
 
+CreditChange = Literal["done", "no_account", "done_before", "too_little"]
+"""What became of a change of credit: what is to be taken may be more than can be spent."""
+
+
 def change_credit(
     session: Session, workspace_id: int, operation: str, amount: int, actor: str
-) -> bool:
-    """Adds `amount` micro-USD, or takes them when it is negative.
-
-    False, and nothing is done, when there is no such account or less than that to take, or when
-    the operation was done before.
-    """
+) -> CreditChange:
+    """Adds `amount` micro-USD, or takes them when it is negative; nothing unless it says "done"."""
     kind = "grant" if amount > 0 else "adjust"
     if not _lock(session, workspace_id):  # so that the same operation at once waits here
-        return False
+        return "no_account"
     if _amount(session, workspace_id, operation, kind) is not None:
-        return False
+        return "done_before"
     taken = (
         update(_ACCOUNT)
         .where(
@@ -114,10 +114,10 @@ def change_credit(
     )
     balance = session.connection().execute(taken).scalar()
     if balance is None:
-        return False
+        return "too_little"
     _add_entry(session, workspace_id, operation, kind, balance, amount=amount)
     audit(session, workspace_id, "credit.changed", actor, operation, {"micro_usd": amount})
-    return True
+    return "done"
 
 
 def hold(

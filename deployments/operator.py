@@ -132,12 +132,17 @@ async def _credit(
     database: Database, workspace: Workspace, micro_usd: int, reference: str | None
 ) -> str:
     operation = f"operator:{reference or uuid4().hex}"
-    done = await database.run(ledger.change_credit, workspace.id, operation, micro_usd, ACTOR)
-    credit = to_usd(await database.read(ledger.credit_of, workspace.id))
+    outcome = await database.run(ledger.change_credit, workspace.id, operation, micro_usd, ACTOR)
+    credit = f"{to_usd(await database.read(ledger.credit_of, workspace.id)):.6f} USD"
     name = f"{workspace.name} ({workspace.id})"
-    if not done:
-        raise ValueError(f"{name} keeps {credit:.6f} USD: done before, or less than that to take")
-    return f"{name} has {credit:.6f} USD of credit"
+    if outcome == "no_account":
+        raise ValueError(f"{name} has no account to credit; `reconcile` tells what is wrong")
+    if outcome == "done_before":
+        raise ValueError(f"{name} keeps {credit}: the reference {reference!r} was booked before")
+    if outcome == "too_little":
+        taken = to_usd(-micro_usd)
+        raise ValueError(f"{name} keeps {credit}: that is less than the {taken:.6f} USD to take")
+    return f"{name} has {credit} of credit"
 
 
 async def _reconcile(database: Database) -> str:

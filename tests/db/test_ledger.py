@@ -132,14 +132,15 @@ async def test_a_refund_gives_back_a_charge_once(account: Database) -> None:
 
 
 async def test_credit_is_added_and_taken_once_an_operation(account: Database) -> None:
-    async def change(operation: str, amount: int) -> bool:
-        return await account.run(ledger.change_credit, WORKSPACE, operation, amount, "operator")
+    async def change(operation: str, amount: int, workspace: int = WORKSPACE) -> str:
+        return await account.run(ledger.change_credit, workspace, operation, amount, "operator")
 
-    assert await change("payment-1", 500)
-    assert not await change("payment-1", 500)
+    assert await change("payment-1", 500) == "done"
+    assert await change("payment-1", 500) == "done_before"
+    assert await change("payment-1", 500, WORKSPACE + 1) == "no_account"
     await hold(account, "one")
-    assert not await change("back-1", -1101)  # 400 of 1500 are held
-    assert await change("back-1", -1100)
+    assert await change("back-1", -1101) == "too_little"  # 400 of 1500 are held
+    assert await change("back-1", -1100) == "done"
     assert await credit(account) == 0
     assert await account.read(ledger.discrepancies) == []
 

@@ -112,10 +112,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def change_credit(self, amount: int) -> None:
         allowed = self.balance - sum(self.held.values()) + amount >= 0
         operation = f"change-{next(_changes)}"
-        for is_first in (True, False):
+        for outcome in ("done", "done_before"):
             assert transact(
                 self.engine, ledger.change_credit, self.workspace, operation, amount, "operator"
-            ) == (allowed and is_first)
+            ) == (outcome if allowed else "too_little")
         self.balance += amount if allowed else 0
 
     @rule(operation=operations)

@@ -59,13 +59,22 @@ def test_a_command_in_another_environment_makes_nothing(
 
 def test_a_payment_is_credited_once(capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "credit", "1", "--reference", "invoice-7")
-    with pytest.raises(SystemExit, match="keeps 6.000000 USD"):
+    with pytest.raises(SystemExit, match="keeps 6.000000 USD: .*'invoice-7' was booked before"):
         main(["credit", "1", "--reference", "invoice-7"])
 
 
 def test_credit_that_is_not_there_cannot_be_taken() -> None:
-    with pytest.raises(SystemExit, match="keeps 5.000000 USD"):
+    with pytest.raises(SystemExit, match="keeps 5.000000 USD: .* less than the 5.000001 USD"):
         main(["credit", "-5.000001"])
+
+
+def test_credit_of_a_workspace_without_an_account_is_refused() -> None:
+    engine = make_engine(load_settings().database_url)
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM account"))
+    engine.dispose()
+    with pytest.raises(SystemExit, match="no account to credit"):
+        main(["credit", "1"])
 
 
 @pytest.mark.parametrize("amount", ["0.0000001", "NaN", "much", "1e300"])
