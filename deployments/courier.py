@@ -44,13 +44,7 @@ class Courier:
         )
         housekeeper = Housekeeper(
             self._database,
-            Files(
-                self._database,
-                sealer,
-                storage_url=settings.storage_url,
-                public_url=settings.public_url,
-                url_key=settings.secrets.url_key,
-            ),
+            Files.of(settings, self._database, sealer),
             load_yaml(RetentionConfig, "retention"),
         )
         self._tasks = [

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -66,6 +67,8 @@ def main() -> None:
             cluster.deploy(dashboard, config)
             wait_until_ready(settings)
             say(f"All models are ready after {time.monotonic() - started:.1f} s")
+        if "files" in degraded(f"{local_url(settings)}/readyz"):
+            say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
@@ -117,6 +120,16 @@ def answers(url: str) -> bool:
             return bool(response.status == 200)
     except (OSError, HTTPException):  # the latter when another program answers there
         return False
+
+
+def degraded(url: str) -> list[str]:
+    """What works without its store, as /readyz at `url` says; nothing when it does not answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            names: list[str] = json.load(response)["degraded"]
+            return names
+    except (OSError, HTTPException, ValueError, KeyError):
+        return []
 
 
 def local_url(settings: Settings) -> str:

@@ -100,9 +100,13 @@ def test_reconciling_finds_a_balance_that_was_changed_by_hand(
     engine = make_engine(load_settings().database_url)
     with engine.begin() as connection:
         connection.execute(text("UPDATE account SET balance = 9000000"))
+        connection.execute(text("UPDATE ledger_day SET held = 1, units = 7"))
     engine.dispose()
-    with pytest.raises(SystemExit, match="entries=5000000"):
+    with pytest.raises(SystemExit) as ended:
         main(["reconcile"])
+    lines = str(ended.value).splitlines()
+    assert sum("entries=5000000" in line for line in lines) == 2
+    assert sum("is not the sum of its entries" in line for line in lines) == 2
 
 
 def test_the_audit_logs_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +118,19 @@ def test_the_audit_logs_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     engine.dispose()
     with pytest.raises(SystemExit, match="entry 2 was changed"):
         main(["check-audit"])
+
+
+def test_the_store_of_files_is_tried_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "files can be written to" in said(capsys, "check-storage")
+    assert [path for path in (tmp_path / "files").rglob("*") if path.is_file()] == []
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STORAGE_URL", f"{tmp_path / 'file'}")
+    with pytest.raises(
+        SystemExit, match="^STORAGE_URL: file://.*/file cannot be used: [A-Z].*Error"
+    ):
+        main(["check-storage"])
 
 
 def test_keys_are_rotated(capsys: pytest.CaptureFixture[str]) -> None:
