@@ -24,6 +24,7 @@ class ToneEngine:
 
     sample_rate = 24_000
     native_speed = False
+    lanes = 1
 
     def __init__(self, config: ToneConfig, weights: WeightStore) -> None:
         del weights  # nothing to load
