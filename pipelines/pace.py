@@ -9,6 +9,7 @@ HUNGRY_S = 2.0  # with less to hear, a listener may soon hear a gap
 # For the first sound of a stream. Beginning late is better than a gap: who listens already goes
 # before who begins, unless he has this much left.
 FIRST_SLACK_S = 5.0
+STALLED_S = 0.5  # without taking what was given, a reader does not read
 _LOOK_AGAIN_S = 0.1
 _LOOK_SOON_S = 0.02
 
@@ -23,7 +24,7 @@ class Pace:
         self._first_slack_s = first_slack_s  # how long the first sound may take
         self._clock = clock
         self._began_at = clock()
-        self.is_unread = False  # whether the reader has yet to take what was given
+        self._unread_since: float | None = None  # when the last was given, until it was taken
         self._silent_at: float | None = None  # when the listener will have heard all
 
     def __enter__(self) -> "Pace":
@@ -35,7 +36,12 @@ class Pace:
 
     def gave(self, duration_s: float) -> None:
         """So much more audio has been handed over."""
-        self._silent_at = max(self._clock(), self._silent_at or 0.0) + duration_s
+        now = self._unread_since = self._clock()
+        self._silent_at = max(now, self._silent_at or 0.0) + duration_s
+
+    def taken(self) -> None:
+        """The reader has taken it, and wants more."""
+        self._unread_since = None
 
     @property
     def ahead_s(self) -> float:
@@ -56,8 +62,10 @@ class Pace:
 
     @property
     def is_hungry(self) -> bool:
-        """Whether it plays, and little is left."""
-        return self._silent_at is not None and self.ahead_s < HUNGRY_S and not self.is_unread
+        """Whether it plays, little is left, and that is not for want of a reader."""
+        if self._silent_at is None or self.ahead_s >= HUNGRY_S:
+            return False
+        return self._unread_since is None or self._clock() - self._unread_since < STALLED_S
 
     @property
     def is_far(self) -> bool:

@@ -212,9 +212,8 @@ class SpeechPipeline:
                         continue
                     ready = AudioChunk(held, sample_rate)
                     pace.gave(ready.duration_s)
-                    pace.is_unread = True
                     yield SpokenChunk(ready, words, text_end)
-                    pace.is_unread = False
+                    pace.taken()
                     held, words = held[:0], ()
             if polish is not None and sample_rate:
                 polish.teach(self.levels, voice)

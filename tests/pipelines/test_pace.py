@@ -74,6 +74,10 @@ async def test_streams_of_a_slow_engine_begin_one_after_the_other() -> None:
         await rota.turn(second)  # of a fast engine, too
         waiting = asyncio.create_task(rota.turn(second, is_slow=True))
         first.gave(1.0)
+        await asyncio.sleep(0.1)  # also while the reader takes it
+        assert not waiting.done()
+        first.taken()
+        clock.now += 0.6
         await asyncio.sleep(0.1)
         assert not waiting.done()
         first.gave(2.0)
@@ -85,6 +89,7 @@ async def test_nobody_waits_for_long_for_those_before_him() -> None:
     rota, clock = Rota(), Clock()
     with Pace(rota, 5.0, clock) as first, Pace(rota, 5.0, clock) as second:
         first.gave(1.0)
+        first.taken()
         waiting = asyncio.create_task(rota.turn(second, is_slow=True))
         await asyncio.sleep(0.1)
         assert not waiting.done()
@@ -99,6 +104,6 @@ async def test_nobody_waits_for_a_reader_who_does_not_read_or_for_a_file(slack_s
     with Pace(rota, slack_s, clock) as first, Pace(rota, 5.0, clock) as second:
         if slack_s == 5.0:
             first.gave(1.0)
-            first.is_unread = True
+            clock.now += 0.6
         async with asyncio.timeout(1):
             await rota.turn(second, is_slow=True)
