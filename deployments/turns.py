@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+TIGHT_S = 1.0  # with less left, a request computes without those who have twice as much
+
 
 @dataclass(order=True, slots=True)
 class _Turn:
@@ -25,7 +27,8 @@ class Turns:
 
     A request keeps its turn over steps that give nothing yet, as told by `is_nothing`, until a more
     urgent one comes or its client leaves: a step in between would begin work of somebody else,
-    which the engine then finishes first.
+    which the engine then finishes first. Two side by side are slower than each alone, so those who
+    have time stand back while somebody has none.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class Turns:
         self.clock = clock
         self.is_nothing = is_nothing
         self._lanes = lanes or (lambda: threads)
-        self._working = 0
+        self._running: list[float] = []  # deadlines
         self._waiting: list[_Turn] = []
         self._count = itertools.count()
         self._changed = threading.Condition()
@@ -62,13 +65,15 @@ class Turns:
             if self._closed:
                 raise RuntimeError("no more turns are given")
             heapq.heappush(self._waiting, _Turn(deadline, next(self._count), future, work))
-            self._changed.notify()
+            self._changed.notify_all()
         return future
 
     def is_behind(self, deadline: float) -> bool:
         """Whether somebody who waits has an earlier one."""
         with self._changed:
-            return bool(self._waiting) and self._waiting[0].deadline < deadline
+            if self._waiting and self._waiting[0].deadline < deadline:
+                return True
+            return self._stands_back(deadline)
 
     def close(self) -> None:
         """Ends the threads after the turns that run; those that wait are cancelled."""
@@ -85,18 +90,26 @@ class Turns:
                 _take(turn)
             finally:
                 with self._changed:
-                    self._working -= 1
-                    self._changed.notify()
+                    self._running.remove(turn.deadline)
+                    self._changed.notify_all()
             del turn  # or a thread at rest would keep the last audio
 
     def _next(self) -> _Turn | None:
         with self._changed:
-            while not self._waiting or self._working >= self._lanes():
+            while not self._waiting or self._must_wait(self._waiting[0]):
                 if self._closed and not self._waiting:
                     return None
                 self._changed.wait()
-            self._working += 1
-            return heapq.heappop(self._waiting)
+            turn = heapq.heappop(self._waiting)
+            self._running.append(turn.deadline)
+            return turn
+
+    def _must_wait(self, turn: _Turn) -> bool:
+        return len(self._running) >= self._lanes() or self._stands_back(turn.deadline)
+
+    def _stands_back(self, deadline: float) -> bool:
+        now = self.clock()
+        return deadline > now + 2 * TIGHT_S and min(self._running, default=deadline) < now + TIGHT_S
 
 
 def _take(turn: _Turn) -> None:

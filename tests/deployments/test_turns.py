@@ -20,16 +20,16 @@ def turns() -> Iterator[Turns]:
 
 
 class Held:
-    """Keeps the only thread busy until it is let go."""
+    """Keeps a thread busy until it is let go."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, deadline: float = 0.0) -> None:
         self._go, begun = threading.Event(), threading.Event()
 
         def hold() -> None:
             begun.set()
             self._go.wait(5)
 
-        turns.put(0.0, hold)
+        turns.put(deadline, hold)
         assert begun.wait(5)
 
     def let_go(self) -> None:
@@ -74,6 +74,18 @@ def test_as_many_compute_at_once_as_the_engine_has_lanes(lanes: int) -> None:
     go.set()
     for future in futures:
         future.result(5)
+    turns.close()
+
+
+def test_who_has_time_stands_back_while_somebody_has_none() -> None:
+    turns = Turns(2, "test", clock=lambda: 100.0)
+    held = Held(turns, 100.5)
+    served: list[str] = []
+    patient = turns.line(5.0).submit(served.append, "patient")
+    turns.line(1.5).submit(served.append, "soon").result(5)  # beside the one who is held
+    assert served == ["soon"]
+    held.let_go()
+    patient.result(5)
     turns.close()
 
 
