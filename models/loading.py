@@ -34,6 +34,7 @@ def load_tts(name: str, weights: WeightStore) -> tuple[TTSEngine, ModelInfo]:
         native_speed=engine.native_speed,
         real_time_factor=config.real_time_factor,
         crosses_languages=getattr(engine, "crosses_languages", False),
+        takes_packs=getattr(engine, "takes_packs", False),
         voices=voices,
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import oaconvolve
 
 from configs.tts_schema import KokoroConfig
 from models.audio import AudioChunk, Pcm
@@ -24,13 +25,13 @@ from models.tts.kokoro_alphabet import SYMBOL_IDS
 from models.tts.kokoro_files import PLAN_OUTPUTS, kokoro_files
 from models.tts.kokoro_phonemes import WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.silence import sounding
+from models.tts.voice_pack import STYLE_SHAPE, PackCache, VoicePack
 from models.tts.voices import voice_table
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
 MAX_SYMBOLS = 120  # about 7 s; the model takes 510, but memory grows with the length of a piece
 WARM_UP = "Everything that comes first takes longer."
-STYLE_SHAPE = (510, 256)  # a row for each number of symbols
 TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
 FRAME_S = 0.025  # of the durations
 DURATIONS_LAG_S = 0.1  # measured against the sound: a symbol is heard that much before its frames
@@ -44,6 +45,7 @@ class KokoroEngine:
 
     sample_rate = 24_000
     native_speed = True
+    takes_packs = True
     crosses_languages = True  # a timbre is not bound to the language that it was learnt in
 
     def __init__(self, config: KokoroConfig, weights: WeightStore) -> None:
@@ -61,6 +63,7 @@ class KokoroEngine:
             voice.key: read_voice_pack(packs / f"{voice.pack or voice.key}.bin")
             for voice in offered
         }
+        self._packs = PackCache()
         for text in (WARM_UP, "Ready."):  # allocates memory and loads the English dictionary
             for piece in self.synthesize(SynthesisRequest(text, offered[0].key, "en")):
                 del piece
@@ -70,9 +73,8 @@ class KokoroEngine:
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """Speaks in the language of the request with any voice: the timbre crosses languages."""
-        voice = self._voices[request.voice]
-        style = self._styles[request.voice]  # float32 [510, 256]
-        phonemize = phonemizer_for(request.language, british=voice.accent == "British")
+        pack = self._pack_of(request)
+        phonemize = phonemizer_for(request.language, british=pack.british)
         phonemes = known(phonemize(request.text))
         words: Sequence[Span] = ()
         if request.timings:
@@ -83,19 +85,26 @@ class KokoroEngine:
         for piece in split_phonemes(phonemes, MAX_SYMBOLS):
             at = phonemes.index(piece, at)
             inside = [span.moved(-at) for span in words if at <= span.first < at + len(piece)]
-            yield from self._speak(piece, style, request, inside)
+            yield from self._speak(piece, pack, request, inside)
             at += len(piece)
+
+    def _pack_of(self, request: SynthesisRequest) -> VoicePack:
+        """The one that came with the request, or that of the voice."""
+        if request.pack is not None:
+            return self._packs.take(request.pack)
+        british = self._voices[request.voice].accent == "British"
+        return VoicePack(self._styles[request.voice], british=british)
 
     def _speak(
         self,
         phonemes: str,
-        style: NDArray[np.float32],
+        pack: VoicePack,
         request: SynthesisRequest,
         words: Sequence[Span],
     ) -> Generator[AudioChunk, None, None]:
         """One piece of at most MAX_SYMBOLS; `words` counts its symbols."""
         empty = AudioChunk(np.zeros(0, np.float32), self.sample_rate)
-        row = _style_row(style, len(phonemes), request.stability)
+        row = _style_row(pack.style, len(phonemes), request.stability)
         durations, features, source = self._plan.run(
             PLAN_OUTPUTS,
             {
@@ -121,6 +130,8 @@ class KokoroEngine:
             if "audio" not in values:
                 yield empty
         pcm: Pcm = values["audio"].data.reshape(-1)  # float32 [n]
+        if pack.filter is not None:
+            pcm = oaconvolve(pcm, pack.filter, mode="same").astype(np.float32)
         start, end = sounding(pcm, self.sample_rate)
         starts_s = np.cumsum(durations.reshape(-1)) * FRAME_S
         starts_s -= lead_frames * FRAME_S + start / self.sample_rate + DURATIONS_LAG_S

@@ -8,6 +8,7 @@ from alembic.migration import MigrationContext
 import db.chat_tables
 import db.keeping_tables
 import db.money_tables
+import db.voice_tables
 import db.webhook_tables  # noqa: F401  (the metadata knows only tables that were imported)
 from db.migrate import upgrade
 from db.session import make_engine
