@@ -4,12 +4,21 @@ from pydantic import TypeAdapter
 
 from configs.chat_schema import ChatConfig
 from configs.load import load_yaml
+from configs.speaker_schema import SpeakerConfig
 from configs.stt_schema import STTConfig, WhisperConfig
 from configs.tts_schema import TTSConfig
 from configs.vad_schema import VADConfig
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
-from models.registry import CHAT_ENGINES, STT_ENGINES, TTS_ENGINES, VAD_ENGINES, engine_class
+from models.registry import (
+    CHAT_ENGINES,
+    SPEAKER_ENGINES,
+    STT_ENGINES,
+    TTS_ENGINES,
+    VAD_ENGINES,
+    engine_class,
+)
+from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine
 from models.tts.base import TTSEngine
 from models.vad.base import VADEngine
@@ -75,4 +84,11 @@ def load_vad(name: str, weights: WeightStore) -> VADEngine:
     """Loads the detector of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
     config: VADConfig = load_yaml(TypeAdapter(VADConfig), name)
     engine: VADEngine = engine_class(VAD_ENGINES, config.engine)(config, weights)
+    return engine
+
+
+def load_speaker_encoder(name: str, weights: WeightStore) -> SpeakerEncoder:
+    """Loads the encoder of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config: SpeakerConfig = load_yaml(TypeAdapter(SpeakerConfig), name)
+    engine: SpeakerEncoder = engine_class(SPEAKER_ENGINES, config.engine)(config, weights)
     return engine

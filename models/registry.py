@@ -24,6 +24,10 @@ VAD_ENGINES = {
     "silero": "models.vad.silero:SileroEngine",
     "webrtc": "models.vad.webrtc:WebRtcEngine",
 }
+SPEAKER_ENGINES = {
+    "resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine",
+    "bands": "models.speaker.bands:BandsEngine",
+}
 
 
 def engine_class(engines: dict[str, str], name: str) -> Any:
