@@ -21,6 +21,7 @@ from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
 from pipelines.subscriptions import Subscriptions
 from pipelines.transcription import TranscriptionPipeline
+from pipelines.voices import Voices
 from pipelines.webhooks.registration import Webhooks
 from pipelines.workspaces import Workspaces
 
@@ -49,4 +50,5 @@ class Services:
     admission: AdmissionConfig
     in_flight: InFlight
     webhooks: Webhooks
+    voices: Voices
     reports: Reports = field(default_factory=OwnReports)  # what GET /metrics shows

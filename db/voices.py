@@ -23,6 +23,11 @@ def lock_workspace(session: Session, workspace_id: int) -> Workspace | None:
     return session.get(Workspace, workspace_id, with_for_update={"key_share": True})
 
 
+def plan_of(session: Session, workspace_id: int) -> str | None:
+    """None when there is no such workspace."""
+    return session.exec(select(Workspace.plan).where(Workspace.id == workspace_id)).first()
+
+
 def share_workspace(session: Session, workspace_id: int) -> None:
     """Before a lock on one of its voices: who erases the workspace takes them in this order too."""
     session.get(Workspace, workspace_id, with_for_update={"read": True, "key_share": True})

@@ -6,6 +6,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 ModelKind = Literal["tts", "stt", "chat"]
 Tier = Literal["fast", "quality"]
+VoiceGender = Literal["male", "female"]
 
 _VOICE_NAMESPACE = uuid5(NAMESPACE_URL, "urn:antiphon:voice")
 
@@ -18,7 +19,7 @@ class VoiceInfo:
     key: str  # the engine's own name of the voice, such as "af_heart"
     name: str  # display name
     language: str  # ISO 639-1 code
-    gender: Literal["male", "female"]
+    gender: VoiceGender
     accent: Literal["American", "British", "Indian", "Neutral"]
     description: str | None = None
     categories: tuple[str, ...] = ()

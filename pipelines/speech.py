@@ -13,6 +13,7 @@ import numpy as np
 from configs.voices_schema import VoicesConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineLost, UnknownVoice
+from models.info import ModelInfo
 from models.tts.base import SynthesisRequest
 from pipelines import shaping
 from pipelines.continuity import listened
@@ -20,6 +21,7 @@ from pipelines.errors import InvalidRequest
 from pipelines.flights import Flight, fly
 from pipelines.language import detect_language
 from pipelines.loudness import enhance
+from pipelines.own_voices import OwnVoices, PackedSpeaker
 from pipelines.pace import Pace, Rota
 from pipelines.piece_shaping import PieceShaper
 from pipelines.polish import Polish, VoiceLevels
@@ -59,6 +61,7 @@ class SpeechRequest:
     enhance: bool = True
     stability: float = 1.0
     timings: bool = False  # whether words and their times are wanted
+    workspace_id: int | None = None  # whose own voices may be named, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +88,49 @@ class Plan:
 class SpeechPipeline:
     """Speaks over whichever models there are; the mapping may change while it lives."""
 
-    def __init__(self, speakers: Mapping[str, Speaker], voices: VoicesConfig) -> None:
+    def __init__(
+        self,
+        speakers: Mapping[str, Speaker],
+        voices: VoicesConfig,
+        own: OwnVoices | None = None,
+    ) -> None:
         self._speakers = speakers
-        self._directory = VoiceDirectory(speakers, voices)
+        self._own = own
+        self._directory = VoiceDirectory(speakers, voices, own)
         self._rotas: defaultdict[str, Rota] = defaultdict(Rota)
         self.levels = VoiceLevels()  # of what was spoken, for whoever brings speech to a level
 
-    async def voices(self) -> list[OfferedVoice]:
-        """Every voice that can be named now. Raises EngineLost."""
-        return await self._directory.offered()
+    async def voices(self, workspace_id: int | None = None) -> list[OfferedVoice]:
+        """Every voice that can be named now, with the workspace's own if that is given.
 
-    async def voice(self, voice_id: str | None, voice: str | None = None) -> OfferedVoice | None:
+        Raises EngineLost or DatabaseUnavailable.
+        """
+        if workspace_id is None:
+            return await self._directory.offered()
+        return await self._directory.offered_to(workspace_id)
+
+    async def voice(
+        self, voice_id: str | None, voice: str | None = None, workspace_id: int | None = None
+    ) -> OfferedVoice | None:
         """The voice of that id or else name; None without either: the text decides later.
 
-        Raises VoiceNotFound or EngineLost.
+        Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
-        return await self._directory.find(voice_id, voice)
+        return await self._directory.find(voice_id, voice, workspace_id)
+
+    async def custom_voice_model(self) -> ModelInfo:
+        """What speaks the voices that workspaces have made. Raises EngineLost."""
+        return await self._directory.taking_packs()
 
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> Plan:
         """Chooses the voice and reads the text as far as its first piece, however long it is.
 
         `early_start` makes the first pieces short, so that a stream begins sooner.
-        Raises VoiceNotFound, InvalidRequest (nothing to say) or EngineLost.
+        Raises VoiceNotFound, VoiceNotReady, InvalidRequest (nothing to say), EngineLost or
+        DatabaseUnavailable.
         """
         asked = time.perf_counter()
-        voice = await self._directory.find(request.voice_id, request.voice)
+        voice = await self._directory.find(request.voice_id, request.voice, request.workspace_id)
         if voice is None:
             offered = await self._directory.offered()
             languages = frozenset(one.voice.language for one in offered)
@@ -252,9 +273,11 @@ class SpeechPipeline:
 
     def _launch(self, plan: Plan, piece: Piece, slack_s: float) -> Flight:
         request, voice = plan.request, plan.voice
-        speaker = self._speakers.get(voice.speaker)
+        speaker: Speaker | None = self._speakers.get(voice.speaker)
         if speaker is None:  # taken away since the voice was chosen
             raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
+        if voice.own is not None and self._own is not None:
+            speaker = PackedSpeaker(speaker, voice.own, self._own)
         call = SynthesisRequest(
             text=piece.text,
             voice=voice.voice.key,

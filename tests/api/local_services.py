@@ -6,7 +6,7 @@ from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from configs.settings import Settings
 from db.migrate import upgrade
-from models.loading import load_chat, load_stt, load_tts, load_vad
+from models.loading import load_chat, load_speaker_encoder, load_stt, load_tts, load_vad
 from models.weights.store import WeightStore
 from pipelines.decoding import AudioDecoder
 from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
@@ -27,5 +27,6 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
         chat_models={"echo": LocalChatModel(*load_chat("llm/echo", weights))},
         vad=load_vad("vad/webrtc", weights),
         live_vad=load_vad(load_yaml(ListeningConfig, "listening").vad, weights),
+        speaker_encoder=lambda: load_speaker_encoder("speaker/bands", weights),
     )
     return build_services(settings, models, decoder)

@@ -1,0 +1,272 @@
+"""Custom voices as their workspace sees them: asked for, listed, deleted."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+from sqlmodel import Session
+
+from configs.cloning_schema import CloningConfig
+from configs.plans_schema import PlansConfig
+from db import ledger, voices
+from db.audit import audit
+from db.columns import utc_now
+from db.files import expire_these_files, keep_file
+from db.session import Database
+from db.voice_tables import Voice, VoiceSample
+from models.errors import EngineError
+from models.stt.base import FILE, TranscriptionRequest
+from pipelines.billing import Billing, paid_once, to_usd
+from pipelines.errors import (
+    InsufficientCredit,
+    InvalidRequest,
+    PlanRequired,
+    StorageUnavailable,
+    Unauthorized,
+    VoiceNotFound,
+)
+from pipelines.files import Files
+from pipelines.languages import engine_codes, iso_code
+from pipelines.own_voices import OwnVoices, key_of, parse_id
+from pipelines.ports import Transcriber
+from pipelines.principals import UNAUTHORIZED, Principal
+from pipelines.samples import CheckedSamples, SampleChecker, SampleFile
+from pipelines.speech import SpeechPipeline
+from pipelines.voice_object import created_event
+
+logger = logging.getLogger(__name__)
+
+VoiceStatus = Literal["processing", "ready", "failed"]
+VoiceGenderGiven = Literal["male", "female", "neutral"]
+
+UNCLAIMED_S = 3600.0  # how long samples last until their voice refers to them
+HOLD = timedelta(days=7)  # longer than any voice waits
+FALLBACK_LANGUAGE = "en"
+_ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
+NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
+
+
+@dataclass(frozen=True, slots=True)
+class NewVoice:
+    """What is asked for."""
+
+    name: str
+    description: str | None = None
+    language: str | None = None  # any code; None: what the samples are heard to be in
+    gender: VoiceGenderGiven = "neutral"
+    consent: str | None = None  # what is attested
+    address: str | None = None  # from where
+
+
+class Voices:
+    """Every method raises DatabaseUnavailable."""
+
+    def __init__(
+        self,
+        database: Database,
+        files: Files,
+        billing: Billing,
+        plans: PlansConfig,
+        config: CloningConfig,
+        checker: SampleChecker,
+        transcriber: Transcriber,
+        speech: SpeechPipeline,
+        own: OwnVoices,
+    ) -> None:
+        self._database = database
+        self._files = files
+        self._billing = billing
+        self._plans = plans
+        self._work = config.work
+        self.rules = config.samples
+        self._checker = checker
+        self._transcriber = transcriber
+        self._speech = speech
+        self._own = own
+
+    async def create(
+        self, principal: Principal, new: NewVoice, files: Sequence[SampleFile]
+    ) -> Voice:
+        """Checks the samples, keeps them, and queues the voice, whose price is held.
+
+        The same request with its Idempotency-Key, sent again after the process that served it died,
+        gets the voice that was made then. Raises InvalidRequest and the like for the samples,
+        PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable.
+        """
+        voice_id = _new_id()
+        made = await self._database.read(self._first_look, principal.workspace_id, voice_id)
+        if made is not None:
+            return made
+        language = None if new.language is None else await self._known_language(new.language)
+        checked = await self._checker.check(files)
+        voice = Voice(
+            id=voice_id,
+            workspace_id=principal.workspace_id,
+            name=new.name,
+            name_key=key_of(new.name),
+            description=new.description,
+            language=language or await self._heard_language(checked),
+            gender=new.gender,
+            pitch_hz=checked.pitch_hz,
+            estimated_completion=utc_now(),  # until the queue is known
+            operation=f"voice-{voice_id}",
+        )
+        if new.consent is not None:
+            voice.consent, voice.consent_by = new.consent, principal.actor
+            voice.consent_address, voice.consent_at = new.address, utc_now()
+        # From here on it goes to its end, also when the caller leaves.
+        return await self._billing.finish(self._keep(principal, voice, checked))
+
+    async def page(
+        self,
+        principal: Principal,
+        page: int,
+        limit: int,
+        status: VoiceStatus | None = None,
+        language: str | None = None,
+    ) -> tuple[list[Voice], int]:
+        """One page, newest first, and the number of all; `page` from 1."""
+        return await self._database.read(
+            voices.voices_page, principal.workspace_id, page, limit, status, language
+        )
+
+    async def get(self, principal: Principal, voice_id: str) -> Voice:
+        """Raises VoiceNotFound."""
+        identity = parse_id(voice_id)
+        found = None
+        if identity is not None:
+            found = await self._database.read(voices.voice_of, principal.workspace_id, identity)
+        if found is None:
+            raise VoiceNotFound(NOT_FOUND)
+        return found
+
+    async def delete(self, principal: Principal, voice_id: str) -> None:
+        """With samples, pack and report; one that is being made is given up, and costs nothing.
+
+        Raises VoiceNotFound.
+        """
+        identity = parse_id(voice_id)
+        if identity is None:
+            raise VoiceNotFound(NOT_FOUND)
+        digest = await self._database.run(_delete, principal, identity)
+        self._own.forget(identity, digest)
+        try:
+            await self._files.delete_expired()
+            await self._database.forget_deleted()
+        except StorageUnavailable:  # the sweep tries again
+            logger.warning("files_of_a_voice_left", extra={"voice_id": str(identity)})
+
+    def _first_look(self, session: Session, workspace_id: int, voice_id: UUID) -> Voice | None:
+        """The voice, if this request made it before. Raises what would refuse a new one."""
+        made = voices.voice_of(session, workspace_id, voice_id)
+        if made is None:
+            self._check_plan(session, voices.plan_of(session, workspace_id), workspace_id)
+            if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
+                raise self._too_poor()
+        return made
+
+    def _check_plan(self, session: Session, plan: str | None, workspace_id: int) -> None:
+        if plan is None:
+            raise Unauthorized(UNAUTHORIZED)
+        most = self._plans.limits_of(plan).custom_voices
+        if voices.count_voices(session, workspace_id) >= most:
+            raise PlanRequired(
+                f"the plan has room for {most} custom voice{'s' if most != 1 else ''}; delete one, "
+                "or subscribe to a larger plan"
+            )
+
+    def _too_poor(self) -> InsufficientCredit:
+        cost = to_usd(self._billing.cost("voice", 1))
+        return InsufficientCredit(
+            f"a voice costs {cost:.6f} USD, which is more than the credit of the workspace"
+        )
+
+    async def _known_language(self, language: str) -> str:
+        """Its code, if voices can be made in it. Raises InvalidRequest or EngineLost."""
+        known = (await self._speech.custom_voice_model()).languages
+        for code in map(iso_code, engine_codes(language)):
+            if code in known:
+                return code
+        raise InvalidRequest(
+            f"language: {language[:40]!r} is not among those of custom voices: {', '.join(known)}"
+        )
+
+    async def _heard_language(self, checked: CheckedSamples) -> str:
+        """What the samples are in, as far as voices can be made in it; else English."""
+        known = (await self._speech.custom_voice_model()).languages
+        request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE)
+        try:
+            heard = iso_code((await self._transcriber.transcribe(request)).language)
+        except EngineError:  # a guess is not worth a refusal
+            logger.warning("language_of_samples_not_heard", exc_info=True)
+            return FALLBACK_LANGUAGE
+        return heard if heard in known else FALLBACK_LANGUAGE
+
+    async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:
+        """Files first; they go by themselves unless the transaction after them keeps them."""
+        rows = []
+        for position, sample in enumerate(checked.samples):
+            data = await asyncio.to_thread(sample.file.path.read_bytes)
+            file_id = await self._files.put(
+                voice.workspace_id, "sample", sample.media_type, data, UNCLAIMED_S
+            )
+            seconds = sample.duration_s
+            rows.append(
+                VoiceSample(voice_id=voice.id, position=position, file_id=file_id, seconds=seconds)
+            )
+        return await self._database.run(self._add, principal, voice, rows)
+
+    def _add(
+        self, session: Session, principal: Principal, voice: Voice, samples: list[VoiceSample]
+    ) -> Voice:
+        workspace_id = voice.workspace_id
+        workspace = voices.lock_workspace(session, workspace_id)  # counts one after the other
+        self._check_plan(session, None if workspace is None else workspace.plan, workspace_id)
+        for sample in samples:
+            if not keep_file(session, sample.file_id, None):
+                raise StorageUnavailable("the samples were deleted while they were stored")
+        now = utc_now()
+        voice.created_at = now
+        voice.estimated_completion = now + self._expected(voices.count_unfinished(session))
+        voices.add_voice(session, voice, samples)
+        cost = self._billing.cost("voice", 1)
+        if not ledger.hold(session, workspace_id, voice.operation, "voice", cost, now + HOLD):
+            raise self._too_poor()
+        self._billing.add_events(session, workspace_id, (created_event(voice),))
+        details = {"samples": len(samples), "consent": voice.consent is not None}
+        audit(session, workspace_id, "voice.created", principal.actor, str(voice.id), details)
+        return voice
+
+    def _expected(self, before: int) -> timedelta:
+        """How long it takes when so many voices wait, or are being made."""
+        rounds = math.floor(before / self._work.at_once) + 1
+        return timedelta(seconds=rounds * self._work.seconds_per_voice)
+
+
+def _new_id() -> UUID:
+    """The same for the same request with an Idempotency-Key."""
+    once = paid_once.get()
+    return uuid4() if once is None else uuid5(_ONCE, once.name)
+
+
+def _delete(session: Session, principal: Principal, voice_id: UUID) -> str | None:
+    """The digest of its pack. What is held for it is given back."""
+    workspace_id = principal.workspace_id
+    voices.share_workspace(session, workspace_id)
+    voice = voices.voice_of(session, workspace_id, voice_id, lock=True)
+    if voice is None:
+        raise VoiceNotFound(NOT_FOUND)
+    expire_these_files(session, voices.files_of(session, voice), utc_now())
+    status = voice.status
+    voices.delete_voice(session, voice)
+    if status == "processing":
+        ledger.release(session, workspace_id, voice.operation, "voice")
+    audit(
+        session, workspace_id, "voice.deleted", principal.actor, str(voice_id), {"status": status}
+    )
+    return voice.pack_digest
