@@ -19,7 +19,8 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
     """
     weights = WeightStore(settings.weights_dir)
     upgrade(settings.database_url)
-    transcriber = LocalTranscriber(*load_stt("stt/scripted", weights))
+    encoder = load_speaker_encoder("speaker/bands", weights)
+    transcriber = LocalTranscriber(*load_stt("stt/scripted", weights), encoder)
     models = Models(
         speakers={"tone": LocalSpeaker(*load_tts("tts/tone", weights))},
         transcribers={"scripted": transcriber},
