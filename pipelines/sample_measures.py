@@ -15,6 +15,7 @@ PITCH_HZ = (60.0, 400.0)
 PITCH_WINDOW = 1024
 MOST_PITCH_FRAMES = 1000
 MIN_PERIODICITY = 0.6  # of a frame that has a pitch
+NEAR_BEST = 0.85  # how likely a period must be, next to the likeliest
 
 Speech = NDArray[np.bool_]
 """Whether each frame of the detector holds speech."""
@@ -88,8 +89,13 @@ def pitch_hz(speech: Pcm) -> float | None:
     voiced = energy[:, 0] > 0
     shares = likeness[voiced, first : last + 1] / energy[voiced]
     shares /= (taper[first : last + 1] / taper[0])[None]  # else long periods would seem unlikely
-    best = shares.argmax(axis=1)
-    periods = (best + first)[shares.max(axis=1, initial=0.0) >= MIN_PERIODICITY]
+    highest = shares.max(axis=1, keepdims=True)
+    inner = shares[:, 1:-1]
+    peaks = (inner >= shares[:, :-2]) & (inner >= shares[:, 2:]) & (inner >= NEAR_BEST * highest)
+    # The first of the peaks: what repeats after a period repeats after two as well.
+    periods = (peaks.argmax(axis=1) + first + 1)[
+        peaks.any(axis=1) & (highest[:, 0] >= MIN_PERIODICITY)
+    ]
     return float(VAD_SAMPLE_RATE / np.median(periods)) if len(periods) else None
 
 

@@ -192,6 +192,8 @@ class VoiceQueue:
 
     def _finish(self, session: Session, voice: Voice) -> None:
         now = utc_now()
+        waited_s = (now - voice.created_at).total_seconds()
+        metrics.voice_seconds.labels(voice.status).observe(waited_s)
         voice.finished_at = voice.estimated_completion = now
         voice.progress = 1.0
         voice.lease = voice.lease_until = None

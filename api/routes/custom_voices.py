@@ -1,6 +1,5 @@
 """Voices of a workspace, made of recordings of a speaker."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -24,6 +23,10 @@ FIELDS = ("files", "files[]")  # as clients name a list of files
 SHOWN_NAME = 80  # characters of a file's name in a message
 
 
+Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""ISO 8601, to the millisecond, as events have it."""
+
+
 class CustomVoice(BaseModel):
     """A voice and how far it is."""
 
@@ -34,8 +37,8 @@ class CustomVoice(BaseModel):
     gender: VoiceGenderGiven
     status: VoiceStatus
     is_custom: bool
-    created_at: datetime
-    estimated_completion: datetime = Field(description="When it was finished, once it is.")
+    created_at: Moment
+    estimated_completion: Moment = Field(description="When it was finished, once it is.")
     progress: float = Field(description="Share of the work that is done, 0 to 1.")
     similarity: float | None = Field(
         description="Of its speech with recordings that it was not made of; 1 is the same speaker."

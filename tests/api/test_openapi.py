@@ -22,6 +22,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/stt",
         "/tts-stream",
         "/tts-synthesize",
+        "/voices",
         "/v1/chat/completions",
         "/webhooks",
         "/webhooks/{webhook_id}",
