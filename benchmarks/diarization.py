@@ -230,7 +230,7 @@ def _levels(pcm: Pcm) -> NDArray[np.float64]:
     """The level of each 20 ms."""
     size = STT_SAMPLE_RATE // 50
     frames = pcm[: len(pcm) // size * size].reshape(-1, size)
-    return np.sqrt(np.square(frames, dtype=np.float64).mean(axis=1))
+    return np.asarray(np.sqrt(np.square(frames, dtype=np.float64).mean(axis=1)))
 
 
 def _trimmed(pcm: Pcm) -> Pcm:

@@ -24,8 +24,9 @@ HOP_S = 0.4
 MIN_WINDOW_S = 0.4  # a voice cannot be told from less
 PAUSE_S = 0.25  # no window lies across a longer one: speakers change there
 SPEECH_PROBABILITY = 0.5
-MIN_SIMILARITY = 0.66  # of the windows of one speaker, on average
-SAME_SIMILARITY = 0.72  # of the means of two groups; above it they are one speaker
+MIN_SIMILARITY = 0.7  # of the windows of one speaker, on average
+MIN_DISTANCE = 0.2  # of the mean voices of two speakers, once both have said much
+DOUBT = 0.1  # added to it over the seconds that each has said
 MIN_SPEAKER_S = 2.0  # of speech; who says less is taken for somebody else's odd window
 CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissimilarity
 PAUSE_CHANGE_COST = 0.02  # the same after a pause
@@ -147,13 +148,16 @@ def _groups(voices: Voices) -> NDArray[np.int64]:
     labels = fcluster(tree, 1 - MIN_SIMILARITY, "distance").astype(np.int64)
     labels = _without_small(voices, labels)
     while True:
-        means = _means(voices.embeddings, labels)
         labels = np.unique(labels, return_inverse=True)[1]
+        means = _means(voices.embeddings, labels)
         if len(means) == 1:
             return labels
-        alike = means @ means.T - 2 * np.eye(len(means))
-        one, other = np.unravel_index(int(np.argmax(alike)), alike.shape)
-        if alike[one, other] < SAME_SIMILARITY:
+        seconds = [_covered_s(voices.windows[labels == label]) for label in range(len(means))]
+        # The mean of little speech is far from everything by chance.
+        doubt = DOUBT / np.array(seconds)
+        apart = 1 - means @ means.T - doubt[:, None] - doubt + 2 * np.eye(len(means))
+        one, other = np.unravel_index(int(np.argmin(apart)), apart.shape)
+        if apart[one, other] > MIN_DISTANCE:
             return labels
         labels[labels == one] = other
 

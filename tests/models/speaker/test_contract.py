@@ -23,7 +23,8 @@ def encoder(request: pytest.FixtureRequest, weights: WeightStore) -> SpeakerEnco
 
 def test_an_embedding_has_the_length_of_one(encoder: SpeakerEncoder) -> None:
     embedding = encoder.embed(buzz(3.0, *LOW))
-    assert (embedding.shape, embedding.dtype) == ((EMBEDDING_SIZE,), np.float32)
+    assert embedding.shape == (EMBEDDING_SIZE,)
+    assert embedding.dtype == np.float32
     assert np.linalg.norm(embedding) == pytest.approx(1, abs=1e-5)
 
 
