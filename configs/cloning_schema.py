@@ -35,5 +35,6 @@ class CloningWork(StrictModel):
 class CloningConfig(StrictModel):
     """All of it."""
 
+    require_consent: bool  # whether `POST /voices` must say what the speaker agreed to
     samples: SampleRules
     work: CloningWork

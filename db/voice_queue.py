@@ -1,6 +1,6 @@
 """Voices that are being made: the rows are the queue, and a lease says who is at one."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, delete, or_
@@ -40,6 +40,21 @@ def claim_voice(
     session.add(voice)
     session.flush()
     return voice
+
+
+def expect_waiting(session: Session, now: datetime, seconds_per_voice: float, at_once: int) -> None:
+    """Says anew when the voices that nobody is at will be finished, behind those that are made."""
+    query = (
+        select(Voice)
+        .where(Voice.status == "processing", _is_free(now))
+        .order_by(col(Voice.created_at), col(Voice.id))
+        .limit(AT_ONCE)
+        .with_for_update(skip_locked=True)
+    )
+    for place, voice in enumerate(session.exec(query)):
+        rounds = place // at_once + 2  # one for those before them
+        voice.estimated_completion = now + timedelta(seconds=rounds * seconds_per_voice)
+        session.add(voice)
 
 
 def leased_voice(session: Session, workspace_id: int, voice_id: UUID, lease: str) -> Voice | None:

@@ -26,6 +26,7 @@ from db.session import Database
 from db.voice_queue import (
     claim_voice,
     delete_failed_voices,
+    expect_waiting,
     hopeless_voice,
     hopeless_voices,
     leased_voice,
@@ -83,8 +84,7 @@ class VoiceQueue:
     async def claim(self) -> ClaimedVoice | None:
         """The next voice, with a lease; None when nothing waits."""
         now, lease = utc_now(), secrets.token_hex(16)
-        until = now + timedelta(seconds=self._work.lease_s)
-        return await self._database.run(_claim, lease, now, until, self._work.most_attempts)
+        return await self._database.run(_claim, lease, now, self._work)
 
     async def renew(
         self,
@@ -248,12 +248,15 @@ class VoiceQueue:
             logger.warning("files_of_a_voice_left")
 
 
-def _claim(
-    session: Session, lease: str, now: datetime, until: datetime, most_attempts: int
-) -> ClaimedVoice | None:
-    voice = claim_voice(session, lease, now, until, most_attempts)
+def _claim(session: Session, lease: str, now: datetime, config: CloningWork) -> ClaimedVoice | None:
+    until = now + timedelta(seconds=config.lease_s)
+    voice = claim_voice(session, lease, now, until, config.most_attempts)
     if voice is None:
         return None
+    left = 1.0 - voice.progress  # a checkpoint may have most of it
+    voice.estimated_completion = now + timedelta(seconds=left * config.seconds_per_voice)
+    session.add(voice)
+    expect_waiting(session, now, config.seconds_per_voice, config.at_once)
     return ClaimedVoice(
         id=voice.id,
         workspace_id=voice.workspace_id,

@@ -16,6 +16,7 @@ from configs.plans_schema import PlansConfig
 from db import ledger, voices
 from db.audit import audit
 from db.columns import utc_now
+from db.errors import DatabaseError
 from db.files import expire_these_files, keep_file
 from db.session import Database
 from db.voice_tables import Voice, VoiceSample
@@ -83,6 +84,7 @@ class Voices:
         self._billing = billing
         self._plans = plans
         self._work = config.work
+        self._requires_consent = config.require_consent
         self.rules = config.samples
         self._checker = checker
         self._transcriber = transcriber
@@ -98,6 +100,8 @@ class Voices:
         gets the voice that was made then. Raises InvalidRequest and the like for the samples,
         PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable.
         """
+        if self._requires_consent and new.consent is None:
+            raise InvalidRequest("consent: say what the speaker agreed to")
         voice_id = _new_id()
         made = await self._database.read(self._first_look, principal.workspace_id, voice_id)
         if made is not None:
@@ -119,8 +123,7 @@ class Voices:
         if new.consent is not None:
             voice.consent, voice.consent_by = new.consent, principal.actor
             voice.consent_address, voice.consent_at = new.address, utc_now()
-        # From here on it goes to its end, also when the caller leaves.
-        return await self._billing.finish(self._keep(principal, voice, checked))
+        return await self._keep(principal, voice, checked)
 
     async def page(
         self,
@@ -153,12 +156,13 @@ class Voices:
         identity = parse_id(voice_id)
         if identity is None:
             raise VoiceNotFound(NOT_FOUND)
-        digest = await self._database.run(_delete, principal, identity)
+        digest, files = await self._database.run(_delete, principal, identity)
         self._own.forget(identity, digest)
         try:
-            await self._files.delete_expired()
+            for file_id in files:
+                await self._files.delete(principal.workspace_id, file_id)
             await self._database.forget_deleted()
-        except StorageUnavailable:  # the sweep tries again
+        except (StorageUnavailable, DatabaseError):  # they are due: the sweep tries again
             logger.warning("files_of_a_voice_left", extra={"voice_id": str(identity)})
 
     def _first_look(self, session: Session, workspace_id: int, voice_id: UUID) -> Voice | None:
@@ -208,7 +212,10 @@ class Voices:
         return heard if heard in known else FALLBACK_LANGUAGE
 
     async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:
-        """Files first; they go by themselves unless the transaction after them keeps them."""
+        """Files first; they go by themselves unless the transaction after them keeps them.
+
+        So a caller may leave at any time: the voice is there as a whole, or not at all.
+        """
         rows = []
         for position, sample in enumerate(checked.samples):
             data = await asyncio.to_thread(sample.file.path.read_bytes)
@@ -226,6 +233,8 @@ class Voices:
     ) -> Voice:
         workspace_id = voice.workspace_id
         workspace = voices.lock_workspace(session, workspace_id)  # counts one after the other
+        if (made := voices.voice_of(session, workspace_id, voice.id)) is not None:
+            return made  # by the same request, whose lease had ended
         self._check_plan(session, None if workspace is None else workspace.plan, workspace_id)
         for sample in samples:
             if not keep_file(session, sample.file_id, None):
@@ -254,14 +263,15 @@ def _new_id() -> UUID:
     return uuid4() if once is None else uuid5(_ONCE, once.name)
 
 
-def _delete(session: Session, principal: Principal, voice_id: UUID) -> str | None:
-    """The digest of its pack. What is held for it is given back."""
+def _delete(session: Session, principal: Principal, voice_id: UUID) -> tuple[str | None, list[str]]:
+    """The digest of its pack, and its files. What is held for it is given back."""
     workspace_id = principal.workspace_id
     voices.share_workspace(session, workspace_id)
     voice = voices.voice_of(session, workspace_id, voice_id, lock=True)
     if voice is None:
         raise VoiceNotFound(NOT_FOUND)
-    expire_these_files(session, voices.files_of(session, voice), utc_now())
+    files = voices.files_of(session, voice)
+    expire_these_files(session, files, utc_now())
     status = voice.status
     voices.delete_voice(session, voice)
     if status == "processing":
@@ -269,4 +279,4 @@ def _delete(session: Session, principal: Principal, voice_id: UUID) -> str | Non
     audit(
         session, workspace_id, "voice.deleted", principal.actor, str(voice_id), {"status": status}
     )
-    return voice.pack_digest
+    return voice.pack_digest, files

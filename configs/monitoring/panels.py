@@ -281,6 +281,11 @@ ROWS = (
                 },
             ),
             Panel(
+                "Custom voices, p50 from request to end",
+                "s",
+                {"{{outcome}}": quantile(0.5, "voice_seconds", "outcome")},
+            ),
+            Panel(
                 "Requests counted",
                 "ops",
                 {"{{backend}} {{decision}}": rate("limit_decisions_total", "backend, decision")},

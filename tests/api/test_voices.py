@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from sqlmodel import Session, update
 
 from api.services import Services
@@ -17,6 +18,7 @@ from pipelines.billing import PaidOnce, paid_once
 from pipelines.samples import SampleFile
 from pipelines.voice_queue import MadeVoice
 from pipelines.voices import NewVoice
+from tests.api.leaving import send_and_leave
 from tests.api.money import books_of
 from tests.api.voice_making import (
     PACK,
@@ -280,6 +282,17 @@ async def test_a_request_whose_process_died_after_the_work_finds_its_voice(
     again = await services.voices.create(who, NewVoice("Ann", language="en"), files)
     assert first.id == again.id
     assert await (await books_of(services, auth)).kinds() == ["hold"]
+
+
+async def test_a_client_who_leaves_while_it_sends_makes_no_voice(
+    app: FastAPI, client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
+) -> None:
+    files = [("files", one) for one in good_files()]
+    sent = client.build_request("POST", "/voices", headers=auth, data={"name": "A"}, files=files)
+    await send_and_leave(app, sent)
+    assert (await client.get("/voices", headers=auth)).json()["data"] == []
+    assert await (await books_of(services, auth)).kinds() == []
+    assert stored(tmp_path) == []
 
 
 async def test_a_voice_deleted_while_it_is_made_costs_nothing(

@@ -19,14 +19,14 @@ from db.session import Database
 from db.voice_tables import Voice
 from db.webhook_tables import Webhook
 from pipelines.billing import Billing
-from pipelines.errors import PlanRequired, VoiceNotFound
+from pipelines.errors import InvalidRequest, PlanRequired, VoiceNotFound
 from pipelines.files import Files
 from pipelines.own_voices import OwnVoices
 from pipelines.principals import ALL_SCOPES, Principal
 from pipelines.samples import CheckedSamples, Sample, SampleFile
 from pipelines.sealing import Sealer
 from pipelines.voice_queue import MadeVoice, VoiceQueue
-from pipelines.voices import Voices
+from pipelines.voices import NewVoice, Voices
 from tests.db import conftest
 from tests.db.test_chats import add_workspace
 
@@ -116,7 +116,15 @@ async def test_the_next_in_line_is_told_a_later_time(house: House) -> None:
     await house.move_in()  # another workspace
     second = await house.add()
     waits = [(one.estimated_completion - one.created_at).total_seconds() for one in (first, second)]
-    assert waits == [CONFIG.work.seconds_per_voice, 2 * CONFIG.work.seconds_per_voice]
+    round_s = CONFIG.work.seconds_per_voice
+    assert waits == [round_s, 2 * round_s]
+    before = utc_now()
+    work = await house.queue.claim()
+    assert work is not None and work.id == first.id
+    waiting = await house.voices.get(house.principal, str(second.id))
+    assert (waiting.estimated_completion - before).total_seconds() == pytest.approx(
+        2 * round_s, 0.01
+    )
 
 
 async def test_a_voice_is_either_published_or_deleted(house: House) -> None:
@@ -151,3 +159,9 @@ async def test_two_workers_publish_once(house: House) -> None:
     assert await house.spent() == PLANS.prices.custom_voice
     await house.files.delete_expired()
     assert house.stored() == 5  # three samples, the pack and the report
+
+
+async def test_where_consent_is_required_nothing_begins_without_it(house: House) -> None:
+    house.voices._requires_consent = True
+    with pytest.raises(InvalidRequest, match="consent: "):
+        await house.voices.create(house.principal, NewVoice("Ann"), [])
