@@ -2,17 +2,19 @@
 
 import asyncio
 import base64
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
 import numpy as np
 import pytest
-from sqlmodel import Session
+from sqlmodel import Session, col, update
 
 from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
+from configs.retention_schema import RetentionConfig
 from db.columns import utc_now
 from db.ledger import credit_of, discrepancies, open_account
 from db.session import Database
@@ -21,6 +23,7 @@ from db.webhook_tables import Webhook
 from pipelines.billing import Billing
 from pipelines.errors import InvalidRequest, PlanRequired, VoiceNotFound
 from pipelines.files import Files
+from pipelines.housekeeping import Housekeeper
 from pipelines.own_voices import OwnVoices
 from pipelines.principals import ALL_SCOPES, Principal
 from pipelines.samples import CheckedSamples, Sample, SampleFile
@@ -165,3 +168,24 @@ async def test_where_consent_is_required_nothing_begins_without_it(house: House)
     house.voices._requires_consent = True
     with pytest.raises(InvalidRequest, match="consent: "):
         await house.voices.create(house.principal, NewVoice("Ann"), [])
+
+
+async def test_housekeeping_gives_up_and_forgets(house: House) -> None:
+    voice = await house.add()
+    retention = RetentionConfig(chat_days=None, event_days=30, failed_voice_days=30)
+    long_ago = utc_now() - timedelta(days=40)
+
+    def age(session: Session) -> None:
+        session.exec(update(Voice).values(created_at=long_ago))
+        session.exec(
+            update(Voice).where(col(Voice.status) == "failed").values(finished_at=long_ago)
+        )
+
+    await house.database.run(age)
+    done = await Housekeeper(house.database, house.files, retention, house.queue).run_once()
+    assert (done["hopeless_voices"], done["files"], done["failed_voices"]) == (1, 3, 0)
+    assert (await house.voices.get(house.principal, str(voice.id))).status == "failed"
+    assert (await house.spent(), house.stored()) == (0, 0)
+    await house.database.run(age)
+    done = await Housekeeper(house.database, house.files, retention, house.queue).run_once()
+    assert (done["hopeless_voices"], done["failed_voices"]) == (0, 1)
