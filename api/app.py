@@ -37,8 +37,11 @@ from models.errors import EngineError
 from pipelines.errors import PipelineError
 
 
-def create_app(services: Services) -> FastAPI:
-    """The whole HTTP interface; several may live in one process."""
+def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
+    """The whole HTTP interface; several may live in one process.
+
+    Without `sees_clients` a proxy stands before it, whose word on addresses proves nothing.
+    """
     redact_logs()
     app = FastAPI(
         title=BRAND,
@@ -49,6 +52,7 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
+    app.state.sees_clients = sees_clients
     app.add_middleware(RequestFrame)
     for error in (ApiError, EngineError, PipelineError, DatabaseError):
         app.add_exception_handler(error, on_error)

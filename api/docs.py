@@ -22,8 +22,12 @@ header `X-Stainless-Lang`, which the official clients of OpenAI send. Every answ
 
 A POST with a key or token may carry an `Idempotency-Key` (1 to 255 visible ASCII characters). Sent
 again with the same key within 24 hours, it has the answer of the first time and says
-`Idempotency-Replayed: true`; nothing is done or charged again. With another body it is 400
-`idempotency_mismatch`. Failures are not kept. Such a request goes on when its client leaves.
+`Idempotency-Replayed: true`; nothing is done or charged again. With another body or API key
+it is 400 `idempotency_mismatch`. Failures are not kept. Such a request goes on when its client
+leaves.
+
+Live speech and live transcription are the WebSockets `/ws/tts` and `/ws/stt`, which OpenAPI cannot
+describe: `docs/websockets.md` has their messages.
 """
 SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."}}
 LINES_TYPE = "application/x-ndjson"

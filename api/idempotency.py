@@ -1,6 +1,7 @@
 """`Idempotency-Key`: the same POST again has the answer of the first one."""
 
 import asyncio
+import hashlib
 import hmac
 import re
 from collections.abc import Callable, Coroutine
@@ -19,6 +20,7 @@ from pipelines.billing import PaidOnce, paid_once
 from pipelines.principals import Principal
 
 MAX_KEY_LENGTH = 255
+MAX_PATH_LENGTH = 200
 MAX_BODY_BYTES = 300 * 2**20  # more than any route reads
 
 _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
@@ -44,8 +46,8 @@ async def answer_once(
     if not _KEY.fullmatch(key) or len(key) > MAX_KEY_LENGTH:
         message = f"Idempotency-Key: 1 to {MAX_KEY_LENGTH} visible ASCII characters"
         raise ApiError(400, "validation_error", message)
-    body = _Body(request, services.answers.new_digest())
-    claim = await services.answers.claim(principal.workspace_id, request.url.path, key)
+    body = _Body(request, principal, services.answers.new_digest())
+    claim = await services.answers.claim(principal.workspace_id, _path_of(request), key)
     if isinstance(claim, Finished):
         return await _replay(claim, body)
     paying = paid_once.set(PaidOnce(claim.operation))
@@ -62,11 +64,19 @@ async def answer_once(
     return _RecordedAnswer(answer, claim, body, keeps_body=keeps_body)
 
 
+def _path_of(request: Request) -> str:
+    """As it is stored: names in paths may be long, or hold what no database takes."""
+    path: str = request.scope["path"]
+    if len(path) <= MAX_PATH_LENGTH and path.isascii() and path.isprintable():
+        return path
+    return f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
+
+
 async def _replay(finished: Finished, body: "_Body") -> Response:
     await body.read_rest()
     kept = await finished.answer_to(body.digest())
     if kept is None:
-        message = "Idempotency-Key: the first request with this key had another body"
+        message = "Idempotency-Key: the first request with it had another body or API key"
         raise ApiError(400, "idempotency_mismatch", message)
     metrics.idempotent_replays.inc()
     replayed = Response(kept.body, kept.status)
@@ -82,10 +92,11 @@ class _Body:
     After its end nothing comes, not even that the client has left.
     """
 
-    def __init__(self, request: Request, digest: hmac.HMAC) -> None:
+    def __init__(self, request: Request, principal: Principal, digest: hmac.HMAC) -> None:
         self._receive = request.receive
         self._digest = digest
-        self._digest.update(request.url.query.encode() + b"\n")
+        # An answer may hold what a weaker key of the workspace must not see.
+        self._digest.update(f"{principal.actor}\n{request.url.query}\n".encode())
         self._boundary = _boundary(request)
         self._held = b""  # may be the beginning of a boundary
         self._bytes = 0

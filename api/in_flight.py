@@ -1,7 +1,7 @@
 """How much this process has in hand: what comes beyond a number is refused at once."""
 
 import os
-from collections import Counter
+import time
 from collections.abc import Callable
 
 from api.errors import ApiError
@@ -10,29 +10,65 @@ from configs.admission_schema import AdmissionConfig
 
 LEAVE = "leave_work"  # the name in the scope's state of what ends a request's work
 REQUEST = "request"
+RECOVERY = 0.1  # seconds of patience that come back in a second of calm
 
 
 class InFlight:
     """One a process. Who was let in says when it has ended."""
 
-    def __init__(self, config: AdmissionConfig, cores: int | None = None) -> None:
+    def __init__(
+        self,
+        config: AdmissionConfig,
+        cores: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         cores = cores or os.cpu_count() or 1
-        self._limits = {REQUEST: config.requests}
+        self._kinds = {REQUEST: _Kind(config.requests, config.requests, config.burst_s, clock())}
         for path, number in config.work_per_core.items():
-            self._limits[path] = number * cores
-        self._counts: Counter[str] = Counter()
+            lasting = config.lasting_per_core.get(path, number)
+            self._kinds[path] = _Kind(number * cores, lasting * cores, config.burst_s, clock())
+        self._clock = clock
 
     def enter(self, kind: str) -> Callable[[], None]:
         """Returns what to call at the end, once. Raises ApiError(overloaded).
 
         A kind is REQUEST, for every one, or the path of a route, most of which have no limit.
         """
-        limit = self._limits.get(kind)
-        if limit is not None and self._counts[kind] >= limit:
+        limits = self._kinds.get(kind)
+        if limits is None:
+            return _nothing
+        if not limits.enter(self._clock()):
             metrics.overload_refusals.labels(kind).inc()
             raise ApiError(503, "overloaded", "too much is going on; try again in a moment")
-        self._counts[kind] += 1
-        return lambda: self._leave(kind)
+        return lambda: limits.leave(self._clock())
 
-    def _leave(self, kind: str) -> None:
-        self._counts[kind] -= 1
+
+class _Kind:
+    """`limit` may be under way in a burst, and `lasting` when the patience with it is used up."""
+
+    def __init__(self, limit: int, lasting: int, burst_s: float, now: float) -> None:
+        self._limit, self._lasting = limit, lasting
+        self._burst_s = self._patience_s = burst_s
+        self._count, self._noted = 0, now
+
+    def enter(self, now: float) -> bool:
+        self._note(now)
+        allowed = self._limit if self._patience_s > 0 else self._lasting
+        if self._count >= allowed:
+            return False
+        self._count += 1
+        return True
+
+    def leave(self, now: float) -> None:
+        self._note(now)
+        self._count -= 1
+
+    def _note(self, now: float) -> None:
+        """What the time since the last change costs in patience, or gives back."""
+        passed, self._noted = now - self._noted, now
+        change = -passed if self._count > self._lasting else passed * RECOVERY
+        self._patience_s = min(self._burst_s, max(0.0, self._patience_s + change))
+
+
+def _nothing() -> None:
+    pass

@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 from anyio import to_thread
@@ -86,6 +87,8 @@ async def speech_lines(
             yield line
         yield _to_line({"type": "complete"})
     except Exception as error:
+        with suppress(Exception):
+            await rest.athrow(error)  # what failed here is no reason to pay either
         yield error_line(error)
 
 

@@ -3,7 +3,7 @@
 import time
 from asyncio import FIRST_COMPLETED, Task, create_task, wait
 from collections.abc import AsyncGenerator, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 from starlette.requests import ClientDisconnect
@@ -13,6 +13,12 @@ from starlette.types import Receive, Scope, Send
 T = TypeVar("T")
 
 KEEP_ALIVE_AFTER_S = 15.0
+
+
+class Closable(Protocol):
+    """Work that can be stopped, once or again."""
+
+    async def aclose(self) -> object: ...
 
 
 class StreamedResponse(Response):
@@ -28,7 +34,7 @@ class StreamedResponse(Response):
     def __init__(
         self,
         frames: AsyncGenerator[bytes, None],
-        source: AsyncGenerator[Any, None] | None = None,
+        source: Closable | None = None,
     ) -> None:
         super().__init__()
         del self.headers["content-length"]

@@ -3,14 +3,13 @@
     python -m benchmarks.overload
 
 Starts the whole service and asks for short texts by `POST /tts-synthesize`: first one at a time,
-then by as many clients as the gateway lets in, then three times as many requests as that could
-serve, at even moments whether or not the earlier ones were answered. The clients are on the same
-cores.
+then by more clients than are served at once, then three times as many requests as that could
+serve, at even moments whether or not the earlier ones were answered. What is measured is the time
+after the burst that a gateway takes on in full. The clients are on the same cores.
 """
 
 import argparse
 import asyncio
-import os
 import statistics
 import time
 from collections.abc import Awaitable
@@ -27,6 +26,7 @@ from configs.load import load_yaml
 PATH = "/tts-synthesize"
 TEXT = "The train to the coast leaves at nine, so be there early."
 WORKSPACES = 12  # each may ask 6,000 times a minute
+CLIENTS = 8
 TIMES_RATED = 3.0
 
 
@@ -87,35 +87,36 @@ def main() -> None:
     options = parser.parse_args()
     print(hardware())
     print(versions("ray", "uvicorn", "hibari-tts"))
-    admitted = load_yaml(AdmissionConfig, "admission").work_per_core[PATH] * (os.cpu_count() or 1)
+    config = load_yaml(AdmissionConfig, "admission")
     with running_service() as service:
         keys = new_workspaces(service.url, WORKSPACES, lambda: upgrade_plan(service))
-        asyncio.run(measure(service.url, keys, admitted, options.seconds))
+        asyncio.run(measure(service.url, keys, config.burst_s, options.seconds))
 
 
-async def measure(url: str, keys: list[str], admitted: int, seconds: float) -> None:
+async def measure(url: str, keys: list[str], burst_s: float, seconds: float) -> None:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         clients = Clients(url, keys, session)
         await clients.closed(2, 3)  # warm
-        alone = await clients.closed(1, seconds / 2)
-        rated = await clients.closed(admitted, seconds)
-        rate = len(rated.took[200]) / seconds
+        alone = await clients.closed(1, seconds)
+        together = await clients.closed(CLIENTS, burst_s / 2)
+        rate = len(together.took[200]) / (burst_s / 2)
+        burst = await clients.open(TIMES_RATED * rate, burst_s)
         over = await clients.open(TIMES_RATED * rate, seconds)
-    print(f"one client:          p95 {alone.p95_ms():7.1f} ms")
-    print(f"{admitted:3} clients:         p95 {rated.p95_ms():7.1f} ms, {rate:.1f} requests/s")
-    counts = {status: len(took) for status, took in sorted(over.took.items())}
-    ratio = over.p95_ms() / rated.p95_ms()
-    print(f"{TIMES_RATED * rate:.0f} requests/s: {counts}, admitted p95 {over.p95_ms():.1f} ms")
-    print(f"  {ratio:.2f} of the p95 of {admitted} clients; target <= 2: {verdict(ratio <= 2)}")
+    print(f"one client:  p95 {alone.p95_ms():7.1f} ms")
+    print(f"{CLIENTS} clients:   p95 {together.p95_ms():7.1f} ms, {rate:.1f} requests/s")
+    for name, answers in (("the burst", burst), ("after it", over)):
+        counts = {status: len(took) for status, took in sorted(answers.took.items())}
+        ratio = answers.p95_ms() / alone.p95_ms()
+        print(f"{TIMES_RATED * rate:.0f} requests/s, {name}: {counts},", end=" ")
+        print(f"admitted p95 {answers.p95_ms():.1f} ms, {ratio:.2f} of one client's")
+    print(f"  target after the burst <= 2: {verdict(over.p95_ms() <= 2 * alone.p95_ms())}")
     refusals = over.took.get(503, [])
-    if refusals:
-        p99_ms = statistics.quantiles(refusals, n=100)[98] * 1000
-        median_ms = statistics.median(refusals) * 1000
-        print(f"  refused in {median_ms:.1f} ms, p99 {p99_ms:.1f} ms;", end=" ")
-        print(f"target < 100 ms: {verdict(p99_ms < 100)}")
-    else:
-        print("  nothing was refused")
+    p99_ms = statistics.quantiles(refusals, n=100)[98] * 1000
+    print(
+        f"  refused in {statistics.median(refusals) * 1000:.1f} ms, p99 {p99_ms:.1f} ms;", end=" "
+    )
+    print(f"target < 100 ms: {verdict(p99_ms < 100)}")
 
 
 def verdict(met: bool) -> str:

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -36,11 +36,15 @@ class Service:
 
 @contextmanager
 def running_service(
-    command: list[str] | None = None, variables: Mapping[str, str] | None = None
+    command: list[str] | None = None,
+    variables: Mapping[str, str] | None = None,
+    *,
+    whole: bool = True,
 ) -> Iterator[Service]:
     """Runs `command` (default: the program behind `make run`) until the block ends.
 
-    `variables` are added to its environment.
+    `variables` are added to its environment. The block begins when every model is there, or, unless
+    `whole`, when the program says that it speaks.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as data:
@@ -61,13 +65,27 @@ def running_service(
         )
         try:
             key = _read_key(process)
-            yield Service(process.pid, f"http://127.0.0.1:{port}", key, started, Path(data))
+            service = Service(process.pid, f"http://127.0.0.1:{port}", key, started, Path(data))
+            if whole:
+                wait_until_whole(service)
+            yield service
         finally:
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(90)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def wait_until_whole(service: Service) -> None:
+    """Returns when every model answers. Raises TimeoutError."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with suppress(httpx.HTTPError):
+            if httpx.get(f"{service.url}/readyz", timeout=5).status_code == 200:
+                return
+        time.sleep(0.1)
+    raise TimeoutError(f"not every model is there after {READY_TIMEOUT_S} s")
 
 
 def upgrade_plan(service: Service, plan: str = "enterprise") -> None:

@@ -9,12 +9,12 @@ import time
 import httpx
 
 from benchmarks.hardware import hardware
-from benchmarks.service import resident_bytes, running_service
+from benchmarks.service import resident_bytes, running_service, wait_until_whole
 
 
 def main() -> None:
     print(hardware())
-    with running_service(["make", "--silent", "run"]) as service:
+    with running_service(["make", "--silent", "run"], whole=False) as service:
         with httpx.Client(
             base_url=service.url, headers={"Authorization": f"Bearer {service.key}"}, timeout=60
         ) as client:
@@ -23,6 +23,8 @@ def main() -> None:
             spoken_s = time.monotonic() - service.started
             assert len(base64.b64decode(answer.json()["audio_base64"])) > 500
             print(f"first spoken word after {spoken_s:.1f} s")
+            wait_until_whole(service)
+            print(f"all models after {time.monotonic() - service.started:.1f} s")
             exercise(client)
         sizes = resident_bytes(service.pid)
         print(f"resident memory {sum(sizes.values()) / 1e9:.2f} GB (PSS, after one use of each)")

@@ -1,6 +1,6 @@
 """The shape of `configs/admission.yaml`: what is refused before any work is done for it."""
 
-from pydantic import PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from configs.strict import StrictModel
 
@@ -11,6 +11,8 @@ class AdmissionConfig(StrictModel):
     requests: PositiveInt
     sockets: PositiveInt
     work_per_core: dict[str, PositiveInt]  # by the path of the route
+    lasting_per_core: dict[str, PositiveInt]  # the same, once a burst lasts
+    burst_s: PositiveFloat
     sign_ups_per_minute: PositiveInt
     sign_ups_per_hour: PositiveInt
     failed_logins_per_minute: PositiveInt

@@ -46,6 +46,7 @@ class ListeningLimits(StrictModel):
     start_timeout_s: float = Field(gt=0)
     audio_timeout_s: float = Field(gt=0)
     decode_timeout_s: float = Field(gt=0)  # of one utterance
+    retry_within_s: float = Field(ge=0)  # of the end; later no doubtful text is decoded again
 
 
 class ListeningConfig(StrictModel):

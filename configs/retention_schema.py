@@ -1,6 +1,8 @@
 """The shape of `configs/retention.yaml`: how long things are kept."""
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from configs.strict import StrictModel
 
@@ -11,3 +13,10 @@ class RetentionConfig(StrictModel):
     chat_days: int | None = Field(ge=1)  # since a chat was last used; None is for ever
     event_days: int = Field(ge=4)  # the last attempt of a delivery is made within four
     failed_voice_days: int = Field(default=30, ge=1)  # since it failed
+    delivery_days: int  # an event and what became of it; not less than its body
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.delivery_days < self.event_days:
+            raise ValueError("delivery_days: must not be less than event_days")
+        return self

@@ -6,12 +6,17 @@ import json
 import os
 import secrets
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+
+from configs import environment
+from configs.environment import SettingsError
 
 PROJECT_DIR = Path(__file__).resolve().parent.parent
 BRAND = os.environ.get("ANTIPHON_BRAND", "Antiphon")
 """The one place that holds the service's own name."""
+
+DATABASE = "antiphon.db"  # in the data folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,56 +68,94 @@ def weights_dir() -> Path:
     return Path(cache).expanduser() / "antiphon" / "weights"
 
 
-def load_settings() -> Settings:
-    """Reads the environment; makes the data folder and, on the first start, its secrets."""
-    data_dir = Path(os.environ.get("ANTIPHON_DATA") or PROJECT_DIR / "data").expanduser().resolve()
-    data_dir.mkdir(parents=True, exist_ok=True)
-    host, port = os.environ.get("HOST", "127.0.0.1"), int(os.environ.get("PORT", "8000"))
+def load_settings(*, new: bool = True) -> Settings:
+    """Reads the environment; makes the data folder and, on the first start, its secrets.
+
+    Unless `new`, the database in the data folder must be there if no other is named. Raises
+    SettingsError, which names the variable.
+    """
+    if not new and not os.environ.get("DATABASE_URL") and not (_data_path() / DATABASE).exists():
+        raise SettingsError(
+            f"ANTIPHON_DATA: there is no database in {str(_data_path())!r}; give the variables of "
+            "the service"
+        )
+    data_dir = _data_dir()
+    host = os.environ.get("HOST", "").strip("[]") or "127.0.0.1"
+    port = environment.port("PORT", 8000)
     return Settings(
         host=host,
         port=port,
         data_dir=data_dir,
-        database_url=os.environ.get("DATABASE_URL") or f"sqlite:///{data_dir / 'antiphon.db'}",
+        database_url=environment.database_url("DATABASE_URL", f"sqlite:///{data_dir / DATABASE}"),
         weights_dir=weights_dir(),
         secrets=_load_secrets(data_dir / "secrets.json"),
-        redis_url=os.environ.get("REDIS_URL") or None,
-        trusted_proxies=tuple(
-            str(ip_network(text.strip()))
-            for text in os.environ.get("TRUSTED_PROXIES", "").split(",")
-            if text.strip()
+        redis_url=environment.redis_url("REDIS_URL"),
+        trusted_proxies=_peers(environment.networks("TRUSTED_PROXIES")),
+        storage_url=environment.storage_url("STORAGE_URL", data_dir / "files"),
+        public_url=environment.public_url(
+            "PUBLIC_URL", environment.address_on_this_machine(host, port)
         ),
-        storage_url=os.environ.get("STORAGE_URL") or f"file://{data_dir / 'files'}",
-        public_url=(os.environ.get("PUBLIC_URL") or f"http://{host}:{port}").rstrip("/"),
         webhooks=WebhookSettings(
-            allowed_networks=tuple(
-                ip_network(text.strip())
-                for text in os.environ.get("WEBHOOK_NETWORKS", "").split(",")
-                if text.strip()
-            ),
-            time_scale=float(os.environ.get("WEBHOOK_TIME_SCALE", "1")),
-            ca_file=os.environ.get("WEBHOOK_CA_FILE") or None,
+            allowed_networks=environment.networks("WEBHOOK_NETWORKS"),
+            time_scale=environment.factor("WEBHOOK_TIME_SCALE"),
+            ca_file=environment.file("WEBHOOK_CA_FILE"),
         ),
-        metrics_token=os.environ.get("METRICS_TOKEN") or None,
+        metrics_token=environment.token("METRICS_TOKEN"),
     )
+
+
+def _data_path() -> Path:
+    return Path(os.environ.get("ANTIPHON_DATA") or PROJECT_DIR / "data").expanduser().resolve()
+
+
+def _data_dir() -> Path:
+    path = _data_path()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"ANTIPHON_DATA: cannot make the folder {str(path)!r}: {error.strerror}"
+        raise SettingsError(message) from None
+    return path
+
+
+def _peers(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str, ...]:
+    """As the gateway sees them: through a socket for IPv6, IPv4 addresses are mapped ones."""
+    mapped = [
+        f"::ffff:{network.network_address}/{96 + network.prefixlen}"
+        for network in networks
+        if network.version == 4
+    ]
+    return (*map(str, networks), *mapped)
 
 
 def _load_secrets(path: Path) -> Secrets:
     """Each from its variable, or from a file that only its owner may read."""
-    given = {name: os.environ.get(variable) for name, variable in _VARIABLES.items()}
+    given = {name: os.environ.get(variable) for name, variable in VARIABLES_OF_SECRETS.items()}
     if not all(given.values()):
-        stored = _read_or_create(path)
+        try:
+            stored = _read_or_create(path)
+        except OSError as error:
+            message = f"ANTIPHON_DATA: cannot keep secrets in {str(path)!r}: {error.strerror}"
+            raise SettingsError(message) from None
         given = {name: value or stored[name] for name, value in given.items()}
     values = {name: value for name, value in given.items() if value}
     for name, value in values.items():
         if len(value.encode()) < 32:
-            raise ValueError(f"{_VARIABLES[name]} needs at least 32 bytes")
+            raise SettingsError(f"{VARIABLES_OF_SECRETS[name]} needs at least 32 bytes")
     data_keys = tuple(values.pop("data_keys").split(","))
-    if any(len(base64.b64decode(key, validate=True)) != 32 for key in data_keys):
-        raise ValueError("ANTIPHON_DATA_KEYS needs base64 of 32 bytes, several joined by commas")
+    if not all(map(_is_data_key, data_keys)):
+        raise SettingsError("ANTIPHON_DATA_KEYS needs base64 of 32 bytes, several joined by commas")
     return Secrets(**values, data_keys=data_keys)
 
 
-_VARIABLES = {
+def _is_data_key(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, validate=True)) == 32
+    except ValueError:
+        return False
+
+
+VARIABLES_OF_SECRETS = {
     "token_key": "ANTIPHON_TOKEN_KEY",
     "api_key_pepper": "ANTIPHON_KEY_PEPPER",
     "url_key": "ANTIPHON_URL_KEY",
@@ -121,7 +164,7 @@ _VARIABLES = {
 
 
 def _fresh_secrets() -> dict[str, str]:
-    fresh = {name: secrets.token_urlsafe(48) for name in _VARIABLES}
+    fresh = {name: secrets.token_urlsafe(48) for name in VARIABLES_OF_SECRETS}
     fresh["data_keys"] = base64.b64encode(secrets.token_bytes(32)).decode()
     return fresh
 
@@ -133,8 +176,8 @@ def _read_or_create(path: Path) -> dict[str, str]:
         stored: dict[str, str] = {}
         if path.exists():
             if path.stat().st_mode & 0o077:
-                raise PermissionError(f"{path.name} may be read by others; run chmod 600 on it")
-            stored = json.loads(path.read_text())
+                raise SettingsError(f"{str(path)!r} may be read by others; run chmod 600 on it")
+            stored = _parse(path)
         complete = _fresh_secrets() | stored
         if complete != stored:
             draft = path.with_name(f".{path.name}.new")
@@ -142,3 +185,15 @@ def _read_or_create(path: Path) -> dict[str, str]:
             draft.write_text(json.dumps(complete))
             os.replace(draft, path)
     return complete
+
+
+def _parse(path: Path) -> dict[str, str]:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        stored = None
+    if isinstance(stored, dict) and all(
+        isinstance(value, str) and value for value in stored.values()
+    ):
+        return stored
+    raise SettingsError(f"{str(path)!r} is damaged; put its backup in its place")

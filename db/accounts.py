@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from sqlalchemy import func
 from sqlmodel import Session, col, delete, select, update
 
 from db.columns import utc_now
@@ -69,6 +70,11 @@ def read_workspace(session: Session, workspace_id: int) -> Workspace | None:
     return session.get(Workspace, workspace_id)
 
 
+def lock_workspace(session: Session, workspace_id: int) -> None:
+    """Until the end of the transaction; rows that refer to the workspace may still be added."""
+    session.get(Workspace, workspace_id, with_for_update={"key_share": True})
+
+
 def delete_user(session: Session, user_id: int) -> bool:
     """With the workspace and all that refers to it; False when there is no such user."""
     deleted = session.exec(delete(User).where(col(User.id) == user_id))
@@ -112,8 +118,8 @@ def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
 
 
 def count_keys(session: Session, workspace_id: int) -> int:
-    query = select(ApiKey.id).where(ApiKey.workspace_id == workspace_id)
-    return len(session.exec(query).all())
+    query = select(func.count()).where(ApiKey.workspace_id == workspace_id)
+    return session.exec(query).one()
 
 
 def delete_key(session: Session, workspace_id: int, key_id: int) -> bool:

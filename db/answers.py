@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, update
+from sqlalchemy import ColumnElement, delete, select, tuple_, update
 from sqlmodel import Session, col
 
 from db.keeping_tables import IdempotentAnswer
+
+DELETED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,13 @@ def release_answer(session: Session, name: AnswerName, lease: str) -> None:
 
 
 def delete_expired_answers(session: Session, now: datetime) -> int:
-    """How many were deleted."""
-    deleted = session.connection().execute(
-        delete(IdempotentAnswer).where(col(IdempotentAnswer.expires_at) <= now)
+    """Some at once; how many were deleted."""
+    row = IdempotentAnswer
+    name = tuple_(col(row.workspace_id), col(row.path), col(row.key))
+    expired = (
+        select(col(row.workspace_id), col(row.path), col(row.key))
+        .where(col(row.expires_at) <= now)
+        .limit(DELETED_AT_ONCE)
     )
+    deleted = session.connection().execute(delete(row).where(name.in_(expired)))
     return deleted.rowcount

@@ -14,7 +14,10 @@ from db.columns import UtcDateTime, utc_now
 class Chat(SQLModel, table=True):
     """A conversation of a workspace."""
 
-    __table_args__ = (Index("ix_chat_workspace_id_updated_at", "workspace_id", "updated_at"),)
+    __table_args__ = (
+        Index("ix_chat_workspace_id_updated_at", "workspace_id", "updated_at"),
+        Index("ix_chat_updated_at", "updated_at"),
+    )
 
     id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
     workspace_id: int = Field(

@@ -62,7 +62,8 @@ class ListedDelivery:
     attempts: list[DeliveryAttempt]  # first to last
 
 
-def _is_free(now: datetime) -> ColumnElement[bool]:
+def is_free(now: datetime) -> ColumnElement[bool]:
+    """Whether no worker is at a delivery, or the one that was is gone."""
     return or_(col(Delivery.lease_until).is_(None), col(Delivery.lease_until) <= now)
 
 
@@ -80,7 +81,7 @@ def due(
         .where(
             Delivery.status == "pending",
             col(Delivery.next_at) <= now,
-            _is_free(now),
+            is_free(now),
             Webhook.status == "active",
             col(Delivery.webhook_id).not_in(list(busy_webhooks)),
             col(Webhook.workspace_id).not_in(list(busy_workspaces)),
@@ -113,7 +114,7 @@ def claim(
     """
     free = (
         select(Delivery.id)
-        .where(col(Delivery.id).in_(ids), col(Delivery.status) == "pending", _is_free(now))
+        .where(col(Delivery.id).in_(ids), col(Delivery.status) == "pending", is_free(now))
         # What another worker is just taking is not waited for: two could wait for each other.
         .with_for_update(skip_locked=True)
     )

@@ -7,6 +7,7 @@ from sqlalchemy import delete, update
 from sqlmodel import Session, col, select
 
 from db.keeping_tables import StoredFile
+from db.tables import Workspace
 
 
 def add_file(session: Session, file: StoredFile) -> None:
@@ -17,8 +18,14 @@ def read_file(session: Session, file_id: str) -> StoredFile | None:
     return session.get(StoredFile, file_id)
 
 
-def keep_file(session: Session, file_id: str, expires_at: datetime | None) -> bool:
-    """Sets how long the file is kept; False when it was deleted meanwhile."""
+def keep_file(
+    session: Session, workspace_id: int, file_id: str, expires_at: datetime | None
+) -> bool:
+    """Sets how long the file is kept; False when it or its workspace was deleted meanwhile."""
+    # Who erases the workspace has to wait until the file is among what is erased with it.
+    lock = {"read": True, "key_share": True}
+    if session.get(Workspace, workspace_id, with_for_update=lock) is None:
+        return False
     kept = session.connection().execute(
         update(StoredFile).where(col(StoredFile.id) == file_id).values(expires_at=expires_at)
     )

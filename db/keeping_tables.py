@@ -57,6 +57,15 @@ class IdempotentAnswer(SQLModel, table=True):
     expires_at: datetime = Field(sa_type=UtcDateTime, index=True)
 
 
+class SecretMark(SQLModel, table=True):
+    """A digest of a secret that the service was started with; nothing leads back to the secret."""
+
+    __tablename__ = "secret_mark"
+
+    name: str = Field(primary_key=True, max_length=40)
+    digest: bytes = Field(sa_type=LargeBinary)
+
+
 class AuditEntry(SQLModel, table=True):
     """One thing that somebody did; a chain of digests shows whether any was changed or removed."""
 

@@ -7,8 +7,9 @@ from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from db.chat_tables import Chat
+from db.deliveries import is_free
 from db.tables import Workspace
-from db.webhook_tables import Delivery, Event
+from db.webhook_tables import Delivery, Event, Webhook
 
 AT_ONCE = 500
 """Rows that one call changes at most, so that no writer waits for long."""
@@ -38,6 +39,38 @@ def blank_settled_events(session: Session) -> int:
         .where(Workspace.retention == "zero", col(Event.body).is_not(None), ~waiting)
     )
     return _blank(session, settled)
+
+
+def delete_old_events(session: Session, before: datetime) -> int:
+    """Events of before that, with what became of their deliveries; how many."""
+    old = select(Event.id).where(col(Event.created_at) < before).limit(AT_ONCE)
+    deleted = session.connection().execute(delete(Event).where(col(Event.id).in_(old)))
+    return deleted.rowcount
+
+
+def cancel_stranded(session: Session, now: datetime) -> int:
+    """Ends deliveries of inactive webhooks that a worker was at when it died; how many."""
+    inactive = select(Webhook.id).where(Webhook.status == "inactive")
+    cancelled = session.connection().execute(
+        update(Delivery)
+        .where(
+            col(Delivery.status) == "pending",
+            is_free(now),
+            col(Delivery.webhook_id).in_(inactive),
+        )
+        .values(status="cancelled", lease=None, lease_until=None)
+    )
+    return cancelled.rowcount
+
+
+def forget_old_secrets(session: Session, now: datetime) -> int:
+    """Removes secrets of webhooks that sign no more since new ones took their place; how many."""
+    forgotten = session.connection().execute(
+        update(Webhook)
+        .where(col(Webhook.old_secret_until) <= now)
+        .values(old_secret=None, old_secret_until=None)
+    )
+    return forgotten.rowcount
 
 
 def _blank(session: Session, chosen: SelectOfScalar[str]) -> int:

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
+    text,
 )
 from sqlmodel import Field, SQLModel
 
@@ -44,6 +45,15 @@ class Webhook(SQLModel, table=True):
 
 class Event(SQLModel, table=True):
     """What happened, as it is sent; written in the transaction that made it happen."""
+
+    __table_args__ = (
+        Index(
+            "ix_event_with_body",
+            "workspace_id",
+            sqlite_where=text("body IS NOT NULL"),
+            postgresql_where=text("body IS NOT NULL"),
+        ),
+    )
 
     id: str = Field(primary_key=True, max_length=40)  # evt_…; no dot, which signatures join with
     workspace_id: int = Field(

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from configs import environment
 from configs.settings import PROJECT_DIR
 
 DASHBOARD_PORT = 8265
@@ -58,7 +59,7 @@ def start(num_cpus: int | None = None) -> str:
         num_cpus=num_cpus,
         include_dashboard=True,
         dashboard_host="127.0.0.1",
-        dashboard_port=int(os.environ.get("RAY_DASHBOARD_PORT", DASHBOARD_PORT)),
+        dashboard_port=environment.port("RAY_DASHBOARD_PORT", DASHBOARD_PORT),
         object_store_memory=OBJECT_STORE_BYTES,
         log_to_driver=False,
         logging_level=logging.WARNING,
@@ -68,7 +69,10 @@ def start(num_cpus: int | None = None) -> str:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    """Raises OSError, yaml.YAMLError, or ValueError when it is no mapping."""
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise ValueError(f"{str(path)!r} holds no configuration of Ray Serve")
     return config
 
 

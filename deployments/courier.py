@@ -31,6 +31,7 @@ class Courier:
         from pipelines.files import Files
         from pipelines.housekeeping import Housekeeper
         from pipelines.sealing import Sealer
+        from pipelines.secret_marks import check_secrets
         from pipelines.voice_queue import VoiceQueue
         from pipelines.webhooks import delivery
         from pipelines.webhooks.sender import Sender
@@ -39,6 +40,7 @@ class Courier:
         settings = load_settings()
         await asyncio.to_thread(upgrade, settings.database_url)
         self._database = Database(settings.database_url)
+        await check_secrets(self._database, settings.secrets)
         sealer = Sealer(settings.secrets.data_keys)
         self._sender = Sender(settings.webhooks)
         self._courier = delivery.Courier(

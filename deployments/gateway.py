@@ -36,6 +36,7 @@ class Gateway:
         from deployments.limiter import gateway_limits
         from deployments.listener import Listener
         from deployments.services import gateway_services
+        from pipelines.secret_marks import check_secrets
 
         setup_logs()
         settings = load_settings()
@@ -46,6 +47,7 @@ class Gateway:
         self.services: Services = gateway_services(
             settings, self._directory, reports, gateway_limits(settings, limiter)
         )
+        await check_secrets(self.services.database, settings.secrets)
         self._listener: Listener | None = None
         if args.server == "own":
             self._listener = Listener(
@@ -85,7 +87,7 @@ class Gateway:
         """For Serve's own HTTP proxy (`server: serve`): the same app over the same services."""
         from api.app import create_app
 
-        return create_app(self.services)
+        return create_app(self.services, sees_clients=False)
 
 
 async def service_stops() -> bool:

@@ -4,22 +4,29 @@ import argparse
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
-import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from yaml import YAMLError
+
+from configs.environment import SettingsError, address_on_this_machine, listens_everywhere
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
+from db.errors import DatabaseError
 from db.ledger import discrepancies
 from db.migrate import upgrade
 from db.session import Database
 from deployments import cluster
+from deployments.stages import first_stage, first_voice
 from pipelines.accounts import Accounts
+from pipelines.secret_marks import check_secrets
 
 READY_TIMEOUT_S = 180
 
@@ -29,28 +36,42 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=PROJECT_DIR / "serve_config.yaml")
     parser.add_argument("--num-cpus", type=int, help="cores to give to Ray; all by default")
     arguments = parser.parse_args()
+    try:
+        config = cluster.read_config(arguments.config)
+    except (OSError, ValueError, YAMLError) as error:
+        parser.error(f"--config: {error}")
     started = time.monotonic()
     cluster.prepare_environment()
-    settings = load_settings()
-    first_key = asyncio.run(prepare_database(settings))
+    try:
+        settings = load_settings()
+        try_to_listen(settings)
+        first_key = asyncio.run(prepare_database(settings))
+    except (ValueError, DatabaseError) as error:
+        sys.exit(str(error))
     say(f"{BRAND} is starting ...")
+    for warning in doubts(settings):
+        say(warning)
     try:
         dashboard = cluster.start(arguments.num_cpus)
         # After Ray, which sets a handler of its own. A shell's background jobs ignore SIGINT.
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, _interrupt)
-        cluster.deploy(dashboard, cluster.read_config(arguments.config))
-        wait_until_ready(settings)
-        announce(settings, dashboard, time.monotonic() - started)
+        voice = first_voice(config)
+        cluster.deploy(dashboard, first_stage(config))
+        wait_until_ready(settings, "" if voice is None else f"?models={voice}")
+        announce("is ready" if voice is None else "speaks", settings, dashboard, started)
         tell(first_key)
         first_key = None
+        if voice is not None:
+            cluster.deploy(dashboard, config)
+            wait_until_ready(settings)
+            say(f"All models are ready after {time.monotonic() - started:.1f} s")
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
         say("Stopping ...")
     except (ValueError, RuntimeError, TimeoutError) as error:
-        say(str(error))
-        sys.exit(1)
+        sys.exit(str(error))
     finally:
         tell(first_key)  # also when the start failed: the key is never shown again
         stop()
@@ -65,6 +86,7 @@ async def prepare_database(settings: Settings) -> str | None:
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     try:
+        await check_secrets(database, settings.secrets)
         plans = load_yaml(PlansConfig, "plans")
         accounts = Accounts(database, settings.secrets, plans)
         for account in await database.read(discrepancies):
@@ -74,12 +96,12 @@ async def prepare_database(settings: Settings) -> str | None:
         database.close()
 
 
-def wait_until_ready(settings: Settings) -> None:
+def wait_until_ready(settings: Settings, query: str = "") -> None:
     """Polls /readyz. Raises RuntimeError when a model cannot start, or TimeoutError."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     next_look = time.monotonic() + 5
     while time.monotonic() < deadline:
-        if answers(f"{local_url(settings)}/readyz"):
+        if answers(f"{local_url(settings)}/readyz{query}"):
             return
         if time.monotonic() > next_look:
             next_look = time.monotonic() + 5
@@ -93,19 +115,41 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
             return bool(response.status == 200)
-    except (OSError, urllib.error.URLError):
+    except (OSError, HTTPException):  # the latter when another program answers there
         return False
 
 
 def local_url(settings: Settings) -> str:
     """The address as seen from this machine."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
-    return f"http://{host}:{settings.port}"
+    return address_on_this_machine(settings.host, settings.port)
 
 
-def announce(settings: Settings, dashboard: str, seconds: float) -> None:
+def try_to_listen(settings: Settings) -> None:
+    """Raises SettingsError before minutes are spent on models that nobody could reach."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        # Unlike the gateways it shares the port with nobody, so that it also finds another service.
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as error:
+        where = f"{settings.host!r} and {settings.port}"
+        raise SettingsError(
+            f"HOST and PORT are {where}, where nothing can listen: {error.strerror}"
+        ) from None
+
+
+def doubts(settings: Settings) -> list[str]:
+    """A sentence for each setting that works, but hardly as it was meant."""
+    if listens_everywhere(settings.host) and settings.public_url == local_url(settings):
+        return [
+            "Other machines are let in, but the addresses of files begin with "
+            f"{local_url(settings)}, which they cannot reach: set PUBLIC_URL."
+        ]
+    return []
+
+
+def announce(what: str, settings: Settings, dashboard: str, started: float) -> None:
     url = local_url(settings)
-    say(f"{BRAND} is ready after {seconds:.1f} s")
+    say(f"{BRAND} {what} after {time.monotonic() - started:.1f} s")
     say(f"  Service    {url}")
     say(f"  Console    {url}/console")
     say(f"  Reference  {url}/docs")
@@ -143,6 +187,8 @@ def run() -> NoReturn:
         main()
     except SystemExit as end:
         code = end.code
+        if isinstance(code, str):  # the interpreter would print it
+            sys.stderr.write(f"{code}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else bool(code))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from models.weights.store import WeightStore
 
 logger = logging.getLogger(__name__)
 
+NICENESS = 10
+
 E = TypeVar("E")
 
 
@@ -31,6 +34,9 @@ class ModelDeployment(Generic[E]):
 
     def __init__(self, load: Callable[[str, WeightStore], tuple[E, ModelInfo]]) -> None:
         setup_logs()
+        # Measured under overload: the gateway on the same cores refuses in 77 instead of 132 ms
+        # (p99) when those who compute stand back, and they serve as many requests.
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # this thread, and those that it starts
         self._load = load
         self._loaded: tuple[E, ModelInfo] | None = None
         self._swap = asyncio.Lock()  # two quick edits load one after the other

@@ -5,6 +5,7 @@
     python -m deployments.operator reconcile              compares every balance with its ledger
     python -m deployments.operator check-audit            looks for changed or removed audit entries
     python -m deployments.operator rotate-keys            seals all under the first data key
+    python -m deployments.operator accept-secrets         after secrets were changed on purpose
 
 Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
 secrets.json, and start the service again. The old key can go a day later.
@@ -17,6 +18,8 @@ import asyncio
 import sys
 from decimal import Decimal, InvalidOperation
 from uuid import uuid4
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
@@ -34,6 +37,7 @@ from pipelines.errors import PipelineError
 from pipelines.files import Files
 from pipelines.rotation import Rotation
 from pipelines.sealing import SealBroken, Sealer
+from pipelines.secret_marks import check_secrets
 from pipelines.subscriptions import MONTHS, Subscriptions
 
 ACTOR = "operator"
@@ -41,12 +45,14 @@ MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Exits with 1 and a sentence when it cannot be done."""
+    """Exits with 1 and a sentence when it cannot be done, and with 2 when it is not understood."""
     options = _parser().parse_args(arguments)
     try:
         say(asyncio.run(_run(options)))
     except (ValueError, PipelineError, DatabaseError) as error:
         sys.exit(str(error))
+    except SQLAlchemyError as error:  # with the statement, which helps nobody here
+        sys.exit(f"the database refused: {getattr(error, 'orig', None) or type(error).__name__}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="look for changed or removed audit entries")
     commands.add_parser("rotate-keys", help="seal all that is kept under the first data key")
+    commands.add_parser("accept-secrets", help="let the service start with other secrets")
     return parser
 
 
@@ -91,10 +98,13 @@ def _reference(text: str) -> str:
 
 
 async def _run(options: argparse.Namespace) -> str:
-    settings = load_settings()
+    settings = load_settings(new=False)
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     try:
+        if options.command == "accept-secrets":
+            await check_secrets(database, settings.secrets, accept=True)
+            return "the secrets of this environment are those of the database from now on"
         if options.command == "reconcile":
             return await _reconcile(database)
         if options.command == "check-audit":

@@ -1,19 +1,28 @@
 """A replica that speaks."""
 
+import asyncio
+import logging
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 from deployments.model import ModelDeployment
 from deployments.timing import speech_timed
 from deployments.turns import Turns
 from models.audio import AudioChunk
+from models.errors import EngineError
 from models.loading import load_tts
-from models.tts.base import SynthesisRequest, TTSEngine
+from models.tts.base import Rehearsing, SynthesisRequest, TTSEngine
 from models.tts.word_times import cut
 from pipelines.bridge import iterate_in_thread
 
 # Engines use several cores by themselves; a second request at the same time would only slow both.
 SYNTHESIS_THREADS = 1
+REHEARSE_AFTER_S = 10.0  # when the other models of the machine have loaded, too
+REST_S = 0.5  # between the parts of a rehearsal, and after somebody has spoken
+
+logger = logging.getLogger(__name__)
 
 
 class TTSDeployment(ModelDeployment[TTSEngine]):
@@ -22,6 +31,15 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
     def __init__(self) -> None:
         super().__init__(load_tts)
         self._turns = Turns(SYNTHESIS_THREADS, "tts", _is_nothing)
+        self._speaking = 0  # requests
+        self._rehearsal: asyncio.Task[None] | None = None
+
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
+        await super().reconfigure(user_config)
+        await self.stop_rehearsing()
+        engine = self.engine()
+        if isinstance(engine, Rehearsing):
+            self._rehearsal = asyncio.create_task(self._rehearse(engine), name="rehearse")
 
     async def synthesize(
         self, request: SynthesisRequest, caller: str | None = None
@@ -31,6 +49,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             line = self._turns.line(request.slack_s)
             speech = speech_timed(lambda: engine.synthesize(request))
             chunks = iterate_in_thread(lambda: speech, line)
+            self._speaking += 1
             try:
                 async with aclosing(chunks):
                     async for chunk in chunks:
@@ -38,7 +57,31 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
                         for part in cut(chunk):  # here, since what is made must not wait for a turn
                             yield part
             finally:
+                self._speaking -= 1
                 line.leave()
+
+    async def stop_rehearsing(self) -> None:
+        """Returns when nothing is rehearsed any more, but for the step in the thread."""
+        while (rehearsal := self._rehearsal) is not None:  # another swap may begin one meanwhile
+            self._rehearsal = None
+            rehearsal.cancel()
+            await asyncio.gather(rehearsal, return_exceptions=True)
+
+    async def _rehearse(self, engine: Rehearsing) -> None:
+        """While nobody speaks; a request that comes waits for one step at most."""
+        await asyncio.sleep(REHEARSE_AFTER_S)
+        line = self._turns.line(math.inf)
+        steps = iterate_in_thread(engine.rehearse, line)
+        try:
+            async with aclosing(steps):
+                async for _ in steps:
+                    await asyncio.sleep(REST_S)
+                    while self._speaking:
+                        await asyncio.sleep(REST_S)
+        except (EngineError, RuntimeError):  # the next request would tell its caller
+            logger.exception("rehearsal_failed")
+        finally:
+            line.leave()
 
 
 def _is_nothing(item: object) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from configs import metrics
@@ -40,6 +40,13 @@ class _Waiting:
     def rank(self, now: float) -> tuple[float, float]:
         """The smallest goes first; none waits for ever, as waiting counts."""
         return self.request.urgency - (now - self.since) / PATIENCE_S, self.since
+
+    def left(self, now: float) -> TranscriptionRequest:
+        """The request with what the queue left of its time."""
+        if self.request.retry_within_s is None:
+            return self.request
+        left_s = self.request.retry_within_s - (now - self.since)
+        return replace(self.request, retry_within_s=left_s)
 
 
 class UrgentFirst:
@@ -147,7 +154,8 @@ class UrgentFirst:
     async def _answer(self, batch: list[_Waiting]) -> None:
         results: Sequence[Transcript | Exception]
         try:
-            results = await self._run([one.request for one in batch])
+            now = self._clock()
+            results = await self._run([one.left(now) for one in batch])
         except Exception as error:  # a fault of the engine: its callers have to know
             results = [error] * len(batch)
         for one, result in zip(batch, results, strict=True):

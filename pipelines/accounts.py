@@ -105,11 +105,18 @@ class Accounts:
     ) -> NewKey:
         """A key with no more scopes than the caller has; all of them when `scopes` is None.
 
-        Raises InsufficientScope, InvalidRequest at MAX_KEYS, or DatabaseUnavailable.
+        It lasts no longer than the key that makes it. Raises InsufficientScope, InvalidRequest at
+        MAX_KEYS or for a later end, or DatabaseUnavailable.
         """
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             raise InsufficientScope(f"scopes: this key lacks {', '.join(beyond)} itself")
+        if principal.expires_at is not None:
+            expires_at = expires_at or principal.expires_at
+            if expires_at > principal.expires_at:
+                raise InvalidRequest(
+                    "expires_at: must not be after the end of the key that makes it"
+                )
         new = self._new_key(principal.workspace_id, name, asked, expires_at)
         await self._database.run(_add_key_within_limit, new.row, principal.actor)
         return new
@@ -168,6 +175,7 @@ class Accounts:
 
 
 def _add_key_within_limit(session: Session, key: ApiKey, actor: str) -> None:
+    accounts.lock_workspace(session, key.workspace_id)  # keys that are made at once take turns
     if accounts.count_keys(session, key.workspace_id) >= MAX_KEYS:
         raise InvalidRequest(f"a workspace has at most {MAX_KEYS} API keys; delete one first")
     _add_key(session, key, actor)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -65,7 +65,8 @@ class Hold:
     workspace_id: int
     _billing: "Billing" = field(repr=False)
     _is_settled: bool = False
-    _may_be_charged: bool = False  # a capture was not confirmed, and may have happened
+    _is_paid: bool = False  # an earlier run of the same request was charged for it
+    _may_be_charged: bool = False  # or a capture was not confirmed, and may have happened
 
     async def capture(self, units: int, *events: NewEvent) -> int:
         """Charges for `units`, gives the rest back, and adds the events, in one transaction.
@@ -77,17 +78,21 @@ class Hold:
         if self._is_settled:
             return 0
         self._is_settled = True
-        work = self._capturing(units, events)
+        if self._is_paid:
+            return 0
         try:
-            return await self._billing.finish(self._billing.settle(work, self.service))
+            return await self._billing.settle(self._capturing(units, events), self)
         except Exception:
             self._is_settled = False
             self._may_be_charged = True
             raise
 
     def settle_as_paid(self) -> None:
-        """The work was charged before, when it was done and not answered: now it costs nothing."""
-        self._is_settled = True
+        """The work was charged before, when it was done and not answered: now it costs nothing.
+
+        A `release` still gives that charge back: the work failed this time, and is not answered.
+        """
+        self._is_paid = self._may_be_charged = True
 
     def capture_soon(self, units: int, *events: NewEvent) -> None:
         """As `capture`, in the background, which keeps trying while the database is down.
@@ -96,7 +101,8 @@ class Hold:
         """
         if not self._is_settled:
             self._is_settled = True
-            self._billing.settle_later(self._capturing(units, events), self)
+            if not self._is_paid:
+                self._billing.settle_later(self._capturing(units, events), self)
 
     async def release(self, *events: NewEvent) -> None:
         """Gives all of it back and adds the events, in one transaction; again does nothing.
@@ -108,7 +114,7 @@ class Hold:
         self._is_settled = True
         work = self._releasing(events)
         try:
-            await self._billing.finish(self._billing.settle(work, self.service))
+            await self._billing.settle(work, self)
         except DatabaseUnavailable:
             self._billing.settle_later(work, self)
 
@@ -194,6 +200,7 @@ class Billing:
             self._start(_release_after(holding, made))  # nobody else knows of it
             raise
         if not enough:
+            metrics.credit_refusals.labels(service).inc()
             raise InsufficientCredit(
                 f"this may cost {to_usd(made.micro_usd):.6f} USD, which is more than the credit of "
                 "the workspace"
@@ -205,25 +212,26 @@ class Billing:
         while self._settling:
             await asyncio.wait(self._settling)
 
-    async def settle(self, work: Callable[[Session], int], service: Service) -> int:
-        """One transaction, which returns what it charged. Raises DatabaseUnavailable."""
-        with metrics.ledger_seconds.labels("settle").time():
-            charged = await self._database.run(work)
-        metrics.charged_micro_usd.labels(service).inc(charged)
-        return charged
+    async def settle(self, work: Callable[[Session], int], hold: Hold) -> int:
+        """One transaction, which returns what it charged. Raises DatabaseUnavailable.
+
+        A caller who is cancelled leaves it to the background, as `settle_later`.
+        """
+        settling = self._start(self._settle(work, hold.service))
+        try:
+            return await asyncio.shield(settling)
+        except asyncio.CancelledError:
+            self._start(self._settle_patiently(work, hold, settling))
+            raise
 
     def add_events(self, session: Session, workspace_id: int, events: tuple[NewEvent, ...]) -> None:
         """In the transaction that settles the work they tell of."""
         for event in events:
             add_event(session, workspace_id, event, self._seal)
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns; it runs to its end also when the caller is cancelled."""
-        return await asyncio.shield(self._start(work))
-
     def settle_later(self, work: Callable[[Session], int], hold: Hold) -> None:
         """Runs `work` in the background, again and again while the database is down."""
-        self._start(self._settle_patiently(work, hold))
+        self._start(self._settle_patiently(work, hold, self._settle(work, hold.service)))
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -231,12 +239,21 @@ class Billing:
         task.add_done_callback(self._settling.discard)
         return task
 
-    async def _settle_patiently(self, work: Callable[[Session], int], hold: Hold) -> None:
+    async def _settle(self, work: Callable[[Session], int], service: Service) -> int:
+        with metrics.ledger_seconds.labels("settle").time():
+            charged = await self._database.run(work)
+        metrics.charged_micro_usd.labels(service).inc(charged)
+        return charged
+
+    async def _settle_patiently(
+        self, work: Callable[[Session], int], hold: Hold, attempt: Awaitable[int]
+    ) -> None:
+        """After `attempt`, the first, more of them while the database is down."""
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + PATIENCE_S, 0.1
         while True:
             try:
-                await self.settle(work, hold.service)
+                await attempt
                 return
             except DatabaseUnavailable:
                 if loop.time() + pause_s > deadline:
@@ -245,6 +262,10 @@ class Billing:
                     return
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, 5.0)
+                attempt = self._settle(work, hold.service)
+            except Exception:  # nobody waits for it, so here is the only place to tell
+                logger.exception("settlement_failed", extra={"operation": hold.operation})
+                return
 
 
 def _hold(session: Session, made: Hold, expires_at: datetime) -> bool:

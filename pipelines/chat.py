@@ -48,7 +48,7 @@ class ChatRequest:
 
 
 class Completion:
-    """An answer that has begun. Either iterate `deltas` or `close` it."""
+    """An answer that has begun. Either iterate `deltas` or `aclose` it."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Completion:
                         await self._end()
                     yield delta
         finally:
-            await self.close()
+            await self.aclose()
 
     def _count(self, delta: GenerationDelta) -> None:
         if delta.usage is not None:
@@ -103,7 +103,7 @@ class Completion:
         if self.usage is not None:
             await self._charge.capture(self.usage.total_tokens)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Stops the model; what was made until then is saved, also when the caller is cancelled.
 
         And it is charged for, unless the answer has ended.

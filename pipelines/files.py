@@ -89,9 +89,9 @@ class Files:
         await self._database.run(add_file, file)
         await self._in_thread(self._write, file, data)
         until = None if lasts_s is None else now + timedelta(seconds=lasts_s)
-        if not await self._database.run(keep_file, file.id, until):
+        if not await self._database.run(keep_file, workspace_id, file.id, until):
             # The workspace was erased while the bytes were written.
-            await self._in_thread(self._remove, file)
+            await self._delete(file)
             raise StorageUnavailable("the workspace of the file is gone")
         metrics.stored_bytes.labels(kind).inc(len(data))
         return file.id

@@ -13,6 +13,9 @@ from pipelines.text import Piece
 
 IN_FLIGHT = 2  # pieces of one text; handle streams are not bounded by themselves
 _TOGETHER_S = 0.5
+# An engine may give a piece all at once, in chunks that come one after the other. Who has all of it
+# can wait for longer than who has its first chunk.
+_SETTLES_S = 0.03
 
 Turn = Callable[[], Coroutine[Any, Any, Callable[[], None]]]
 
@@ -23,6 +26,7 @@ class Flight:
     def __init__(self, piece: Piece, speaker: Speaker, request: SynthesisRequest) -> None:
         self.piece = piece
         self.heard = asyncio.Event()  # its first sound was taken, or it has none
+        self.waiting_s = 0.0  # of its audio, that has come and was not taken
         self._chunks: asyncio.Queue[AudioChunk | None] = asyncio.Queue()
         self.task = asyncio.create_task(self._fly(speaker, request))
 
@@ -30,6 +34,7 @@ class Flight:
         try:
             async with aclosing(speaker.synthesize(request)) as chunks:
                 async for chunk in chunks:
+                    self.waiting_s += chunk.duration_s
                     self._chunks.put_nowait(chunk)
         finally:
             self._chunks.put_nowait(None)
@@ -50,6 +55,7 @@ class Flight:
                 chunk = self._chunks.get_nowait()
             if chunk is None:
                 await self.task  # raises what the engine raised
+            self.waiting_s -= sum(one.duration_s for one in arrived)
             yield arrived, chunk is None
             if chunk is None:
                 return
@@ -58,13 +64,14 @@ class Flight:
 async def fly(
     first: Piece,
     following: Callable[[], Coroutine[Any, Any, Piece | None]],
-    launch: Callable[[Piece], Flight],
+    launch: Callable[[Piece, float], Flight],
     turn: Turn,
 ) -> AsyncGenerator[Flight, None]:
     """The flights of a text in order, at most IN_FLIGHT at once.
 
     The next one starts once the one before has been heard: it delays no first sound, and is there
-    when that one ends. `turn` is awaited before each. Closing it ends all.
+    when that one ends. `turn` is awaited before each. `launch` is also told how many seconds of
+    audio have come and were not taken. Closing it ends all.
     """
     launched: asyncio.Queue[Flight | None] = asyncio.Queue()
     places = asyncio.Semaphore(IN_FLIGHT)
@@ -77,7 +84,7 @@ async def fly(
                 await places.acquire()
                 done = await turn()
                 try:
-                    flight = launch(piece)
+                    flight = launch(piece, sum(one.waiting_s for one in flying))
                 except BaseException:
                     done()
                     raise
@@ -85,6 +92,7 @@ async def fly(
                 flying.add(flight)
                 launched.put_nowait(flight)
                 await flight.heard.wait()
+                await asyncio.wait({flight.task}, timeout=_SETTLES_S)
                 piece = await following()
         finally:
             launched.put_nowait(None)

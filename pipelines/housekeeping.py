@@ -12,7 +12,14 @@ from db.answers import delete_expired_answers
 from db.columns import utc_now
 from db.errors import DatabaseError
 from db.ledger import discrepancies, release_expired
-from db.retention import blank_old_events, blank_settled_events, delete_unused_chats
+from db.retention import (
+    blank_old_events,
+    blank_settled_events,
+    cancel_stranded,
+    delete_old_events,
+    delete_unused_chats,
+    forget_old_secrets,
+)
 from db.session import Database
 from pipelines.errors import PipelineError
 from pipelines.files import Files
@@ -50,10 +57,16 @@ class Housekeeper:
         }
         if time.monotonic() >= self._daily_due:
             self._daily_due = time.monotonic() + DAYS_CHECKED_EVERY_S
-            deleting |= {"chats": self._delete_chats, "old_events": self._blank_old_events}
+            deleting |= {
+                "chats": self._delete_chats,
+                "old_events": self._blank_old_events,
+                "deliveries": self._delete_old_events,
+                "old_secrets": lambda: self._database.run(forget_old_secrets, utc_now()),
+            }
             if self._voices is not None:
                 deleting["failed_voices"] = self._delete_failed_voices
             await self._repeat("reconcile", self._reconcile)
+            await self._repeat("stranded", self._cancel_stranded)
         done = {"holds": await self._repeat("holds", self._release_holds)}
         metrics.holds_expired.inc(done["holds"])
         if self._voices is not None:
@@ -110,6 +123,13 @@ class Housekeeper:
         assert self._voices is not None
         before = utc_now() - timedelta(days=self._retention.failed_voice_days)
         return await self._voices.delete_failed(before)
+
+    async def _delete_old_events(self) -> int:
+        before = utc_now() - timedelta(days=self._retention.delivery_days)
+        return await self._database.run(delete_old_events, before)
+
+    async def _cancel_stranded(self) -> int:
+        return await self._database.run(cancel_stranded, utc_now())
 
     async def _forget_deleted(self) -> int:
         await self._database.forget_deleted()

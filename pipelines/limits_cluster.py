@@ -167,6 +167,8 @@ class ArbiterStore:
         self._leads_until = 0.0
         self._has_led = False  # a term began, and what was counted in it was not handed over
         self._following: asyncio.Task[None] | None = None
+        # One at a time: a term that is granted must not meet the end of the one before it.
+        self._reporting = asyncio.Lock()
 
     @property
     def gateways(self) -> int:
@@ -188,6 +190,7 @@ class ArbiterStore:
         for _ in range(HANDOVERS):
             if self.leads:
                 return [self._tables.windows.hit(hit) for hit in hits]
+            await self._end_of_term()
             windows: list[Window] | None = await self._ask("hits", self._name, hits)
             if windows is not None:
                 return windows
@@ -198,6 +201,7 @@ class ArbiterStore:
         for _ in range(HANDOVERS):
             if self.leads:
                 return self._tables.leases.acquire(key, member, limit)
+            await self._end_of_term()
             taken: bool | None = await self._ask("acquire", self._name, key, member, limit)
             if taken is not None:
                 return taken
@@ -230,6 +234,10 @@ class ArbiterStore:
 
     async def attend(self) -> None:
         """Reports once, and obeys. Raises StoreLost or TimeoutError."""
+        async with self._reporting:
+            await self._attend()
+
+    async def _attend(self) -> None:
         asked_at = self._clock()
         async with asyncio.timeout(ATTEND_TIMEOUT_S):
             orders: Orders = await self._ask("attend", self._name, self.leads)
@@ -243,6 +251,17 @@ class ArbiterStore:
             self._leads_until = asked_at + TERM_S
         elif self._has_led:
             await self._hand_over()
+
+    async def _end_of_term(self) -> None:
+        """The arbiter must know what was counted in a term that ran out before it is asked."""
+        if not self._has_led:
+            return
+        async with self._reporting:
+            if self._has_led and not self.leads:
+                try:
+                    await self._hand_over()
+                except TimeoutError:
+                    raise StoreLost("nobody takes over") from None
 
     async def _hand_over(self) -> None:
         self._leads_until = 0.0  # before the tables are read: from here on the arbiter decides

@@ -188,7 +188,8 @@ class Listener:
                 self._drop_interim(utterance)  # this one will say more
                 if not self._rejection.is_click(event.speech_frames * self._frame_s):
                     pcm = self._frames.between(event.start, event.end)
-                    utterance.task = self._decode(pcm, SPECULATIVE)
+                    silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
+                    utterance.task = self._decode(pcm, SPECULATIVE, silence_s=silence_s)
             case Resumed():
                 utterance = self._current()
                 if utterance.task is not None:
@@ -328,9 +329,17 @@ class Listener:
             utterance.interim = None
 
     def _decode(
-        self, pcm: Pcm, urgency: int, languages: tuple[str, ...] | None = None
+        self,
+        pcm: Pcm,
+        urgency: int,
+        languages: tuple[str, ...] | None = None,
+        silence_s: float | None = None,
     ) -> asyncio.Task[Transcript]:
+        """The text of `pcm`, after which it was silent for `silence_s`; None: it has ended."""
         languages = self._languages if languages is None else languages
+        wanted_in_s = 0.0
+        if silence_s is not None:
+            wanted_in_s = max(0.0, self._options.utterance_end_ms / 1000 - silence_s)
         request = TranscriptionRequest(
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
@@ -341,6 +350,7 @@ class Listener:
                 no_speech_threshold=self._options.no_speech_threshold, words=urgency != INTERIM
             ),
             urgency=urgency,
+            retry_within_s=wanted_in_s + self._limits.retry_within_s,
         )
         return self._spawn(self._transcribe(request))
 

@@ -1,6 +1,6 @@
 """The models that the service has: the source of `GET /models` and of readiness."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
@@ -44,12 +44,18 @@ class ModelList:
                 return listed
         raise ModelNotFound("no model has that id; GET /models lists them")
 
-    async def missing(self) -> list[str]:
-        """Names of ports that do not answer; `models` when there is none at all."""
+    async def missing(self, wanted: Collection[str] = ()) -> list[str]:
+        """Names of ports that do not answer, of all or of those wanted; `models` without any.
+
+        Raises ModelNotFound when there is no port of a wanted name.
+        """
         names, answers = await self._ask()
         if not names:
             return ["models"]
-        return [name for name, answer in zip(names, answers, strict=True) if answer is None]
+        if unknown := set(wanted) - set(names):
+            raise ModelNotFound(f"no model is deployed as {', '.join(sorted(unknown))}")
+        answering = {name for name, answer in zip(names, answers, strict=True) if answer}
+        return [name for name in wanted or names if name not in answering]
 
     async def _ask(self) -> tuple[list[str], list[ModelInfo | None]]:
         ports = list(chain.from_iterable(kind.items() for kind in self._ports))

@@ -62,6 +62,11 @@ class Rota:
         """How many streams play and have little left."""
         return sum(one.slack_s < HUNGRY_S for one in list(self.streams))
 
+    @property
+    def busy(self) -> int:
+        """How many streams cannot wait yet for those who are short of sound."""
+        return sum(not one.is_far for one in list(self.streams))
+
     async def turn(self, pace: Pace) -> Callable[[], None]:
         """Waits until that stream may start a piece; call the answer when the piece is made."""
         while pace.is_far:

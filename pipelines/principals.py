@@ -36,6 +36,7 @@ class Principal:
     scopes: frozenset[str]
     key_id: int | None  # None for a token
     retention: str = "standard"  # or zero: nothing of what is said or heard is kept
+    expires_at: datetime | None = None  # of the key; None for one that stays, and for a token
 
     @property
     def actor(self) -> str:
@@ -138,6 +139,7 @@ class Principals:
             scopes=frozenset(key.scopes),
             key_id=key.id,
             retention=workspace.retention,
+            expires_at=key.expires_at,
         )
         return _Entry(principal, fresh_until)
 

@@ -41,8 +41,11 @@ SNIPPET_S = 0.05  # as the end of a piece is; on its own it costs a message
 SNIPPET_WAITS_S = 0.3  # what the listener must have, so that nobody waits for it
 FIRST_WORK_S = 0.3  # of the engine, for the first piece of a stream
 LETTERS_PER_S = 18  # that voices say
-MOST_GROWTH, LEAST_GROWTH = 3.0, 1.1  # of a stream's first pieces
+# Of a stream's first pieces. Short ones cost more for each second: many who are all given little
+# would never be given more.
+MOST_GROWTH, LEAST_GROWTH = 3.0, 1.4
 SAFETY = 0.8
+CROWDED = 0.5  # of an engine's time, by those who listen
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 _DETECTED_CHARACTERS = 1000
 
@@ -150,10 +153,16 @@ class SpeechPipeline:
             raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
         return Plan(request, voice, early_start, first, rest, asked)
 
-    def _opening(self, voice: OfferedVoice) -> Opening:
-        """The slower the engine, and the more streams share it, the more careful the start."""
+    def _opening(self, voice: OfferedVoice) -> Opening | None:
+        """The slower the engine, and the more listeners are short of sound, the more careful.
+
+        None when many listen: whoever begins then waits for them anyway, and gets whole sentences,
+        since with less he would need the engine again before all others have had their turn.
+        """
         rota = self._rotas[voice.speaker]
         cost = voice.model.real_time_factor
+        if cost * (rota.busy + 1) > CROWDED:
+            return None
 
         def growth() -> float:
             shared = cost * max(1, rota.hungry)
@@ -243,7 +252,7 @@ class SpeechPipeline:
         flights = fly(
             plan.first,
             lambda: asyncio.to_thread(next, plan.rest, None),
-            lambda piece: self._launch(plan, piece, pace.slack_s),
+            lambda piece, waiting_s: self._launch(plan, piece, pace.slack_s + waiting_s / tempo),
             lambda: rota.turn(pace),
         )
         position = 0  # samples so far

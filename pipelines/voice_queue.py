@@ -231,7 +231,7 @@ class VoiceQueue:
                 expire_these_files(session, list(stored.values()), utc_now())
                 return False
             for file_id in stored.values():
-                if not keep_file(session, file_id, None):
+                if not keep_file(session, claimed.workspace_id, file_id, None):
                     raise StorageUnavailable("the files of the voice were deleted too early")
             change(session, voice, stored)
             return True

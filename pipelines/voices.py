@@ -237,7 +237,7 @@ class Voices:
             return made  # by the same request, whose lease had ended
         self._check_plan(session, None if workspace is None else workspace.plan, workspace_id)
         for sample in samples:
-            if not keep_file(session, sample.file_id, None):
+            if not keep_file(session, workspace_id, sample.file_id, None):
                 raise StorageUnavailable("the samples were deleted while they were stored")
         now = utc_now()
         voice.created_at = now

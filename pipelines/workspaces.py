@@ -14,9 +14,9 @@ from db.session import Database
 from db.tables import Workspace
 from db.voices import unfinished_operations
 from pipelines.accounts import Accounts
-from pipelines.errors import StorageUnavailable, Unauthorized
+from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized
 from pipelines.files import Files
-from pipelines.principals import UNAUTHORIZED, Principal
+from pipelines.principals import ALL_SCOPES, UNAUTHORIZED, Principal
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,13 @@ class Workspaces:
     async def erase(self, principal: Principal) -> None:
         """Deletes the user, the workspace and what belongs to it; files follow within seconds.
 
-        The ledger and the audit log stay, under an id that no longer leads to anybody.
+        The ledger and the audit log stay, under an id that no longer leads to anybody. Raises
+        InsufficientScope for a key that may not do everything else.
         """
+        if principal.scopes != ALL_SCOPES:
+            raise InsufficientScope(
+                "an account is erased by its owner's token or a key with every scope"
+            )
         await self._database.run(_erase, principal)
         self._accounts.forget_workspace(principal.workspace_id)
         try:

@@ -78,6 +78,11 @@ class Server:
         self._process.kill()
         self._process.wait()
 
+    def signal(self, number: int) -> None:
+        """To the one process; `hanging` also stops its children."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     @contextmanager
     def hanging(self) -> Iterator[None]:
         """It keeps its connections and says nothing, and neither do its children."""

@@ -52,7 +52,7 @@ async def complete(
     if stream:
         # An error that comes before the first piece still has a status of its own.
         completion = await while_connected(request.receive, services.chat.start(chat))
-        return EventStream(_frames(completion, began))
+        return EventStream(_frames(completion, began), completion)
     answer = await while_connected(request.receive, _collect(services.chat, chat, began))
     return JSONResponse(answer)
 
@@ -98,7 +98,7 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
         yield error_frame(to_api_error(error))
     finally:
         await deltas.aclose()
-        await completion.close()  # for a client that left before the first of the deltas
+        await completion.aclose()  # for a client that left before the first of the deltas
     yield DONE
 
 

@@ -1,12 +1,14 @@
 """Whether the process lives, and whether the service can work."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from fastapi import Query
 from pydantic import BaseModel, Field
 
 from api.deps import ServicesDep
 from api.errors import ApiError
 from api.routing import make_router
+from api.schemas import ErrorBody
 
 router = make_router(public=True)
 
@@ -27,13 +29,24 @@ async def healthz() -> Health:
     return Health()
 
 
-@router.get("/readyz", tags=["health"], summary="Whether the database and every model answer")
-async def readyz(services: ServicesDep) -> Readiness:
+@router.get(
+    "/readyz",
+    tags=["health"],
+    summary="Whether the database and every model answer",
+    responses={404: {"model": ErrorBody, "description": "No model is deployed by that name"}},
+)
+async def readyz(
+    services: ServicesDep,
+    models: Annotated[
+        str | None,
+        Query(description="Names of model deployments, joined by commas: only these must answer"),
+    ] = None,
+) -> Readiness:
     """A degraded service works: limits are kept by each server for itself, and are stricter."""
     if services.sockets.draining:
         raise ApiError(503, "unavailable", "not ready: this server is stopping")
     await services.database.ping()
-    if missing := await services.models.missing():
+    if missing := await services.models.missing(models.split(",") if models else ()):
         raise ApiError(503, "unavailable", f"not ready: {', '.join(missing)}")
     if services.limits.degraded:
         return Readiness(status="degraded", degraded=["limits"])

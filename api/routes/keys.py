@@ -1,7 +1,7 @@
 """API keys of the workspace."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field, Strict
 
@@ -9,6 +9,7 @@ from api.deps import PrincipalDep, ServicesDep
 from api.routing import make_router
 from api.schemas import Done, OneLine, RequestModel
 from db.columns import utc_now
+from db.tables import ApiKey
 from pipelines.errors import InvalidRequest, NotFound
 
 router = make_router(scope="keys")
@@ -44,7 +45,9 @@ class CreatedKey(BaseModel):
     name: str
     key: str  # shown this once
     prefix: str
+    scopes: list[str]
     created_at: datetime
+    expires_at: datetime | None
 
 
 class ListedKey(BaseModel):
@@ -63,34 +66,36 @@ class KeyList(BaseModel):
 
 @router.post("/developer/api", status_code=201, tags=["keys"], summary="Make an API key")
 async def create_key(body: NewApiKey, principal: PrincipalDep, services: ServicesDep) -> CreatedKey:
+    """A key can do no more, and lasts no longer, than the one that makes it."""
     if not body.name:
         raise InvalidRequest("name: must have at least 1 character that is not a space")
     if body.expires_at is not None and body.expires_at <= utc_now():
         raise InvalidRequest("expires_at: must be in the future")
     scopes = None if body.scopes is None else list(map(str, body.scopes))
     new = await services.accounts.create_key(principal, body.name, scopes, body.expires_at)
-    row = new.row
-    return CreatedKey(
-        id=str(row.id), name=row.name, key=new.key, prefix=row.prefix, created_at=row.created_at
-    )
+    return CreatedKey(key=new.key, **_fields(new.row))
 
 
 @router.get("/developer/api", tags=["keys"], summary="The workspace's API keys")
 async def list_keys(principal: PrincipalDep, services: ServicesDep) -> KeyList:
     return KeyList(
         keys=[
-            ListedKey(
-                id=str(row.id),
-                name=row.name,
-                prefix=row.prefix,
-                scopes=row.scopes,
-                created_at=row.created_at,
-                last_used_at=row.last_used_at,
-                expires_at=row.expires_at,
-            )
+            ListedKey(last_used_at=row.last_used_at, **_fields(row))
             for row in await services.accounts.list_keys(principal)
         ]
     )
+
+
+def _fields(row: ApiKey) -> dict[str, Any]:
+    """What is shown of a key whenever it is shown."""
+    return {
+        "id": str(row.id),
+        "name": row.name,
+        "prefix": row.prefix,
+        "scopes": row.scopes,
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+    }
 
 
 @router.delete("/developer/api/{key_id}", tags=["keys"], summary="Revoke an API key")

@@ -1,7 +1,7 @@
 """The scrape page of Prometheus: what every process of the cluster has counted."""
 
 import hmac
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,7 +34,7 @@ def _let_in(request: Request, token: str | None) -> None:
             raise ApiError(401, "unauthorized", "the token of the metrics is missing or wrong")
         return
     forwarded = any(name in request.headers for name in _FORWARDED)
-    if forwarded or not _is_loopback(request):
+    if forwarded or not request.app.state.sees_clients or not _is_loopback(request):
         raise ApiError(404, "not_found", "there is nothing at this path")
 
 
@@ -45,4 +45,5 @@ def _is_loopback(request: Request) -> bool:
         address = ip_address(request.client.host)
     except ValueError:
         return False
-    return address.is_loopback
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback

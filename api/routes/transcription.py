@@ -150,10 +150,8 @@ async def transcribe(request: Request, principal: PrincipalDep, services: Servic
             words=fields.timestamps or fields.response_format in ("srt", "vtt"),
             speakers=fields.speaker_labels,
         )
-        transcript = await while_connected(
-            request.receive, _transcribe(services, principal.workspace_id, audio.path, asked)
-        )
-    return _answer(transcript, fields)
+        work = _transcribe(services, principal.workspace_id, audio.path, asked, fields)
+        return await while_connected(request.receive, work)
 
 
 @router.get(
@@ -178,8 +176,12 @@ async def list_languages(services: ServicesDep) -> LanguageList:
 
 
 async def _transcribe(
-    services: Services, workspace_id: int, path: Path, asked: FileRequest
-) -> FileTranscript:
+    services: Services,
+    workspace_id: int,
+    path: Path,
+    asked: FileRequest,
+    fields: TranscriptionFields,
+) -> Response:
     """Pays for the length of the decoded audio: a header may say anything."""
     recording = await services.transcription.open(path, asked)
     milliseconds = round(recording.duration_s * 1000)
@@ -191,8 +193,9 @@ async def _transcribe(
     charge = await begin_charge(services.billing, workspace_id, "stt", milliseconds, failed=failed)
     async with charge:
         transcript = await services.transcription.transcribe(recording)
+        answer = _answer(transcript, fields)  # before the charge: what cannot be told costs nothing
         await charge.capture(milliseconds, _completed(charge, transcript))
-    return transcript
+    return answer
 
 
 def _completed(charge: Charge, transcript: FileTranscript) -> NewEvent:

@@ -63,7 +63,8 @@ async def update_workspace(
 async def erase_account(principal: PrincipalDep, services: ServicesDep) -> Done:
     """Deletes the user, the workspace, its keys, chats, webhooks and files, at once and for good.
 
-    The ledger and the audit log stay: they hold numbers and ids, and nothing that was said.
+    It takes the owner's token, or a key with every scope. The ledger and the audit log stay: they
+    hold numbers and ids, and nothing that was said.
     """
     await services.workspaces.erase(principal)
     return Done(message="the account is erased")

@@ -38,6 +38,7 @@ class TranscriptionRequest:
     expected_times: int = 1  # utterances in a row that were in it; more tip it further
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
+    retry_within_s: float | None = None  # so long a doubtful text is tried again; None: always
     # Samples from `start` up to `end` in which to hear the voice too; whoever runs the engine does.
     voice_windows: tuple[tuple[int, int], ...] = ()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from models.audio import AudioChunk
 from models.info import VoiceInfo
@@ -45,5 +45,17 @@ class TTSEngine(Protocol):
 
         An empty piece says that the work goes on; it lets another request have the next turn.
         Raises UnknownVoice, UnsupportedLanguage or PackMissing before the first piece.
+        """
+        ...
+
+
+@runtime_checkable
+class Rehearsing(Protocol):
+    """An engine that meets something for the first time faster when nobody waits for it."""
+
+    def rehearse(self) -> Generator[AudioChunk, None, None]:
+        """Does so in steps: an empty chunk says that the work goes on, another that a part is done.
+
+        It may be left at any step, and need not be called.
         """
         ...

@@ -6,7 +6,10 @@ windows it sounds unlike itself (2 to 6 dB between log-mel spectra, where the pu
 rounding makes 1). So a long piece is worked on in short steps, with an empty chunk after each.
 """
 
+import bisect
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +34,14 @@ from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
 MAX_SYMBOLS = 120  # about 7 s; the model takes 510, but memory grows with the length of a piece
-WARM_UP = "Everything that comes first takes longer."
+WARM_UP = "Ready."
 TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
 FRAME_S = 0.025  # of the durations
 DURATIONS_LAG_S = 0.1  # measured against the sound: a symbol is heard that much before its frames
 KEPT_SILENCE = 8  # frames
-ROUND_FRAMES = 4  # 0.1 s: a length that was not seen before costs the compiler up to 0.1 s
+# Each length that the vocoder meets costs 0.1 s the first time, and 14 MB for good.
+STEP = 16
+LENGTHS: tuple[int, ...] = (*range(24, 96, 8), *range(96, 289, STEP))  # frames
 STEPS_A_FRAME = 120  # of the source
 
 
@@ -52,7 +57,9 @@ class KokoroEngine:
         packs = weights.folder(config.voice_weights) / "voices"
         files = kokoro_files(config.weights, weights)
         self._plan = open_session(files.plan, config.threads)
-        self._parts = [OpenVinoModel(part, config.threads) for part in files.parts]
+        with ThreadPoolExecutor(config.threads) as pool:  # each part loads on one thread
+            open_part = partial(OpenVinoModel, threads=config.threads)
+            self._parts = list(pool.map(open_part, files.parts))
         offered = [
             voice
             for voice in config.voices
@@ -64,9 +71,8 @@ class KokoroEngine:
             for voice in offered
         }
         self._packs = PackCache()
-        for text in (WARM_UP, "Ready."):  # allocates memory and loads the English dictionary
-            for piece in self.synthesize(SynthesisRequest(text, offered[0].key, "en")):
-                del piece
+        for piece in self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")):
+            del piece  # it loaded the English dictionary, and put the weights in their order
 
     def voices(self) -> Sequence[VoiceInfo]:
         return tuple(self._voices.values())
@@ -95,6 +101,22 @@ class KokoroEngine:
         british = self._voices[request.voice].accent == "British"
         return VoicePack(self._styles[request.voice], british=british)
 
+    def rehearse(self) -> Generator[AudioChunk, None, None]:
+        """Makes silence of each usual length, which the compiler then knows.
+
+        As `synthesize`, it yields empty chunks while it works; one with sound ends each length.
+        """
+        for frames in LENGTHS:
+            yield from self._vocode(
+                {
+                    "features": tensor(np.zeros((1, 514, 1, frames), np.float32)),
+                    "source": tensor(np.zeros((1, 22, 1, frames * STEPS_A_FRAME + 1), np.float32)),
+                    "share": tensor(np.zeros(1, np.float32)),
+                    "style": tensor(np.zeros((1, TIMBRE.stop), np.float32)),
+                }
+            )
+            yield AudioChunk(np.zeros(1, np.float32), self.sample_rate)
+
     def _speak(
         self,
         phonemes: str,
@@ -114,8 +136,20 @@ class KokoroEngine:
             },
         )
         yield empty
-        values, lead_frames = _sounding_part(durations, features, source)
+        values, lead_frames = sounding_part(durations, features, source)
         values["style"] = tensor(row[:, TIMBRE])
+        pcm = yield from self._vocode(values)
+        if pack.filter is not None:
+            pcm = oaconvolve(pcm, pack.filter, mode="same").astype(np.float32)
+        start, end = sounding(pcm, self.sample_rate)
+        starts_s = np.cumsum(durations.reshape(-1)) * FRAME_S
+        starts_s -= lead_frames * FRAME_S + start / self.sample_rate + DURATIONS_LAG_S
+        times = timed(words, starts_s.tolist())
+        yield AudioChunk(np.clip(pcm[start:end], -1.0, 1.0), self.sample_rate, tuple(times))
+
+    def _vocode(self, values: Values) -> Generator[AudioChunk, None, Pcm]:
+        """The sound, float32 [n], of what `sounding_part` gave and a style."""
+        empty = AudioChunk(np.zeros(0, np.float32), self.sample_rate)
         for index, part in enumerate(self._parts):
             run = part.run(values)
             while True:
@@ -130,16 +164,10 @@ class KokoroEngine:
             if "audio" not in values:
                 yield empty
         pcm: Pcm = values["audio"].data.reshape(-1)  # float32 [n]
-        if pack.filter is not None:
-            pcm = oaconvolve(pcm, pack.filter, mode="same").astype(np.float32)
-        start, end = sounding(pcm, self.sample_rate)
-        starts_s = np.cumsum(durations.reshape(-1)) * FRAME_S
-        starts_s -= lead_frames * FRAME_S + start / self.sample_rate + DURATIONS_LAG_S
-        times = timed(words, starts_s.tolist())
-        yield AudioChunk(np.clip(pcm[start:end], -1.0, 1.0), self.sample_rate, tuple(times))
+        return pcm
 
 
-def _sounding_part(
+def sounding_part(
     durations: NDArray[np.int64], features: NDArray[np.float32], source: NDArray[np.float32]
 ) -> tuple[Values, int]:
     """What the vocoder gets, and how many frames of silence before the speech it does not.
@@ -147,14 +175,22 @@ def _sounding_part(
     The first symbol is a pad that lasts a third of a second. The norms of the vocoder count what
     is cut off as if it were there, so that a short word does not get louder or softer by it.
     """
+    frames = features.shape[2]
     lead = max(0, int(durations.flat[0]) - KEPT_SILENCE)
-    spare = -(features.shape[2] - lead) % ROUND_FRAMES  # the last frame, which is silent, goes on
-    share = lead / (features.shape[2] + spare)
+    spare = _usual_length(frames - lead) - (frames - lead)
+    lead, spare = max(0, lead - spare), max(0, spare - lead)
+    share = lead / (frames + spare)  # the last frame, which is silent, goes on
     return {
         "features": tensor(_lengthened(features[:, :, lead:], spare)),
         "source": tensor(_lengthened(source[:, :, lead * STEPS_A_FRAME :], spare * STEPS_A_FRAME)),
         "share": tensor(np.array([share], np.float32)),
     }, lead
+
+
+def _usual_length(frames: int) -> int:
+    """At least so many frames, and one of LENGTHS or a multiple of STEP."""
+    at = bisect.bisect_left(LENGTHS, frames)
+    return LENGTHS[at] if at < len(LENGTHS) else frames + -frames % STEP
 
 
 def _lengthened(values: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
@@ -163,14 +199,18 @@ def _lengthened(values: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
 
 
 def read_voice_pack(path: Path) -> NDArray[np.float32]:
-    """The style rows of a pack, float32 [510, 256]. Raises UnknownVoice or WeightsCorrupt."""
+    """The style rows of a pack, float32 [510, 256]. Raises UnknownVoice or WeightsCorrupt.
+
+    They stay in the file until they are used: those of all voices are 40 MB, and a request reads
+    one row.
+    """
     try:
         style = np.fromfile(path, dtype="<f4")
     except FileNotFoundError:
         raise UnknownVoice(f"there is no voice pack {path.stem!r}") from None
     if style.size != STYLE_SHAPE[0] * STYLE_SHAPE[1] or not np.isfinite(style).all():
         raise WeightsCorrupt(f"voice pack {path.stem!r} is not float32 {STYLE_SHAPE}")
-    return style.reshape(STYLE_SHAPE)
+    return np.memmap(path, dtype="<f4", mode="r", shape=STYLE_SHAPE)
 
 
 def split_phonemes(phonemes: str, limit: int) -> Iterator[str]:

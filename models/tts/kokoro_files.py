@@ -1,11 +1,10 @@
 """The graphs that are made once of Kokoro's published one, and kept beside the weights."""
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from models.weights.derived import delete_outdated, write_whole
 from models.weights.store import WeightStore
 
 PARTS = 9  # of the vocoder, each with about the same work
@@ -32,14 +31,7 @@ def kokoro_files(artefact: str, weights: WeightStore) -> KokoroFiles:
         from models.tts.kokoro_graph import split_kokoro  # slow to import, and hardly ever needed
 
         for name, content in split_kokoro(published).items():
-            _write(paths[name], content)
+            write_whole(paths[name], content)
+    for version in range(VERSION):
+        delete_outdated(paths["plan"].parent.glob(f"v{version}-*"))
     return KokoroFiles(paths["plan"], [paths[name] for name in names[1:]])
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all: several replicas may start at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    os.chmod(file.name, 0o644)  # the cache may be shared
-    os.replace(file.name, path)

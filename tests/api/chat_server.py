@@ -10,11 +10,11 @@ from typing import Any, cast
 from api.app import create_app
 from api.assembly import Models, build_services
 from api.services import Services
-from db.migrate import upgrade
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
 from pipelines.local import LocalChatModel
 from tests.api.local_server import local_settings, serve_app
+from tests.migrated import migrate
 from tests.plans import raise_plans
 
 
@@ -34,7 +34,7 @@ class ChatServer:
 def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services:
     """Services that chat and know accounts, and can do nothing else."""
     settings = local_settings(folder)
-    upgrade(settings.database_url)
+    migrate(settings.database_url)
     nothing = cast(Any, None)
     chat_models = {"chat": LocalChatModel(engine, info)}
     return build_services(settings, Models({}, {}, nothing, chat_models, nothing, nothing, nothing))

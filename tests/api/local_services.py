@@ -5,11 +5,11 @@ from api.services import Services
 from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from configs.settings import Settings
-from db.migrate import upgrade
 from models.loading import load_chat, load_speaker_encoder, load_stt, load_tts, load_vad
 from models.weights.store import WeightStore
 from pipelines.decoding import AudioDecoder
 from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
+from tests.migrated import migrate
 
 
 def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> Services:
@@ -18,7 +18,7 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
     Who gives a `decoder` closes it; another starts its processes only when audio comes.
     """
     weights = WeightStore(settings.weights_dir)
-    upgrade(settings.database_url)
+    migrate(settings.database_url)
     encoder = load_speaker_encoder("speaker/bands", weights)
     transcriber = LocalTranscriber(*load_stt("stt/scripted", weights), encoder)
     models = Models(

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -135,7 +135,7 @@ async def test_a_key_is_shown_once_and_listed_without_it(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     created = await new_key(client, auth, name="ci", scopes=["tts", "stt"])
-    assert set(created) == {"id", "name", "key", "prefix", "created_at"}
+    assert set(created) == {"id", "name", "key", "prefix", "scopes", "created_at", "expires_at"}
     assert len(created["key"]) == 49 and created["key"].startswith(created["prefix"])
     listing = await client.get("/developer/api", headers=auth)
     assert created["key"] not in listing.text
@@ -232,6 +232,21 @@ async def test_a_key_cannot_make_a_stronger_key(
     weaker = await new_key(client, headers)
     listed = (await client.get("/developer/api", headers=auth)).json()["keys"]
     assert next(key for key in listed if key["id"] == weaker["id"])["scopes"] == ["keys"]
+
+
+async def test_a_key_cannot_make_one_that_outlives_it(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    end = utc_now() + timedelta(hours=1)
+    headers = bearer((await new_key(client, auth, expires_at=end.isoformat()))["key"])
+    inherits = await new_key(client, headers)
+    assert datetime.fromisoformat(inherits["expires_at"]) == end
+    sooner = await new_key(client, headers, expires_at=(end - timedelta(minutes=1)).isoformat())
+    assert datetime.fromisoformat(sooner["expires_at"]) < end
+    later = {"name": "k", "expires_at": (end + timedelta(minutes=1)).isoformat()}
+    answer = await client.post("/developer/api", headers=headers, json=later)
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+    assert answer.json()["message"].startswith("expires_at")
 
 
 async def test_the_use_of_a_key_is_noted(client: httpx.AsyncClient, auth: dict[str, str]) -> None:

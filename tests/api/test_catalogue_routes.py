@@ -62,6 +62,17 @@ async def test_a_lost_model_is_unavailable_and_the_service_not_ready(
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert answer.headers["Retry-After"]
     assert (await client.get("/healthz")).status_code == 200
+    statuses = {
+        name: (await client.get("/readyz", params={"models": name})).status_code
+        for name in ("echo", "tone", "tone,scripted", "tone,echo", "none")
+    }
+    assert statuses == {
+        "echo": 503,
+        "tone": 200,
+        "tone,scripted": 200,
+        "tone,echo": 503,
+        "none": 404,
+    }
 
 
 async def test_a_database_that_is_down_is_503(

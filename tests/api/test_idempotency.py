@@ -118,6 +118,40 @@ async def test_keys_of_other_paths_and_workspaces_are_other_keys(
     assert "idempotency-replayed" not in speech.headers
 
 
+async def test_another_key_of_the_workspace_is_not_shown_the_answer(
+    client: httpx.AsyncClient, keyed: Headers
+) -> None:
+    body = {"name": "strong"}
+    assert (await client.post("/developer/api", headers=keyed, json=body)).status_code == 201
+    weak = await client.post(
+        "/developer/api",
+        headers={"Authorization": keyed["Authorization"]},
+        json={"name": "weak", "scopes": ["keys"]},
+    )
+    theirs = {**keyed, "Authorization": f"Bearer {weak.json()['key']}"}
+    answer = await client.post("/developer/api", headers=theirs, json=body)
+    assert (answer.status_code, answer.json()["error"]) == (400, "idempotency_mismatch")
+
+
+@pytest.mark.parametrize("name", ["%00", "a%3Fb", "ä", "x" * 5000])
+async def test_a_path_may_hold_any_name(
+    client: httpx.AsyncClient, keyed: Headers, services: Services, name: str
+) -> None:
+    stored: list[str] = []
+    claim = services.answers.claim
+
+    async def watched(workspace_id: int, path: str, key: str) -> Any:
+        stored.append(path)
+        return await claim(workspace_id, path, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(services.answers, "claim", watched)
+        answer = await client.post(f"/webhooks/{name}/test", headers=keyed)
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+    (path,) = stored
+    assert len(path) <= 200 and path.isascii() and path.isprintable()
+
+
 async def test_of_requests_at_once_one_runs(
     client: httpx.AsyncClient, keyed: Headers, services: Services
 ) -> None:

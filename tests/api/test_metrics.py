@@ -55,13 +55,13 @@ async def test_methods_that_clients_make_up_share_one_series(app: FastAPI) -> No
         assert "CANARY" not in (await client.get("/metrics")).text
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
 async def test_this_machine_may_look_without_a_token(app: FastAPI, address: str) -> None:
     async with scraper(app, address) as client:
         assert (await client.get("/metrics")).status_code == 200
 
 
-@pytest.mark.parametrize("address", ["10.0.0.8", "192.0.2.1", "testclient"])
+@pytest.mark.parametrize("address", ["10.0.0.8", "192.0.2.1", "::ffff:10.0.0.8", "testclient"])
 async def test_others_find_no_page_without_a_token(app: FastAPI, address: str) -> None:
     async with scraper(app, address) as client:
         answer = await client.get("/metrics")
@@ -73,6 +73,18 @@ async def test_who_comes_through_a_proxy_of_this_machine_finds_no_page(app: Fast
     async with scraper(app) as client:
         answer = await client.get("/metrics", headers={"X-Forwarded-For": "192.0.2.1"})
     assert answer.status_code == 404
+
+
+async def test_behind_a_proxy_that_hides_clients_only_a_token_opens_the_page(
+    services: Services,
+) -> None:
+    async with scraper(create_app(services, sees_clients=False)) as client:
+        assert (await client.get("/metrics")).status_code == 404
+    settings = replace(services.settings, metrics_token="t" * 32)
+    app = create_app(replace(services, settings=settings), sees_clients=False)
+    async with scraper(app) as client:
+        headers = {"Authorization": f"Bearer {'t' * 32}"}
+        assert (await client.get("/metrics", headers=headers)).status_code == 200
 
 
 async def test_a_token_is_asked_for_once_it_is_set(services: Services) -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +21,11 @@ from api.services import Services
 from api.sockets.leases import SocketLeases
 from deployments.listener import Listener
 from pipelines.limits_local import Tables, Windows
+from pipelines.limits_redis import RedisStore
 from pipelines.limits_shared import SharedLimits
 from pipelines.principals import Principal
 from tests.plans import raise_plans
+from tests.servers import free_port
 
 LIMIT, REMAINING, RESET = "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"
 FREE = 60
@@ -106,6 +108,19 @@ async def test_head_is_counted_and_says_what_is_left(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     assert (await client.head("/plans", headers=auth)).headers[REMAINING] == "59"
+
+
+async def test_no_request_fails_and_the_limit_holds_while_redis_is_lost(
+    services: Services, auth: dict[str, str]
+) -> None:
+    limits = SharedLimits(RedisStore(f"redis://127.0.0.1:{free_port()}/0"))
+    transport = httpx.ASGITransport(create_app(replace(services, limits=limits)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answers = [await get(client, auth) for _ in range(FREE + 2)]
+    await limits.close()
+    assert [answer.status_code for answer in answers] == [200] * FREE + [429] * 2
+    assert [int(answer.headers[REMAINING]) for answer in answers[-3:]] == [0, 0, 0]
+    assert {answer.headers[LIMIT] for answer in answers} == {str(FREE)}
 
 
 async def test_a_higher_plan_holds_within_the_window(
@@ -231,13 +246,46 @@ async def test_work_beyond_the_number_is_refused_at_once_and_other_requests_are_
             await get(client, auth)
             began = time.perf_counter()
             answer = await client.post("/tts-synthesize", headers=auth, json={"text": "hi"})
-            assert time.perf_counter() - began < 0.1
+            assert time.perf_counter() - began < 1
             assert (answer.status_code, answer.json()["error"]) == (503, "overloaded")
             assert int(answer.headers["Retry-After"]) >= 1 and answer.headers[LIMIT] == "60"
             assert (await get(client, auth)).status_code == 200
             body = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
             chat = await client.post("/v1/chat/completions", headers=auth, json=body)
             assert chat.status_code == 200
+
+
+def test_a_burst_is_taken_on_and_a_lasting_overload_is_not(services: Services) -> None:
+    path, now = "/tts-synthesize", 0.0
+    config = services.admission.model_copy(
+        update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 5.0}
+    )
+    in_flight = InFlight(config, cores=1, clock=lambda: now)
+
+    def admitted() -> list[Callable[[], None]]:
+        leaves = []
+        with suppress(ApiError):
+            while True:
+                leaves.append(in_flight.enter(path))
+        return leaves
+
+    burst = admitted()
+    assert len(burst) == 8
+    now += 6  # none of them has ended
+    assert admitted() == []
+    for leave in burst[:-1]:
+        leave()
+    rest = admitted()
+    assert len(rest) == 1  # beside the last of the burst
+    for leave in [burst[-1], *rest]:
+        leave()
+    now += 10  # calm: a second of patience is back
+    again = admitted()
+    assert len(again) == 8
+    now += 1
+    for leave in again[2:]:
+        leave()
+    assert admitted() == []
 
 
 async def test_places_are_given_back_however_a_request_ends(
@@ -280,7 +328,8 @@ async def test_too_many_requests_of_any_kind_are_refused_but_health_is_told(
 
 def test_every_path_with_a_limit_of_its_own_is_a_route(app: FastAPI, services: Services) -> None:
     paths = {getattr(route, "path", "") for route in app.routes}
-    assert set(services.admission.work_per_core) <= paths
+    admission = services.admission
+    assert set(admission.lasting_per_core) <= set(admission.work_per_core) <= paths
 
 
 async def test_a_process_holds_at_most_so_many_sockets(services: Services) -> None:

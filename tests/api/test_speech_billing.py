@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from api.services import Services
+from api.speech_lines import _LineWriter
 from db.errors import DatabaseUnavailable
 from models.audio import AudioChunk
 from models.errors import EngineError, EngineOverloaded
@@ -19,6 +20,7 @@ from models.tts.base import SynthesisRequest
 from pipelines.billing import Hold
 from pipelines.errors import StorageUnavailable
 from pipelines.files import Files
+from pipelines.spoken import SpokenChunk
 from tests.api.leaving import send_and_leave
 from tests.api.money import Books, books_of
 from tests.api.test_tts_stream import app_with, client_of
@@ -67,6 +69,27 @@ async def test_a_text_costs_its_characters(
     assert (await post(app, path, auth)).status_code == 200
     assert await books.kinds() == ["hold", "capture"]
     assert await books.charged("tts") == (len(TEXT), len(TEXT) * PRICE)
+
+
+async def test_a_stream_that_cannot_be_encoded_costs_nothing(
+    app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await books.want("tts.failed")
+    write = _LineWriter.write
+    chunks = 0
+
+    def fail_later(writer: _LineWriter, chunk: SpokenChunk) -> bytes:
+        nonlocal chunks
+        chunks += 1
+        if chunks > 1:
+            raise ValueError("no more")
+        return write(writer, chunk)
+
+    monkeypatch.setattr(_LineWriter, "write", fail_later)
+    answer = await post(app, "/tts-stream", auth)
+    assert json.loads(answer.text.splitlines()[-1])["error"] == "internal_error"
+    assert await books.kinds() == ["hold", "release"]
+    assert [event["event"] for event in await books.events()] == ["tts.failed"]
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -159,3 +159,23 @@ async def test_work_gives_its_result_or_its_error_to_a_client_that_stays() -> No
     assert await while_connected(Connection().receive, work(False)) == 7
     with pytest.raises(ValueError, match="broken"):
         await while_connected(Connection().receive, work(True))
+
+
+async def test_a_client_that_leaves_before_the_first_frame_ends_its_source() -> None:
+    class Source:
+        closed = False
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        raise AssertionError("begun")
+        yield b""
+
+    async def send(message: Message) -> None:
+        await asyncio.Event().wait()  # the connection is full
+
+    connection, source = Connection(), Source()
+    connection.left.set()
+    await EventStream(frames(), source)({"type": "http"}, connection.receive, send)
+    assert source.closed

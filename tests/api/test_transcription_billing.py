@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from api.routes import transcription as routes
 from api.services import Services
 from models.errors import EngineOverloaded
 from models.stt.base import STT_SAMPLE_RATE
@@ -52,6 +53,22 @@ async def test_a_file_costs_the_audio_that_was_decoded(
     assert set(event["data"]) == {"id", "text", "language", "duration"}
     for field in ("text", "language", "duration"):
         assert event["data"][field] == answer.json()[field]
+
+
+async def test_a_text_that_cannot_be_told_costs_nothing(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    books: Books,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("not a number")
+
+    monkeypatch.setattr(routes, "_result", fail)
+    answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
+    assert (answer.status_code, answer.json()["error"]) == (500, "internal_error")
+    assert await books.kinds() == ["hold", "release"]
 
 
 async def test_without_credit_nothing_is_transcribed(

@@ -117,3 +117,13 @@ async def test_an_erased_account_cannot_be_erased_again(
 ) -> None:
     assert (await client.delete("/auth/account", headers=auth)).status_code == 200
     assert (await client.delete("/auth/account", headers=auth)).status_code == 401
+
+
+async def test_a_key_that_may_not_do_everything_cannot_erase_the_account(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    body = {"name": "for keys", "scopes": ["keys"]}
+    key = (await client.post("/developer/api", headers=auth, json=body)).json()["key"]
+    refused = await client.delete("/auth/account", headers={"Authorization": f"Bearer {key}"})
+    assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_scope")
+    assert (await client.get("/plans", headers=auth)).status_code == 200

@@ -77,10 +77,17 @@ def open_page(name: str, microphone: Path) -> Iterator[Page]:
 
     Skips the test where there is no Chromium.
     """
+    with pages() as url, open_url(url, name, microphone) as page:
+        yield page
+
+
+@contextmanager
+def open_url(url: str, name: str, microphone: Path) -> Iterator[Page]:
+    """The page `name` of a server; else as `open_page`."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("Chromium is not installed, so the sockets were NOT tried from a browser")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, pages() as url:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = subprocess.Popen(
             [
                 program,

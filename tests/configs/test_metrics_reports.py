@@ -1,5 +1,6 @@
 """Reports of processes, and the page that shows them together."""
 
+import ast
 import pickle
 from collections.abc import Iterator
 
@@ -9,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from configs import metrics
 from configs.metrics_reports import REPORT_AGE, OwnReports, Report, render
+from configs.settings import PROJECT_DIR
 
 ORIGIN = {"deployment", "replica"}
 
@@ -73,3 +75,19 @@ def test_names_and_labels_are_ours(metric: Counter | Gauge | Histogram) -> None:
 def test_no_metric_carries_one_name_twice() -> None:
     names = [one._name for one in every_metric()]
     assert len(names) == len(set(names))
+
+
+def test_every_metric_is_counted_somewhere() -> None:
+    layers = ("api", "db", "deployments", "models", "pipelines")
+    files = (file for layer in layers for file in (PROJECT_DIR / layer).rglob("*.py"))
+    used = {
+        node.attr
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "metrics"
+    }
+    kinds = Counter | Gauge | Histogram
+    ours = {name for name, one in vars(metrics).items() if isinstance(one, kinds)}
+    assert ours and not ours - used

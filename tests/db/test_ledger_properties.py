@@ -20,9 +20,9 @@ from sqlalchemy import Engine
 
 from db import ledger
 from db.columns import utc_now
-from db.migrate import upgrade
 from db.session import make_engine
 from tests.db.ledger_work import transact
+from tests.migrated import migrate
 
 AMOUNTS = st.integers(0, 2_000)
 _workspaces, _changes = itertools.count(1), itertools.count(1)
@@ -143,7 +143,7 @@ class LedgerMachine(RuleBasedStateMachine):
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
+    migrate(url)
     made = make_engine(url)
     yield made
     made.dispose()

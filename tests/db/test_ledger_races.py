@@ -39,9 +39,10 @@ async def test_32_threads_never_overspend(database: Database, database_url: str)
 
 async def test_one_operation_at_once_changes_the_credit_once(database: Database) -> None:
     await database.run(ledger.open_account, WORKSPACE, CREDIT)
-    change = (ledger.change_credit, WORKSPACE, "payment 1", 50, "operator")
-    done = await asyncio.gather(*(database.run(*change) for _ in range(8)))
-    assert sum(done) == 1
+    changes = (
+        database.run(ledger.change_credit, WORKSPACE, "payment 1", 50, "operator") for _ in range(8)
+    )
+    assert sum(await asyncio.gather(*changes)) == 1
     assert await database.read(ledger.credit_of, WORKSPACE) == CREDIT + 50
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from configs.environment import SettingsError
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import load_settings
@@ -44,6 +45,16 @@ def test_credit_goes_to_the_first_workspace_or_the_one_that_is_named(
     assert "has 30.500000 USD" in said(capsys, "credit", "25.5")
     assert "Ann" in (told := said(capsys, "credit", "-1", "--email", "Ann@Example.com"))
     assert "has 4.000000 USD" in told
+
+
+def test_a_command_in_another_environment_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setenv("ANTIPHON_DATA", str(elsewhere))
+    with pytest.raises(SystemExit, match="ANTIPHON_DATA: there is no database in"):
+        main(["plan", "pro"])
+    assert not elsewhere.exists()
 
 
 def test_a_payment_is_credited_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,4 +108,55 @@ def test_the_audit_logs_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_keys_are_rotated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "0 chat(s), 0 webhook(s) and 0 file(s)" in said(capsys, "rotate-keys")
+    assert "0 chat(s), 0 webhook(s), 0 event(s) and 0 file(s)" in said(capsys, "rotate-keys")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("STORAGE_URL", "s3://bucket"),  # s3fs is not installed
+        ("TRUSTED_PROXIES", "proxy"),
+        ("DATABASE_URL", "mysql://host/database"),
+        ("DATABASE_URL", "postgresql://user:canary@127.0.0.1:1/database"),  # nobody listens
+        ("DATABASE_URL", "sqlite:////nowhere/antiphon.db"),
+    ],
+)
+def test_a_wrong_setting_ends_a_command_with_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=f"^{name}") as ended:
+        main(["rotate-keys"])
+    assert "\n" not in str(ended.value) and "canary" not in str(ended.value)
+
+
+def test_secrets_that_others_may_read_end_a_command_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "secrets.json").chmod(0o644)
+    with pytest.raises(SystemExit, match="chmod 600"):
+        main(["reconcile"])
+
+
+def test_a_database_of_a_newer_release_is_left_alone() -> None:
+    engine = make_engine(load_settings().database_url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    with pytest.raises(SystemExit, match="of a newer one: .*9999"):
+        main(["reconcile"])
+
+
+def test_secrets_that_were_changed_can_be_accepted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
+    with pytest.raises(SettingsError, match="^ANTIPHON_KEY_PEPPER"):
+        asyncio.run(prepare_database(load_settings()))
+    assert "from now on" in said(capsys, "accept-secrets")
+    asyncio.run(prepare_database(load_settings()))
+
+
+@pytest.mark.parametrize("arguments", [[], ["unknown"], ["credit"], ["credit", "much"]])
+def test_a_command_that_is_not_understood_ends_with_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2

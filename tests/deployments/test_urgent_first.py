@@ -25,12 +25,14 @@ class Engine:
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
         self.batches: list[list[str | None]] = []
+        self.requests: list[TranscriptionRequest] = []
         self.gates: list[asyncio.Event] = []
         self.now = 1000.0
         self.queue = UrgentFirst(self._run, lambda: self.lanes, lambda: self.now)
 
     async def _run(self, requests: list[TranscriptionRequest]) -> Results:
         self.batches.append([request.language for request in requests])
+        self.requests += requests
         gate = asyncio.Event()
         self.gates.append(gate)
         await gate.wait()
@@ -243,6 +245,21 @@ async def test_files_keep_no_interim_out() -> None:
     assert engine.batches == [["file"], ["interim"]]
     await engine.release_all()
     await asyncio.gather(*tasks)
+
+
+async def test_the_time_for_another_try_passes_in_the_queue_too() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker")]
+    await settle()
+    hasty = TranscriptionRequest(np.ones(9, np.float32), "hasty", retry_within_s=0.5)
+    tasks += [asyncio.create_task(engine.queue.submit(hasty))]
+    await settle()
+    engine.now += 0.3
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+    blocker, taken = engine.requests
+    assert blocker.retry_within_s is None
+    assert taken.retry_within_s == pytest.approx(0.2)
 
 
 async def test_a_full_queue_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

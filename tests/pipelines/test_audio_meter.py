@@ -15,6 +15,7 @@ from db.session import Database, make_engine
 from pipelines.audio_meter import SLICE_LASTS_S, SLICE_MS, AudioMeter
 from pipelines.billing import Billing, Hold
 from pipelines.errors import InsufficientCredit
+from tests.db.test_outbox import plain
 
 WORKSPACE = 1
 SLICE = 6000  # micro-USD
@@ -35,7 +36,7 @@ class Watched(Billing):
     """Says what it held, and fails while it is told to."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database, load_yaml(PlansConfig, "plans").prices)
+        super().__init__(database, load_yaml(PlansConfig, "plans").prices, plain)
         self.holds = 0
         self.is_down = False
 

@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 from sqlmodel import select
 
+from configs import metrics
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig, Prices
 from db import ledger
 from db.columns import utc_now
 from db.errors import DatabaseUnavailable
-from db.migrate import upgrade
 from db.money_tables import Hold as HoldRow
 from db.money_tables import LedgerEntry
 from db.outbox import NewEvent
 from db.session import Database
 from pipelines import billing
-from pipelines.billing import Billing, to_usd
+from pipelines.billing import Billing, Hold, PaidOnce, paid_once, to_usd
 from pipelines.errors import InsufficientCredit
 from tests.db.test_outbox import plain
+from tests.migrated import migrate
 
 WORKSPACE = 3
 CREDIT = 5_000_000
@@ -56,7 +57,7 @@ class FlakyDatabase(Database):
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[FlakyDatabase]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
+    migrate(url)
     opened = FlakyDatabase(url)
     await opened.run(ledger.open_account, WORKSPACE, CREDIT)
     yield opened
@@ -109,6 +110,19 @@ async def test_work_that_may_cost_too_much_is_refused_before_it(bills: Billing) 
     with pytest.raises(InsufficientCredit):
         await bills.hold(404, "tts", 1)  # a workspace without an account
     assert await bills.credit(WORKSPACE) == CREDIT
+
+
+async def test_refusals_for_want_of_credit_are_counted(bills: Billing) -> None:
+    def refusals() -> float:
+        labels = {"service": "voice"}
+        name = "antiphon_credit_refusals_total"
+        return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+    before = refusals()
+    with pytest.raises(InsufficientCredit):
+        await bills.hold(WORKSPACE, "voice", 6)
+    await bills.hold(WORKSPACE, "voice", 1)
+    assert refusals() == before + 1
 
 
 async def test_free_prices_still_count_the_use(database: FlakyDatabase) -> None:
@@ -184,6 +198,41 @@ async def test_a_hold_without_an_answer_is_given_back_when_its_caller_left(
     database.gate.set()
     await bills.wait_for_settlements()
     assert await kinds(database) == ["hold", "release"]
+
+
+async def test_a_caller_that_leaves_while_the_database_goes_is_charged_later(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    hold = await bills.hold(WORKSPACE, "tts", 100)
+    database.gate, database.loses_answers = threading.Event(), 1
+    capturing = asyncio.create_task(hold.capture(10))
+    await asyncio.sleep(0.05)
+    capturing.cancel()
+    await asyncio.gather(capturing, return_exceptions=True)
+    database.gate.set()
+    await bills.wait_for_settlements()
+    assert await kinds(database) == ["hold", "capture"]
+    assert await bills.credit(WORKSPACE) == CREDIT - 150
+
+
+async def test_a_repeated_request_that_was_paid_and_fails_now_costs_nothing(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    async def hold_again() -> Hold:
+        token = paid_once.set(PaidOnce("request"))
+        try:
+            return await bills.hold(WORKSPACE, "tts", 100)
+        finally:
+            paid_once.reset(token)
+
+    await (await hold_again()).capture(100)  # and its process died before it answered
+    again = await hold_again()
+    assert await again.capture(100) == 0
+    assert await kinds(database) == ["hold", "capture"]
+    await (await hold_again()).release()
+    assert await kinds(database) == ["hold", "capture", "refund"]
+    assert await bills.credit(WORKSPACE) == CREDIT
+    assert await (await hold_again()).capture(100) == 1500
 
 
 async def test_settlements_wait_for_a_database_that_is_down(

@@ -114,7 +114,7 @@ async def test_an_alias_is_answered_by_the_model_it_names(pipeline_of: Make) -> 
     for name in ("svc/real", "svc/alias", "svc/slm-3b-int4"):
         completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi"), name))
         assert completion.model == "svc/real"
-        await completion.close()
+        await completion.aclose()
 
 
 async def test_an_unknown_model_is_refused_with_the_list(pipeline_of: Make) -> None:

@@ -78,7 +78,7 @@ async def test_the_most_that_it_can_cost_is_held(
     completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi"), sampling=sampling))
     (entry,) = await database.read(entries_of)
     assert entry.held == held * PRICE
-    await completion.close()
+    await completion.aclose()
 
 
 async def test_without_credit_no_model_is_asked(pipeline_of: Make, database: Database) -> None:
@@ -108,7 +108,7 @@ async def test_who_leaves_before_the_first_piece_is_sent_pays_for_that(
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good", " day"]))
     completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
-    await completion.close()
+    await completion.aclose()
     assert (await settled(pipeline, database))[-1][:2] == ("capture", PROMPT + 1)
 
 

@@ -9,14 +9,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from db.accounts import add_user
 from db.columns import utc_now
 from db.files import add_file, delete_file, keep_file, read_file
 from db.keeping_tables import StoredFile
-from db.migrate import upgrade
 from db.session import Database
+from db.tables import User, Workspace
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.files import PIECE_BYTES, Files
 from pipelines.sealing import SealBroken, Sealer
+from tests.migrated import migrate
 
 DAY_S = 86_400.0
 CANARY = b"canary-of-the-store"
@@ -25,8 +27,10 @@ CANARY = b"canary-of-the-store"
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
+    migrate(url)
     opened = Database(url)
+    user = User(email="a@example.com", password_hash="!")
+    await opened.run(add_user, user, Workspace(id=1, owner_id=user.id, name="w", plan="free"))
     yield opened
     opened.close()
 
@@ -140,7 +144,7 @@ async def test_the_sweep_deletes_what_is_due_and_only_that(
     kept = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     forever = await files.put(1, "sample", "audio/wav", CANARY, None)
     due = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
-    await database.run(keep_file, due, utc_now())
+    await database.run(keep_file, 1, due, utc_now())
     with pytest.raises(NotFound):
         await files.read(1, due)
     assert await files.delete_expired() == 1
@@ -168,21 +172,27 @@ async def test_a_put_that_died_halfway_is_swept(
     assert _stored(tmp_path) == []
 
 
+@pytest.mark.parametrize("erased", ["stored_file", "users"])
 async def test_a_file_of_a_workspace_that_was_erased_meanwhile_is_not_left(
-    files: Files, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: Files,
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    erased: str,
 ) -> None:
     write = files._write
 
     def erase_meanwhile(file: StoredFile, data: bytes) -> None:
         write(file, data)
-        with_session = database._engine.begin()
-        with with_session as connection:
-            connection.exec_driver_sql("DELETE FROM stored_file")
+        with database._engine.begin() as connection:
+            connection.exec_driver_sql(f"DELETE FROM {erased}")
 
     monkeypatch.setattr(files, "_write", erase_meanwhile)
     with pytest.raises(StorageUnavailable):
         await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     assert _stored(tmp_path) == []
+    with database._engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM stored_file").scalar() == 0
 
 
 async def test_a_store_that_fails_is_unavailable(database: Database, tmp_path: Path) -> None:

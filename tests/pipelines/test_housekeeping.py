@@ -1,7 +1,6 @@
-"""What was kept for long enough goes, and nothing else."""
+"""What was kept for long enough goes, and nothing else; on both databases."""
 
 import base64
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -18,7 +17,6 @@ from db.columns import utc_now
 from db.errors import DatabaseUnavailable
 from db.keeping_tables import IdempotentAnswer
 from db.ledger import credit_of, hold, open_account
-from db.migrate import upgrade
 from db.money_tables import Account, Hold
 from db.outbox import NewEvent, add_event
 from db.session import Database
@@ -34,15 +32,6 @@ CREDIT = 1_000
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
-    opened = Database(url)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def files(database: Database, tmp_path: Path) -> Files:
     return Files(
         database,
@@ -53,9 +42,15 @@ def files(database: Database, tmp_path: Path) -> Files:
     )
 
 
+def _kept_for(chat_days: int | None) -> RetentionConfig:
+    return RetentionConfig(chat_days=chat_days, event_days=30, delivery_days=90)
+
+
 @pytest.fixture
 def housekeeper(database: Database, files: Files) -> Housekeeper:
-    return Housekeeper(database, files, RetentionConfig(chat_days=90, event_days=30))
+    return Housekeeper(
+        database, files, RetentionConfig(chat_days=90, event_days=30, delivery_days=90)
+    )
 
 
 async def _workspace(database: Database) -> int:
@@ -156,6 +151,87 @@ async def test_events_of_a_workspace_that_keeps_nothing_are_blanked_once_deliver
     assert await _body(database, kept) is not None
 
 
+async def test_old_events_go_with_their_deliveries(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    old, young = await _event(database, workspace_id), await _event(database, workspace_id)
+
+    def age(session: Session) -> None:
+        for event_id, days in ((old, 91), (young, 89)):
+            event = session.get(Event, event_id)
+            assert event is not None
+            event.created_at = utc_now() - timedelta(days=days)
+
+    await database.run(age)
+    assert (await housekeeper.run_once())["deliveries"] == 1
+
+    def left(session: Session) -> set[str]:
+        return set(session.exec(select(Delivery.event_id)))
+
+    assert await database.read(left) == {young}
+
+
+async def test_the_delivery_of_a_dead_worker_ends_when_its_webhook_is_inactive(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    await database.run(update_workspace, workspace_id, None, "zero")
+    event_id = await _event(database, workspace_id)
+
+    def strand(session: Session) -> None:
+        delivery, webhook = (
+            session.exec(select(Delivery)).one(),
+            session.exec(select(Webhook)).one(),
+        )
+        delivery.lease, delivery.lease_until = "of the dead", utc_now() - timedelta(seconds=1)
+        webhook.status = "inactive"
+
+    await database.run(strand)
+    await housekeeper.run_once()
+
+    def status(session: Session) -> str:
+        return session.exec(select(Delivery.status)).one()
+
+    assert await database.read(status) == "cancelled"
+    assert await _body(database, event_id) is None
+
+
+async def test_a_secret_that_signs_no_more_is_forgotten(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    for _ in range(2):
+        await _event(database, workspace_id)
+
+    def rotate(session: Session) -> None:
+        for hours, webhook in zip((-1, 1), session.exec(select(Webhook)), strict=True):
+            webhook.secret, webhook.old_secret = b"new", b"old"
+            webhook.old_secret_until = utc_now() + timedelta(hours=hours)
+
+    await database.run(rotate)
+    assert (await housekeeper.run_once())["old_secrets"] == 1
+
+    def old_secrets(session: Session) -> list[bytes | None]:
+        return sorted(session.exec(select(Webhook.old_secret)), key=bool)
+
+    assert await database.read(old_secrets) == [None, b"old"]
+
+
+def test_what_is_swept_every_half_minute_is_found_by_an_index(
+    database: Database, database_url: str
+) -> None:
+    if not database_url.startswith("sqlite"):
+        pytest.skip("PostgreSQL reads a small table whole")
+    statement = (
+        "EXPLAIN QUERY PLAN SELECT event.id FROM event JOIN workspace ON workspace.id = "
+        "event.workspace_id WHERE workspace.retention = 'zero' AND event.body IS NOT NULL"
+    )
+    with database._engine.connect() as connection:
+        plan = " ".join(row[3] for row in connection.exec_driver_sql(statement))
+    assert "ix_event_with_body" in plan, plan
+
+
 @pytest.mark.parametrize("days", [90, None])
 async def test_chats_that_nobody_used_are_deleted(
     database: Database, files: Files, days: int | None
@@ -169,7 +245,9 @@ async def test_chats_that_nobody_used_are_deleted(
 
     await database.run(add, old, 91)
     await database.run(add, young, 89)
-    await Housekeeper(database, files, RetentionConfig(chat_days=days, event_days=30)).run_once()
+    await Housekeeper(
+        database, files, RetentionConfig(chat_days=days, event_days=30, delivery_days=90)
+    ).run_once()
 
     def left(session: Session) -> set[UUID]:
         return set(session.exec(select(Chat.id)))
@@ -218,8 +296,10 @@ async def test_a_chore_that_fails_does_not_stop_the_others(
 
 
 async def test_what_is_deleted_is_not_left_in_the_files_of_sqlite(
-    housekeeper: Housekeeper, database: Database, tmp_path: Path
+    housekeeper: Housekeeper, database: Database, database_url: str, tmp_path: Path
 ) -> None:
+    if not database_url.startswith("sqlite"):
+        pytest.skip("files of SQLite")
     workspace_id = await _workspace(database)
     await database.run(update_workspace, workspace_id, None, "zero")
     await _settle(database, await _event(database, workspace_id))

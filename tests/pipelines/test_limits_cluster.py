@@ -84,6 +84,21 @@ async def test_a_second_gateway_ends_the_reign_and_both_together_admit_exactly_t
             assert not first.limits.degraded and not second.limits.degraded
 
 
+async def test_what_was_counted_in_a_term_that_ran_out_is_not_forgotten() -> None:
+    wire = Wire()
+    async with gateway(wire) as one:
+        await one.until_it_leads()
+        for _ in range(20):
+            assert (await one.limits.hit("w", 30)).allowed
+        attend = one.store.attend
+        one.store.attend = lambda: asyncio.sleep(10)  # type: ignore[method-assign]  # it stalls
+        await one.until_it_leads(leads=False)
+        asked = wire.asked.count("hits")
+        assert (await one.limits.hit("w", 30)).remaining == 9
+        assert wire.asked.count("hits") == asked + 1
+        one.store.attend = attend  # type: ignore[method-assign]
+
+
 async def test_hits_that_never_pause_are_exact_through_every_handover() -> None:
     wire = Wire()
     allowed = 0

@@ -1,14 +1,11 @@
 """Limits over a real Redis: exact while it is well, and never a failure when it is not."""
 
 import asyncio
-import os
 import signal
 import statistics
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import pytest
 from redis import Redis
@@ -17,6 +14,7 @@ from pipelines.limits import Lease, Window
 from pipelines.limits_redis import RedisStore
 from pipelines.limits_shared import SharedLimits
 from tests import servers
+from tests.pipelines.redis_faults import slow_proxy
 
 pytestmark = pytest.mark.redis
 
@@ -119,50 +117,10 @@ async def test_places_that_are_renewed_stay_taken_also_after_redis_forgot_them(
         assert await other.acquire("w", 1) is not None
 
 
-@dataclass
-class OwnRedis:
-    """A server that may be stalled, killed and started again on its port."""
-
-    port: int
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port)]
-        command += ["--save", "", "--appendonly", "no"]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        client = Redis.from_url(self.url, socket_timeout=1)
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                client.ping()
-                return
-            except Exception:
-                assert time.monotonic() < deadline, "Redis did not start"
-                time.sleep(0.02)
-
-    def signal(self, number: int) -> None:
-        assert self.process is not None
-        os.kill(self.process.pid, number)
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-
 @pytest.fixture
-def own(redis_url: str) -> Iterator[OwnRedis]:  # asked for, so that the test skips without Redis
-    server = OwnRedis(servers.free_port())
-    server.start()
-    yield server
-    server.kill()
+def own() -> Iterator[servers.Server]:
+    with servers.redis() as server:
+        yield server
 
 
 async def storm(limits: SharedLimits, key: str, limit: int, seconds: float) -> list[float]:
@@ -192,7 +150,7 @@ async def until_well(limits: SharedLimits) -> None:
 
 @pytest.mark.parametrize("fault", ["stop", "kill"])
 async def test_a_lost_redis_costs_little_and_the_limit_holds_within_the_process(
-    own: OwnRedis, fault: str
+    own: servers.Server, fault: str
 ) -> None:
     async with gateways(own.url, timeout_s=0.2) as [limits]:
         for _ in range(40):
@@ -216,7 +174,7 @@ async def test_a_lost_redis_costs_little_and_the_limit_holds_within_the_process(
         assert Redis.from_url(own.url).exists("antiphon:window:fresh")
 
 
-async def test_sockets_are_counted_in_the_process_while_redis_is_lost(own: OwnRedis) -> None:
+async def test_sockets_are_counted_in_the_process_while_redis_is_lost(own: servers.Server) -> None:
     async with gateways(own.url) as [limits]:
         before = [await limits.acquire("w", 3) for _ in range(2)]
         own.signal(signal.SIGSTOP)
@@ -253,7 +211,7 @@ async def test_a_slow_redis_is_a_lost_one(url: str) -> None:
 
 
 async def test_gateways_know_of_each_other_and_share_the_limit_when_redis_is_lost(
-    own: OwnRedis, monkeypatch: pytest.MonkeyPatch
+    own: servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.limits_shared.RENEW_S", 0.1)
     async with gateways(own.url, 2) as both:
@@ -262,31 +220,3 @@ async def test_gateways_know_of_each_other_and_share_the_limit_when_redis_is_los
         own.kill()
         answers = [await limits.hit("other", 60) for _ in range(60) for limits in both]
     assert sum(window.allowed for window in answers) == 60
-
-
-@asynccontextmanager
-async def slow_proxy(url: str, delay_s: float) -> AsyncIterator[str]:
-    """Passes bytes on, each way late by half of `delay_s`."""
-    port = int(url.rpartition(":")[2].partition("/")[0])
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                await asyncio.sleep(delay_s / 2)
-                writer.write(data)
-        finally:
-            writer.close()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
-        both_ways = pump(reader, there_writer), pump(there_reader, writer)
-        try:
-            await asyncio.gather(*both_ways, return_exceptions=True)
-        except asyncio.CancelledError:
-            pass  # the test is over; the stream's own callback would log it
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
-    finally:
-        server.close()

@@ -89,6 +89,18 @@ async def test_a_text_is_ready_when_the_utterance_ends(told: ToldTranscriber) ->
         assert final.words[0].start == pytest.approx(1, abs=0.04)  # after 0.3 s of pre-roll
 
 
+async def test_a_text_is_doubted_only_as_long_as_it_is_in_time(told: ToldTranscriber) -> None:
+    options = ListeningOptions(utterance_end_ms=800)
+    async with listening(told, options, retry_within_s=0.1) as live:
+        await live.hear(loud(1), quiet(1))
+        await live.listener.hear(loud(1))
+        await live.listener.finish()
+    early, late = told.requests
+    assert (early.urgency, late.urgency) == (SPECULATIVE, FINAL)
+    assert early.retry_within_s == pytest.approx(0.8 - 0.16 + 0.1, abs=0.04)
+    assert late.retry_within_s == pytest.approx(0.1)
+
+
 async def test_speech_that_goes_on_throws_the_early_text_away(told: ToldTranscriber) -> None:
     told.gate.clear()
     async with listening(told) as live:

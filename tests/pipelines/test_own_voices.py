@@ -10,7 +10,6 @@ from uuid import UUID, uuid4
 import numpy as np
 import pytest
 
-from db.migrate import upgrade
 from db.session import Database
 from models.audio import AudioChunk
 from models.errors import EngineLost
@@ -27,6 +26,7 @@ from pipelines.sealing import Sealer
 from pipelines.speech import SpeechPipeline, SpeechRequest
 from tests.db.test_chats import add_workspace
 from tests.db.test_voices import add, new_voice
+from tests.migrated import migrate
 from tests.pipelines.test_speech import CONFIG
 
 PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.5, np.float32)))
@@ -48,7 +48,7 @@ class Watched(LocalSpeaker):
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
+    migrate(url)
     opened = Database(url)
     yield opened
     opened.close()

@@ -26,6 +26,15 @@ def test_a_lead_shrinks_while_the_listener_hears_it() -> None:
     assert pace.ahead_s == pytest.approx(1.0)
 
 
+def test_a_stream_is_busy_until_its_listener_has_plenty() -> None:
+    rota, clock = Rota(), Clock()
+    with Pace(rota, 5.0, clock) as begun, Pace(rota, 5.0, clock):
+        assert rota.busy == 2
+        begun.gave(FAR_S + 10)
+        assert rota.busy == 1
+    assert rota.busy == 0
+
+
 async def test_a_stream_with_plenty_waits_while_another_is_short() -> None:
     rota, clock = Rota(), Clock()
     with Pace(rota, 0.0, clock) as rich:

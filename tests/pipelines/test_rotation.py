@@ -7,21 +7,22 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlmodel import Session
+from sqlmodel import Session, select
 
 from db.accounts import add_user
 from db.chat_tables import ChatEntry
 from db.chats import append_to_chat
-from db.migrate import upgrade
+from db.outbox import NewEvent, add_event, body_about
 from db.session import Database
 from db.tables import User, Workspace
-from db.webhook_tables import Webhook
+from db.webhook_tables import Event, Webhook
 from models.llm.base import ChatMessage
 from pipelines.chat_history import ChatHistory
 from pipelines.files import PIECE_BYTES, Files
 from pipelines.rotation import Rotated, Rotation
 from pipelines.sealing import SealBroken, Sealer
 from pipelines.webhooks.registration import secret_about
+from tests.migrated import migrate
 
 OLD = b64encode(os.urandom(32)).decode()
 NEW = b64encode(os.urandom(32)).decode()
@@ -31,7 +32,7 @@ SAMPLE = os.urandom(PIECE_BYTES + 10)
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
+    migrate(url)
     opened = Database(url)
     yield opened
     opened.close()
@@ -67,13 +68,15 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
         )
 
     await database.run(add_webhook)
+    event = NewEvent("tts.completed", {"text": "ostrich"})
+    event_id = await database.run(add_event, workspace.id, event, before.seal_text)
     file_id = await _files(database, tmp_path, before).put(
         workspace.id, "sample", "audio/wav", SAMPLE, None
     )
 
     both = Sealer([NEW, OLD])
     rotation = Rotation(database, both, _files(database, tmp_path, both))
-    assert await rotation.run() == Rotated(chats=2, webhooks=1, events=0, files=1)
+    assert await rotation.run() == Rotated(chats=2, webhooks=1, events=1, files=1)
     assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0)
 
     after = Sealer([NEW])
@@ -87,6 +90,12 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
         webhook = session.get(Webhook, hook_id)
         return None if webhook is None else webhook.secret
 
+    def body_of(session: Session) -> str | None:
+        return session.exec(select(Event.body)).one()
+
+    body = await database.read(body_of)
+    assert body is not None and event_id is not None and "ostrich" not in body
+    assert "ostrich" in after.open_text(body, body_about(workspace.id, event_id))
     sealed = await database.read(secret_of)
     assert sealed is not None and after.open(sealed, secret_about(hook_id)) == b"whsec"
 

@@ -265,7 +265,7 @@ def test_the_first_piece_of_a_long_text_comes_as_soon_as_that_of_a_short_one(uni
         assert first_s(50_000) < 2
         return
     first_s(50)
-    assert first_s(50_000) - first_s(50) < 0.05
+    assert first_s(50_000) - first_s(50) < 0.2
 
 
 def test_only_what_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,19 @@ async def test_the_second_piece_is_there_when_the_first_ends() -> None:
     assert all(later > 0.0 for later in slack[1:])  # the listener still has sound of the one before
 
 
+async def test_who_begins_in_a_crowd_begins_with_more() -> None:
+    slow = replace(INFO, real_time_factor=0.3)
+    speech = pipeline(VoicedSpeaker(info=slow, chunk_delay_s=0.01))
+    request = SpeechRequest("The captain smiled at the old harbour in the grey morning light. " * 9)
+    alone = await speech.plan(request, early_start=True)
+    async with aclosing(speech.stream(alone)) as chunks:
+        await anext(chunks)
+        beside = await speech.plan(request, early_start=True)
+    assert len(alone.first.text) < len(beside.first.text)
+    after = await speech.plan(request, early_start=True)
+    assert len(after.first.text) == len(alone.first.text)
+
+
 async def test_leaving_stops_the_engine_at_once() -> None:
     speaker = VoicedSpeaker(sizes=(2400,), chunk_delay_s=0.01)
     speech = pipeline(speaker)
@@ -278,3 +291,17 @@ async def test_a_paragraph_is_read_in_its_language_by_a_voice_that_crosses_langu
         speaker = VoicedSpeaker(info=info)
         await spoken(pipeline(speaker), SpeechRequest(text, voice="Vera"))
         assert {call.language for call in speaker.calls} == languages
+
+
+class AtOnceSpeaker(VoicedSpeaker):
+    """Gives all of a piece a moment after its first chunk, as engines do that make it whole."""
+
+    def __init__(self) -> None:
+        super().__init__(sizes=(2400,), chunk_delay_s=0.001)
+
+
+async def test_a_request_counts_all_that_its_listener_is_about_to_get() -> None:
+    speaker = AtOnceSpeaker()
+    await spoken(pipeline(speaker), SpeechRequest("Nobody expected the ship at seven. " * 4))
+    second = speaker.calls[1]
+    assert second.slack_s > 1.5  # of the first piece, whose first chunk lasts 0.1 s

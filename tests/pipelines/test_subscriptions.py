@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.settings import Secrets
-from db.migrate import upgrade
 from db.session import Database
 from pipelines.accounts import Accounts
 from pipelines.errors import NotFound, PlanNotFound
 from pipelines.principals import Principal
 from pipelines.subscriptions import MONTHS, Subscriptions, next_billing_date
+from tests.migrated import migrate
 
 MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2120, 1, 1), timezones=st.just(UTC))
 
@@ -83,7 +83,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
-    upgrade(url)
+    migrate(url)
     database = Database(url)
     made = World(database)
     made.token = (await made.accounts.sign_up("a@b.example", "password", "", "")).token

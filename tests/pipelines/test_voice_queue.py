@@ -30,10 +30,8 @@ from pipelines.samples import CheckedSamples, Sample, SampleFile
 from pipelines.sealing import Sealer
 from pipelines.voice_queue import MadeVoice, VoiceQueue
 from pipelines.voices import NewVoice, Voices
-from tests.db import conftest
 from tests.db.test_chats import add_workspace
 
-database, database_url = conftest.database, conftest.database_url
 CREDIT = 100_000_000
 CONFIG = load_yaml(CloningConfig, "cloning")
 PLANS = load_yaml(PlansConfig, "plans")
@@ -172,7 +170,9 @@ async def test_where_consent_is_required_nothing_begins_without_it(house: House)
 
 async def test_housekeeping_gives_up_and_forgets(house: House) -> None:
     voice = await house.add()
-    retention = RetentionConfig(chat_days=None, event_days=30, failed_voice_days=30)
+    retention = RetentionConfig(
+        chat_days=None, event_days=30, delivery_days=30, failed_voice_days=30
+    )
     long_ago = utc_now() - timedelta(days=40)
 
     def age(session: Session) -> None:

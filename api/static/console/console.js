@@ -22,7 +22,8 @@ async function call(path, options = {}) {
   if (!answer.ok) {
     const body = await answer.json().catch(() => ({}));
     if (answer.status === 401 && credential) leave();
-    throw new Error(body.message || `The server answered ${answer.status}.`);
+    const error = new Error(body.message || `The server answered ${answer.status}.`);
+    throw Object.assign(error, { status: answer.status });
   }
   return answer;
 }
@@ -44,10 +45,30 @@ function onSubmit(id, handle) {
   });
 }
 
+// What a list holds, or nothing where the key lacks the scope or the model is not up yet: the rest
+// of the page may be used.
+async function listed(path, name) {
+  try {
+    return (await (await call(path)).json())[name];
+  } catch (error) {
+    if (error.status !== 403 && error.status !== 503) throw error;
+    return [];
+  }
+}
+
 async function enter(credential) {
   sessionStorage.setItem(CREDENTIAL, credential);
-  const voices = (await (await call("/default-voices")).json()).data;
-  const languages = (await (await call("/stt/languages")).json()).languages;
+  try {
+    await show(credential);
+  } catch (error) {
+    leave();
+    throw error;
+  }
+}
+
+async function show(credential) {
+  const voices = await listed("/default-voices", "data");
+  const languages = await listed("/stt/languages", "languages");
   const groups = Map.groupBy
     ? Map.groupBy(voices, (voice) => voice.labels.language_name)
     : voices.reduce((map, voice) => {
@@ -68,22 +89,29 @@ async function enter(credential) {
   const heard = document.querySelector("[name=language]");
   heard.replaceChildren(heard.options[0]);
   languages.forEach((one) => heard.append(new Option(one.name, one.code)));
-  await listKeys().catch(() => {}); // a key without that scope may use the rest
+  await listKeys();
+  document.querySelectorAll("#enter form").forEach((form) => form.reset());
   at("enter").hidden = true;
   at("work").hidden = false;
   at("account").hidden = false;
   at("who").textContent = credential.startsWith("sk_") ? `${credential.slice(0, 11)}…` : "Signed in";
 }
 
+// Nothing of one account may be left for the next: neither its key, nor what it said.
 function leave() {
   sessionStorage.removeItem(CREDENTIAL);
+  chatId = null;
+  for (const id of ["created", "keys", "turns", "heard", "live"]) at(id).replaceChildren();
+  at("spoken").removeAttribute("src");
+  at("spoken").hidden = true;
+  document.querySelectorAll("#work form").forEach((form) => form.reset());
   at("enter").hidden = false;
   at("work").hidden = true;
   at("account").hidden = true;
 }
 
 async function listKeys() {
-  const { keys } = await (await call("/developer/api")).json();
+  const keys = await listed("/developer/api", "keys");
   at("keys").replaceChildren(...keys.map((key) => {
     const row = document.createElement("tr");
     const when = (time) => (time ? new Date(time).toLocaleString() : "never");
@@ -103,7 +131,7 @@ async function listKeys() {
   }));
 }
 
-onSubmit("key-form", (form) => enter(form.get("key").trim()).catch((error) => { leave(); throw error; }));
+onSubmit("key-form", (form) => enter(form.get("key").trim()));
 
 onSubmit("login-form", async (form, event) => {
   const path = event.submitter ? event.submitter.value : "/auth/login";
@@ -184,6 +212,11 @@ onSubmit("create-form", async (form, event) => {
   await listKeys();
 });
 
-at("leave").addEventListener("click", () => { leave(); say(""); });
+at("leave").addEventListener("click", () => {
+  leave();
+  location.reload(); // ends what still speaks, listens or streams
+});
 document.title = at("brand").textContent = `${document.documentElement.dataset.brand || ""} Console`.trim();
-if (sessionStorage.getItem(CREDENTIAL)) enter(sessionStorage.getItem(CREDENTIAL)).catch(() => leave());
+if (sessionStorage.getItem(CREDENTIAL)) {
+  enter(sessionStorage.getItem(CREDENTIAL)).catch((error) => say(error.message, true));
+}

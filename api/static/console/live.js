@@ -42,7 +42,7 @@ async function speakLive(text, voiceId) {
   let asked = 0;
   let first = 0;
   let ends = 0; // of the audio scheduled so far, on the context's clock
-  await converse(socket, (message) => {
+  const conversation = converse(socket, (message) => {
     if (message.error) throw new Error(message.error.message);
     if (message.connection_established) {
       const audio_config = { audio_encoding: "LINEAR16", sample_rate_hertz: SPEECH_RATE };
@@ -64,7 +64,12 @@ async function speakLive(text, voiceId) {
       ends += buffer.duration;
     }
   });
-  setTimeout(() => context.close(), Math.max(0, ends - context.currentTime) * 1000 + 200);
+  try {
+    await conversation;
+  } finally {
+    // A browser allows a page only some of them.
+    setTimeout(() => context.close(), Math.max(0, ends - context.currentTime) * 1000 + 200);
+  }
   return `first sound after ${first.toFixed(0)} ms`;
 }
 
@@ -115,7 +120,6 @@ async function listenLive(output, language) {
       }
     });
   } finally {
-    stopListening = null;
     stream.getTracks().forEach((track) => track.stop());
     await context.close();
   }
@@ -142,11 +146,13 @@ at("microphone").addEventListener("click", async ({ target }) => {
     return;
   }
   target.textContent = "Stop";
+  stopListening = () => {}; // a click while it begins starts no second session
   try {
     say(await listenLive(at("live"), document.querySelector("[name=language]").value));
   } catch (error) {
     say(error.message, true);
   } finally {
+    stopListening = null;
     target.textContent = "Use the microphone";
   }
 });

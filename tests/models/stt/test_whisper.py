@@ -1,5 +1,6 @@
 """Whisper on its short window."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from models.stt.base import (
     TranscriptionRequest,
 )
 from models.stt.encoder_window import WINDOW_STATES
-from models.stt.whisper import Decoding, WhisperEngine
+from models.stt.whisper import Decoding, Job, WhisperEngine
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
 
@@ -81,9 +82,10 @@ def test_words_are_in_order_and_inside_the_speech(engine: WhisperEngine, speech:
 @pytest.mark.parametrize("seconds", [0.3, 2.0])
 def test_sounds_without_speech_give_empty_text(engine: WhisperEngine, seconds: float) -> None:
     sounds = wordless(seconds)
-    requests = [TranscriptionRequest(sound, "en") for sound in sounds.values()]
-    heard = dict(zip(sounds, engine.transcribe(requests), strict=True))
-    assert {name: one.segments for name, one in heard.items() if one.segments} == {}
+    for urgency in (FINAL, SPECULATIVE):
+        requests = [TranscriptionRequest(sound, "en", urgency=urgency) for sound in sounds.values()]
+        heard = dict(zip(sounds, engine.transcribe(requests), strict=True))
+        assert {name: one.segments for name, one in heard.items() if one.segments} == {}
 
 
 def test_a_batch_gives_what_single_calls_give_in_order(engine: WhisperEngine, speech: Pcm) -> None:
@@ -176,6 +178,17 @@ def test_a_short_clip_is_encoded_in_a_short_window(engine: WhisperEngine, speech
     assert len(engine._window.encode_full(clip)) == WINDOW_STATES
 
 
+def test_a_live_text_is_decoded_before_less_silence(engine: WhisperEngine, speech: Pcm) -> None:
+    states = engine._window.encode(speech)
+
+    def length(urgency: int) -> int:
+        job = Job(TranscriptionRequest(speech, urgency=urgency), states, deadline=math.inf)
+        return int(engine._stack([job]).shape[1])
+
+    assert len(states) < length(INTERIM) < length(SPECULATIVE) < length(FINAL) == WINDOW_STATES
+    assert word_error_rate(text_of(engine, speech, urgency=SPECULATIVE)) < 0.1
+
+
 def test_an_interim_is_never_decoded_twice(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,24 +208,34 @@ def test_a_text_is_tried_again_as_far_as_it_is_of_use(
 ) -> None:
     tries: list[float | None] = []
 
-    def answer(text: Decoding, urgency: int = FINAL) -> str:
+    def answer(text: Decoding, urgency: int = FINAL, within_s: float | None = None) -> str:
         def decode(jobs: object, temperature: float | None = None) -> list[Decoding]:
             tries.append(temperature)
             return [text]
 
         tries.clear()
         monkeypatch.setattr(engine, "_decode", decode)
-        return text_of(engine, speech, language="en", urgency=urgency)
+        return text_of(engine, speech, language="en", urgency=urgency, retry_within_s=within_s)
 
     assert answer(Decoding((1,), "a doubtful text", -1.1, 0.1, 0.5, True)) == "a doubtful text"
     assert tries == [None, 0.0]
     assert answer(Decoding((1,), "on and on and", -0.3, 0.1, 2.0, False, endless=True)) == ""
     assert tries == [None, 0.0, 0.4, 0.8]
+    assert answer(Decoding((1,), "on and on and", -0.3, 0.1, 2.0, False), within_s=0.0) == (
+        "on and on and"
+    )
+    assert tries == [None, 0.0], "late, but without it there is no text"
+    assert answer(Decoding((1,), "a doubtful text", -1.1, 0.1, 0.5, True), within_s=0.0) == (
+        "a doubtful text"
+    )
+    assert tries == [None], "late"
     doubtful = Decoding((1,), "a doubtful text", -1.1, 0.1, 0.5, True)
     assert answer(doubtful, SPECULATIVE) == "a doubtful text"
     assert tries == [None], "somebody waits for it"
     assert answer(replace(doubtful, avg_logprob=-1.4), SPECULATIVE) == ""
     assert tries == [None, 0.0]
+    assert answer(replace(doubtful, avg_logprob=-1.4), SPECULATIVE, within_s=-0.1) == ""
+    assert tries == [None]
 
 
 def test_noise_costs_no_second_look(engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from configs.settings import weights_dir
 from models.errors import UnknownVoice, UnsupportedLanguage, WeightsCorrupt
 from models.onnx_session import open_session
 from models.openvino_model import OpenVinoModel, tensor
-from models.tts.base import SynthesisRequest
-from models.tts.kokoro import read_voice_pack, split_phonemes
+from models.tts.base import Rehearsing, SynthesisRequest
+from models.tts.kokoro import LENGTHS, read_voice_pack, sounding_part, split_phonemes
 from models.tts.kokoro_alphabet import SYMBOL_IDS
 from models.tts.kokoro_files import PLAN_OUTPUTS, kokoro_files
 from models.tts.silence import LEAD_S, TAIL_S, trim
@@ -114,6 +115,89 @@ def test_the_sound_is_that_of_the_published_graph() -> None:
     heard = values["audio"].data
     assert np.corrcoef(heard.reshape(-1), wanted)[0, 1] > 0.97  # 8 bits against more
     assert heard.std() == pytest.approx(wanted.std(), rel=0.05)
+
+
+@pytest.mark.weights
+def test_a_compiled_graph_is_kept_and_sounds_the_same_from_its_file(tmp_path: Path) -> None:
+    loaded("kokoro")  # so that the files are there
+    part = kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4]
+    (tmp_path / "part.onnx").write_bytes(part.read_bytes())
+    heard = [_excited(OpenVinoModel(tmp_path / "part.onnx", 2)) for _ in range(2)]
+    (kept,) = tmp_path.glob("part-*.openvino")
+    processor, _, compiler = kept.stem.removeprefix("part-").partition("-")
+    old = tmp_path / f"part-{processor}-0{compiler[1:]}x.openvino"
+    foreign = tmp_path / f"part-{processor[::-1]}x-{compiler}.openvino"
+    for path in (old, foreign):
+        path.write_bytes(b"of another compiler, of another processor")
+    kept.unlink()
+    heard.append(_excited(OpenVinoModel(tmp_path / "part.onnx", 2)))
+    assert kept.exists() and foreign.exists() and not old.exists()
+    assert np.array_equal(heard[0], heard[1]) and np.array_equal(heard[1], heard[2])
+
+
+@pytest.mark.weights
+def test_a_graph_that_cannot_be_kept_is_compiled_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded("kokoro")
+    part = kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4]
+    (tmp_path / "part.onnx").write_bytes(part.read_bytes())
+
+    def refuse(path: Path, content: bytes) -> None:
+        raise PermissionError(f"{path.name}, {len(content)} bytes")
+
+    monkeypatch.setattr("models.openvino_model.write_whole", refuse)
+    assert np.isfinite(_excited(OpenVinoModel(tmp_path / "part.onnx", 2))).all()
+    assert not list(tmp_path.glob("*.openvino"))
+
+
+def _excited(model: OpenVinoModel) -> NDArray[np.float32]:
+    """What the fifth part makes of a source of four frames."""
+    source = np.sin(np.arange(22 * 481, dtype=np.float32)).reshape(1, 22, 1, 481)
+    values = {
+        "source": tensor(source),
+        "style": tensor(np.ones((1, 128), np.float32)),
+        "share": tensor(np.zeros(1, np.float32)),
+    }
+    run = model.run(values)
+    while True:
+        try:
+            next(run)
+        except StopIteration as done:
+            return np.array(done.value["excited"].data, np.float32)
+
+
+@pytest.mark.parametrize("frames", [1, 24, 25, 97, 288, 289, 700])
+def test_pieces_are_made_as_long_as_a_usual_length(frames: int) -> None:
+    durations = np.array([[3, frames]], np.int64)  # less than the silence that is kept
+    values, lead = sounding_part(
+        durations, np.ones((1, 514, frames), np.float32), np.ones((1, 22, 120 * frames + 1), "f4")
+    )
+    made = values["features"].shape[3]
+    assert lead == 0
+    assert made >= frames
+    assert made in LENGTHS or 0 <= made - frames < 16
+    assert values["source"].shape[3] == 120 * made + 1
+
+
+def test_silence_before_speech_makes_a_piece_longer_before_anything_else_does() -> None:
+    durations = np.array([[14, 26]], np.int64)
+    values, lead = sounding_part(
+        durations, np.ones((1, 514, 40), np.float32), np.ones((1, 22, 4801), np.float32)
+    )
+    assert (values["features"].shape[3], lead) == (40, 0)
+    assert values["share"].data[0] == 0
+
+
+@pytest.mark.weights
+def test_a_rehearsal_goes_on_in_steps_and_may_be_left() -> None:
+    engine, _ = loaded("kokoro")
+    assert isinstance(engine, Rehearsing)
+    steps = engine.rehearse()
+    done = [len(next(steps).pcm) for _ in range(12)]
+    assert 0 in done
+    steps.close()
+    assert len(speech(engine, SynthesisRequest("Hello.", "af_heart", "en"))) > 0
 
 
 @pytest.mark.weights

@@ -23,7 +23,6 @@ from pipelines.webhooks.delivery import Courier
 from pipelines.webhooks.registration import Webhooks
 from pipelines.webhooks.sender import Sender
 from tests.api.local_server import local_settings
-from tests.db.conftest import database, database_url  # noqa: F401
 from tests.db.test_chats import add_workspace
 from tests.pipelines.webhooks.receivers import Authority
 
@@ -88,6 +87,11 @@ class Workshop:
     async def status(self, webhook_id: UUID) -> str:
         return (await self.webhooks.get(self.principal, webhook_id)).status
 
+    async def neighbour(self) -> "Workshop":
+        """Another workspace with the same courier."""
+        other = await add_workspace(self.database, "neighbour@b.co")
+        return replace(self, principal=replace(self.principal, workspace_id=other))
+
     def another_courier(self, time_scale: float = 1.0) -> Courier:
         return Courier(
             self.database, self.sealer, self.sender, time_scale=time_scale, now=self.clock
@@ -101,7 +105,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 async def workshop(
-    database: Database,  # noqa: F811
+    database: Database,
     authority: Authority,
     tmp_path: Path,
 ) -> AsyncIterator[Workshop]:

@@ -76,6 +76,17 @@ class Receiver:
         return await self.answer(request)
 
 
+@dataclass
+class Held:
+    """An answer that nobody gets before it is let go."""
+
+    let_go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        await self.let_go.wait()
+        return web.Response()
+
+
 @asynccontextmanager
 async def receiver(
     authority: Authority, answer: Answering | int = 200, host: str = "127.0.0.1"

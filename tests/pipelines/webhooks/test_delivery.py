@@ -2,21 +2,26 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from aiohttp import web
 from openai import OpenAI
+from sqlmodel import Session, select
 from standardwebhooks.webhooks import Webhook as StandardVerifier
 from svix.webhooks import Webhook as SvixVerifier
 
 from db import deliveries
+from db.webhook_tables import Event
 from pipelines.errors import InvalidRequest
-from pipelines.webhooks.delivery import AT_ONCE_FOR_ONE
+from pipelines.sealing import Sealer
+from pipelines.webhooks.delivery import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, Courier
 from pipelines.webhooks.registration import WebhookChange
+from pipelines.webhooks.sender import Answer
 from tests.pipelines.webhooks.conftest import SECRET, Workshop
-from tests.pipelines.webhooks.receivers import Authority, receiver
+from tests.pipelines.webhooks.receivers import Authority, Held, receiver
 
 DAYS_OF_SCHEDULE = 4
 
@@ -194,13 +199,8 @@ async def test_one_success_starts_the_five_days_anew(
 async def test_a_dead_receiver_does_not_delay_a_live_one(
     workshop: Workshop, authority: Authority
 ) -> None:
-    hanging = asyncio.Event()
-
-    async def hang(request: web.BaseRequest) -> web.StreamResponse:
-        await hanging.wait()
-        return web.Response()
-
-    async with receiver(authority, hang) as dead, receiver(authority) as live:
+    held = Held()
+    async with receiver(authority, held) as dead, receiver(authority) as live:
         await workshop.register(dead.url, events=("tts.failed",))
         for _ in range(deliveries.SEEN_AT_ONCE + 50):
             await workshop.happen("tts.failed")
@@ -213,7 +213,7 @@ async def test_a_dead_receiver_does_not_delay_a_live_one(
         await live.until(20, seconds=5)
         assert len(dead.received) == AT_ONCE_FOR_ONE
         running.cancel()
-        hanging.set()
+        held.let_go.set()
         await workshop.courier.settle()
 
 
@@ -272,20 +272,15 @@ async def test_a_deleted_webhook_hears_nothing_more(
 async def test_deleting_during_an_attempt_breaks_nothing(
     workshop: Workshop, authority: Authority
 ) -> None:
-    go = asyncio.Event()
-
-    async def slow(request: web.BaseRequest) -> web.StreamResponse:
-        await go.wait()
-        return web.Response()
-
-    async with receiver(authority, slow) as hook:
+    held = Held()
+    async with receiver(authority, held) as hook:
         webhook = await workshop.register(hook.url)
         await workshop.happen()
         workshop.clock.pass_(seconds=1)
         assert await workshop.courier.start_due() == 1
         await hook.until(1)
         await workshop.webhooks.delete(workshop.principal, webhook.id)
-        go.set()
+        held.let_go.set()
         await workshop.courier.settle()
         assert await workshop.webhooks.of_workspace(workshop.principal) == []
 
@@ -308,3 +303,100 @@ async def test_unsubscribed_events_are_not_sent(workshop: Workshop, authority: A
         await workshop.register(hook.url, events=("tts.failed",))
         assert await workshop.happen("tts.completed") is None
         assert await workshop.deliver() == 0 and hook.received == []
+
+
+async def test_many_dead_receivers_of_one_workspace_do_not_delay_another(
+    workshop: Workshop, authority: Authority
+) -> None:
+    held = Held()
+    other = await workshop.neighbour()
+    async with receiver(authority, held) as dead, receiver(authority) as live:
+        for number in range(8):
+            await workshop.register(f"{dead.url}?{number}", events=("tts.failed",))
+        for _ in range(AT_ONCE_FOR_ONE):
+            await workshop.happen("tts.failed")
+        await other.register(live.url)
+        workshop.clock.pass_(seconds=60)
+        await other.happen()
+        running = asyncio.create_task(workshop.courier.run())
+        await dead.until(AT_ONCE_FOR_WORKSPACE)
+        await live.until(1, seconds=5)
+        assert len(dead.received) == AT_ONCE_FOR_WORKSPACE
+        running.cancel()
+        held.let_go.set()
+        await workshop.courier.settle()
+
+
+async def test_an_attempt_that_breaks_is_made_again_by_the_schedule(
+    workshop: Workshop, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def break_(*_: object) -> Answer:
+        raise RuntimeError("nobody foresaw this")
+
+    async with receiver(authority) as hook:
+        webhook = await workshop.register(hook.url)
+        await workshop.happen()
+        with monkeypatch.context() as patch:
+            patch.setattr(workshop.sender, "post", break_)
+            await workshop.deliver()
+        found = await workshop.only(webhook.id)
+        assert [(one.status_code, one.error) for one in found.attempts] == [(None, "internal")]
+        assert (found.delivery.status, found.delivery.lease) == ("pending", None)
+        workshop.clock.pass_(seconds=7)
+        await workshop.deliver()
+        assert len(hook.received) == 1
+
+
+async def test_what_an_event_says_is_sealed_until_it_is_sent(
+    workshop: Workshop, authority: Authority
+) -> None:
+    def bodies(session: Session) -> list[str | None]:
+        return list(session.exec(select(Event.body)))
+
+    async with receiver(authority) as hook:
+        webhook = await workshop.register(hook.url)
+        await workshop.happen(text="a secret sentence")
+        (body,) = await workshop.database.read(bodies)
+        assert body is not None and "secret sentence" not in body
+        data_keys = [b64encode(bytes(32)).decode()]
+        stranger = Courier(
+            workshop.database, Sealer(data_keys), workshop.sender, now=workshop.clock
+        )
+        workshop.clock.pass_(seconds=1)
+        await stranger.start_due()
+        await stranger.settle()
+        assert [one.error for one in (await workshop.only(webhook.id)).attempts] == ["seal_broken"]
+        assert hook.received == []
+        workshop.clock.pass_(seconds=7)
+        await workshop.deliver()
+        assert b"a secret sentence" in hook.received[0].body
+
+
+async def test_a_change_of_the_secret_that_is_sent_again_keeps_the_old_one(
+    workshop: Workshop, authority: Authority
+) -> None:
+    newer = "another secret"
+    async with receiver(authority) as hook:
+        webhook = await workshop.register(hook.url)
+        for _ in range(2):
+            change = WebhookChange(secret=newer)
+            await workshop.webhooks.change(workshop.principal, webhook.id, change)
+        await workshop.happen()
+        await workshop.deliver()
+        for verify in verifiers(SECRET) + verifiers(newer):
+            verify(hook.received[0].body.decode(), hook.received[0].headers)
+
+
+async def test_a_new_address_starts_the_five_days_anew(
+    workshop: Workshop, authority: Authority
+) -> None:
+    async with receiver(authority, 500) as hook:
+        webhook = await workshop.register(hook.url)
+        await workshop.happen()
+        await workshop.deliver()
+        workshop.clock.pass_(days=6)
+        change = WebhookChange(url=f"{hook.url}?moved")
+        await workshop.webhooks.change(workshop.principal, webhook.id, change)
+        await workshop.happen()
+        await workshop.deliver()
+        assert await workshop.status(webhook.id) == "active"

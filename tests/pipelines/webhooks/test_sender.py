@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import struct
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -194,3 +196,49 @@ async def test_nobody_there_and_no_such_name_are_told_apart(authority: Authority
         url = hook.url
     assert (await post(authority.settings(), url)).error == "connection"
     assert (await post(authority.settings(), "https://nobody.invalid/")).error == "dns"
+
+
+async def test_names_that_answer_slowly_do_not_delay_others(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, look_up = threading.Event(), socket.getaddrinfo
+
+    def slowly(host: str, *args: Any) -> Any:
+        if host.startswith("slow"):
+            answer.wait(10)
+            raise socket.gaierror
+        return look_up("127.0.0.1", *args)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+    name = "quick.example.com"
+    async with receiver(authority, host=name) as hook, Sender(authority.settings()) as sender:
+        slow = [
+            asyncio.create_task(sender.post(f"https://slow{n}.example.com/", {}, b"{}"))
+            for n in range(50)
+        ]
+        await asyncio.sleep(0)
+        assert (await sender.post(hook.url, {}, b"{}")).status_code == 200
+        assert not any(task.done() for task in slow)
+        answer.set()
+        assert {one.error for one in await asyncio.gather(*slow)} == {"dns"}
+
+
+async def test_a_connection_that_is_reset_is_a_failure(authority: Authority) -> None:
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened = writer.get_extra_info("socket")
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    async with raw_receiver(authority, reset) as url:
+        answer = await post(authority.settings(), url)
+    assert (answer.status_code, answer.error) == (None, "connection")
+
+
+async def test_a_moment_that_is_none_does_not_break_the_attempt(authority: Authority) -> None:
+    async def busy(request: web.BaseRequest) -> web.StreamResponse:
+        later = "1 Jan 99999999999999999999 0:0:0 GMT"
+        return web.Response(status=503, headers={"Retry-After": later})
+
+    async with receiver(authority, busy) as hook:
+        answer = await post(authority.settings(), hook.url)
+    assert (answer.status_code, answer.retry_after_s) == (503, None)

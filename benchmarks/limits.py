@@ -1,0 +1,111 @@
+"""What limits add to a request while Redis is well, and while it is lost in each way.
+
+    python -m benchmarks.limits
+
+Needs a redis-server. Requests come at an even pace, whatever the answers take.
+"""
+
+import asyncio
+import signal
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import uvloop
+
+from benchmarks.hardware import hardware, versions
+from benchmarks.plans import verdict
+from pipelines.limits_redis import RedisStore
+from pipelines.limits_shared import SharedLimits
+from tests import servers
+from tests.pipelines.redis_faults import slow_proxy
+from tests.servers import Server
+
+TARGET_MS = 60.0  # at p99, whatever Redis does
+RATE = 200  # requests a second
+SECONDS = 6.0  # of each fault, probes among them
+LIMIT = 10**9
+
+
+def restart(server: Server) -> None:
+    server.kill()
+    server.start()
+
+
+FAULTS: dict[str, Callable[[Server], None]] = {
+    "well": lambda server: None,
+    "stopped": lambda server: server.signal(signal.SIGSTOP),
+    "killed": Server.kill,
+    "restarted empty": restart,
+}
+
+
+def main() -> None:
+    print(hardware())
+    print(versions("redis"))
+    print(f"{RATE} requests a second for {SECONDS:g} s each; the fault comes after a third")
+    met = uvloop.run(measure())
+    print(f"target: p99 <= {TARGET_MS:g} ms {verdict(met)}")
+    sys.exit(0 if met else 1)
+
+
+async def measure() -> bool:
+    """Whether every fault kept to the target."""
+    p99s = []
+    for name, fault in FAULTS.items():
+        async with own_redis() as server:
+            p99s.append(await report(name, server.url, partial(fault, server)))
+    async with own_redis() as server:
+        async with slow_proxy(server.url, 0.2) as slow_url:
+            p99s.append(await report("200 ms late", slow_url))
+        wrong = server.url.replace("redis://", "redis://:wrong@")
+        p99s.append(await report("wrong password", wrong))
+    p99s.append(await report("never there", f"redis://127.0.0.1:{servers.free_port()}/0"))
+    return max(p99s) <= TARGET_MS
+
+
+@asynccontextmanager
+async def own_redis() -> AsyncIterator[Server]:
+    with servers.redis() as server:
+        try:
+            yield server
+        finally:
+            server.kill()  # it may be stopped, and would not end in good order
+
+
+async def report(name: str, url: str, fault: Callable[[], None] = lambda: None) -> float:
+    """Prints and returns the p99 in ms."""
+    limits = SharedLimits(RedisStore(url))
+    took: list[float] = []
+    refused = 0
+
+    async def hit() -> None:
+        nonlocal refused
+        began = time.perf_counter()
+        window = await limits.hit("w", LIMIT)
+        took.append((time.perf_counter() - began) * 1000)
+        refused += not window.allowed
+
+    began, hits = time.monotonic(), []
+    total = round(RATE * SECONDS)
+    for number in range(total):
+        if number == total // 3:
+            breaking = asyncio.create_task(asyncio.to_thread(fault))
+        hits.append(asyncio.create_task(hit()))
+        await asyncio.sleep(max(0.0, began + (number + 1) / RATE - time.monotonic()))
+    await asyncio.gather(breaking, *hits)
+    degraded = limits.degraded
+    await limits.close()
+    p99_ms = statistics.quantiles(took, n=100)[98]
+    print(
+        f"{name:16} p50 {statistics.median(took):.2f} ms, p99 {p99_ms:.2f} ms, "
+        f"worst {max(took):.2f} ms, refused {refused}, degraded at the end {degraded}"
+    )
+    return p99_ms
+
+
+if __name__ == "__main__":
+    main()

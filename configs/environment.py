@@ -1,0 +1,141 @@
+"""Reads variables of the environment. A value that cannot be used is one sentence that names it."""
+
+import math
+import os
+import re
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
+
+
+class SettingsError(ValueError):
+    """A setting cannot be used. The message is for who runs the service, and holds no secret."""
+
+
+def port(name: str, default: int) -> int:
+    """A TCP port. Raises SettingsError, as all here do."""
+    text = os.environ.get(name) or str(default)
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535):
+        raise SettingsError(f"{name} is {text!r}, and has to be a number from 1 to 65535")
+    return int(text)
+
+
+def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Networks or addresses, joined by commas."""
+    found = []
+    for text in filter(None, map(str.strip, os.environ.get(name, "").split(","))):
+        try:
+            found.append(ip_network(text))
+        except ValueError as error:
+            raise SettingsError(f"{name} has to be networks, joined by commas: {error}") from None
+    return tuple(found)
+
+
+def factor(name: str) -> float:
+    """A number above 0; 1 by default."""
+    text = os.environ.get(name) or "1"
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise SettingsError(f"{name} is {text!r}, and has to be a number above 0")
+    return number
+
+
+def token(name: str) -> str | None:
+    """What a client can send in a header. Nothing is none, but an empty one was meant to be one."""
+    text = os.environ.get(name)
+    if text is not None and not _TOKEN.fullmatch(text):
+        raise SettingsError(f"{name} has to be visible ASCII characters without spaces, or unset")
+    return text
+
+
+def file(name: str) -> str | None:
+    """The path of a file that is there."""
+    text = os.environ.get(name) or None
+    if text is not None and not Path(text).is_file():
+        raise SettingsError(f"{name} is {text!r}, where there is no file")
+    return text
+
+
+def database_url(name: str, default: str) -> str:
+    """Of SQLite or PostgreSQL."""
+    text = os.environ.get(name) or default
+    from sqlalchemy.engine import make_url  # not for processes that read no settings
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        if make_url(text).drivername in _DATABASES:
+            return text
+    except (ArgumentError, ValueError):
+        pass  # their messages may hold a password
+    raise SettingsError(
+        f"{name} has to be postgresql://user:password@host/database or sqlite:///path"
+    )
+
+
+def redis_url(name: str) -> str | None:
+    """As the package `redis` takes it."""
+    text = os.environ.get(name) or None
+    if text is None:
+        return None
+    from redis.connection import parse_url  # half of its package, which few need
+
+    try:
+        parse_url(text)  # type: ignore[no-untyped-call]
+    except ValueError:
+        raise SettingsError(f"{name} has to be redis://host:6379/0, rediss:// or unix://") from None
+    return text
+
+
+def storage_url(name: str, default: Path) -> str:
+    """A folder as fsspec names it, whose package is installed; a path becomes absolute."""
+    text = os.environ.get(name) or f"file://{default}"
+    if "://" not in text:  # the processes of the service need not share a working folder
+        return f"file://{Path(text).expanduser().resolve()}"
+    from fsspec import get_filesystem_class
+
+    protocol, _, folder = text.partition("://")
+    try:
+        get_filesystem_class(protocol)
+    except ImportError as error:
+        raise SettingsError(f"{name} needs a package that is not installed: {error}") from None
+    except ValueError:
+        raise SettingsError(
+            f"{name} begins with {protocol}://, which fsspec does not know"
+        ) from None
+    if not folder.strip("/"):
+        raise SettingsError(f"{name} is {text!r}, and has to name a folder after it")
+    return text
+
+
+def public_url(name: str, default: str) -> str:
+    """Where clients are sent, without a slash at the end."""
+    text = (os.environ.get(name) or default).rstrip("/")
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        usable = False
+    if not usable or re.search(r"[\s?#\\]", text):
+        raise SettingsError(f"{name} is {text!r}, and has to be like https://speech.example.com")
+    return text
+
+
+def listens_everywhere(host: str) -> bool:
+    """Whether `host` means every address of the machine, and so names none."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def address_on_this_machine(host: str, port: int) -> str:
+    """The URL of who listens on `host`, as this machine reaches it."""
+    if listens_everywhere(host):
+        host = "::1" if ":" in host else "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,91 @@
+"""The console in Chromium, over engines without weights."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.local_server import Server
+from tests.clients.browser import Page, open_url
+
+TIMEOUT_S = 20.0
+
+
+@pytest.fixture
+def page(tone_server: Server, tmp_path: Path) -> Iterator[Page]:
+    """The console, with nobody signed in."""
+    with open_url(tone_server.url, "console", tmp_path / "none.wav") as opened:
+        yield opened
+
+
+def test_nothing_of_an_account_is_left_for_the_next(tone_server: Server, page: Page) -> None:
+    sign_up(page, "first@example.com")
+    submit(page, "speak-form", text="Nobody else may hear this.")
+    wait_until(page, "!at('spoken').hidden")
+    submit(page, "create-form", name="mine")
+    made = wait_until(page, "at('created').textContent")
+    assert made.startswith("sk_")
+    run(page, "leave()")  # what a refused credential does; the button loads the page anew as well
+
+    sign_up(page, "second@example.com")
+    assert run(page, "document.documentElement.innerHTML.includes('sk_')") is False
+    assert run(page, "at('spoken').hidden && !at('spoken').hasAttribute('src')") is True
+    assert run(page, "document.querySelector('#key-form input').value") == ""
+    assert run(page, "document.querySelector('#login-form [name=email]').value") == ""
+
+
+def test_a_key_with_one_scope_opens_what_it_may_do(tone_server: Server, page: Page) -> None:
+    answer = httpx.post(
+        f"{tone_server.url}/developer/api",
+        headers={"Authorization": f"Bearer {tone_server.key}"},
+        json={"name": "speaks", "scopes": ["tts"]},
+    )
+    submit(page, "key-form", key=answer.raise_for_status().json()["key"])
+    wait_until(page, "!at('work').hidden")
+    submit(page, "speak-form", text="Only this.")
+    assert "s of speech" in wait_until(page, "at('status').textContent.includes('of') && STATUS")
+    submit(page, "chat-form", message="And chat?")
+    refusal = wait_until(page, "at('status').className === 'bad' && STATUS")
+    assert refusal == "the API key lacks the scope 'chat'"
+
+
+def test_a_wrong_key_is_told_and_not_kept(page: Page) -> None:
+    submit(page, "key-form", key="sk_wrong")
+    assert "wrong" in wait_until(page, "at('status').className === 'bad' && STATUS")
+    assert run(page, "at('work').hidden && sessionStorage.length === 0") is True
+    assert run(page, "document.querySelector('#key-form input').value") == "sk_wrong"
+
+
+def sign_up(page: Page, email: str) -> None:
+    wait_until(page, "typeof enter === 'function' && at('work').hidden")
+    fill(page, "login-form", email=email, password="correct horse")
+    run(page, "document.querySelector('[value=\"/auth/signup\"]').click()")
+    wait_until(page, "!at('work').hidden")
+
+
+def submit(page: Page, form: str, **fields: str) -> None:
+    fill(page, form, **fields)
+    run(page, f"document.querySelector('#{form} button').click()")
+
+
+def fill(page: Page, form: str, **fields: str) -> None:
+    for name, value in fields.items():
+        run(page, f"document.querySelector('#{form} [name={name}]').value = {json.dumps(value)}")
+
+
+def wait_until(page: Page, expression: str) -> Any:
+    """What the expression comes to be, once it is neither false nor empty."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (value := run(page, expression)):
+        assert time.monotonic() < deadline, f"{expression} did not come true"
+        time.sleep(0.05)
+    return value
+
+
+def run(page: Page, expression: str) -> Any:
+    status = "at('status').textContent"
+    return page.call(f"(() => {expression.replace('STATUS', status)})")

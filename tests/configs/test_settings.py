@@ -1,0 +1,157 @@
+"""Secrets are made once, for the service's user alone; wrong settings are told in a sentence."""
+
+from pathlib import Path
+
+import pytest
+from yarl import URL
+
+from configs.environment import SettingsError
+from configs.settings import load_settings
+from pipelines.sealing import Sealer
+from pipelines.webhooks.registration import Webhooks
+
+VARIABLES = (
+    *("ANTIPHON_TOKEN_KEY", "ANTIPHON_KEY_PEPPER", "ANTIPHON_URL_KEY", "ANTIPHON_DATA_KEYS"),
+    *("HOST", "PORT", "PUBLIC_URL", "DATABASE_URL", "REDIS_URL", "STORAGE_URL", "METRICS_TOKEN"),
+    *("TRUSTED_PROXIES", "WEBHOOK_NETWORKS", "WEBHOOK_TIME_SCALE", "WEBHOOK_CA_FILE"),
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data folder of a service that never started."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "data"
+    monkeypatch.setenv("ANTIPHON_DATA", str(folder))
+    return folder
+
+
+def test_the_first_start_makes_secrets_that_the_next_one_reads(data: Path) -> None:
+    first = load_settings().secrets
+    assert load_settings().secrets == first
+    assert len({first.token_key, first.api_key_pepper, first.url_key, *first.data_keys}) == 4
+
+
+def test_nobody_else_can_read_what_is_made(data: Path) -> None:
+    load_settings()
+    assert data.stat().st_mode & 0o077 == 0
+    assert (data / "secrets.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o622])
+def test_secrets_that_others_may_reach_are_refused(data: Path, mode: int) -> None:
+    load_settings()
+    (data / "secrets.json").chmod(mode)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ANTIPHON_TOKEN_KEY", "short"),
+        ("ANTIPHON_DATA_KEYS", "A" * 43 + "B"),  # base64 of no whole byte
+        ("ANTIPHON_DATA_KEYS", "QUFB" * 12),
+    ],
+)
+def test_a_weak_or_broken_key_is_refused(
+    data: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=name) as caught:
+        load_settings()
+    assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"url_key": 7}', '{"url_key": ""}'])
+def test_a_damaged_file_of_secrets_is_refused_and_kept(data: Path, text: str) -> None:
+    load_settings()
+    (data / "secrets.json").write_text(text)
+    with pytest.raises(SettingsError, match="secrets.json' is damaged"):
+        load_settings()
+    assert (data / "secrets.json").read_text() == text
+
+
+def test_secrets_do_not_show_when_settings_are_printed(data: Path) -> None:
+    settings = load_settings()
+    assert settings.secrets.token_key not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("192.0.2.1", "http://192.0.2.1:8000"),
+        ("0.0.0.0", "http://127.0.0.1:8000"),
+        ("::", "http://[::1]:8000"),
+        ("[::]", "http://[::1]:8000"),
+        ("::1", "http://[::1]:8000"),
+        ("2001:db8::7", "http://[2001:db8::7]:8000"),
+        ("speech.example", "http://speech.example:8000"),
+        ("", "http://127.0.0.1:8000"),
+    ],
+)
+def test_every_host_has_a_url(
+    data: Path, monkeypatch: pytest.MonkeyPatch, host: str, url: str
+) -> None:
+    monkeypatch.setenv("HOST", host)
+    settings = load_settings()
+    assert settings.public_url == url
+    assert URL(url).host and "[" not in settings.host
+    # None of its methods is called, so that it needs no database.
+    Webhooks(None, Sealer(settings.secrets.data_keys), settings)  # type: ignore[arg-type]
+
+
+def test_a_proxy_is_known_also_where_ipv4_comes_through_a_socket_for_ipv6(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRUSTED_PROXIES", "10.0.0.0/8, fd00::/8")
+    expected = ("10.0.0.0/8", "fd00::/8", "::ffff:10.0.0.0/104")
+    assert load_settings().trusted_proxies == expected
+
+
+def test_a_path_of_files_is_the_same_folder_for_every_process(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_URL", "kept")
+    assert load_settings().storage_url == f"file://{Path('kept').absolute()}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "abc"),
+        ("PORT", "0"),
+        ("PORT", "65536"),
+        ("STORAGE_URL", "s3://"),  # s3fs is not installed
+        ("STORAGE_URL", "nowhere://folder"),
+        ("STORAGE_URL", "memory://"),
+        ("TRUSTED_PROXIES", "10.0.0.1/8"),
+        ("TRUSTED_PROXIES", "127.0.0.1, proxy"),
+        ("WEBHOOK_NETWORKS", "all"),
+        ("WEBHOOK_TIME_SCALE", "x"),
+        ("WEBHOOK_TIME_SCALE", "nan"),
+        ("WEBHOOK_TIME_SCALE", "0"),
+        ("WEBHOOK_CA_FILE", "/nowhere/ca.pem"),
+        ("METRICS_TOKEN", ""),
+        ("METRICS_TOKEN", "two words"),
+        ("DATABASE_URL", "mysql://canary@host/database"),
+        ("DATABASE_URL", "nosuch://canary@host/database"),
+        ("DATABASE_URL", "canary"),
+        ("DATABASE_URL", "postgresql://user:canary@host:port/database"),
+        ("REDIS_URL", "canary"),
+        ("REDIS_URL", "redis://:canary@host:port/0"),
+        ("PUBLIC_URL", "speech.example"),
+        ("PUBLIC_URL", "https://speech.example/?a=b"),
+        ("PUBLIC_URL", "http://:::8000"),
+        ("ANTIPHON_DATA", "/dev/null/data"),
+    ],
+)
+def test_a_wrong_setting_is_named_in_one_sentence(
+    data: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=f"^{name}") as caught:
+        load_settings()
+    assert "\n" not in str(caught.value) and "canary" not in str(caught.value)

@@ -1,0 +1,53 @@
+"""What of a configuration is started first."""
+
+import copy
+from typing import Any
+
+import yaml
+
+from configs.settings import PROJECT_DIR
+from deployments.stages import first_stage, first_voice
+
+
+def shipped() -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load((PROJECT_DIR / "serve_config.yaml").read_text())
+    return config
+
+
+def models(config: dict[str, Any]) -> dict[str, Any]:
+    application = next(one for one in config["applications"] if one["name"] == "models")
+    return {deployment["name"]: deployment for deployment in application["deployments"]}
+
+
+def test_a_voice_and_the_gateway_come_first_and_the_rest_changes_only_in_number() -> None:
+    config = shipped()
+    before = copy.deepcopy(config)
+    staged = first_stage(config)
+    assert config == before  # it is deployed whole afterwards
+    assert first_voice(config) == "TTSFast"
+    assert [one["name"] for one in staged["applications"]] == ["gateway", "models"]
+    first, whole = models(staged), models(config)
+    for name in ("TTSFast", "ModelIndex"):
+        assert first[name] == whole[name]
+    for name in set(whole) - {"TTSFast", "ModelIndex"}:
+        scaling = first[name]["autoscaling_config"]
+        assert (scaling["min_replicas"], scaling["initial_replicas"]) == (0, 0)
+        assert {**first[name], "autoscaling_config": None} == {
+            **whole[name],
+            "autoscaling_config": None,
+        }
+
+
+def test_a_model_with_a_fixed_number_of_replicas_stays_as_it_is() -> None:
+    config = shipped()
+    chat = models(config)["Chat"]
+    del chat["autoscaling_config"]
+    chat["num_replicas"] = 2
+    assert models(first_stage(config))["Chat"] == chat
+
+
+def test_without_models_for_speech_everything_starts_at_once() -> None:
+    config = shipped()
+    next(one for one in config["applications"] if one["name"] == "models")["args"] = {"chat": ["C"]}
+    assert first_voice(config) is None
+    assert first_stage(config) == config
