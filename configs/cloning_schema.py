@@ -32,9 +32,19 @@ class CloningWork(StrictModel):
     give_up_after_hours: float = Field(gt=0)  # since the voice was asked for
 
 
+class FitConfig(StrictModel):
+    """How a voice is searched for, and what it must reach."""
+
+    seed: int
+    evaluations: int = Field(ge=1)  # sentences that are spoken in the search, at most
+    generation: int = Field(ge=2)  # of them between two looks at the results
+    min_similarity: float = Field(ge=-1, le=1)  # of the finished voice with the recordings
+
+
 class CloningConfig(StrictModel):
     """All of it."""
 
     require_consent: bool  # whether `POST /voices` must say what the speaker agreed to
     samples: SampleRules
     work: CloningWork
+    fit: FitConfig
