@@ -9,6 +9,7 @@ from api.sockets.leases import SocketLeases
 from api.sockets.registry import SocketRegistry
 from configs.admission_schema import AdmissionConfig
 from configs.cloning_schema import CloningConfig
+from configs.consent_schema import ConsentConfig
 from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
@@ -24,6 +25,7 @@ from pipelines.answers import Answers
 from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
+from pipelines.consent import Consent
 from pipelines.decoding import AudioDecoder
 from pipelines.files import Files
 from pipelines.limits_shared import SharedLimits
@@ -116,5 +118,7 @@ def build_services(
             models.transcriber,
             speech,
             own_voices,
+            Consent(sealer, load_yaml(ConsentConfig, "consent"), models.transcriber),
+            settings.require_consent,
         ),
     )

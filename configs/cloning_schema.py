@@ -1,5 +1,7 @@
 """The shape of `configs/cloning.yaml`: what samples must be, and how the work is given out."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from configs.strict import StrictModel
@@ -23,8 +25,11 @@ class SampleRules(StrictModel):
 
 
 class CloningWork(StrictModel):
-    """How long a voice takes, and when it is given up."""
+    """What makes voices, how long one takes, and when it is given up."""
 
+    model: str  # a file under configs/ without .yaml: the engine that a voice is made for
+    encoder: str  # the same of the encoder that hears how alike it is
+    most_workers: int = Field(ge=1)  # processes for one voice; one a core of the cluster up to that
     seconds_per_voice: float = Field(gt=0)  # what `estimated_completion` counts with
     at_once: int = Field(ge=1)  # voices that are made at the same time
     lease_s: float = Field(gt=0)  # after which another worker may take over
@@ -41,10 +46,27 @@ class FitConfig(StrictModel):
     min_similarity: float = Field(ge=-1, le=1)  # of the finished voice with the recordings
 
 
+class PromptConfig(StrictModel):
+    """Which recording an engine is given to speak on from. Models are files under configs/."""
+
+    model: str  # the engine that the voice is made for
+    transcriber: str  # reads what the recording says
+    vad: str
+    min_seconds: float = Field(ge=2)  # of the recording
+    max_seconds: float = Field(le=18)
+    candidates: int = Field(ge=1)  # recordings that are tried
+    judge: bool  # whether workers load the engine, to hear how alike it sounds
+    judged_sentences: int = Field(ge=1)  # for each candidate
+    min_confidence: float = Field(ge=0, le=1)  # of the recogniser
+    min_similarity: float = Field(ge=-1, le=1)  # of the voice with the other recordings
+
+
 class CloningConfig(StrictModel):
     """All of it."""
 
-    require_consent: bool  # whether `POST /voices` must say what the speaker agreed to
+    method: Literal["fit", "prompt"]  # how voices are made
+
     samples: SampleRules
     work: CloningWork
     fit: FitConfig
+    prompt: PromptConfig

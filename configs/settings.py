@@ -8,6 +8,7 @@ import secrets
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from typing import Literal, get_args
 
 from configs import environment
 from configs.environment import SettingsError
@@ -41,6 +42,11 @@ class WebhookSettings:
     ca_file: str | None = None  # authorities that are trusted beside the system's
 
 
+ConsentNeeded = Literal["off", "attest", "spoken"]
+"""What `POST /voices` must have of the speaker's consent: nothing, words, or a sentence read aloud.
+What is given is kept, or checked, in any case."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Where the service listens and keeps things."""
@@ -56,6 +62,7 @@ class Settings:
     public_url: str  # where clients reach this service, without a slash at the end
     webhooks: WebhookSettings
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
+    require_consent: ConsentNeeded = "off"  # for a custom voice
     metrics_token: str | None = None  # asked for by GET /metrics; None lets in the loopback only
 
 
@@ -100,6 +107,7 @@ def load_settings(*, new: bool = True) -> Settings:
             time_scale=environment.factor("WEBHOOK_TIME_SCALE"),
             ca_file=environment.file("WEBHOOK_CA_FILE"),
         ),
+        require_consent=environment.choice("REQUIRE_CONSENT", get_args(ConsentNeeded), "off"),
         metrics_token=environment.token("METRICS_TOKEN"),
     )
 

@@ -46,6 +46,7 @@ class Voice(SQLModel, table=True):
 
     # What was attested, by whom and from where.
     consent: str | None = Field(default=None, sa_type=Text)
+    consent_sentence: str | None = Field(default=None, sa_type=Text)  # that a recording holds
     consent_by: str | None = Field(default=None, max_length=40)  # user:… or key:…
     consent_address: str | None = Field(default=None, max_length=64)
     consent_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
@@ -69,3 +70,9 @@ class VoiceSample(SQLModel, table=True):
     position: int = Field(primary_key=True)  # from 0, in the order of the form
     file_id: str = Field(max_length=40)
     seconds: float
+
+    # How it was recorded, as measured before it was taken.
+    speech_share: float
+    snr_db: float
+    level_dbfs: float  # of its speech
+    clipped_share: float

@@ -48,6 +48,14 @@ def voice_of(
     return session.exec(query.with_for_update() if lock else query).one_or_none()
 
 
+def voice_of_report(session: Session, workspace_id: int, report_file: str) -> Voice | None:
+    """The voice whose report is stored there."""
+    query = select(Voice).where(
+        Voice.workspace_id == workspace_id, Voice.report_file == report_file
+    )
+    return session.exec(query).first()
+
+
 def voice_named(session: Session, workspace_id: int, name_key: str) -> Voice | None:
     """The newest of that name, one that is ready before others."""
     query = (

@@ -39,6 +39,7 @@ PIECES = 3  # of each file, whose speakers are compared
 PIECE_S = 6.0
 EXCERPT_S = 20.0  # of speech, for whoever has to hear its language
 PITCH_S = 30.0  # of each file
+OPENING_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,15 @@ class SampleFile:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A file that can be used."""
+    """A file that can be used, and how it was recorded."""
 
     file: SampleFile
     media_type: str
     duration_s: float
+    speech_share: float
+    snr_db: float
+    level_dbfs: float  # of its speech
+    clipped_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class CheckedSamples:
     samples: tuple[Sample, ...]  # in the order of the form
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
+    openings: tuple[Pcm, ...]  # the same, of each file: how it begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,7 @@ class _Heard:
 
     sample: Sample
     speech: Pcm  # some of it: enough for its speaker and pitch
+    opening: Pcm
 
 
 class SampleChecker:
@@ -116,8 +123,7 @@ class SampleChecker:
             raise
         if audio.duration_s < self._rules.min_seconds - LENGTH_SLACK_S:
             raise InvalidAudio(self._wrong_length(file, audio.duration_s))
-        sample = Sample(file, media_type, audio.duration_s)
-        return await asyncio.to_thread(self._listen, sample, audio.pcm)
+        return await asyncio.to_thread(self._listen, file, media_type, audio.duration_s, audio.pcm)
 
     def _wrong_length(self, file: SampleFile, seconds: float | None = None) -> str:
         found = "too long" if seconds is None else f"{seconds:.1f} seconds long"
@@ -127,9 +133,9 @@ class SampleChecker:
             f"{rules.max_seconds:g} seconds"
         )
 
-    def _listen(self, sample: Sample, pcm: Pcm) -> _Heard:
+    def _listen(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Heard:
         """Blocking: about 0.3 s for a minute of audio."""
-        rules, name = self._rules, sample.file.name
+        rules, name = self._rules, file.name
         probabilities = self._vad.probabilities(pcm)
         is_speech = probabilities >= rules.speech_threshold
         speech = speech_only(pcm, is_speech, self._vad.frame_samples)
@@ -154,7 +160,9 @@ class SampleChecker:
                 f"files: {name!r} is too noisy: its speech is {snr:.0f} dB above the noise, and "
                 f"{rules.min_snr_db:g} are needed"
             )
-        return _Heard(sample, _excerpt(speech, PITCH_S))
+        sample = Sample(file, media_type, duration_s, share, snr, level, clipped)
+        opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # not all that it is a part of
+        return _Heard(sample, _excerpt(speech, PITCH_S), opening)
 
     def _compare(self, heard: Sequence[_Heard]) -> CheckedSamples:
         """Whether one person speaks in all of them; blocking, about a second."""
@@ -167,6 +175,7 @@ class SampleChecker:
             samples=tuple(one.sample for one in heard),
             pitch_hz=pitch_hz(speech),
             excerpt=max((one.speech for one in heard), key=len)[: int(EXCERPT_S * VAD_SAMPLE_RATE)],
+            openings=tuple(one.opening for one in heard),
         )
 
 

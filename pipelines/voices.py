@@ -13,6 +13,7 @@ from sqlmodel import Session
 
 from configs.cloning_schema import CloningConfig
 from configs.plans_schema import PlansConfig
+from configs.settings import ConsentNeeded
 from db import ledger, voices
 from db.audit import audit
 from db.columns import utc_now
@@ -23,13 +24,16 @@ from db.voice_tables import Voice, VoiceSample
 from models.errors import EngineError
 from models.stt.base import FILE, TranscriptionRequest
 from pipelines.billing import Billing, paid_once, to_usd
+from pipelines.consent import Consent, ConsentSentence
 from pipelines.errors import (
     InsufficientCredit,
     InvalidRequest,
+    NotFound,
     PlanRequired,
     StorageUnavailable,
     Unauthorized,
     VoiceNotFound,
+    VoiceNotReady,
 )
 from pipelines.files import Files
 from pipelines.languages import engine_codes, iso_code
@@ -39,6 +43,7 @@ from pipelines.principals import UNAUTHORIZED, Principal
 from pipelines.samples import CheckedSamples, SampleChecker, SampleFile
 from pipelines.speech import SpeechPipeline
 from pipelines.voice_object import created_event
+from pipelines.voice_report import ReportError, VoiceReport
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +54,8 @@ UNCLAIMED_S = 3600.0  # how long samples last until their voice refers to them
 HOLD = timedelta(days=7)  # longer than any voice waits
 FALLBACK_LANGUAGE = "en"
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
+SHOWN_S = 3600.0  # how long the address of a report lasts
+NO_REPORT = "there is no report of this voice"
 NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
 
 
@@ -61,7 +68,17 @@ class NewVoice:
     language: str | None = None  # any code; None: what the samples are heard to be in
     gender: VoiceGenderGiven = "neutral"
     consent: str | None = None  # what is attested
+    consent_token: str | None = None  # of the sentence that is said
     address: str | None = None  # from where
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReport:
+    """All that is known of how a voice was made."""
+
+    voice: Voice
+    samples: list[VoiceSample]  # the recordings, in the order of the form
+    report: VoiceReport
 
 
 class Voices:
@@ -78,18 +95,30 @@ class Voices:
         transcriber: Transcriber,
         speech: SpeechPipeline,
         own: OwnVoices,
+        consent: Consent,
+        consent_needed: ConsentNeeded = "off",
     ) -> None:
         self._database = database
         self._files = files
         self._billing = billing
         self._plans = plans
         self._work = config.work
-        self._requires_consent = config.require_consent
         self.rules = config.samples
         self._checker = checker
         self._transcriber = transcriber
         self._speech = speech
         self._own = own
+        self._consent = consent
+        self._consent_needed = consent_needed
+
+    def consent_sentence(
+        self, principal: Principal, language: str | None = None
+    ) -> tuple[ConsentSentence, str]:
+        """What a speaker reads aloud to agree, and the token that goes with it.
+
+        Raises InvalidRequest for a language that has none.
+        """
+        return self._consent.issue(principal.workspace_id, language or FALLBACK_LANGUAGE)
 
     async def create(
         self, principal: Principal, new: NewVoice, files: Sequence[SampleFile]
@@ -100,14 +129,15 @@ class Voices:
         gets the voice that was made then. Raises InvalidRequest and the like for the samples,
         PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable.
         """
-        if self._requires_consent and new.consent is None:
-            raise InvalidRequest("consent: say what the speaker agreed to")
+        sentence = self._spoken_consent(principal, new)
         voice_id = _new_id()
         made = await self._database.read(self._first_look, principal.workspace_id, voice_id)
         if made is not None:
             return made
         language = None if new.language is None else await self._known_language(new.language)
         checked = await self._checker.check(files)
+        if sentence is not None:
+            await self._consent.check(sentence, checked.openings)
         voice = Voice(
             id=voice_id,
             workspace_id=principal.workspace_id,
@@ -120,9 +150,11 @@ class Voices:
             estimated_completion=utc_now(),  # until the queue is known
             operation=f"voice-{voice_id}",
         )
-        if new.consent is not None:
-            voice.consent, voice.consent_by = new.consent, principal.actor
-            voice.consent_address, voice.consent_at = new.address, utc_now()
+        if new.consent is not None or sentence is not None:
+            voice.consent = new.consent
+            voice.consent_sentence = None if sentence is None else sentence.text
+            voice.consent_by, voice.consent_address = principal.actor, new.address
+            voice.consent_at = utc_now()
         return await self._keep(principal, voice, checked)
 
     async def page(
@@ -147,6 +179,39 @@ class Voices:
         if found is None:
             raise VoiceNotFound(NOT_FOUND)
         return found
+
+    async def report(self, principal: Principal, voice_id: str) -> KeptReport:
+        """How it was made. Raises VoiceNotFound, VoiceNotReady, NotFound or StorageUnavailable."""
+        voice = await self.get(principal, voice_id)
+        if voice.status == "processing":
+            raise VoiceNotReady(
+                f"the voice is still being made; GET /voices/{voice.id} shows how far it is"
+            )
+        return await self._report_of(voice)
+
+    async def signed_report(self, file_id: str, expires: str, signature: str) -> KeptReport:
+        """The same for who has the address of its page. Raises NotFound or StorageUnavailable."""
+        file = await self._files.find_signed(file_id, expires, signature)
+        voice = await self._database.read(voices.voice_of_report, file.workspace_id, file.id)
+        if voice is None:
+            raise NotFound(NO_REPORT)
+        return await self._report_of(voice)
+
+    def report_address(self, voice: Voice) -> str:
+        """Where a browser sees the report without a key, for a while."""
+        assert voice.report_file, "who asks has read the report"
+        return self._files.url(voice.report_file, voice.workspace_id, SHOWN_S, "reports")
+
+    async def _report_of(self, voice: Voice) -> KeptReport:
+        if voice.report_file is None:
+            raise NotFound(NO_REPORT)
+        data = await self._files.read(voice.workspace_id, voice.report_file)
+        samples = await self._database.read(voices.samples_of, voice.id)
+        try:
+            return KeptReport(voice, samples, VoiceReport.from_json(data))
+        except ReportError as error:
+            logger.error("report_not_read", extra={"voice_id": str(voice.id), "reason": str(error)})
+            raise NotFound(NO_REPORT) from None
 
     async def delete(self, principal: Principal, voice_id: str) -> None:
         """With samples, pack and report; one that is being made is given up, and costs nothing.
@@ -173,6 +238,19 @@ class Voices:
             if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
                 raise self._too_poor()
         return made
+
+    def _spoken_consent(self, principal: Principal, new: NewVoice) -> ConsentSentence | None:
+        """The sentence that a file must begin with. Raises InvalidRequest."""
+        if new.consent_token is not None:
+            return self._consent.open(principal.workspace_id, new.consent_token)
+        if self._consent_needed == "spoken":
+            raise InvalidRequest(
+                "consent_token: one of the files must begin with a sentence that POST "
+                "/voices/consent-sentence issues together with this token"
+            )
+        if self._consent_needed == "attest" and new.consent is None:
+            raise InvalidRequest("consent: say what the speaker agreed to")
+        return None
 
     def _check_plan(self, session: Session, plan: str | None, workspace_id: int) -> None:
         if plan is None:
@@ -222,9 +300,17 @@ class Voices:
             file_id = await self._files.put(
                 voice.workspace_id, "sample", sample.media_type, data, UNCLAIMED_S
             )
-            seconds = sample.duration_s
             rows.append(
-                VoiceSample(voice_id=voice.id, position=position, file_id=file_id, seconds=seconds)
+                VoiceSample(
+                    voice_id=voice.id,
+                    position=position,
+                    file_id=file_id,
+                    seconds=sample.duration_s,
+                    speech_share=sample.speech_share,
+                    snr_db=sample.snr_db,
+                    level_dbfs=sample.level_dbfs,
+                    clipped_share=sample.clipped_share,
+                )
             )
         return await self._database.run(self._add, principal, voice, rows)
 
@@ -247,7 +333,11 @@ class Voices:
         if not ledger.hold(session, workspace_id, voice.operation, "voice", cost, now + HOLD):
             raise self._too_poor()
         self._billing.add_events(session, workspace_id, (created_event(voice),))
-        details = {"samples": len(samples), "consent": voice.consent is not None}
+        details = {
+            "samples": len(samples),
+            "consent": voice.consent is not None,
+            "spoken_consent": voice.consent_sentence is not None,
+        }
         audit(session, workspace_id, "voice.created", principal.actor, str(voice.id), details)
         return voice
 

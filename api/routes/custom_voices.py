@@ -1,5 +1,6 @@
 """Voices of a workspace, made of recordings of a speaker."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -8,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from api.deps import PrincipalDep, ServicesDep
 from api.errors import ApiError
 from api.routing import make_router
-from api.schemas import Done, OneLine, Page, Pagination
+from api.schemas import Done, OneLine, Page, Pagination, RequestModel
 from api.streaming import while_connected
 from api.uploads import Form, UploadLimits, receive_form
 from configs.cloning_schema import SampleRules
@@ -65,6 +66,12 @@ class VoiceFields(BaseModel):
     gender: VoiceGenderGiven = "neutral"
     consent: Annotated[str, Field(max_length=2000), AfterValidator(_text)] = Field(
         default="", description="What the speaker agreed to; kept as long as the voice."
+    )
+    consent_token: str = Field(
+        default="",
+        max_length=2000,
+        description="Of a sentence of `POST /voices/consent-sentence`, which one of the files "
+        "begins with.",
     )
 
     @field_validator("name", mode="after")
@@ -127,10 +134,45 @@ async def create_voice(
             language=fields.language.strip() or None,
             gender=fields.gender,
             consent=fields.consent or None,
+            consent_token=fields.consent_token.strip() or None,
             address=None if request.client is None else request.client.host,
         )
         made = await while_connected(request.receive, services.voices.create(principal, new, files))
     return _shown(made)
+
+
+class ConsentRequest(RequestModel):
+    """The body may be an empty object."""
+
+    language: str | None = Field(
+        default=None, min_length=2, max_length=35, description="Of the sentence; English if absent."
+    )
+
+
+class ConsentAnswer(BaseModel):
+    """A sentence that nobody knew before."""
+
+    sentence: str = Field(description="One of the files has to begin with it, read by the speaker.")
+    language: str
+    consent_token: str = Field(description="For the form of `POST /voices`.")
+    expires_at: Moment
+
+
+@router.post("/voices/consent-sentence", tags=["voices"], summary="A sentence to agree with")
+async def issue_consent_sentence(
+    body: ConsentRequest, principal: PrincipalDep, services: ServicesDep
+) -> ConsentAnswer:
+    """Who reads it aloud agrees to a voice of theirs; it is used within the hour.
+
+    Words are compared with some tolerance, and the voice with the other files.
+    """
+    sentence, token = services.voices.consent_sentence(principal, body.language)
+    return ConsentAnswer(
+        sentence=sentence.text,
+        language=sentence.language,
+        consent_token=token,
+        expires_at=datetime.fromtimestamp(sentence.expires, UTC).isoformat(),
+    )
 
 
 @router.get("/voices", tags=["voices"], summary="The workspace's custom voices")

@@ -10,6 +10,7 @@ from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.voice_queue import ClaimedVoice, MadeVoice, VoiceQueue
+from tests.api.reports import full_report
 from tests.pipelines.recordings import good_files
 
 Headers = dict[str, str]
@@ -54,5 +55,7 @@ async def claimed(services: Services) -> ClaimedVoice:
 async def finish(services: Services, pack: bytes = PACK) -> ClaimedVoice:
     """Makes the next voice."""
     voice = await claimed(services)
-    assert await queue_of(services).publish(voice, MadeVoice("tone", pack, 0.91234))
+    assert await queue_of(services).publish(
+        voice, MadeVoice("tone", pack, 0.91234, full_report().to_json())
+    )
     return voice

@@ -136,6 +136,7 @@ def test_a_path_of_files_is_the_same_folder_for_every_process(
         ("WEBHOOK_CA_FILE", "/nowhere/ca.pem"),
         ("METRICS_TOKEN", ""),
         ("METRICS_TOKEN", "two words"),
+        ("REQUIRE_CONSENT", "yes"),
         ("DATABASE_URL", "mysql://canary@host/database"),
         ("DATABASE_URL", "nosuch://canary@host/database"),
         ("DATABASE_URL", "canary"),

@@ -53,7 +53,14 @@ def new_voice(workspace_id: int, name: str = "Ann", **columns: object) -> Voice:
 async def add(database: Database, voice: Voice) -> UUID:
     samples = [
         VoiceSample(
-            voice_id=voice.id, position=n, file_id=f"file_{voice.id.hex[:20]}{n}", seconds=40
+            voice_id=voice.id,
+            position=n,
+            file_id=f"file_{voice.id.hex[:20]}{n}",
+            seconds=40,
+            speech_share=0.8,
+            snr_db=30,
+            level_dbfs=-20,
+            clipped_share=0,
         )
         for n in range(3)
     ]

@@ -75,7 +75,7 @@ class House:
     async def add(self) -> Voice:
         path = self.folder / "sample"
         path.write_bytes(b"a recording")
-        sample = Sample(SampleFile("a.wav", path), "audio/wav", 40.0)
+        sample = Sample(SampleFile("a.wav", path), "audio/wav", 40.0, 0.8, 30.0, -20.0, 0.0)
         checked = CheckedSamples((sample,) * 3, 200.0, np.zeros(10, np.float32))
         voice_id = uuid4()
         voice = Voice(

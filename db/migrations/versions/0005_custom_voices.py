@@ -33,6 +33,7 @@ def upgrade() -> None:
         sa.Column("pack_digest", sa.String(length=64), nullable=True),
         sa.Column("report_file", sa.String(length=40), nullable=True),
         sa.Column("consent", sa.Text(), nullable=True),
+        sa.Column("consent_sentence", sa.Text(), nullable=True),
         sa.Column("consent_by", sa.String(length=40), nullable=True),
         sa.Column("consent_address", sa.String(length=64), nullable=True),
         sa.Column("consent_at", sa.DateTime(timezone=True), nullable=True),
@@ -58,6 +59,10 @@ def upgrade() -> None:
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("file_id", sa.String(length=40), nullable=False),
         sa.Column("seconds", sa.Float(), nullable=False),
+        sa.Column("speech_share", sa.Float(), nullable=False),
+        sa.Column("snr_db", sa.Float(), nullable=False),
+        sa.Column("level_dbfs", sa.Float(), nullable=False),
+        sa.Column("clipped_share", sa.Float(), nullable=False),
         sa.ForeignKeyConstraint(
             ["voice_id"], ["voice.id"], name=op.f("fk_voice_sample_voice_id"), ondelete="CASCADE"
         ),
