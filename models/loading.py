@@ -4,14 +4,17 @@ from pydantic import TypeAdapter
 
 from configs.chat_schema import ChatConfig
 from configs.load import load_yaml
+from configs.quality_schema import QualityConfig
 from configs.speaker_schema import SpeakerConfig
 from configs.stt_schema import STTConfig, WhisperConfig
 from configs.tts_schema import TTSConfig
 from configs.vad_schema import VADConfig
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
+from models.quality.base import QualityEngine
 from models.registry import (
     CHAT_ENGINES,
+    QUALITY_ENGINES,
     SPEAKER_ENGINES,
     STT_ENGINES,
     TTS_ENGINES,
@@ -25,9 +28,16 @@ from models.vad.base import VADEngine
 from models.weights.store import WeightStore
 
 
-def load_tts(name: str, weights: WeightStore) -> tuple[TTSEngine, ModelInfo]:
-    """Loads the model of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+def load_tts(
+    name: str, weights: WeightStore, *, threads: int | None = None
+) -> tuple[TTSEngine, ModelInfo]:
+    """Loads the model of `configs/<name>.yaml`. Raises EngineError or ValidationError.
+
+    `threads` takes the place of what the configuration says, if it says anything.
+    """
     config: TTSConfig = load_yaml(TypeAdapter(TTSConfig), name)
+    if threads is not None and "threads" in type(config).model_fields:
+        config = config.model_copy(update={"threads": threads})
     engine: TTSEngine = engine_class(TTS_ENGINES, config.engine)(config, weights)
     voices = tuple(engine.voices())
     return engine, ModelInfo(
@@ -37,7 +47,9 @@ def load_tts(name: str, weights: WeightStore) -> tuple[TTSEngine, ModelInfo]:
         owned_by=config.owned_by,
         created=config.created,
         aliases=config.aliases,
-        languages=tuple(sorted({voice.language for voice in voices})),
+        # An engine that has only voices of packs says by itself what it speaks.
+        languages=getattr(engine, "languages", None)
+        or tuple(sorted({voice.language for voice in voices})),
         tier=config.tier,
         sample_rate=engine.sample_rate,
         native_speed=engine.native_speed,
@@ -91,4 +103,11 @@ def load_speaker_encoder(name: str, weights: WeightStore) -> SpeakerEncoder:
     """Loads the encoder of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
     config: SpeakerConfig = load_yaml(TypeAdapter(SpeakerConfig), name)
     engine: SpeakerEncoder = engine_class(SPEAKER_ENGINES, config.engine)(config, weights)
+    return engine
+
+
+def load_quality(name: str, weights: WeightStore) -> QualityEngine:
+    """Loads the engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config: QualityConfig = load_yaml(TypeAdapter(QualityConfig), name)
+    engine: QualityEngine = engine_class(QUALITY_ENGINES, config.engine)(config, weights)
     return engine

@@ -10,6 +10,7 @@ TTS_ENGINES = {
     "kokoro": "models.tts.kokoro:KokoroEngine",
     "espeak": "models.tts.espeak:EspeakEngine",
     "vits": "models.tts.vits:VitsEngine",
+    "csm": "models.tts.csm:CsmEngine",
     "tone": "models.tts.tone:ToneEngine",
 }
 STT_ENGINES = {
@@ -27,6 +28,9 @@ VAD_ENGINES = {
 SPEAKER_ENGINES = {
     "resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine",
     "bands": "models.speaker.bands:BandsEngine",
+}
+QUALITY_ENGINES = {
+    "dnsmos": "models.quality.dnsmos:DnsmosEngine",
 }
 
 

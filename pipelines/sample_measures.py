@@ -76,9 +76,15 @@ def clipped_share(pcm: Pcm) -> float:
 
 def pitch_hz(speech: Pcm) -> float | None:
     """The median fundamental of speech at VAD_SAMPLE_RATE; None when there is none."""
+    pitches = pitches_hz(speech)
+    return float(np.median(pitches)) if len(pitches) else None
+
+
+def pitches_hz(speech: Pcm) -> NDArray[np.float32]:
+    """The fundamental of each frame that has one, at most MOST_PITCH_FRAMES spread over all."""
     frames = len(speech) // PITCH_WINDOW
     if not frames:
-        return None
+        return np.zeros(0, np.float32)
     chosen = np.linspace(0, frames - 1, min(frames, MOST_PITCH_FRAMES)).astype(int)
     windows = speech[: frames * PITCH_WINDOW].reshape(frames, PITCH_WINDOW)[chosen]
     windows = (windows - windows.mean(axis=1, keepdims=True)) * np.hanning(PITCH_WINDOW)
@@ -96,7 +102,7 @@ def pitch_hz(speech: Pcm) -> float | None:
     periods = (peaks.argmax(axis=1) + first + 1)[
         peaks.any(axis=1) & (highest[:, 0] >= MIN_PERIODICITY)
     ]
-    return float(VAD_SAMPLE_RATE / np.median(periods)) if len(periods) else None
+    return np.asarray(VAD_SAMPLE_RATE / periods, np.float32)
 
 
 def _autocorrelation(windows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -38,6 +38,20 @@ def mel_spectrum(pcm: Pcm) -> Mels:
     return mels
 
 
+def mel_centres_hz() -> NDArray[np.float64]:
+    """Where each band is, [40]."""
+    return _edges_hz()[1:-1]
+
+
+@cache
+def _edges_hz() -> NDArray[np.float64]:
+    """Where the bands begin, have their centres and end, [42]."""
+    top_mel = _KNEE_HZ / _MEL_HZ + np.log(SPEAKER_SAMPLE_RATE / 2 / _KNEE_HZ) / _LOG_STEP
+    mels = np.linspace(0, top_mel, MEL_BANDS + 2)
+    above_knee = np.maximum(mels - _KNEE_HZ / _MEL_HZ, 0)
+    return np.where(above_knee > 0, _KNEE_HZ * np.exp(above_knee * _LOG_STEP), mels * _MEL_HZ)
+
+
 @cache
 def _window() -> NDArray[np.float32]:
     """Hann's, periodic."""
@@ -48,10 +62,7 @@ def _window() -> NDArray[np.float32]:
 @cache
 def _bands() -> NDArray[np.float32]:
     """Triangles of equal area, float32 [frequencies, 40]."""
-    top_mel = _KNEE_HZ / _MEL_HZ + np.log(SPEAKER_SAMPLE_RATE / 2 / _KNEE_HZ) / _LOG_STEP
-    mels = np.linspace(0, top_mel, MEL_BANDS + 2)
-    above_knee = np.maximum(mels - _KNEE_HZ / _MEL_HZ, 0)
-    edges = np.where(above_knee > 0, _KNEE_HZ * np.exp(above_knee * _LOG_STEP), mels * _MEL_HZ)
+    edges = _edges_hz()
     frequencies = np.fft.rfftfreq(FRAME_SAMPLES, 1 / SPEAKER_SAMPLE_RATE)[:, None]
     low, middle, high = edges[:-2], edges[1:-1], edges[2:]
     rising = (frequencies - low) / (middle - low)
