@@ -1,9 +1,10 @@
 """Voices that are being made: the rows are the queue, and a lease says who is at one."""
 
+import heapq
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, or_
+from sqlalchemy import ColumnElement, delete, func, or_
 from sqlmodel import Session, col, select
 
 from db.columns import utc_now
@@ -12,6 +13,7 @@ from db.voice_tables import Voice
 from db.voices import files_of, share_workspace, voice_of
 
 AT_ONCE = 100
+NEWS_S = 5.0  # estimates that differ by less stay as they are
 
 
 def _is_free(now: datetime) -> ColumnElement[bool]:
@@ -44,6 +46,12 @@ def claim_voice(
 
 def expect_waiting(session: Session, now: datetime, seconds_per_voice: float, at_once: int) -> None:
     """Says anew when the voices that nobody is at will be finished, behind those that are made."""
+    session.flush()
+    made = select(Voice.estimated_completion).where(
+        Voice.status == "processing", col(Voice.lease_until) > now
+    )
+    free_at = [max(now, end) for end in session.exec(made)]
+    free_at = sorted(free_at + [now] * (at_once - len(free_at)))[-at_once:]
     query = (
         select(Voice)
         .where(Voice.status == "processing", _is_free(now))
@@ -51,10 +59,32 @@ def expect_waiting(session: Session, now: datetime, seconds_per_voice: float, at
         .limit(AT_ONCE)
         .with_for_update(skip_locked=True)
     )
-    for place, voice in enumerate(session.exec(query)):
-        rounds = place // at_once + 2  # one for those before them
-        voice.estimated_completion = now + timedelta(seconds=rounds * seconds_per_voice)
-        session.add(voice)
+    for voice in session.exec(query):
+        end = free_at[0] + timedelta(seconds=(1.0 - voice.progress) * seconds_per_voice)
+        heapq.heapreplace(free_at, end)
+        if abs((end - voice.estimated_completion).total_seconds()) > NEWS_S:
+            voice.estimated_completion = end
+            session.add(voice)
+
+
+def count_held(session: Session, now: datetime) -> int:
+    """Voices that somebody is at."""
+    held = Voice.status == "processing", col(Voice.lease_until) > now
+    return session.exec(select(func.count()).select_from(Voice).where(*held)).one()
+
+
+def count_free(session: Session, now: datetime, most_attempts: int) -> int:
+    """Voices that can be claimed."""
+    free = Voice.status == "processing", _is_free(now), col(Voice.attempt) < most_attempts
+    return session.exec(select(func.count()).select_from(Voice).where(*free)).one()
+
+
+def voice_under(session: Session, voice_id: UUID, lease: str) -> Voice | None:
+    """The voice, if it is claimed by that lease; also when the lease has ended meanwhile."""
+    query = select(Voice).where(
+        Voice.id == voice_id, Voice.lease == lease, Voice.status == "processing"
+    )
+    return session.exec(query).one_or_none()
 
 
 def leased_voice(session: Session, workspace_id: int, voice_id: UUID, lease: str) -> Voice | None:

@@ -25,11 +25,14 @@ from db.outbox import NewEvent
 from db.session import Database
 from db.voice_queue import (
     claim_voice,
+    count_free,
+    count_held,
     delete_failed_voices,
     expect_waiting,
     hopeless_voice,
     hopeless_voices,
     leased_voice,
+    voice_under,
 )
 from db.voice_tables import Voice
 from db.voices import samples_of
@@ -61,6 +64,14 @@ class ClaimedVoice:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueState:
+    """How many voices are where, of all workspaces."""
+
+    held: int  # somebody is at them
+    free: int  # can be claimed
+
+
+@dataclass(frozen=True, slots=True)
 class MadeVoice:
     """What came of the work."""
 
@@ -86,6 +97,23 @@ class VoiceQueue:
         now, lease = utc_now(), secrets.token_hex(16)
         return await self._database.run(_claim, lease, now, self._work)
 
+    async def state(self) -> QueueState:
+        """What there is to do."""
+        return await self._database.read(_state, utc_now(), self._work.most_attempts)
+
+    async def claimed(self, voice_id: UUID, lease: str) -> ClaimedVoice | None:
+        """What `claim` gave, for a process that was only told so much; None as False of `renew`."""
+        return await self._database.read(_claimed, voice_id, lease)
+
+    async def holds(self, voice_id: UUID, lease: str) -> bool:
+        """Whether that lease is the voice's, and has not ended."""
+        return await self._database.read(_holds, voice_id, lease, utc_now())
+
+    async def expect_waiting(self) -> None:
+        """Says anew when the voices that wait will be finished."""
+        work = self._work
+        await self._database.run(expect_waiting, utc_now(), work.seconds_per_voice, work.at_once)
+
     async def renew(
         self,
         claimed: ClaimedVoice,
@@ -99,9 +127,12 @@ class VoiceQueue:
         until = utc_now() + timedelta(seconds=self._work.lease_s)
         return await self._database.run(_renew, claimed, until, progress, remaining_s)
 
-    async def give_back(self, claimed: ClaimedVoice) -> None:
-        """The worker stops before the voice is made: another may begin at once."""
-        await self._database.run(_give_back, claimed)
+    async def give_back(self, claimed: ClaimedVoice, *, failed: bool = False) -> None:
+        """The worker stops before the voice is made: another may begin at once.
+
+        Unless it `failed`, this was no attempt.
+        """
+        await self._database.run(_give_back, claimed, failed)
 
     async def samples(self, claimed: ClaimedVoice) -> list[bytes]:
         """The recordings. Raises NotFound when the voice was deleted."""
@@ -218,6 +249,8 @@ class VoiceQueue:
 
         Files come before the transaction, and expire by themselves if it never comes.
         """
+        if not await self.renew(claimed):
+            return False  # its workspace may be gone, which could not keep files either
         stored: dict[str, str] = {}
         for kind, data in parts.items():
             media_type = "application/json" if kind == "report" else "application/octet-stream"
@@ -257,6 +290,10 @@ def _claim(session: Session, lease: str, now: datetime, config: CloningWork) -> 
     voice.estimated_completion = now + timedelta(seconds=left * config.seconds_per_voice)
     session.add(voice)
     expect_waiting(session, now, config.seconds_per_voice, config.at_once)
+    return _as_claimed(session, voice, lease)
+
+
+def _as_claimed(session: Session, voice: Voice, lease: str) -> ClaimedVoice:
     return ClaimedVoice(
         id=voice.id,
         workspace_id=voice.workspace_id,
@@ -268,6 +305,20 @@ def _claim(session: Session, lease: str, now: datetime, config: CloningWork) -> 
         sample_files=tuple(sample.file_id for sample in samples_of(session, voice.id)),
         checkpoint_file=voice.checkpoint_file,
     )
+
+
+def _state(session: Session, now: datetime, most_attempts: int) -> QueueState:
+    return QueueState(count_held(session, now), count_free(session, now, most_attempts))
+
+
+def _claimed(session: Session, voice_id: UUID, lease: str) -> ClaimedVoice | None:
+    voice = voice_under(session, voice_id, lease)
+    return None if voice is None else _as_claimed(session, voice, lease)
+
+
+def _holds(session: Session, voice_id: UUID, lease: str, now: datetime) -> bool:
+    voice = voice_under(session, voice_id, lease)
+    return voice is not None and voice.lease_until is not None and voice.lease_until > now
 
 
 def _leased(session: Session, claimed: ClaimedVoice) -> Voice | None:
@@ -293,11 +344,12 @@ def _renew(
     return True
 
 
-def _give_back(session: Session, claimed: ClaimedVoice) -> None:
+def _give_back(session: Session, claimed: ClaimedVoice, failed: bool) -> None:
     voice = _leased(session, claimed)
     if voice is not None:
         voice.lease = voice.lease_until = None
-        voice.attempt -= 1  # nobody failed
+        if not failed:
+            voice.attempt -= 1
         session.add(voice)
 
 

@@ -57,7 +57,7 @@ class House:
         nobody = cast(Any, None)  # who would listen to samples
         own = OwnVoices(database, self.files)
         self.voices = Voices(
-            database, self.files, self.billing, PLANS, CONFIG, nobody, nobody, nobody, own
+            database, self.files, self.billing, PLANS, CONFIG, nobody, nobody, nobody, own, nobody
         )
         self.principal: Principal
 
@@ -76,7 +76,7 @@ class House:
         path = self.folder / "sample"
         path.write_bytes(b"a recording")
         sample = Sample(SampleFile("a.wav", path), "audio/wav", 40.0, 0.8, 30.0, -20.0, 0.0)
-        checked = CheckedSamples((sample,) * 3, 200.0, np.zeros(10, np.float32))
+        checked = CheckedSamples((sample,) * 3, 200.0, np.zeros(10, np.float32), ())
         voice_id = uuid4()
         voice = Voice(
             id=voice_id,
