@@ -12,8 +12,9 @@ from pipelines.cloning.trials import Outcome, Target
 from pipelines.cloning.voice_filter import gains, levelled
 
 LAST = 6  # centres of a search, whose mean is steadier than the last of them
-MILDER = (0.85, 0.7)  # of the way from the mean of the stock voices
-QUALITY_SLACK, QUALITY_COST = 0.1, 0.3  # of an opinion score below the stock voice
+STYLES = (1.0, 0.85)  # of the way from the mean of the stock voices
+FILTERS = (1.0, 0.66, 0.33)  # of the decibels of the filter
+QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # of an opinion score below the stock voice
 ERROR_SLACK, ERROR_COST = 0.01, 1.0  # of the share of words that are heard wrongly
 
 
@@ -46,14 +47,16 @@ class Verdict:
 
 
 def candidates_of(space: StyleSpace, searched: Searched) -> list[Candidate]:
-    """The last and the mean of the last ones, and milder versions of it."""
+    """The mean of the last centres, and milder versions of it."""
     steady = np.mean([*searched.centres[1 - LAST :], searched.centre], axis=0)
-    points = {"last": searched.centre, "steady": steady}
-    points |= {f"milder {share:g}": share * steady for share in MILDER}
-    bands = _as_loud(searched.bands, searched.spectrum)
     return [
-        Candidate(name, tuple(space.style(point).tolist()), tuple(bands.tolist()))
-        for name, point in points.items()
+        Candidate(
+            name=f"style {style:g}, filter {share:g}",
+            style=tuple(space.style(style * steady).tolist()),
+            bands=tuple(_as_loud(share * searched.bands, searched.spectrum).tolist()),
+        )
+        for style in STYLES
+        for share in FILTERS
     ]
 
 

@@ -32,7 +32,6 @@ SEARCH_SHARE, CHOICE_SHARE = 0.85, 0.93  # of the progress, when they are over
 LOOKED_BACK = 8  # generations that must have been better than as many before them
 WORTH = 0.002  # of likeness, else the search is over
 OTHER_LANGUAGE = 1000  # added to the numbers of sentences that are not those of the prior
-CHOICE_SENTENCES = 8
 STOCK = "stock "  # before the names of stock voices among those of candidates
 TOO_UNLIKE = "similarity_too_low"
 
@@ -236,13 +235,13 @@ class Fit:
 
     def _choosing(self) -> list[Trial]:
         """Candidates and a stock voice, with sentences of the search."""
-        texts = self._sentences.search[:CHOICE_SENTENCES]
+        texts = self._sentences.search[: self._config.choice_sentences]
         trials = [self._judged(one, text) for one in self._progress.candidates for text in texts]
         return trials + [self._stock_judged(self._stock.native, text) for text in texts]
 
     def _judging(self) -> list[Trial]:
         """The voice and two stock voices, with sentences that were never heard."""
-        chosen, texts = self._chosen(), self._sentences.judge
+        chosen, texts = self._chosen(), self._sentences.judge[: self._config.judge_sentences]
         trials = [self._judged(chosen, text, keep=text == texts[0]) for text in texts]
         voices = dict.fromkeys((self._stock.nearest, self._stock.native))
         return trials + [self._stock_judged(name, text) for name in voices for text in texts]

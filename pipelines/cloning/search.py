@@ -22,7 +22,7 @@ from pipelines.cloning.voice_filter import BANDS, bands_between, levelled
 
 MARKS = 2  # of the pitch
 EMBEDDING = slice(0, EMBEDDING_SIZE)  # of what the surrogate foretells; the rest is of the pitch
-PITCH_COST, RANGE_COST = 0.5, 0.3  # of a logarithm squared off the speaker's level and range
+PITCH_COST, RANGE_COST = 1.0, 0.3  # of a logarithm squared off the speaker's level and range
 RARITY = 0.03  # what a style costs that is as unlike the stock voices as they are unlike their mean
 FIRST_REACH, REACH = 12.0, 2.5  # how far a generation moves at most
 FAR = 0.05  # what it costs to go beyond
@@ -32,6 +32,7 @@ FILTER_SPREAD_DB = 2.0
 FILTER_STEP_DB = 2.5  # root mean square, at most
 FILTER_COST = 0.0002  # of a decibel squared in each band
 FADING = 0.7  # how much a generation counts for the filter next to the one after it
+MOST_STEPS = 100
 PRIOR_STARTS = 8
 NEAREST = 40  # styles whose mean spectrum the first filter is made for
 
@@ -185,17 +186,18 @@ class Search:
 
         def cost(step: Any) -> tuple[float, Any]:
             point = begin + step
-            foretold, slopes = surrogate.sound(space.style(point))
+            foretold, slope_of = surrogate.sound(space.style(point))
             cosine, slope = likeness(foretold[EMBEDDING], self._target)
             off = foretold[EMBEDDING_SIZE:] - self._pitch
-            slope = np.concatenate([slope, -2 * self._pitch_costs * off])
+            better = np.concatenate([slope, -2 * self._pitch_costs * off])
             rare = RARITY / space.size * space.rarity * point
             length = max(float(np.linalg.norm(step)), 1e-9)
             beyond = max(0.0, length - reach)
             far = 2 * FAR * beyond * step / length
             value = float(self._pitch_costs @ off**2 + rare @ point) + FAR * beyond**2 - cosine
-            return value, 2 * rare + far - space.directions @ (slopes @ slope)
+            return value, 2 * rare + far - space.directions @ slope_of(better)
 
-        options = {"maxiter": 100}
-        found = minimize(cost, np.zeros(space.size), jac=True, method="L-BFGS-B", options=options)
+        found = minimize(
+            cost, np.zeros(space.size), jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS}
+        )
         return np.asarray(begin + found.x)

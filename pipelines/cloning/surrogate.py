@@ -4,6 +4,7 @@ A Gaussian process with one kernel for all 256 numbers of an embedding, so that 
 was spoken teaches 256 things and not only how good it was.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,13 +57,19 @@ class Surrogate:
         self._share = np.where(heard.own == own, 1.0, OTHER)
         self._offset = OFFSET * heard.own if own else np.zeros(len(heard.own))
 
-    def sound(self, style: Vectors) -> tuple[Vectors, Vectors]:
-        """What is heard of a style [256]: [258], the embedding of any length; slopes [256, 258]."""
+    def sound(self, style: Vectors) -> tuple[Vectors, Callable[[Vectors], Vectors]]:
+        """What is heard of a style [256]: [258], the embedding of any length.
+
+        And a function that gives the slope [256] in the style of any weighted sum [258] of it.
+        """
         scaled = style / _LENGTHS
         near = _near(scaled[None], self._styles)[0] * self._share
-        slopes = near[:, None] * (self._styles - scaled) / _LENGTHS
-        foretold = (near + self._offset) @ self._weights + self._mean
-        return foretold, slopes.T @ self._weights
+
+        def slope(weights: Vectors) -> Vectors:
+            pulls = near * (self._weights @ weights)
+            return np.asarray((pulls @ self._styles - pulls.sum() * scaled) / _LENGTHS)
+
+        return (near + self._offset) @ self._weights + self._mean, slope
 
 
 def likeness(embedding: Vectors, target: Vectors) -> tuple[float, Vectors]:
