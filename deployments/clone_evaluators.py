@@ -3,61 +3,55 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 from ray.actor import ActorHandle
 
 from configs.logs import setup_logs
+from deployments.clone_fit import Maker
 from deployments.clone_priority import stand_back
-from pipelines.cloning.trials import Outcome, Target, Trial
 
 RESTARTS = 10  # of one process, before the attempt fails
 CPUS = 0.01  # bookkeeping: voices must not take the places of models
 
-
-class Listener(Protocol):
-    """As `pipelines.cloning.trials.Trials`."""
-
-    def run(self, trial: Trial) -> Outcome: ...
+Run = Callable[[Any], Awaitable[Any]]
+"""Of one trial, to its outcome."""
 
 
 class Evaluator:
     """Runs one trial after the other. Ray starts it anew when it dies, and repeats its trial."""
 
-    def __init__(self, listener: Callable[[Target], Listener], target: Target) -> None:
+    def __init__(self, maker: Maker, target: Any) -> None:
         stand_back()
         setup_logs()
-        self._listener = listener(target)
+        self._trials = maker.trials(target)
 
-    def run(self, trial: Trial) -> Outcome:
-        return self._listener.run(trial)
+    def run(self, trial: Any) -> Any:
+        return self._trials.run(trial)
 
 
 class Evaluators:
     """Some of them, for one voice."""
 
-    def __init__(self, listener: Callable[[Target], Listener], target: Target, count: int) -> None:
-        """`listener` is made in each process. Returns at once; trials wait until one is there."""
+    def __init__(self, maker: Maker, target: Any, count: int) -> None:
+        """Returns at once; trials wait until one is there."""
         options = {
             "num_cpus": CPUS,
             "scheduling_strategy": "SPREAD",
             "max_restarts": RESTARTS,
             "max_task_retries": 1,
         }
-        actor = ray.remote(Evaluator).options(**options)
-        self._actors: list[ActorHandle[Any]] = [
-            actor.remote(listener, target) for _ in range(count)
-        ]
+        actor: Any = ray.remote(Evaluator).options(**options)
+        self._actors: list[ActorHandle[Any]] = [actor.remote(maker, target) for _ in range(count)]
 
-    async def run(self, trials: Sequence[Trial]) -> list[Outcome]:
+    async def run(self, trials: Sequence[Any]) -> list[Any]:
         """Raises ray.exceptions.RayError for a trial that failed twice."""
         return await shared(trials, [self._run_by(actor) for actor in self._actors])
 
-    def _run_by(self, actor: ActorHandle[Any]) -> "Callable[[Trial], Awaitable[Outcome]]":
-        async def run(trial: Trial) -> Outcome:
-            outcome: Outcome = await actor.run.options(retry_exceptions=True).remote(trial)
-            return outcome
+    def _run_by(self, actor: ActorHandle[Any]) -> Run:
+        async def run(trial: Any) -> Any:
+            return await actor.run.options(retry_exceptions=True).remote(trial)
 
         return run
 
@@ -72,14 +66,12 @@ def evaluators_for(cpus: float, at_once: int, most: int) -> int:
     return max(1, min(most, int(cpus) // at_once))
 
 
-async def shared(
-    trials: Sequence[Trial], workers: Sequence[Callable[[Trial], Awaitable[Outcome]]]
-) -> list[Outcome]:
+async def shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]:
     """Each worker takes the next trial as soon as it is free. Raises the first error."""
     waiting = deque(trials)
     outcomes = []
 
-    async def work(run: Callable[[Trial], Awaitable[Outcome]]) -> None:
+    async def work(run: Run) -> None:
         while waiting:
             outcomes.append(await run(waiting.popleft()))
 

@@ -13,27 +13,25 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Protocol
+from typing import Any
 from uuid import UUID
 
 import ray
 
-from configs.cloning_schema import CloningConfig, CloningWork
+from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
 from configs.logs import setup_logs
 from configs.plans_schema import PlansConfig
 from configs.settings import load_settings
 from db.session import Database
-from deployments.clone_evaluators import Evaluators, Listener, evaluators_for
-from deployments.clone_fit import Maker
+from deployments.clone_evaluators import Evaluators, evaluators_for
+from deployments.clone_fit import Maker, configured_maker
 from deployments.clone_priority import stand_back
 from deployments.clone_work import Attempt
 from pipelines.billing import Billing
-from pipelines.cloning.fit import Fit
-from pipelines.cloning.trials import Target
 from pipelines.files import Files
 from pipelines.sealing import Sealer
-from pipelines.voice_queue import ClaimedVoice, VoiceQueue
+from pipelines.voice_queue import VoiceQueue
 
 logger = logging.getLogger(__name__)
 
@@ -41,17 +39,7 @@ NICENESS = 10  # of what is no computation, as in the replicas of models
 STOP_S = 2.0  # to store what was reached; Ray kills 3 s after it asked
 
 
-class AnyMaker(Protocol):
-    """As `deployments.clone_fit.Maker`; tests have others."""
-
-    def engine(self) -> str: ...
-
-    def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> Fit: ...
-
-    def listener(self, target: Target) -> Listener: ...
-
-
-def main(maker: AnyMaker) -> int:
+def main(maker: Maker) -> int:
     """The exit status: 0, or 1 when another attempt is to follow."""
     parser = argparse.ArgumentParser(prog="python -m deployments.clone_job", description=__doc__)
     parser.add_argument("voice", type=UUID)
@@ -67,7 +55,7 @@ def main(maker: AnyMaker) -> int:
         return 1
 
 
-async def work(maker: AnyMaker, voice_id: UUID, lease: str) -> int:
+async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
     """One attempt at the voice, if that lease is still its."""
     settings = load_settings(new=False)
     config = load_yaml(CloningConfig, "cloning").work
@@ -85,10 +73,11 @@ async def work(maker: AnyMaker, voice_id: UUID, lease: str) -> int:
         return 0
     evaluators: list[Evaluators] = []
 
-    def workers(target: Target) -> Evaluators:
-        count = _evaluators(config)
+    def workers(target: Any) -> Evaluators:
+        cpus = ray.cluster_resources().get("CPU", 1)
+        count = evaluators_for(cpus, config.at_once, maker.most_workers)
         logger.info("evaluators", extra={"voice": str(voice_id), "count": count})
-        evaluators.append(Evaluators(maker.listener, target, count))
+        evaluators.append(Evaluators(maker, target, count))
         return evaluators[0]
 
     attempt = Attempt(
@@ -117,12 +106,6 @@ async def work(maker: AnyMaker, voice_id: UUID, lease: str) -> int:
     return 0
 
 
-def _evaluators(config: CloningWork) -> int:
-    return evaluators_for(
-        ray.cluster_resources().get("CPU", 1), config.at_once, config.most_workers
-    )
-
-
 def leave(status: int) -> None:
     """Ends the process without waiting for threads that compute."""
     ray.shutdown()
@@ -131,9 +114,9 @@ def leave(status: int) -> None:
     os._exit(status)
 
 
-def run(maker: Callable[[], AnyMaker]) -> None:
+def run(maker: Callable[[], Maker]) -> None:
     leave(main(maker()))
 
 
 if __name__ == "__main__":
-    run(Maker)
+    run(configured_maker)

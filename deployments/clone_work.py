@@ -7,12 +7,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from configs.cloning_schema import CloningWork
 from db.errors import DatabaseUnavailable
-from pipelines.cloning.fit import FailedFit, Fit, FittedVoice
-from pipelines.cloning.trials import Outcome, Target, Trial
+from deployments.clone_fit import AnyFit
+from pipelines.cloning.fit import FailedFit, FittedVoice
 from pipelines.errors import InvalidAudio, NotFound, StorageUnavailable
 from pipelines.voice_queue import ClaimedVoice, MadeVoice, VoiceQueue
 
@@ -33,7 +33,7 @@ End = Literal["ready", "failed", "gone"]
 class Workers(Protocol):
     """Where trials run."""
 
-    async def run(self, trials: Sequence[Trial]) -> list[Outcome]:
+    async def run(self, trials: Sequence[Any]) -> list[Any]:
         """An outcome for each, in any order. Raises what a trial raises that fails twice."""
         ...
 
@@ -64,8 +64,8 @@ class Attempt:
         queue: VoiceQueue,
         claimed: ClaimedVoice,
         work: CloningWork,
-        begin: Callable[[list[bytes], bytes | None], Fit],
-        workers: Callable[[Target], Workers],
+        begin: Callable[[list[bytes], bytes | None], AnyFit],
+        workers: Callable[[Any], Workers],
         engine: str,
         compute: ThreadPoolExecutor,
     ) -> None:
@@ -106,7 +106,7 @@ class Attempt:
         """After `run` was cancelled: stores what was reached, and lets another begin at once."""
         if not await self._renew():
             return
-        if self._state is not None:
+        if self._state:
             await self._queue.keep_checkpoint(self._claimed, self._state)
         await self._queue.give_back(self._claimed)
 
@@ -148,7 +148,7 @@ class Attempt:
                 return "gone"
         return await self._finish(await self._in_thread(fit.result))
 
-    async def _begun(self) -> Fit:
+    async def _begun(self) -> AnyFit:
         """Raises NotFound or InvalidAudio."""
         samples = await patiently(lambda: self._queue.samples(self._claimed))
         state = await patiently(lambda: self._queue.checkpoint(self._claimed))
@@ -160,7 +160,7 @@ class Attempt:
 
     async def _keep_state(self) -> bool:
         """False when the voice is no longer ours."""
-        if self._state is None or time.monotonic() < self._stored_at + CHECKPOINT_S:
+        if not self._state or time.monotonic() < self._stored_at + CHECKPOINT_S:
             return True
         try:
             kept = await self._queue.keep_checkpoint(self._claimed, self._state)
@@ -194,7 +194,7 @@ class Attempt:
         return {"voice": str(self._claimed.id), "progress": round(self._progress or 0, 3), **more}
 
 
-def _tell(fit: Fit, outcomes: Sequence[Outcome]) -> bytes:
+def _tell(fit: AnyFit, outcomes: Sequence[Any]) -> bytes:
     fit.tell(outcomes)
     return fit.state()
 

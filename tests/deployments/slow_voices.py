@@ -61,7 +61,7 @@ class SlowFit:
 
 
 @dataclass
-class SlowListener:
+class SlowTrials:
     def run(self, trial: Any) -> Any:
         note("trial", trial)
         time.sleep(TRIAL_S)
@@ -70,6 +70,8 @@ class SlowListener:
 
 class SlowMaker:
     """What the jobs of the tests make voices with."""
+
+    most_workers = 2
 
     def engine(self) -> str:
         return "tone"
@@ -81,8 +83,8 @@ class SlowMaker:
         time.sleep(1)
         return SlowFit(done)
 
-    def listener(self, target: Any) -> Any:
-        return SlowListener()
+    def trials(self, target: Any) -> Any:
+        return SlowTrials()
 
 
 def note(what: str, about: object) -> None:

@@ -150,7 +150,7 @@ async def test_what_is_stopped_goes_on_where_it_was_and_was_no_attempt(house: Ho
     again = await claim(house)
     assert again.attempt == 1
     found = await house.voices.get(house.principal, str(voice.id))
-    assert (found.status, found.progress) == ("processing", pytest.approx(0.4))
+    assert found.status == "processing" and found.progress == pytest.approx(0.4)
     fit = SlowFit(generations=5)
     assert await attempt(house, again, fit=fit).run() == "ready"
     assert fit.told == sorted(fit.told, key=lambda n: (n // 4, -n)) and min(fit.told) == 8
