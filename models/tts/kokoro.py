@@ -28,7 +28,7 @@ from models.tts.kokoro_alphabet import SYMBOL_IDS
 from models.tts.kokoro_files import PLAN_OUTPUTS, kokoro_files
 from models.tts.kokoro_phonemes import WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.silence import sounding
-from models.tts.voice_pack import STYLE_SHAPE, PackCache, VoicePack
+from models.tts.voice_pack import STYLE_SHAPE, PackCache, VoicePack, read_pack
 from models.tts.voices import voice_table
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
@@ -70,7 +70,7 @@ class KokoroEngine:
             voice.key: read_voice_pack(packs / f"{voice.pack or voice.key}.bin")
             for voice in offered
         }
-        self._packs = PackCache()
+        self._packs = PackCache(read_pack)
         for piece in self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")):
             del piece  # it loaded the English dictionary, and put the weights in their order
 

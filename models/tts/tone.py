@@ -10,7 +10,7 @@ from configs.tts_schema import ToneConfig
 from models.audio import AudioChunk
 from models.info import VoiceInfo
 from models.tts.base import SynthesisRequest
-from models.tts.voice_pack import PackCache
+from models.tts.voice_pack import PackCache, read_pack
 from models.tts.voices import voice_table
 from models.tts.word_times import spread, within
 from models.weights.store import WeightStore
@@ -30,7 +30,7 @@ class ToneEngine:
     def __init__(self, config: ToneConfig, weights: WeightStore) -> None:
         del weights  # nothing to load
         self._voices = voice_table(config.voices, config.engine)
-        self._packs = PackCache()
+        self._packs = PackCache(read_pack)
         self._real_time_factor = config.real_time_factor
 
     def voices(self) -> Sequence[VoiceInfo]:

@@ -8,6 +8,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ MOST_TAPS = 8192
 MOST_BYTES = 2**20
 KEPT_PACKS = 32  # of half a megabyte
 KEPT_S = 600.0  # since a pack was last used: a voice that was deleted is not kept for ever
+
+Pack = TypeVar("Pack")  # what an engine makes of the bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ def read_pack(data: bytes) -> VoicePack:
         raise WeightsCorrupt("the voice pack is too large")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as parts:
+            if "style" not in parts:
+                raise WeightsCorrupt("the voice pack was made for another kind of engine")
             style, taps, british = (parts[name] for name in ("style", "filter", "british"))
     except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise WeightsCorrupt("the voice pack cannot be read") from error
@@ -61,16 +66,23 @@ def pack_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class PackCache:
+class PackCache(Generic[Pack]):
     """The packs that were used last, by digest; for many threads."""
 
-    def __init__(self, most: int = KEPT_PACKS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        read: Callable[[bytes], Pack],
+        most: int = KEPT_PACKS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`read` makes of the bytes what is kept; it raises WeightsCorrupt."""
+        self._read = read
         self._most = most
         self._clock = clock
-        self._packs: OrderedDict[str, tuple[VoicePack, float]] = OrderedDict()
+        self._packs: OrderedDict[str, tuple[Pack, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, reference: PackRef) -> VoicePack:
+    def take(self, reference: PackRef) -> Pack:
         """The pack that is meant, remembered from here on. Raises PackMissing or WeightsCorrupt."""
         now = self._clock()
         with self._lock:
@@ -84,7 +96,7 @@ class PackCache:
         elif pack_digest(reference.data) != reference.digest:
             raise WeightsCorrupt("the voice pack is not the one that was named")
         else:
-            pack = read_pack(reference.data)
+            pack = self._read(reference.data)
         with self._lock:
             self._packs[reference.digest] = (pack, now)
             self._packs.move_to_end(reference.digest)

@@ -51,17 +51,17 @@ def test_a_pack_is_read_as_it_was_written() -> None:
 )
 def test_what_is_no_pack_is_refused(data: bytes) -> None:
     with pytest.raises(WeightsCorrupt):
-        PackCache().take(reference(data))
+        PackCache(read_pack).take(reference(data))
 
 
 def test_a_pack_under_another_name_is_refused() -> None:
     with pytest.raises(WeightsCorrupt):
-        PackCache().take(PackRef("0" * 64, write_pack(VoicePack(STYLE))))
+        PackCache(read_pack).take(PackRef("0" * 64, write_pack(VoicePack(STYLE))))
 
 
 def test_the_packs_used_last_are_kept_for_a_while() -> None:
     now = 0.0
-    cache = PackCache(2, lambda: now)
+    cache = PackCache(read_pack, 2, lambda: now)
     packs = [reference(write_pack(VoicePack(STYLE * scale))) for scale in (1, 2, 3)]
     names = [PackRef(pack.digest) for pack in packs]
     for pack in packs[:2]:
