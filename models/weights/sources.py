@@ -212,7 +212,7 @@ def _address(source: HubSource | UrlSource, name: str) -> tuple[str, dict[str, s
 
 
 def _partial_path(file: WeightFile, downloads: Path) -> Path:
-    return downloads / f"file-{file.sha256}"
+    return downloads / f"file-{file.identity}"
 
 
 def _download(

@@ -355,6 +355,46 @@ def test_the_hub_is_asked_only_for_what_is_left(root: Path, hub: str) -> None:
     assert Hub.requests == [None, "bytes=200000-"]
 
 
+def git_object(data: bytes) -> str:
+    return hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
+
+
+POINTER = (
+    "version https://git-lfs.github.com/spec/v1\n"
+    f"oid sha256:{hashlib.sha256(MODEL).hexdigest()}\nsize {len(MODEL)}\n"
+).encode()
+
+
+@pytest.mark.parametrize("named", [MODEL, POINTER], ids=["file", "pointer of Git LFS"])
+def test_a_file_may_be_pinned_by_the_name_that_git_has_for_it(
+    root: Path, hub: str, monkeypatch: pytest.MonkeyPatch, named: bytes
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub)
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
+        hub + "/{repo_id}/resolve/{revision}/{filename}",
+    )
+    file = {"size_bytes": len(MODEL), "git_object": git_object(named)}
+    tiny = catalogue([HUB_SOURCE], model=MODEL).artefacts["tiny"]
+    shape = Catalogue.model_validate(
+        {"artefacts": {"tiny": {**tiny.model_dump(), "files": {"model.bin": file}}}}
+    )
+    store = WeightStore(root, shape)
+    Hub.body = MODEL[:-1] + b"?"
+    with pytest.raises(WeightsCorrupt, match=git_object(named)):
+        fetch(store, ["tiny"], Recorder())
+    Hub.body = MODEL
+    fetch(store, ["tiny"], Recorder())
+    assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
+    assert discard_corrupt(store, ["tiny"]) == []
+    [blob] = (root / "blobs").iterdir()
+    blob.write_bytes(Hub.body[:-1] + b"?")
+    with pytest.raises(WeightsCorrupt, match=git_object(named)):
+        store.verify("tiny")
+    assert discard_corrupt(store, ["tiny"]) == [f"git-{git_object(named)}"]
+
+
 def test_a_hub_that_sends_too_much_is_cut_off(root: Path, hub: str) -> None:
     Hub.body = MODEL * 20
     shape = catalogue([HUB_SOURCE], model=MODEL)
