@@ -52,7 +52,6 @@ class PromptConfig(StrictModel):
     """Which recording an engine is given to speak on from. Models are files under configs/."""
 
     model: str  # the engine that the voice is made for
-    transcriber: str  # reads what the recording says
     vad: str
     min_seconds: float = Field(ge=2)  # of the recording
     max_seconds: float = Field(le=18)
