@@ -135,15 +135,15 @@ class PromptMaker:
         )
 
     def trials(self, target: "PromptTarget") -> "PromptTrials":
-        from models.loading import load_speaker_encoder, load_stt, load_tts
+        from models.loading import load_speaker_encoder, load_tts
+        from pipelines.cloning.judges import load_judges
         from pipelines.cloning.prompt import PromptTrials
 
         weights = WeightStore(weights_dir())
         prompt = self.config.prompt
         engine = load_tts(prompt.model, weights)[0] if prompt.judge else None
-        transcriber, _ = load_stt(prompt.transcriber, weights)
         encoder = load_speaker_encoder(self.config.work.encoder, weights)
-        return PromptTrials(engine, transcriber, encoder, target)
+        return PromptTrials(engine, load_judges(), encoder, target)
 
 
 def _engine_name(model: str) -> str:

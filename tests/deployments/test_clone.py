@@ -11,19 +11,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sqlmodel import Session, col, select
 
-from configs.settings import load_settings
-from db.migrate import upgrade
-from db.session import Database
-from db.voice_tables import Voice
-from db.webhook_tables import Event
-from pipelines.files import Files
-from pipelines.sealing import Sealer
-from pipelines.voice_queue import VoiceQueue
 from tests.deployments.conftest import TestCluster
 from tests.deployments.slow_voices import GENERATIONS, TRIALS, notes
-from tests.pipelines.test_voice_queue import CONFIG, PLANS, House
+from tests.deployments.voice_house import Watched, events, house_in
+from tests.pipelines.test_voice_queue import PLANS, House
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
@@ -52,23 +44,14 @@ async def house(
 ) -> AsyncIterator[House]:
     """A workspace in the database of a VoiceClone that runs."""
     folder: Path = tmp_path_factory.mktemp("voices")
-    environment = {"ANTIPHON_DATA": str(folder)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ANTIPHON_DATA", str(folder))
-        settings = load_settings()
-    upgrade(settings.database_url)
-    database = Database(settings.database_url)
-    house = House(database, folder)
-    sealer = Sealer(settings.secrets.data_keys)  # as the job has it
-    house.files = house.voices._files = Files.of(settings, database, sealer)
-    house.queue = VoiceQueue(database, house.files, house.billing, CONFIG.work)
-    app = voices_app(environment)
+    house = house_in(folder)
+    app = voices_app({"ANTIPHON_DATA": str(folder)})
     ray_cluster.extra_apps.append(app)
     await asyncio.to_thread(ray_cluster.deploy)
     yield house
     ray_cluster.extra_apps.remove(app)
     await asyncio.to_thread(ray_cluster.deploy)
-    database.close()
+    house.database.close()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -77,29 +60,6 @@ async def workspace(house: House) -> House:
     await house.move_in()
     (house.folder / "notes").unlink(missing_ok=True)
     return house
-
-
-class Watched:
-    """A voice whose progress must never go back."""
-
-    def __init__(self, house: House, voice: Voice) -> None:
-        self.house = house
-        self.principal = house.principal
-        self.id = str(voice.id)
-        self.progress = 0.0
-
-    async def look(self) -> Voice:
-        voice = await self.house.voices.get(self.principal, self.id)
-        assert voice.progress >= self.progress
-        self.progress = voice.progress
-        return voice
-
-    async def until(self, progress: float, *, within_s: float = 60) -> Voice:
-        async with asyncio.timeout(within_s):
-            while (voice := await self.look()).progress < progress:
-                assert voice.status == "processing", voice.reason
-                await asyncio.sleep(0.1)
-        return voice
 
 
 async def clone_pid() -> int:
@@ -153,14 +113,6 @@ async def test_a_voice_is_made_once_whatever_is_killed(workspace: House) -> None
     assert set(trials) == set(range(GENERATIONS * TRIALS))
     assert await house.spent() == PLANS.prices.custom_voice
     assert await events(house) == ["voice.created", "voice.ready"]
-
-
-async def events(house: House) -> list[str]:
-    def read(session: Session) -> list[str]:
-        query = select(Event.kind).where(Event.workspace_id == house.principal.workspace_id)
-        return list(session.exec(query.order_by(col(Event.created_at))))
-
-    return await house.database.read(read)
 
 
 async def test_a_voice_deleted_while_it_is_made_is_gone_within_seconds(workspace: House) -> None:

@@ -163,7 +163,7 @@ async def test_two_workers_publish_once(house: House) -> None:
 
 
 async def test_where_consent_is_required_nothing_begins_without_it(house: House) -> None:
-    house.voices._requires_consent = True
+    house.voices._consent_needed = "attest"
     with pytest.raises(InvalidRequest, match="consent: "):
         await house.voices.create(house.principal, NewVoice("Ann"), [])
 
