@@ -154,6 +154,8 @@ voice_seconds = _histogram(
     "outcome",
     bins=(60, 300, 480, 600, 720, 900, 1200, 1800, 3600, 7200, 21600, 86400),
 )
+voices_unfinished = _gauge("voices_unfinished", "Custom voices that wait or are made", "state")
+voice_attempts_lost = _counter("voice_attempts_lost_total", "Jobs that ended before their voice")
 
 # Webhooks.
 webhook_attempts = _counter("webhook_attempts_total", "Attempts to deliver", "outcome")

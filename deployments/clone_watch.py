@@ -5,6 +5,7 @@ import logging
 import time
 from typing import Protocol
 
+from configs import metrics
 from configs.cloning_schema import CloningWork
 from db.errors import DatabaseUnavailable
 from deployments.clone_jobs import Job, JobState, JobsUnavailable
@@ -83,6 +84,8 @@ class Watch:
                 self._follow(job)
             self._knows_jobs = True
         state = await self._queue.state()
+        metrics.voices_unfinished.labels("waiting").set(state.free)
+        metrics.voices_unfinished.labels("made").set(state.held)
         if state.free and time.monotonic() >= self._expect_at:
             self._expect_at = time.monotonic() + EXPECT_S
             await self._queue.expect_waiting()
@@ -137,6 +140,7 @@ class Watch:
         claimed = await self._queue.claimed(job.voice_id, job.lease)
         if claimed is not None:
             logger.warning("attempt_lost", extra={"job": job.id, "attempt": claimed.attempt})
+            metrics.voice_attempts_lost.inc()
             await self._queue.give_back(claimed, failed=True)
 
     async def _end(self, job: Job) -> None:

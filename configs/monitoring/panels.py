@@ -286,6 +286,14 @@ ROWS = (
                 {"{{outcome}}": quantile(0.5, "voice_seconds", "outcome")},
             ),
             Panel(
+                "Custom voices on their way",
+                "short",
+                {
+                    "{{state}}": "max by (state) (antiphon_voices_unfinished)",
+                    "jobs lost, an hour": "sum(increase(antiphon_voice_attempts_lost_total[1h]))",
+                },
+            ),
+            Panel(
                 "Requests counted",
                 "ops",
                 {"{{backend}} {{decision}}": rate("limit_decisions_total", "backend, decision")},
