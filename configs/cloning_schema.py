@@ -57,6 +57,7 @@ class PromptConfig(StrictModel):
     max_seconds: float = Field(le=18)
     candidates: int = Field(ge=1)  # recordings that are tried
     judge: bool  # whether workers load the engine, to hear how alike it sounds
+    gpus: float = Field(ge=0, le=1)  # share of one that a worker takes, where the cluster has any
     judged_sentences: int = Field(ge=1)  # for each candidate
     min_confidence: float = Field(ge=0, le=1)  # of the recogniser
     min_similarity: float = Field(ge=-1, le=1)  # of the voice with the other recordings

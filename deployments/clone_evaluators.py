@@ -38,8 +38,10 @@ class Evaluators:
 
     def __init__(self, maker: Maker, target: Any, count: int) -> None:
         """Returns at once; trials wait until one is there."""
+        has_gpu = ray.cluster_resources().get("GPU", 0) > 0
         options = {
             "num_cpus": CPUS,
+            "num_gpus": maker.gpus if has_gpu else 0,  # on a CPU it takes long, and is the same
             "scheduling_strategy": "SPREAD",
             "max_restarts": RESTARTS,
             "max_task_retries": 1,

@@ -53,6 +53,11 @@ class Maker(Protocol):
         """That have something to do at once."""
         ...
 
+    @property
+    def gpus(self) -> float:
+        """How much of one a worker takes."""
+        ...
+
     def engine(self) -> str:
         """The name of the engine that speaks what is made."""
         ...
@@ -81,6 +86,10 @@ class FitMaker:
     @property
     def most_workers(self) -> int:
         return self.config.work.most_workers
+
+    @property
+    def gpus(self) -> float:
+        return 0.0
 
     def engine(self) -> str:
         return _engine_name(self.config.work.model)
@@ -114,6 +123,10 @@ class PromptMaker:
     @property
     def most_workers(self) -> int:
         return 1  # its engine is large
+
+    @property
+    def gpus(self) -> float:
+        return self.config.prompt.gpus if self.config.prompt.judge else 0.0
 
     def engine(self) -> str:
         return _engine_name(self.config.prompt.model)

@@ -5,6 +5,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
+from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
 from configs.serve_schema import ModelsArgs, ModelUserConfig
 from configs.settings import PROJECT_DIR
@@ -42,4 +43,6 @@ def test_what_it_adds_has_a_configuration_weights_and_a_gpu() -> None:
     assert load_catalogue().artefacts[config.weights].needed_by("gpu")
     options = added["ray_actor_options"]
     surge = 2  # a new replica is up before the old one leaves
-    assert 0 < surge * options["num_gpus"] * added["autoscaling_config"]["max_replicas"] <= 1
+    replicas = surge * options["num_gpus"] * added["autoscaling_config"]["max_replicas"]
+    worker = load_yaml(CloningConfig, "cloning").prompt.gpus
+    assert options["num_gpus"] > 0 and replicas + worker <= 1

@@ -72,6 +72,7 @@ class SlowMaker:
     """What the jobs of the tests make voices with."""
 
     most_workers = 2
+    gpus = 0.0
 
     def engine(self) -> str:
         return "tone"
