@@ -64,7 +64,7 @@ class PromptConfig(StrictModel):
 
 
 class CloningConfig(StrictModel):
-    """All of it."""
+    """All of it. `model` is a file under configs/: the engine that voices are made for."""
 
     method: Literal["fit", "prompt"]  # how voices are made
 
@@ -72,3 +72,7 @@ class CloningConfig(StrictModel):
     work: CloningWork
     fit: FitConfig
     prompt: PromptConfig
+
+    @property
+    def model(self) -> str:
+        return self.prompt.model if self.method == "prompt" else self.work.model

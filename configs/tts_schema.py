@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
+from configs.load import load_yaml
 from configs.model_schema import ModelConfig
 from configs.strict import StrictModel
 
@@ -129,3 +130,9 @@ TTSConfig = Annotated[
     ToneConfig | HibariConfig | KokoroConfig | EspeakConfig | VitsConfig | CsmConfig,
     Field(discriminator="engine"),
 ]
+
+
+def engine_of(name: str) -> str:
+    """The engine of the model of `configs/<name>.yaml`. Raises ValidationError."""
+    config: TTSConfig = load_yaml(TypeAdapter(TTSConfig), name)
+    return config.engine

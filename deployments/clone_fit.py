@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import TypeAdapter
-
 from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
 from configs.settings import weights_dir
-from configs.tts_schema import TTSConfig
+from configs.tts_schema import engine_of
 from models.weights.store import WeightStore
 from pipelines.voice_queue import ClaimedVoice
 
@@ -92,7 +90,7 @@ class FitMaker:
         return 0.0
 
     def engine(self) -> str:
-        return _engine_name(self.config.work.model)
+        return engine_of(self.config.work.model)
 
     def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> "Fit":
         """Every attempt has the same seed: one that resumes decides as the one before."""
@@ -129,7 +127,7 @@ class PromptMaker:
         return self.config.prompt.gpus if self.config.prompt.judge else 0.0
 
     def engine(self) -> str:
-        return _engine_name(self.config.prompt.model)
+        return engine_of(self.config.prompt.model)
 
     def begin(
         self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None
@@ -157,8 +155,3 @@ class PromptMaker:
         engine = load_tts(prompt.model, weights)[0] if prompt.judge else None
         encoder = load_speaker_encoder(self.config.work.encoder, weights)
         return PromptTrials(engine, load_judges(), encoder, target)
-
-
-def _engine_name(model: str) -> str:
-    config: TTSConfig = load_yaml(TypeAdapter(TTSConfig), model)
-    return config.engine

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from models.errors import UnknownEngine
+from models.errors import UnknownEngine, UnsupportedFeature
 
 TTS_ENGINES = {
     "hibari": "models.tts.hibari:HibariEngine",
@@ -37,10 +37,18 @@ QUALITY_ENGINES = {
 def engine_class(engines: dict[str, str], name: str) -> Any:
     """The class of the engine `name`; every engine is built as `cls(config, weights)`.
 
-    Raises UnknownEngine, which lists the names there are.
+    Raises UnknownEngine, which lists the names there are, or UnsupportedFeature when a library of
+    the engine's profile is not installed.
     """
     try:
         module, _, attribute = engines[name].partition(":")
     except KeyError:
         raise UnknownEngine(f"no engine {name!r}; available: {', '.join(engines)}") from None
-    return getattr(import_module(module), attribute)
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "models":
+            raise  # one of ours, which is no matter of what is installed
+        raise UnsupportedFeature(
+            f"the engine {name!r} needs {error.name!r} of the GPU profile, which is not installed"
+        ) from error

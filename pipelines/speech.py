@@ -121,9 +121,9 @@ class SpeechPipeline:
         """
         return await self._directory.find(voice_id, voice, workspace_id)
 
-    async def custom_voice_model(self) -> ModelInfo:
-        """What speaks the voices that workspaces have made. Raises EngineLost."""
-        return await self._directory.taking_packs()
+    async def custom_voice_model(self, engine: str | None = None) -> ModelInfo:
+        """What speaks the voices of workspaces, `engine` where it is up. Raises EngineLost."""
+        return await self._directory.taking_packs(engine)
 
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> Plan:
         """Chooses the voice and reads the text as far as its first piece, however long it is.

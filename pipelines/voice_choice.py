@@ -58,13 +58,16 @@ class VoiceDirectory:
         placed = (self._placed(one) for one in own)
         return [*(one for one in placed if one is not None), *offered]
 
-    async def taking_packs(self) -> ModelInfo:
-        """The model that speaks voices which workspaces have made. Raises EngineLost."""
+    async def taking_packs(self, engine: str | None = None) -> ModelInfo:
+        """The model that speaks voices which workspaces have made. Raises EngineLost.
+
+        Of several it is that of `engine`, which new voices are made for.
+        """
         await self._ask()
-        for info in self._seen.values():
-            if info.takes_packs:
-                return info
-        raise EngineLost("no model that speaks custom voices is up")
+        taking = [info for info in self._seen.values() if info.takes_packs]
+        if not taking:
+            raise EngineLost("no model that speaks custom voices is up")
+        return next((info for info in taking if info.engine == engine), taking[0])
 
     async def _ask(self) -> None:
         speakers = dict(self._speakers)

@@ -14,6 +14,7 @@ from sqlmodel import Session
 from configs.cloning_schema import CloningConfig
 from configs.plans_schema import PlansConfig
 from configs.settings import ConsentNeeded
+from configs.tts_schema import engine_of
 from db import ledger, voices
 from db.audit import audit
 from db.columns import utc_now
@@ -103,6 +104,7 @@ class Voices:
         self._billing = billing
         self._plans = plans
         self._work = config.work
+        self._engine = engine_of(config.model)
         self.rules = config.samples
         self._checker = checker
         self._transcriber = transcriber
@@ -270,7 +272,7 @@ class Voices:
 
     async def _known_language(self, language: str) -> str:
         """Its code, if voices can be made in it. Raises InvalidRequest or EngineLost."""
-        known = (await self._speech.custom_voice_model()).languages
+        known = (await self._speech.custom_voice_model(self._engine)).languages
         for code in map(iso_code, engine_codes(language)):
             if code in known:
                 return code
@@ -280,7 +282,7 @@ class Voices:
 
     async def _heard_language(self, checked: CheckedSamples) -> str:
         """What the samples are in, as far as voices can be made in it; else English."""
-        known = (await self._speech.custom_voice_model()).languages
+        known = (await self._speech.custom_voice_model(self._engine)).languages
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE)
         try:
             heard = iso_code((await self._transcriber.transcribe(request)).language)

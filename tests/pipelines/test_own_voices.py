@@ -168,6 +168,16 @@ async def test_a_voice_without_its_model_is_unavailable_and_not_unknown(
     assert str(voice_id) not in {one.voice.voice_id for one in offered}
 
 
+async def test_new_voices_are_for_the_engine_that_makes_them(
+    own: OwnVoices, speaker: Watched
+) -> None:
+    other = Watched(*load_tts("tts/tone", WeightStore(Path("/nowhere"))))
+    other._info = replace(other._info, engine="csm", languages=("en",))
+    speech = SpeechPipeline({"tone": speaker, "other": other}, CONFIG, own)
+    for engine, expected in (("csm", "csm"), ("tone", "tone"), (None, "tone"), ("kokoro", "tone")):
+        assert (await speech.custom_voice_model(engine)).engine == expected
+
+
 async def test_a_workspaces_own_voice_goes_before_another_of_its_name(
     database: Database, files: Files, own: OwnVoices, speaker: Watched
 ) -> None:
