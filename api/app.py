@@ -10,6 +10,7 @@ from api.errors import ApiError, on_client_left, on_error, on_http_error, on_val
 from api.middleware import RequestFrame
 from api.routes import (
     accounts,
+    audio,
     billing,
     chat,
     console,
@@ -72,6 +73,7 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
         custom_voices.router,
         *voice_reports.routers,
         transcription.router,
+        audio.router,
         chat.router,
         files.router,
         workspaces.router,

@@ -20,6 +20,7 @@ from configs.voices_schema import VoicesConfig
 from db.session import Database
 from models.speaker.base import SpeakerEncoder
 from models.vad.base import VADEngine
+from models.watermark.base import Watermark
 from pipelines.accounts import Accounts
 from pipelines.answers import Answers
 from pipelines.billing import Billing
@@ -30,6 +31,7 @@ from pipelines.decoding import AudioDecoder
 from pipelines.files import Files
 from pipelines.limits_shared import SharedLimits
 from pipelines.listening import ListeningPipeline
+from pipelines.marking import Marks
 from pipelines.model_list import ModelList
 from pipelines.own_voices import OwnVoices
 from pipelines.ports import ChatModel, Speaker, Transcriber
@@ -54,6 +56,7 @@ class Models:
     vad: VADEngine  # of files
     live_vad: VADEngine
     speaker_encoder: Callable[[], SpeakerEncoder]  # called in threads; may load it at the first
+    watermark: Watermark | None = None  # None where nothing is marked
 
 
 def build_services(
@@ -78,7 +81,8 @@ def build_services(
     files = Files.of(settings, database, sealer)
     decoder = decoder or AudioDecoder()
     own_voices = OwnVoices(database, files)
-    speech = SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices"), own_voices)
+    marks = Marks(settings.watermark, models.watermark, models.vad)
+    speech = SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices"), own_voices, marks)
     cloning = load_yaml(CloningConfig, "cloning")
     checker = SampleChecker(decoder, models.vad, models.speaker_encoder, cloning.samples)
     return Services(
@@ -93,6 +97,8 @@ def build_services(
         workspaces=Workspaces(database, accounts, files),
         models=ModelList(models.speakers, models.transcribers, models.chat_models),
         speech=speech,
+        marks=marks,
+        decoder=decoder,
         transcription=TranscriptionPipeline(
             models.transcriber, decoder, models.vad, load_profiles()
         ),

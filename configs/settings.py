@@ -47,6 +47,10 @@ ConsentNeeded = Literal["off", "attest", "spoken"]
 What is given is kept, or checked, in any case."""
 
 
+WatermarkOf = Literal["off", "clones", "all"]
+"""Which speech carries a mark that nobody hears."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Where the service listens and keeps things."""
@@ -63,6 +67,7 @@ class Settings:
     webhooks: WebhookSettings
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
     require_consent: ConsentNeeded = "off"  # for a custom voice
+    watermark: WatermarkOf = "off"
     metrics_token: str | None = None  # asked for by GET /metrics; None lets in the loopback only
 
 
@@ -73,6 +78,11 @@ def weights_dir() -> Path:
         return Path(override).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "antiphon" / "weights"
+
+
+def watermark_of() -> WatermarkOf:
+    """WATERMARK, which decides what weights are needed too. Raises SettingsError."""
+    return environment.choice("WATERMARK", get_args(WatermarkOf), "off")
 
 
 def load_settings(*, new: bool = True) -> Settings:
@@ -107,6 +117,7 @@ def load_settings(*, new: bool = True) -> Settings:
             time_scale=environment.factor("WEBHOOK_TIME_SCALE"),
             ca_file=environment.file("WEBHOOK_CA_FILE"),
         ),
+        watermark=watermark_of(),
         require_consent=environment.choice("REQUIRE_CONSENT", get_args(ConsentNeeded), "off"),
         metrics_token=environment.token("METRICS_TOKEN"),
     )

@@ -9,6 +9,7 @@ from configs.speaker_schema import SpeakerConfig
 from configs.stt_schema import STTConfig, WhisperConfig
 from configs.tts_schema import TTSConfig
 from configs.vad_schema import VADConfig
+from configs.watermark_schema import PerthConfig
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
 from models.quality.base import QualityEngine
@@ -19,12 +20,14 @@ from models.registry import (
     STT_ENGINES,
     TTS_ENGINES,
     VAD_ENGINES,
+    WATERMARK_ENGINES,
     engine_class,
 )
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine
 from models.tts.base import TTSEngine
 from models.vad.base import VADEngine
+from models.watermark.base import Watermark
 from models.weights.store import WeightStore
 
 
@@ -103,6 +106,13 @@ def load_speaker_encoder(name: str, weights: WeightStore) -> SpeakerEncoder:
     """Loads the encoder of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
     config: SpeakerConfig = load_yaml(TypeAdapter(SpeakerConfig), name)
     engine: SpeakerEncoder = engine_class(SPEAKER_ENGINES, config.engine)(config, weights)
+    return engine
+
+
+def load_watermark(name: str, weights: WeightStore) -> Watermark:
+    """Loads the watermark of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config = load_yaml(PerthConfig, name)
+    engine: Watermark = engine_class(WATERMARK_ENGINES, config.engine)(config, weights)
     return engine
 
 

@@ -29,6 +29,9 @@ SPEAKER_ENGINES = {
     "resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine",
     "bands": "models.speaker.bands:BandsEngine",
 }
+WATERMARK_ENGINES = {
+    "perth": "models.watermark.perth:PerthWatermark",
+}
 QUALITY_ENGINES = {
     "dnsmos": "models.quality.dnsmos:DnsmosEngine",
 }

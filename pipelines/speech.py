@@ -21,6 +21,7 @@ from pipelines.errors import InvalidRequest
 from pipelines.flights import Flight, fly
 from pipelines.language import detect_language
 from pipelines.loudness import enhance
+from pipelines.marking import Marks
 from pipelines.own_voices import OwnVoices, PackedSpeaker
 from pipelines.pace import Pace, Rota
 from pipelines.piece_shaping import PieceShaper
@@ -96,9 +97,11 @@ class SpeechPipeline:
         speakers: Mapping[str, Speaker],
         voices: VoicesConfig,
         own: OwnVoices | None = None,
+        marks: Marks | None = None,
     ) -> None:
         self._speakers = speakers
         self._own = own
+        self._marks = marks or Marks()
         self._directory = VoiceDirectory(speakers, voices, own)
         self._rotas: defaultdict[str, Rota] = defaultdict(Rota)
         self.levels = VoiceLevels()  # of what was spoken, for whoever brings speech to a level
@@ -183,6 +186,8 @@ class SpeechPipeline:
             plan = await self.plan(request)
             chunks = await self._collect(plan)
         audio = await asyncio.to_thread(_join, chunks, request.enhance)
+        if (marked := self._marks.stream(plan.voice)) is not None:
+            audio = await asyncio.to_thread(marked.whole, audio)
         words = tuple(word for chunk in chunks for word in chunk.words)
         return Speech(audio, plan.voice, words)
 
@@ -216,6 +221,7 @@ class SpeechPipeline:
     async def _stream(self, plan: Plan) -> AsyncGenerator[SpokenChunk, None]:
         voice = plan.voice
         polish = Polish(self.levels.of(voice)) if plan.request.enhance else None
+        marked = self._marks.stream(voice)
         sample_rate = 0
         held: Pcm = np.zeros(0, dtype=np.float32)  # a snippet that goes with what comes next
         words: tuple[TimedWord, ...] = ()  # of audio that is still held back
@@ -230,6 +236,9 @@ class SpeechPipeline:
                     pcm = audio.pcm
                     if polish is not None:
                         pcm = await _run(polish.process, audio, audio.duration_s)
+                    if marked is not None:
+                        polished = AudioChunk(pcm, sample_rate)
+                        pcm = await _run(marked.process, polished, polished.duration_s)
                     held = np.concatenate([held, pcm])
                     is_snippet = len(held) < SNIPPET_S * sample_rate
                     if not len(held) or (is_snippet and pace.ahead_s > SNIPPET_WAITS_S):
@@ -238,9 +247,14 @@ class SpeechPipeline:
                     pace.gave(ready.duration_s)
                     yield SpokenChunk(ready, words, text_end)
                     held, words = held[:0], ()
+            last: Pcm = np.zeros(0, dtype=np.float32)
             if polish is not None and sample_rate:
                 polish.teach(self.levels, voice)
-                held = np.concatenate([held, polish.flush()])
+                last = polish.flush()
+            if marked is not None and sample_rate:
+                polished = AudioChunk(last, sample_rate)
+                last = np.concatenate([marked.process(polished), marked.flush()])
+            held = np.concatenate([held, last])
             if len(held):
                 yield SpokenChunk(AudioChunk(held, sample_rate), words, text_end)
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from models.errors import WeightsCorrupt
 from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
-from models.speaker.torch_file import read_tensors
+from models.weights.torch_file import read_tensors
 
 OPSET = 17
 LAYERS = 3

@@ -16,6 +16,7 @@ from tests.api.local_server import Server, serve_local
 # are no audio, messages in an order that makes no conversation, days that are too many.
 RULES_BEYOND_SCHEMA = frozenset(
     {
+        "/audio/verify",
         "/auth/signup",
         "/billing/usage",
         "/developer/api",

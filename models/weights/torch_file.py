@@ -1,16 +1,18 @@
 """Reads the tensors of a file that torch saved, without torch and without running its code.
 
 Such a file is a pickle, which may call anything by name. This reader knows the few names that
-tensors are made of, and refuses all others. It reads the format of torch before 1.6.
+tensors are made of, and refuses all others. It reads the zip archives of today, and the format of
+torch before 1.6.
 """
 
 import math
 import pickle
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,9 +65,19 @@ def read_tensors(path: Path, section: str) -> dict[str, Array]:
     Raises WeightsCorrupt for whatever is not such a file.
     """
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                return _read_archive(archive, section)
         with path.open("rb") as file:
             return _read(file, section)
-    except (pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError) as error:
+    except (
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+        EOFError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise WeightsCorrupt(f"{path.name!r} is not a checkpoint of torch: {error}") from error
 
 
@@ -86,14 +98,26 @@ def _read(file: BinaryIO, section: str) -> dict[str, Array]:
     return {name: view.array() for name, view in views.items() if isinstance(view, _View)}
 
 
-def _load(file: BinaryIO, storages: dict[str, _Storage] | None = None) -> Any:
+def _read_archive(archive: zipfile.ZipFile, section: str) -> dict[str, Array]:
+    """A pickle beside one file for each storage, in a folder of any name."""
+    (folder,) = (name[:-8] for name in archive.namelist() if name.endswith("data.pkl"))
+    storages: dict[str, _Storage] = {}
+    with archive.open(f"{folder}data.pkl") as file:
+        views = _load(file, storages)[section]
+    for key, storage in storages.items():
+        content = archive.read(f"{folder}data/{key}")
+        storage.values = np.frombuffer(content, storage.dtype, storage.length)
+    return {name: view.array() for name, view in views.items() if isinstance(view, _View)}
+
+
+def _load(file: BinaryIO | IO[bytes], storages: dict[str, _Storage] | None = None) -> Any:
     return _Unpickler(file, {} if storages is None else storages).load()
 
 
 class _Unpickler(pickle.Unpickler):
     """Makes views of tensors, and nothing else that a plain dictionary cannot hold."""
 
-    def __init__(self, file: BinaryIO, storages: dict[str, _Storage]) -> None:
+    def __init__(self, file: BinaryIO | IO[bytes], storages: dict[str, _Storage]) -> None:
         super().__init__(file)
         self._storages = storages
 
@@ -104,8 +128,8 @@ class _Unpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(f"{module}.{name} has no place in weights") from None
 
     def persistent_load(self, pid: Any) -> _Storage:
-        kind, dtype, key, _, length, view = pid
-        if kind != "storage" or not isinstance(dtype, np.dtype) or view is not None:
+        kind, dtype, key, _, length, *view = pid
+        if kind != "storage" or not isinstance(dtype, np.dtype) or any(view):
             raise pickle.UnpicklingError("a reference to something else than a storage")
         return self._storages.setdefault(key, _Storage(dtype, int(length)))
 
