@@ -71,7 +71,7 @@ class Spectrum(_Part):
 class Judged(_Part):
     """The finished voice with sentences and recordings that it was not fitted to.
 
-    `stock_…` is the same of the stock voice that is nearest to the speaker. None: not measured.
+    `stock_…` is what stock voices reach. None: not measured.
     """
 
     similarity: FiniteFloat = Field(description="Cosine of embeddings; 1 is the same speaker.")
