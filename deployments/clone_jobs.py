@@ -6,6 +6,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
@@ -20,6 +21,11 @@ PREFIX = "clone-"
 SENT = ("api", "configs", "db", "deployments", "models", "pipelines")
 
 JobState = Literal["starting", "running", "ended"]
+
+
+def unsent(tree: Path) -> list[str]:
+    """Patterns of all in the tree that a job has no need of. Ray knows no list of what to take."""
+    return [f"/{entry.name}" for entry in tree.iterdir() if entry.name not in SENT]
 
 
 class JobsUnavailable(Exception):
@@ -55,7 +61,7 @@ class Jobs:
             metadata={"voice": str(job.voice_id), "lease": job.lease},
             runtime_env={
                 "working_dir": str(PROJECT_DIR),
-                "excludes": ["/*", *(f"!/{folder}" for folder in SENT), "__pycache__"],
+                "excludes": [*unsent(PROJECT_DIR), "__pycache__"],
                 "env_vars": {**self._variables, "OMP_NUM_THREADS": "1"},
             },
         )

@@ -270,3 +270,9 @@ async def test_at_the_end_of_the_service_jobs_are_asked_to_stop(house: House) ->
         await calm()
         assert len(jobs.claims) == 1 and [job.lease for job in jobs.stopped] == [claimed.lease]
     assert (await house.queue.state()).free == 1
+
+
+def test_a_job_gets_the_code_and_not_what_lies_beside_it(tmp_path: Path) -> None:
+    for name in ("configs", "deployments", "data", "mine", ".venv"):
+        (tmp_path / name).mkdir()
+    assert set(unsent(tmp_path)) == {"/data", "/mine", "/.venv"}
