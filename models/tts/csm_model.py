@@ -121,7 +121,9 @@ class CsmModel:
     def _text(self, text: str) -> Tensor:
         """[1, n, hidden]"""
         model, tokenizer = self._opened(), self._tokenizer
-        said = tokenizer.encode(f"{SPEAKER}{text}", add_special_tokens=False)
+        said = tokenizer.encode(  # whatever the text spells, none of it is a mark of the model
+            f"{SPEAKER}{text}", add_special_tokens=False, split_special_tokens=True
+        )
         ids = [tokenizer.bos_token_id, *said, tokenizer.eos_token_id]
         return model.embed_text_tokens(torch.tensor([ids], device=model.device))
 

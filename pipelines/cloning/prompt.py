@@ -33,6 +33,7 @@ from pipelines.voice_report import Judged, VoiceReport
 
 PEAK = 0.9  # of a prompt
 UNCLEAR = "invalid_audio"
+CLARITY = 0.2  # worth of being understood, in similarity
 READING = DecodingOptions(beam_size=5)  # a wrong word in the prompt spoils every sentence
 
 
@@ -65,6 +66,11 @@ class PromptOutcome:
     error_rate: float | None = None  # of words, in what the engine says
     quality: float | None = None  # DNSMOS of that
     sound: NDArray[np.int16] | None = None  # the first sentence, at SPEAKER_SAMPLE_RATE
+
+    @property
+    def score(self) -> float:
+        """How alike it is; of two that hardly differ, the one that is understood better."""
+        return self.similarity + CLARITY * (self.confidence - (self.error_rate or 0.0))
 
 
 class PromptFit:
@@ -137,7 +143,7 @@ class PromptFit:
         ]
         if not read:
             return FailedFit(UNCLEAR, "the words of the recordings are not clear enough", {})
-        best = max(read, key=lambda one: one.similarity)
+        best = max(read, key=lambda one: one.score)
         trial = next(one for one in self._trials if one.number == best.number)
         recording = pcm16_to_float(trial.recording.tobytes())
         report = self._report(best, recording).model_dump(mode="json")

@@ -21,6 +21,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def models_of(config: dict[str, Any]) -> dict[str, Any]:
+    application: dict[str, Any]
     [application] = [one for one in config["applications"] if one["name"] == "models"]
     return application
 

@@ -34,10 +34,10 @@ pytest.importorskip("transformers", reason=LIBRARIES)
 pytest.importorskip("accelerate", reason=LIBRARIES)
 
 from models.tts import csm, csm_model  # noqa: E402 they import the libraries
-from tests.models.tts.tiny_csm import CODES, CONTEXT, make_tiny_csm  # noqa: E402
+from tests.models.tts.tiny_csm import CODES, CONTEXT, SPECIAL, make_tiny_csm  # noqa: E402
 
 TEXT = "How are you today?"
-GREEDY = {"temperature": 1.0, "top_k": 1, "seed": 0}
+GREEDY: dict[str, Any] = {"temperature": 1.0, "top_k": 1, "seed": 0}
 
 
 class Folder(WeightStore):
@@ -140,9 +140,16 @@ def test_speech_made_in_pieces_sounds_as_if_it_were_made_whole(model: csm_model.
 
 
 def test_codes_that_have_no_sound_are_never_drawn(model: csm_model.CsmModel) -> None:
-    hot = {"temperature": 100.0, "top_k": 1000, "seed": 3}
+    hot: dict[str, Any] = {"temperature": 100.0, "top_k": 1000, "seed": 3}
     frames = list(model.speak(model.prepare(prompt()), TEXT, most_frames=40, **hot))
     assert int(torch.cat(frames).max()) < CODES
+
+
+def test_a_text_that_spells_marks_of_the_model_is_only_text(model: csm_model.CsmModel) -> None:
+    marks = "".join(SPECIAL)
+    with torch.inference_mode():
+        read = model._text(marks)
+    assert read.shape[1] == len(f"[0]{marks}") + 2  # the tokenizer reads characters
 
 
 def test_the_end_that_the_model_writes_ends_the_speech(

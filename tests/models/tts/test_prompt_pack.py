@@ -1,6 +1,7 @@
 """Packs of a recording and its words."""
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,9 @@ PROMPT = VoicePrompt(NOISE, "Grüße, and hello.", "en")
 
 def written(**parts: object) -> bytes:
     whole = {"prompt": np.zeros(48_000, np.int16), "transcript": "Hello.", "language": "en"}
+    arrays: dict[str, Any] = {name: np.array(part) for name, part in (whole | parts).items()}
     target = io.BytesIO()
-    np.savez(target, **{name: np.array(part) for name, part in (whole | parts).items()})
+    np.savez(target, **arrays)
     return target.getvalue()
 
 

@@ -1,5 +1,6 @@
 """CSM with random weights and a tokenizer of characters, small enough for a test on a CPU."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ def make_tiny_csm(folder: Path) -> Any:
     for name, buffer in model.codec_model.quantizer.named_buffers():
         if name.endswith("embed_sum"):  # where all codes sound alike until they were trained
             buffer.normal_()
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size="100KB")
+    _name_as_the_hub_does(folder)
     symbols = [*SPECIAL, *map(chr, range(32, 127))]
     words = models.WordLevel({symbol: at for at, symbol in enumerate(symbols)}, SPECIAL[4])
     tokenizer = Tokenizer(words)
@@ -28,6 +30,23 @@ def make_tiny_csm(folder: Path) -> Any:
         tokenizer_object=tokenizer, bos_token=begin, eos_token=end, unk_token=unknown
     ).save_pretrained(folder)
     return model
+
+
+def _name_as_the_hub_does(folder: Path) -> None:
+    """The repository has the library's weights beside others, which have the usual names."""
+    index = folder / "model.safetensors.index.json"
+    whole = json.loads(index.read_text())
+    for name in set(whole["weight_map"].values()):
+        (folder / name).rename(folder / name.replace("model-", "transformers-"))
+    whole["weight_map"] = {
+        weight: name.replace("model-", "transformers-")
+        for weight, name in whole["weight_map"].items()
+    }
+    index.write_text(json.dumps(whole))
+    index.rename(folder / "transformers.safetensors.index.json")
+    config = json.loads((folder / "config.json").read_text())
+    config["transformers_weights"] = "transformers.safetensors.index.json"
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def _config() -> Any:

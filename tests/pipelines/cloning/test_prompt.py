@@ -36,7 +36,7 @@ SAID = "Nobody had expected the letter."
 class Reader:
     """A recogniser that hears the same in everything, and is as sure as it is told."""
 
-    languages = ("en",)
+    languages: tuple[str, ...] = ("en",)
     lanes = 1
 
     def __init__(self, text: str = SAID, avg_logprob: float = -0.1) -> None:
@@ -217,6 +217,13 @@ def test_the_report_tells_what_was_heard() -> None:
     assert report.judged is not None and report.samples is not None
     assert (report.judged.similarity, report.judged.wer, report.judged.dnsmos) == (0.9, 0.1, 3.1)
     assert report.samples.sentence == fit.target.texts[0]
+
+
+def test_of_voices_that_are_as_alike_the_clearest_is_taken() -> None:
+    fit = fresh()
+    fit.tell([outcome(0, 0.9), outcome(1, 0.89, confidence=1.0), outcome(2, 0.9, error_rate=0.3)])
+    voice = fit.result()
+    assert isinstance(voice, FittedVoice) and voice.similarity == 0.89
 
 
 def test_words_that_are_not_clear_are_not_taken() -> None:
