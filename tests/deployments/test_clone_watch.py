@@ -14,7 +14,7 @@ from db.columns import utc_now
 from db.session import Database
 from db.voice_tables import Voice
 from deployments import clone_watch
-from deployments.clone_jobs import Job, JobState, JobsUnavailable
+from deployments.clone_jobs import Job, JobState, JobsUnavailable, unsent
 from deployments.clone_watch import Watch
 from pipelines.voice_queue import ClaimedVoice, VoiceQueue
 from tests.migrated import migrate
