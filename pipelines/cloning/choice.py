@@ -13,7 +13,7 @@ from pipelines.cloning.voice_filter import gains, levelled
 
 LAST = 6  # centres of a search, whose mean is steadier than the last of them
 STYLES = (1.0, 0.85)  # of the way from the mean of the stock voices
-FILTERS = (1.0, 0.66, 0.33)  # of the decibels of the filter
+FILTERS = (1.0, 0.5)  # of the decibels of the filter
 QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # of an opinion score below the stock voice
 ERROR_SLACK, ERROR_COST = 0.01, 1.0  # of the share of words that are heard wrongly
 

@@ -29,7 +29,7 @@ from pipelines.voice_report import Judged, StockSimilarity, VoiceReport
 logger = logging.getLogger(__name__)
 
 SEARCH_SHARE, CHOICE_SHARE = 0.85, 0.93  # of the progress, when they are over
-LOOKED_BACK = 8  # generations that must have been better than as many before them
+LOOKED_BACK = 6  # generations that must have been better than as many before them
 WORTH = 0.002  # of likeness, else the search is over
 OTHER_LANGUAGE = 1000  # added to the numbers of sentences that are not those of the prior
 STOCK = "stock "  # before the names of stock voices among those of candidates
@@ -257,9 +257,12 @@ class Fit:
         return replace(trial, judge=True, keep_sound=keep)
 
     def _stock_judged(self, voice: str, text: str) -> Trial:
+        """By its style: the engine may not offer that voice here, for want of its phonemes."""
+        space = self._knowledge.space
         self._progress.number += 1
         self._names[self._progress.number] = STOCK + voice
-        return Trial(self._progress.number, text, None, voice=voice, judge=True)
+        style = space.stock[space.names.index(voice)].astype(np.float32)
+        return Trial(self._progress.number, text, style, judge=True)
 
     def _verdicts(self, outcomes: Sequence[Outcome]) -> dict[str, Verdict]:
         of_names: dict[str, list[Outcome]] = {}

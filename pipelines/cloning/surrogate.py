@@ -45,12 +45,13 @@ class Surrogate:
     def __init__(self, heard: Heard, *, own: bool) -> None:
         """`own` asks for sounds through the filter of this voice."""
         self._styles = heard.styles / _LENGTHS
-        alike = heard.own[:, None] == heard.own[None]
-        kernel = _near(self._styles, self._styles) * np.where(alike, 1.0, OTHER)
+        shares = np.where(heard.own[:, None] == heard.own[None], 1.0, OTHER)
+        kernel = _near(self._styles, self._styles) * shares
         kernel += OFFSET * np.outer(heard.own, heard.own)
         kernel += SENTENCE * (heard.sentences[:, None] == heard.sentences[None])
         kernel[np.diag_indices_from(kernel)] += NOISE
-        self._mean = np.nanmean(heard.sounds[heard.own == own], axis=0)
+        alike = heard.sounds[heard.own == own]
+        self._mean = np.nansum(alike, axis=0) / np.maximum(1, np.isfinite(alike).sum(axis=0))
         factor = cho_factor(kernel, lower=True, overwrite_a=True)
         apart = np.nan_to_num(heard.sounds - self._mean, nan=0.0)
         self._weights = cho_solve(factor, apart)  # [n, 258]
