@@ -2,9 +2,8 @@
 
 Chosen among the cloning models of the transformers library: it takes a recording with its
 transcript and any text, its codec looks only back, so that speech can be heard while it is made,
-its weights are Apache-2.0, and one code path of public modules makes all of it. Others of that
-library: Dia has no codec for streams, Higgs Audio's licence is its own and it is five times as
-large, VibeVoice and Pocket TTS take no transcript.
+and its weights are Apache-2.0. Of the others there, Dia's codec looks ahead, Higgs Audio is several
+times as large and has a licence of its own, and VibeVoice and Pocket TTS take no transcript.
 """
 
 import math
@@ -26,7 +25,7 @@ from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
 FIRST_FRAMES, NEXT_FRAMES = 3, 6  # of 80 ms: how much sound a chunk has
-# Slow speech has eight letters a second; who has not ended by then has lost the thread.
+# Slow speech has ten letters a second; who has not ended by then has lost the thread.
 SLOWEST_S, LONGEST_PAUSE_S = 0.15, 2.0
 SILENT = 0.003  # of full scale: -50 dB
 

@@ -22,6 +22,7 @@ from models.errors import (
     UnsupportedLanguage,
     WeightsCorrupt,
 )
+from models.loading import load_tts
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.prompt_pack import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
@@ -188,6 +189,16 @@ def test_requests_at_the_same_time_do_not_mix(engine: csm.CsmEngine) -> None:
     with ThreadPoolExecutor(2) as threads:
         together = list(threads.map(lambda request: speech(engine, request), requests))
     assert all(map(np.array_equal, together, alone))
+
+
+def test_the_shipped_configuration_loads_speaks_and_tells_what_it_can(folder: Path) -> None:
+    engine, info = load_tts("tts/csm", Folder(folder))
+    assert (info.engine, info.tier, info.languages) == ("csm", "quality", ("en",))
+    assert info.takes_packs and info.voices == () and info.sample_rate == 24_000
+    assert isinstance(engine, csm.CsmEngine)
+    dtypes = {weight.dtype for weight in engine._model._model.backbone_model.parameters()}
+    assert dtypes == {torch.bfloat16}
+    assert len(speech(engine, asked()))
 
 
 def test_a_closed_generator_stops_within_a_step(
