@@ -35,7 +35,7 @@ run: install weights ## Start the service on http://127.0.0.1:8000 (HOST, PORT a
 install: ## Make .venv with the pinned packages that the service needs
 	@tools/venv.sh $(PINNED)
 
-weights: install ## Fetch and verify the model weights (about 410 MB, once)
+weights: install ## Fetch and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
 
 dev: install ## Add the pinned packages of the tests and checks to .venv
