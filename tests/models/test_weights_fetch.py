@@ -311,6 +311,7 @@ class Hub(BaseHTTPRequestHandler):
     requests: list[str | None] = []
     break_after: int | None = None
     body = MODEL
+    status = 200
 
     def do_GET(self) -> None:
         assert self.path == "/someone/something/resolve/v1/weights/model.bin"
@@ -318,7 +319,7 @@ class Hub(BaseHTTPRequestHandler):
         Hub.requests.append(asked)
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
         body = Hub.body[start:]
-        self.send_response(206 if asked else 200)
+        self.send_response(206 if asked else Hub.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body[: Hub.break_after])
@@ -331,7 +332,7 @@ class Hub(BaseHTTPRequestHandler):
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    Hub.requests, Hub.break_after, Hub.body = [], None, MODEL
+    Hub.requests, Hub.break_after, Hub.body, Hub.status = [], None, MODEL, 200
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
@@ -393,6 +394,14 @@ def test_a_file_may_be_pinned_by_the_name_that_git_has_for_it(
     with pytest.raises(WeightsCorrupt, match=git_object(named)):
         store.verify("tiny")
     assert discard_corrupt(store, ["tiny"]) == [f"git-{git_object(named)}"]
+
+
+def test_who_may_not_read_a_repository_is_told_what_is_missing(
+    root: Path, hub: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Hub.status = 401
+    assert run_child(root, catalogue([HUB_SOURCE], model=MODEL), HF_ENDPOINT=hub) == 1
+    assert "HTTP 401; HF_TOKEN must be" in capfd.readouterr().err
 
 
 def test_a_hub_that_sends_too_much_is_cut_off(root: Path, hub: str) -> None:
