@@ -59,6 +59,7 @@ class Marks:
         self._of = of
         self._watermark = watermark
         self._vad = vad
+        self._turn = asyncio.Lock()  # a long file takes a core for 20 s
 
     def stream(self, voice: OfferedVoice) -> "MarkedStream | None":
         """For one stream of speech in that voice; None for one that is not marked."""
@@ -75,7 +76,8 @@ class Marks:
         if self._watermark is None or self._vad is None:
             raise NotFound("this service marks no speech: WATERMARK is off")
         audio = await decoder.decode(path)
-        found = await asyncio.to_thread(_listen, self._watermark, self._vad, audio)
+        async with self._turn:
+            found = await asyncio.to_thread(_listen, self._watermark, self._vad, audio)
         return Verdict(audio.duration_s, found)
 
 
