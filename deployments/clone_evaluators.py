@@ -47,7 +47,10 @@ class Evaluators:
             "max_task_retries": 1,
         }
         actor: Any = ray.remote(Evaluator).options(**options)
-        self._actors: list[ActorHandle[Any]] = [actor.remote(maker, target) for _ in range(count)]
+        self._target = ray.put(target)  # kept: Ray would forget it once the processes have begun
+        self._actors: list[ActorHandle[Any]] = [
+            actor.remote(maker, self._target) for _ in range(count)
+        ]
 
     async def run(self, trials: Sequence[Any]) -> list[Any]:
         """Raises ray.exceptions.RayError for a trial that failed twice."""
