@@ -73,7 +73,7 @@ class CsmEngine:
             prompt,
             request.text,
             most_frames=math.ceil(seconds * self._model.frame_rate),
-            temperature=self._temperature / request.stability,
+            temperature=self._temperature / math.sqrt(request.stability),  # 0.73 to 1.16
             top_k=self._top_k,
             seed=crc32(request.text.encode(), int(request.pack.digest[:8], 16)),
         )
