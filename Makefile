@@ -49,7 +49,7 @@ test: dev servers weights ## Set up all that the tests need, and run them; ARGS=
 
 test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev
-	@.venv-gpu/bin/python -m pytest -m gpu tests/models $(ARGS)
+	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/cloning $(ARGS)
 
 check: dev ## Lint, format, types and layers
 	@$(BIN)/ruff check .

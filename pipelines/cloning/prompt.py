@@ -76,7 +76,9 @@ class PromptOutcome:
 class PromptFit:
     """Deterministic, whatever the order of the outcomes."""
 
-    def __init__(self, target: PromptTarget, trials: list[PromptTrial], config: PromptConfig):
+    def __init__(
+        self, target: PromptTarget, trials: list[PromptTrial], config: PromptConfig
+    ) -> None:
         self.target = target
         self._trials = trials
         self._config = config
