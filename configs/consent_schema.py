@@ -27,6 +27,7 @@ class ConsentConfig(StrictModel):
     word_likeness: float = Field(gt=0, le=100)  # from which a word counts as recognised
     likeness: float = Field(gt=0, le=100)  # of what was heard with the sentence
     heard_seconds: float = Field(gt=0, le=30)  # of the beginning of each file
+    min_similarity: float = Field(ge=-1, le=1)  # of who says it with the other files
     sentences: dict[str, ConsentWords]  # by ISO 639-1 code
 
     @model_validator(mode="after")

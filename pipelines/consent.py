@@ -1,7 +1,7 @@
 """Spoken consent: a sentence that nobody knows before, read aloud by whoever is to be imitated.
 
 The token that comes with a sentence is sealed and holds it, so nothing is stored until it is used.
-That the one who reads it is the speaker of the other files is for `samples` to hear.
+Whether the one who reads it is the speaker of the other files is for `samples` to hear.
 """
 
 import base64
@@ -17,7 +17,7 @@ from rapidfuzz import fuzz
 
 from configs.consent_schema import ConsentConfig
 from models.audio import Pcm
-from models.stt.base import FILE, TranscriptionRequest
+from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
 from pipelines.errors import InvalidRequest
 from pipelines.languages import engine_codes, iso_code
 from pipelines.ports import Transcriber
@@ -44,6 +44,7 @@ class Consent:
     def __init__(self, sealer: Sealer, config: ConsentConfig, transcriber: Transcriber) -> None:
         self._sealer = sealer
         self._config = config
+        self.min_similarity = config.min_similarity  # of who says it with the speaker
         self._transcriber = transcriber
 
     def issue(self, workspace_id: int, language: str = "en") -> tuple[ConsentSentence, str]:
@@ -75,18 +76,25 @@ class Consent:
             raise InvalidRequest(WRONG)
         return ConsentSentence(language, text, tuple(words), expires)
 
-    async def check(self, sentence: ConsentSentence, openings: Sequence[Pcm]) -> None:
-        """Whether a file begins with it; `openings` are their beginnings, at 16 kHz.
+    async def find(self, sentence: ConsentSentence, openings: Sequence[Pcm]) -> tuple[int, Pcm]:
+        """Which file begins with it, and how it is said; `openings` are how files begin, at 16 kHz.
 
         Raises InvalidRequest or EngineError.
         """
-        most = int(self._config.heard_seconds * 16_000)
-        for pcm in openings:
-            request = TranscriptionRequest(pcm=pcm[:most], language=sentence.language, urgency=FILE)
+        most = int(self._config.heard_seconds * STT_SAMPLE_RATE)
+        for place, pcm in enumerate(openings):
+            request = TranscriptionRequest(
+                pcm=pcm[:most],
+                language=sentence.language,
+                options=DecodingOptions(words=True),
+                urgency=FILE,
+            )
             transcript = await self._transcriber.transcribe(request)
             heard = " ".join(segment.text for segment in transcript.segments)
             if self.is_said(sentence, heard):
-                return
+                words = [word for segment in transcript.segments for word in segment.words]
+                ends = [word.end for word in words if self._is_drawn(sentence, plain(word.word))]
+                return place, pcm[: int(max(ends) * STT_SAMPLE_RATE) if ends else most]
         raise InvalidRequest(
             "files: none begins with the sentence of consent, as far as it can be understood; one "
             f"of them must begin with: {sentence.text}"
@@ -94,21 +102,24 @@ class Consent:
 
     def is_said(self, sentence: ConsentSentence, heard: str) -> bool:
         """Tolerant of a recogniser's mistakes, but not of other words."""
-        wanted, got = _plain(sentence.text), _plain(heard)
+        wanted, got = plain(sentence.text), plain(heard)
         if len(got) < SHORTEST * len(wanted):
             return False
         if fuzz.partial_ratio(wanted, got) < self._config.likeness:
             return False
         tokens = got.split()
         tokens += [first + second for first, second in zip(tokens, tokens[1:], strict=False)]
-        known = sum(
-            any(fuzz.ratio(_plain(word), token) >= self._config.word_likeness for token in tokens)
-            for word in sentence.words
-        )
+        known = sum(any(self._is_word(word, one) for one in tokens) for word in sentence.words)
         return known >= self._config.heard_words
 
+    def _is_drawn(self, sentence: ConsentSentence, heard: str) -> bool:
+        return any(self._is_word(word, heard) for word in sentence.words)
 
-def _plain(text: str) -> str:
+    def _is_word(self, word: str, heard: str) -> bool:
+        return fuzz.ratio(plain(word), heard) >= self._config.word_likeness
+
+
+def plain(text: str) -> str:
     """Letters and digits without case or accents, words apart by one space."""
     letters = unicodedata.normalize("NFKD", text.casefold())
     kept = "".join(

@@ -71,6 +71,7 @@ class CheckedSamples:
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # the same, of each file: how it begins
+    speakers: Embeddings  # float32 [files, 256]: who speaks in each
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,21 @@ class SampleChecker:
                 f"{self._rules.min_total_seconds:g} are needed"
             )
         return await asyncio.to_thread(self._compare, heard)
+
+    async def check_speaker(
+        self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
+    ) -> None:
+        """That who speaks in `pcm`, of the file at `place`, is who speaks in the other files.
+
+        A file that begins with somebody else may pass as a whole. Raises InvalidRequest.
+        """
+        others = np.delete(checked.speakers, place, axis=0).mean(axis=0)
+        heard = await asyncio.to_thread(lambda: self._encoder().embed(pcm))
+        if float(heard @ _unit(others)) < min_similarity:
+            name = checked.samples[place].file.name
+            raise InvalidRequest(
+                f"files: who begins {name!r} does not sound like the speaker of the other files"
+            )
 
     async def _hear(self, file: SampleFile, media_type: str) -> _Heard:
         try:
@@ -176,6 +192,7 @@ class SampleChecker:
             pitch_hz=pitch_hz(speech),
             excerpt=max((one.speech for one in heard), key=len)[: int(EXCERPT_S * VAD_SAMPLE_RATE)],
             openings=tuple(one.opening for one in heard),
+            speakers=_of_files(pieces),
         )
 
 
@@ -184,7 +201,7 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
 
     `pieces` has the embeddings of each file's pieces. Raises InvalidRequest.
     """
-    files = np.stack([_unit(of_file.mean(axis=0)) for of_file in pieces])  # float32 [files, 256]
+    files = _of_files(pieces)
     typical = int((files @ files.T).sum(axis=1).argmax())
     likeness = files @ files[typical]
     odd = int(likeness.argmin())
@@ -198,6 +215,11 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
             raise InvalidRequest(
                 f"files: {name!r} seems to hold more than one speaker; all files must be of one"
             )
+
+
+def _of_files(pieces: Sequence[Embeddings]) -> Embeddings:
+    """float32 [files, 256]"""
+    return np.stack([_unit(of_file.mean(axis=0)) for of_file in pieces])
 
 
 def _formats(files: Sequence[SampleFile]) -> list[str]:

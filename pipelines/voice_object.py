@@ -20,8 +20,8 @@ def voice_object(voice: Voice) -> dict[str, Any]:
         "gender": voice.gender,
         "status": voice.status,
         "is_custom": True,
-        "created_at": _iso(voice.created_at),
-        "estimated_completion": _iso(voice.estimated_completion),
+        "created_at": iso_moment(voice.created_at),
+        "estimated_completion": iso_moment(voice.estimated_completion),
         "progress": round(voice.progress, 3),
         "similarity": None if voice.similarity is None else round(voice.similarity, 3),
         "reason": voice.reason,
@@ -49,5 +49,6 @@ def heard_gender(voice: Voice) -> VoiceGender:
     return "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
 
 
-def _iso(moment: datetime) -> str:
+def iso_moment(moment: datetime) -> str:
+    """To the millisecond, in UTC."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

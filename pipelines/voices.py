@@ -139,7 +139,8 @@ class Voices:
         language = None if new.language is None else await self._known_language(new.language)
         checked = await self._checker.check(files)
         if sentence is not None:
-            await self._consent.check(sentence, checked.openings)
+            place, said = await self._consent.find(sentence, checked.openings)
+            await self._checker.check_speaker(said, checked, place, self._consent.min_similarity)
         voice = Voice(
             id=voice_id,
             workspace_id=principal.workspace_id,

@@ -15,7 +15,7 @@ from api.uploads import Form, UploadLimits, receive_form
 from configs.cloning_schema import SampleRules
 from db.voice_tables import Voice
 from pipelines.samples import SampleFile
-from pipelines.voice_object import voice_object
+from pipelines.voice_object import iso_moment, voice_object
 from pipelines.voices import NewVoice, VoiceGenderGiven, VoiceStatus
 
 router = make_router(scope="voices")
@@ -171,7 +171,7 @@ async def issue_consent_sentence(
         sentence=sentence.text,
         language=sentence.language,
         consent_token=token,
-        expires_at=datetime.fromtimestamp(sentence.expires, UTC).isoformat(),
+        expires_at=iso_moment(datetime.fromtimestamp(sentence.expires, UTC)),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rapidfuzz import fuzz
 
 from configs.consent_schema import ConsentConfig
 from configs.load import load_yaml
@@ -12,9 +13,9 @@ from configs.settings import weights_dir
 from models.audio import Pcm
 from models.info import ModelInfo
 from models.loading import load_stt
-from models.stt.base import Segment, Transcript, TranscriptionRequest
+from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.weights.store import WeightStore
-from pipelines.consent import Consent
+from pipelines.consent import Consent, plain
 from pipelines.errors import InvalidRequest
 from pipelines.local import LocalTranscriber
 from pipelines.ports import Transcriber
@@ -38,7 +39,9 @@ class Hears:
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
         self.requests.append(request)
-        segment = Segment(self._texts.pop(0), 0.0, 1.0, -0.1, 0.0)
+        text = self._texts.pop(0)
+        words = [Word(word, 0.5 * n, 0.5 * n + 0.4, 0.9) for n, word in enumerate(text.split())]
+        segment = Segment(text, 0.0, 1.0, -0.1, 0.0, tuple(words))
         return Transcript("en", 1.0, (segment,))
 
 
@@ -83,6 +86,16 @@ def test_every_sentence_is_known_when_it_is_said_and_no_other(language: str) -> 
         assert not issuer.is_said(other, sentence.text)
 
 
+@pytest.mark.parametrize("language", list(CONFIG.sentences))
+def test_no_word_is_taken_for_another(language: str) -> None:
+    of_language = CONFIG.sentences[language]
+    words = [plain(word) for word in of_language.words]
+    others = plain(of_language.sentence).split()
+    for number, word in enumerate(words):
+        for other in words[number + 1 :] + others:
+            assert fuzz.ratio(word, other) < CONFIG.word_likeness, (word, other)
+
+
 def test_a_language_without_a_sentence_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="'xx'.*en, de"):
         consent().issue(1, "xx")
@@ -93,7 +106,9 @@ async def test_any_file_may_begin_with_it_and_only_beginnings_are_heard() -> Non
     issuer = consent(hears)
     sentence, _ = issuer.issue(1)
     hears._texts.append(sentence.text)
-    await issuer.check(sentence, [SOUND, SOUND, SOUND, SOUND])
+    place, said = await issuer.find(sentence, [SOUND, SOUND, SOUND, SOUND])
+    seconds = 0.5 * len(sentence.text.split()) - 0.1  # until its last word
+    assert (place, len(said)) == (2, int(seconds * 16_000))
     assert len(hears.requests) == 3  # the last was not needed
     assert {len(one.pcm) for one in hears.requests} == {28 * 16_000}
     assert {one.language for one in hears.requests} == {"en"}
@@ -103,7 +118,7 @@ async def test_where_nobody_says_it_the_message_repeats_it() -> None:
     issuer = consent(Hears("Something else.", "I agree."))
     sentence, _ = issuer.issue(1)
     with pytest.raises(InvalidRequest) as refused:
-        await issuer.check(sentence, [SOUND, SOUND])
+        await issuer.find(sentence, [SOUND, SOUND])
     assert sentence.text in str(refused.value)
 
 
@@ -113,6 +128,8 @@ async def test_the_recogniser_of_the_service_understands_it() -> None:
     issuer = consent(LocalTranscriber(*load_stt("stt/whisper_base", weights)))
     sentence, _ = issuer.issue(1)
     said = speak(sentence.text, weights)
-    await issuer.check(sentence, [said])
+    more = np.concatenate([said, speak("And then some more, which is not it.", weights)])
+    place, found = await issuer.find(sentence, [said[:16_000], more])
+    assert place == 1 and abs(len(found) - len(said)) < 16_000
     with pytest.raises(InvalidRequest):
-        await issuer.check(issuer.issue(1)[0], [speak("A quite different sentence.", weights)])
+        await issuer.find(issuer.issue(1)[0], [speak("A quite different sentence.", weights)])

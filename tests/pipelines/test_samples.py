@@ -2,19 +2,21 @@
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from configs.cloning_schema import CloningConfig, SampleRules
 from configs.load import load_yaml
+from models.audio import Pcm
 from models.loading import load_speaker_encoder, load_vad
-from models.speaker.base import Embeddings
+from models.speaker.base import Embedding, Embeddings, SpeakerEncoder
 from models.weights.store import WeightStore
 from pipelines.decoding import AudioDecoder
 from pipelines.errors import PipelineError
 from pipelines.sample_measures import clipped_share, pitch_hz
-from pipelines.samples import CheckedSamples, SampleChecker, SampleFile, check_speakers
+from pipelines.samples import CheckedSamples, Sample, SampleChecker, SampleFile, check_speakers
 from tests.models.sounds import wordless
 from tests.pipelines.recordings import (
     RATE,
@@ -161,3 +163,33 @@ def test_clipping_is_seen_at_any_level() -> None:
     for gain in (1.0, 0.2):
         assert clipped_share(clipped(clean) * gain) > RULES.max_clipped_share
     assert clipped_share(np.zeros(100, np.float32)) == 0
+
+
+class FixedEncoder:
+    """Hears the same speaker in everything."""
+
+    def embed(self, pcm: Pcm) -> Embedding:
+        return np.eye(1, 256, dtype=np.float32)[0]
+
+
+@pytest.mark.parametrize(("likeness", "passes"), [(0.95, True), (0.7, False)])
+async def test_who_begins_a_file_must_be_the_speaker_of_the_others(
+    likeness: float, passes: bool
+) -> None:
+    other = np.zeros(256, np.float32)
+    other[:2] = likeness, np.sqrt(1 - likeness**2)
+    own = np.eye(1, 256, 5, dtype=np.float32)[0]  # of the file itself, which says nothing
+    speakers = np.stack([own, other, other])
+    pcm = np.zeros(RATE, np.float32)
+    samples = tuple(
+        Sample(SampleFile(name, Path(name)), "audio/wav", 20.0, 0.8, 30.0, -20.0, 0.0)
+        for name in ("a.wav", "b.wav", "c.wav")
+    )
+    checked = CheckedSamples(samples, None, pcm, (pcm, pcm, pcm), speakers)
+    encoder = cast(SpeakerEncoder, FixedEncoder())
+    checker = SampleChecker(cast(Any, None), cast(Any, None), lambda: encoder, RULES)
+    if passes:
+        await checker.check_speaker(pcm, checked, 0, 0.8)
+    else:
+        with pytest.raises(PipelineError, match="who begins 'a.wav'"):
+            await checker.check_speaker(pcm, checked, 0, 0.8)
