@@ -35,7 +35,6 @@ from pipelines.voice_queue import VoiceQueue
 
 logger = logging.getLogger(__name__)
 
-NICENESS = 10  # of what is no computation, as in the replicas of models
 STOP_S = 2.0  # to store what was reached; Ray kills 3 s after it asked
 
 
@@ -46,7 +45,6 @@ def main(maker: Maker) -> int:
     parser.add_argument("lease")
     arguments = parser.parse_args()
     setup_logs()
-    os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     ray.init("auto", log_to_driver=False, logging_level=logging.WARNING)
     try:
         return asyncio.run(work(maker, arguments.voice, arguments.lease))

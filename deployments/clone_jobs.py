@@ -20,6 +20,8 @@ PREFIX = "clone-"
 # Of the tree; the rest may hold anything, such as the data of the service.
 SENT = ("api", "configs", "db", "deployments", "models", "pipelines")
 
+NICENESS = 10  # of what is no computation, as in the replicas of models
+
 JobState = Literal["starting", "running", "ended"]
 
 
@@ -56,7 +58,7 @@ class Jobs:
         program = shlex.join([sys.executable, "-m", self._module, str(job.voice_id), job.lease])
         await self._call(
             "submit_job",
-            entrypoint=f"exec {program}",  # so that the shell is not between it and signals
+            entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell between it and signals
             submission_id=job.id,
             metadata={"voice": str(job.voice_id), "lease": job.lease},
             runtime_env={

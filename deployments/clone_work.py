@@ -23,6 +23,7 @@ T = TypeVar("T")
 RENEW_S = 2.0  # a voice that was deleted is noticed so soon
 CHECKPOINT_S = 10.0
 PATIENCE_S = 600.0  # with a database or a store that does not answer
+STALL_S = 3600.0  # for some trials, before a worker must hang; a busy service slows them by far
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
 TRUST = 0.1  # how much of a voice the guess of its whole time counts as, against what was measured
 
@@ -139,7 +140,8 @@ class Attempt:
         workers = self._workers(fit.target)
         while trials := await self._in_thread(fit.ask):
             began = time.monotonic()
-            outcomes = await workers.run(trials)
+            async with asyncio.timeout(STALL_S):
+                outcomes = await workers.run(trials)
             self._state = await self._in_thread(partial(_tell, fit, outcomes))
             self._progress = fit.progress
             took_s = round(time.monotonic() - began, 2)

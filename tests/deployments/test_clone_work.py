@@ -166,6 +166,15 @@ async def test_a_trial_that_fails_leaves_the_voice_to_the_next_attempt(house: Ho
     assert again.attempt == 2 and again.checkpoint_file is not None
 
 
+async def test_a_worker_that_hangs_ends_the_attempt(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clone_work, "STALL_S", 0.1)
+    await house.add()
+    with pytest.raises(TimeoutError):
+        await attempt(house, await claim(house), Gate(at=5)).run()
+
+
 async def test_a_database_that_is_away_for_a_while_costs_nothing_but_time(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
