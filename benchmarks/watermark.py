@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import av
 import jiwer
@@ -91,14 +92,15 @@ def _clips(weights: WeightStore, watermark: Watermark) -> list[Clip]:
     clips = []
     for model, keys in VOICES.items():
         engine, info = load_tts(model, weights)
+        rate = engine.sample_rate
         for key in keys or [voice.key for voice in info.voices]:
             for text in texts:
                 request = SynthesisRequest(text=text, voice=key, language="en")
                 pcm = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
                 began = time.perf_counter()
-                marked = mark(watermark, pcm, info.sample_rate)
-                cost = (time.perf_counter() - began) / (len(pcm) / info.sample_rate)
-                clips.append(Clip(text, pcm, marked, info.sample_rate, cost))
+                marked = mark(watermark, pcm, rate)
+                cost = (time.perf_counter() - began) / (len(pcm) / rate)
+                clips.append(Clip(text, pcm, marked, rate, cost))
     return clips
 
 
@@ -164,7 +166,8 @@ def _mulaw(pcm: Pcm) -> Pcm:
 def _through(codec: str, container: str, bit_rate: int) -> Callable[[Pcm], Pcm]:
     def change(pcm: Pcm) -> Pcm:
         target = io.BytesIO()
-        with av.open(target, "w", format=container) as out:
+        # PyAV's types cannot tell that a codec of this name makes an audio stream.
+        with cast(Any, av.open(target, "w", format=container)) as out:
             stream = out.add_stream(codec, rate=STT_SAMPLE_RATE)
             stream.layout, stream.bit_rate = "mono", bit_rate
             layout = "fltp" if codec == "libmp3lame" else "flt"
@@ -181,12 +184,12 @@ def _decoded(source: io.BytesIO, container: str, options: dict[str, str]) -> Pcm
     to_float = av.AudioResampler("flt", "mono", STT_SAMPLE_RATE)
     with av.open(source, "r", format=container, options=options) as opened:
         frames = [part for frame in opened.decode(audio=0) for part in to_float.resample(frame)]
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames])
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.float32)
 
 
 def _noisy(pcm: Pcm) -> Pcm:
     noise = np.random.default_rng(2).standard_normal(len(pcm)) * np.sqrt(_power(pcm) / 100)
-    return (pcm + noise).astype(np.float32)
+    return np.asarray(pcm + noise, np.float32)
 
 
 CHANGES: dict[str, Callable[[Pcm], Pcm]] = {

@@ -146,12 +146,12 @@ class PerthStream:
             total[at] += wave
             weight[at] += frame.window_power
         self._sum, self._weight = total[done:], weight[done:]
-        out = (total[:done] / np.maximum(weight[:done], 1e-8)).astype(np.float32)
-        skipped = min(len(out), -self._skipped)
+        given: Pcm = (total[:done] / np.maximum(weight[:done], 1e-8)).astype(np.float32)
+        skipped = min(len(given), -self._skipped)
         self._skipped += skipped
-        out = out[skipped:]
-        self._owed -= len(out)
-        return out
+        given = given[skipped:]
+        self._owed -= len(given)
+        return given
 
 
 class _Frame:
@@ -188,4 +188,4 @@ def _stretched(values: Magnitudes, length: int) -> Magnitudes:
     left = np.minimum(places.astype(int), max(0, last - 1))
     share = (places - left).astype(np.float32)
     right = np.minimum(left + 1, last)
-    return values[:, left] * (1 - share) + values[:, right] * share
+    return np.asarray(values[:, left] * (1 - share) + values[:, right] * share, np.float32)

@@ -74,9 +74,9 @@ def _model(name: str, parts: Sequence[_Convolutions], results: Sequence[str]) ->
     inputs, outputs = [], []
     for part, result in zip(parts, results, strict=True):
         nodes.append(helper.make_node("Identity", [part.result], [result]))
-        shapes = [1, BINS, f"{part.source}_frames"], [1, part.outputs, f"{part.source}_frames"]
-        inputs.append(helper.make_tensor_value_info(part.source, TensorProto.FLOAT, shapes[0]))
-        outputs.append(helper.make_tensor_value_info(result, TensorProto.FLOAT, shapes[1]))
+        frames = f"{part.source}_frames"
+        inputs.append(_tensor(part.source, [1, BINS, frames]))
+        outputs.append(_tensor(result, [1, part.outputs, frames]))
     weights = {key: array for part in parts for key, array in part.weights.items()}
     graph = helper.make_graph(
         nodes,
@@ -89,6 +89,10 @@ def _model(name: str, parts: Sequence[_Convolutions], results: Sequence[str]) ->
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
+
+
+def _tensor(name: str, shape: list[int | str | None]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
 def _shaped(tensors: dict[str, Array], name: str, shape: tuple[int, ...]) -> Array:

@@ -57,7 +57,7 @@ class FakeDetector:
         frames = -(-len(pcm) // self.frame_samples)
         padded = np.zeros(frames * self.frame_samples, np.float32)
         padded[: len(pcm)] = np.abs(pcm)
-        return padded.reshape(frames, -1).max(axis=1)
+        return np.asarray(padded.reshape(frames, -1).max(axis=1), np.float32)
 
 
 def pipeline(of: WatermarkOf) -> SpeechPipeline:

@@ -1,6 +1,7 @@
 """The mark is found again, in what had it, and does no harm to a stream."""
 
 import io
+from typing import Any, cast
 
 import av
 import numpy as np
@@ -47,7 +48,8 @@ def likelihood(perth: Watermark, pcm: Pcm, sample_rate: int) -> float:
 def through(pcm: Pcm, sample_rate: int, codec: str, container: str) -> Pcm:
     """What is left of it after a codec."""
     target = io.BytesIO()
-    with av.open(target, "w", format=container) as out:
+    # PyAV's types cannot tell that a codec of this name makes an audio stream.
+    with cast(Any, av.open(target, "w", format=container)) as out:
         stream = out.add_stream(codec, rate=sample_rate)
         stream.layout = "mono"
         form = "s16" if codec == "pcm_mulaw" else "fltp" if codec == "libmp3lame" else "flt"
@@ -56,7 +58,7 @@ def through(pcm: Pcm, sample_rate: int, codec: str, container: str) -> Pcm:
         frame.sample_rate = sample_rate
         out.mux(stream.encode(frame))
         out.mux(stream.encode(None))
-    with av.open(io.BytesIO(target.getvalue())) as source:
+    with av.open(io.BytesIO(target.getvalue()), "r") as source:
         to_float = av.AudioResampler("flt", "mono", 16_000)
         frames = [part for frame in source.decode(audio=0) for part in to_float.resample(frame)]
     return np.concatenate([frame.to_ndarray()[0] for frame in frames])
