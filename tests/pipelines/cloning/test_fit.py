@@ -134,7 +134,7 @@ def test_a_voice_below_the_floor_fails_with_what_it_reached() -> None:
     failed = one.result()
     assert isinstance(failed, FailedFit)
     assert failed.code == "similarity_too_low"
-    assert "0.9" in failed.reason
+    assert "only 0." in failed.reason
     assert failed.report["judged"]["similarity"] < 1.0
 
 

@@ -21,6 +21,7 @@ from pipelines.cloning.trials import Outcome, Trial
 
 VOICES = ("af_one", "am_two", "bf_three", "em_four", "jf_five", "zm_six")
 CONFIG: FitConfig = load_yaml(CloningConfig, "cloning").fit
+SPREAD = 0.14  # of the stock voices, about as in the real space
 FLAT = np.full(MEL_BANDS, 1 / MEL_BANDS, np.float32)
 
 
@@ -30,7 +31,7 @@ def unit(vectors: Vectors) -> Vectors:
 
 @cache
 def _sum() -> Vectors:
-    return np.random.default_rng(0).normal(size=(STYLE_SHAPE[1], EMBEDDING_SIZE)) / 16
+    return np.random.default_rng(0).normal(size=(STYLE_SHAPE[1], EMBEDDING_SIZE)) / 16 / SPREAD
 
 
 def sound_of(style: Vectors, bands: Sequence[float] = ()) -> Vectors:
@@ -44,8 +45,8 @@ def sound_of(style: Vectors, bands: Sequence[float] = ()) -> Vectors:
 @cache
 def knowledge() -> Knowledge:
     draw = np.random.default_rng(1)
-    styles = draw.normal(size=(len(VOICES), 1, STYLE_SHAPE[1]))
-    packs = styles + 0.1 * draw.normal(size=(len(VOICES), *STYLE_SHAPE))
+    styles = SPREAD * draw.normal(size=(len(VOICES), 1, STYLE_SHAPE[1]))
+    packs = styles + 0.1 * SPREAD * draw.normal(size=(len(VOICES), *STYLE_SHAPE))
     space = style_space(dict(zip(VOICES, packs.astype(np.float32), strict=True)))
     points = draw.normal(size=(80, space.size))
     marks = np.tile([np.log(120.0), 0.2], (len(points), 1))
