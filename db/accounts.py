@@ -37,33 +37,38 @@ def user_by_id(session: Session, user_id: int) -> tuple[User, Workspace] | None:
 
 def update_profile(
     session: Session, user_id: int, name: str | None, company: str | None
-) -> User | None:
-    """Changes what is not None."""
+) -> tuple[User, list[str]] | None:
+    """Changes what is not None; the user, and the names of the fields that are other now."""
     user = session.get(User, user_id, with_for_update=True)
     if user is None:
         return None
-    if name is not None:
-        user.name = name
-    if company is not None:
-        user.company = company
+    changed = _change(user, name=name, company=company)
     user.updated_at = utc_now()
     session.add(user)
-    return user
+    return user, changed
 
 
 def update_workspace(
     session: Session, workspace_id: int, name: str | None, retention: str | None
-) -> Workspace | None:
-    """Changes what is not None."""
+) -> tuple[Workspace, list[str]] | None:
+    """Changes what is not None; the workspace, and the names of the fields that are other now."""
     workspace = session.get(Workspace, workspace_id, with_for_update=True)
     if workspace is None:
         return None
-    if name is not None:
-        workspace.name = name
-    if retention is not None:
-        workspace.retention = retention
+    changed = _change(workspace, name=name, retention=retention)
     session.add(workspace)
-    return workspace
+    return workspace, changed
+
+
+def _change(row: User | Workspace, **values: str | None) -> list[str]:
+    changed = [
+        field
+        for field, value in values.items()
+        if value is not None and getattr(row, field) != value
+    ]
+    for field in changed:
+        setattr(row, field, values[field])
+    return changed
 
 
 def read_workspace(session: Session, workspace_id: int) -> Workspace | None:

@@ -1,5 +1,7 @@
 """The ledger: credit is granted, held, captured and given back; every change adds an entry.
 
+A trigger adds each entry to the sums of its day, so nothing here reads all entries.
+
 Each function belongs in one transaction. Whether credit suffices is decided by guarded updates of
 one row, so no reader of an old balance can overspend. Locks are taken holds first, then accounts in
 the order of their ids, except that a new hold, which nobody can wait for, is added last.
@@ -9,15 +11,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from sqlalchemy import bindparam, case, delete, func, insert, literal, select, update
+from sqlalchemy import bindparam, delete, func, insert, literal, select, update
 from sqlalchemy.sql import TableClause
 from sqlmodel import Session, SQLModel
 
 from db.audit import audit
 from db.columns import utc_now
-from db.money_tables import Account, Hold, LedgerEntry
+from db.money_tables import Account, Hold, LedgerDay, LedgerEntry
 
 
 def _table(model: type[SQLModel]) -> Any:
@@ -25,7 +27,8 @@ def _table(model: type[SQLModel]) -> Any:
     return cast(TableClause, model.__table__)  # type: ignore[attr-defined]
 
 
-_ACCOUNT, _HOLD, _ENTRY = _table(Account), _table(Hold), _table(LedgerEntry)
+_ACCOUNT, _HOLD = _table(Account), _table(Hold)
+_ENTRY, _DAY = _table(LedgerEntry), _table(LedgerDay)
 EXPIRED_AT_ONCE = 500
 
 # What every request runs is put together once.
@@ -90,19 +93,19 @@ def credit_of(session: Session, workspace_id: int) -> int:
     return session.connection().execute(query).scalar() or 0
 
 
+CreditChange = Literal["done", "no_account", "done_before", "too_little"]
+"""What became of a change of credit: what is to be taken may be more than can be spent."""
+
+
 def change_credit(
     session: Session, workspace_id: int, operation: str, amount: int, actor: str
-) -> bool:
-    """Adds `amount` micro-USD, or takes them when it is negative.
-
-    False, and nothing is done, when there is no such account or less than that to take, or when
-    the operation was done before.
-    """
+) -> CreditChange:
+    """Adds `amount` micro-USD, or takes them when it is negative; nothing unless it says "done"."""
     kind = "grant" if amount > 0 else "adjust"
-    if not _lock(session, workspace_id):  # so that the same operation at once waits here
-        return False
+    if not lock_account(session, workspace_id):  # so that the same operation at once waits here
+        return "no_account"
     if _amount(session, workspace_id, operation, kind) is not None:
-        return False
+        return "done_before"
     taken = (
         update(_ACCOUNT)
         .where(
@@ -114,10 +117,10 @@ def change_credit(
     )
     balance = session.connection().execute(taken).scalar()
     if balance is None:
-        return False
+        return "too_little"
     _add_entry(session, workspace_id, operation, kind, balance, amount=amount)
     audit(session, workspace_id, "credit.changed", actor, operation, {"micro_usd": amount})
-    return True
+    return "done"
 
 
 def hold(
@@ -196,7 +199,7 @@ def release(session: Session, workspace_id: int, operation: str, service: str) -
 
 def refund(session: Session, workspace_id: int, operation: str) -> bool:
     """Gives back what was captured. False when nothing was, or it was given back before."""
-    if not _lock(session, workspace_id):
+    if not lock_account(session, workspace_id):
         return False
     query = select(_ENTRY.c.amount, _ENTRY.c.service, _ENTRY.c.units).where(
         _ENTRY.c.workspace_id == workspace_id,
@@ -248,41 +251,35 @@ def release_named(session: Session, operations: Collection[str]) -> int:
     return _give_back(session, taken, "release")
 
 
-def usage(session: Session, workspace_id: int, start: datetime, end: datetime) -> list[DayOfUsage]:
-    """From `start` until before `end`, by day and service; refunded work is not in it."""
-    day = func.date(_ENTRY.c.created_at)
+def usage(session: Session, workspace_id: int, first: date, last: date) -> list[DayOfUsage]:
+    """Of both days and those between, by day and service; refunded work is not in it."""
     query = (
         select(
-            day,
-            _ENTRY.c.service,
-            func.sum(_ENTRY.c.units),
-            func.sum(case((_ENTRY.c.kind == "capture", 1), else_=-1)),
-            -func.sum(_ENTRY.c.amount),
+            _DAY.c.day,
+            _DAY.c.service,
+            _DAY.c.units,
+            _DAY.c.captures - _DAY.c.refunds,
+            -_DAY.c.amount,
         )
         .where(
-            _ENTRY.c.workspace_id == workspace_id,
-            _ENTRY.c.created_at >= start,
-            _ENTRY.c.created_at < end,
-            _ENTRY.c.kind.in_(("capture", "refund")),
+            _DAY.c.workspace_id == workspace_id,
+            _DAY.c.day.between(first, last),
+            _DAY.c.captures + _DAY.c.refunds > 0,
         )
-        .group_by(day, _ENTRY.c.service)
-        .order_by(day, _ENTRY.c.service)
+        .order_by(_DAY.c.day, _DAY.c.service)
     )
-    return [
-        DayOfUsage(date.fromisoformat(str(day)), service, int(units), int(requests), int(cost))
-        for day, service, units, requests, cost in session.connection().execute(query)
-    ]
+    return [DayOfUsage(*row) for row in session.connection().execute(query)]
 
 
 def discrepancies(session: Session) -> list[Discrepancy]:
-    """Accounts that are not the sum of their entries, or hold other than their open holds."""
+    """Accounts that are not the sum of their days, or hold other than their open holds."""
     entries = (
         select(
-            _ENTRY.c.workspace_id,
-            func.sum(_ENTRY.c.amount).label("amount"),
-            func.sum(_ENTRY.c.held).label("held"),
+            _DAY.c.workspace_id,
+            func.sum(_DAY.c.amount).label("amount"),
+            func.sum(_DAY.c.held).label("held"),
         )
-        .group_by(_ENTRY.c.workspace_id)
+        .group_by(_DAY.c.workspace_id)
         .subquery()
     )
     holds = (
@@ -347,7 +344,7 @@ def _close_expired(
     units: int = 0,
 ) -> Settled:
     """Ends work whose hold had expired; not new when its end is known already."""
-    if not _lock(session, workspace_id):  # whoever else does this waits here
+    if not lock_account(session, workspace_id):  # whoever else does this waits here
         return Settled(0, is_new=False)
     query = select(_ENTRY.c.kind, _ENTRY.c.held).where(
         _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation == operation
@@ -370,7 +367,7 @@ def _close_expired(
     return Settled(charged, is_new=True)
 
 
-def _lock(session: Session, workspace_id: int) -> bool:
+def lock_account(session: Session, workspace_id: int) -> bool:
     """Until the end of the transaction nobody else changes the account; False without one."""
     query = (
         select(_ACCOUNT.c.workspace_id)

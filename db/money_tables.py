@@ -4,13 +4,14 @@ Money is integer micro-USD. The ledger outlives its workspace, so nothing here r
 foreign key; its id is random and says nothing of whose it was.
 """
 
-from datetime import datetime
+from datetime import date, datetime
 from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    Date,
     ForeignKey,
     Index,
     Integer,
@@ -62,6 +63,21 @@ class LedgerEntry(SQLModel, table=True):
     service: str = Field(default="", max_length=16)  # tts, stt, chat, voice; empty for grants
     units: int = Field(default=0, sa_type=BigInteger)  # characters, milliseconds, tokens, voices
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+
+
+class LedgerDay(SQLModel, table=True):
+    """The sums of a workspace's entries of one day and service; a trigger adds each entry."""
+
+    __tablename__ = "ledger_day"
+
+    workspace_id: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    day: date = Field(sa_column=Column(Date, primary_key=True))  # in UTC
+    service: str = Field(primary_key=True, max_length=16)
+    amount: int = Field(sa_type=BigInteger)
+    held: int = Field(sa_type=BigInteger)
+    units: int = Field(sa_type=BigInteger)
+    captures: int = Field(sa_type=BigInteger)  # entries of that kind
+    refunds: int = Field(sa_type=BigInteger)
 
 
 class Hold(SQLModel, table=True):

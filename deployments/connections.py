@@ -1,14 +1,23 @@
 """uvicorn's protocols with the limits that it does not have."""
 
 import asyncio
+import resource
+import secrets
 from typing import Any
 
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
+from api.errors import ApiError, error_response
+from configs import metrics
+
+RESERVED_FILES = 256  # of the process: for databases, models, decoders and uploads
 HEAD_S = 10.0  # for the head of a request; a handshake is one
 PINGS = 100  # of a client within PING_WINDOW_S
 PING_WINDOW_S = 5.0
@@ -16,14 +25,62 @@ FRAGMENTS = 65_536  # of one message
 PONG_ROOM_BYTES = 1 << 20  # to a client that pings but does not read, no pong is sent
 
 
+def room() -> tuple[int, int]:
+    """How many connections are served, and how many more than that are told why not.
+
+    Out of open files the kernel would refuse the rest of the process too: requests of old
+    connections could not reach their database.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        files = 1 << 20
+    served = max(files - RESERVED_FILES, files // 2)
+    return served, (files - served) // 4
+
+
+def refusal(scope: Scope) -> Response:
+    """Of a connection that there is no room for."""
+    error = ApiError(
+        503,
+        "overloaded",
+        "too many connections are open; try again in a moment",
+        headers={"Connection": "close", "X-Request-Id": secrets.token_hex(16)},
+    )
+    return error_response(error, HTTPConnection(scope))
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """The application of such a connection, which ends after it."""
+    await refusal(scope)(scope, receive, send)
+
+
 class HttpConnection(HttpToolsProtocol):
-    """Ends a connection that does not send the head of its request in time."""
+    """Ends a connection that does not send the head of its request in time, or is one too many."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _has_room = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        served, told = room()
+        beyond = len(self.connections) - served
+        if beyond > 0:
+            metrics.overload_refusals.labels("connection").inc()
+            self._has_room, self.app = False, refuse
+        if beyond > told:
+            transport.abort()
+            return
         self._head_timer = self.loop.call_later(HEAD_S, transport.abort)
+
+    def handle_websocket_upgrade(self) -> None:
+        if self._has_room:
+            super().handle_websocket_upgrade()
+            return
+        answer = refusal({**self.scope, "path": ""})  # uvicorn sets it for other requests only
+        head = b"".join(b"%b: %b\r\n" % pair for pair in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 503 Service Unavailable\r\n%b\r\n" % head)
+        self.transport.write(bytes(answer.body))
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         if self._head_timer is None:  # not the first request of the connection

@@ -37,6 +37,7 @@ class Gateway:
         from deployments.listener import Listener
         from deployments.services import gateway_services
         from pipelines.secret_marks import check_secrets
+        from pipelines.store_watch import watch_store
 
         setup_logs()
         settings = load_settings()
@@ -57,6 +58,7 @@ class Gateway:
         self._background = [
             asyncio.create_task(self._directory.follow()),
             asyncio.create_task(warm_up(self.services)),
+            asyncio.create_task(watch_store(self.services.files)),
         ]
         if reports is not None:
             self._background.append(asyncio.create_task(reports.run()))

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -67,6 +68,8 @@ def main() -> None:
             wait_until_ready(settings)
             say(f"All models are ready after {time.monotonic() - started:.1f} s")
             cluster.deploy(dashboard, config)
+        if "files" in degraded(f"{local_url(settings)}/readyz"):
+            say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
@@ -118,6 +121,16 @@ def answers(url: str) -> bool:
             return bool(response.status == 200)
     except (OSError, HTTPException):  # the latter when another program answers there
         return False
+
+
+def degraded(url: str) -> list[str]:
+    """What works without its store, as /readyz at `url` says; nothing when it does not answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            names: list[str] = json.load(response)["degraded"]
+            return names
+    except (OSError, HTTPException, ValueError, KeyError):
+        return []
 
 
 def local_url(settings: Settings) -> str:

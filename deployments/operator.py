@@ -4,6 +4,7 @@
     python -m deployments.operator plan pro --email a@b.c puts that user's workspace on a plan
     python -m deployments.operator reconcile              compares every balance with its ledger
     python -m deployments.operator check-audit            looks for changed or removed audit entries
+    python -m deployments.operator check-storage          writes, reads and deletes a small file
     python -m deployments.operator rotate-keys            seals all under the first data key
     python -m deployments.operator accept-secrets         after secrets were changed on purpose
 
@@ -16,18 +17,21 @@ A service that runs takes note of a new plan within 5 seconds.
 import argparse
 import asyncio
 import sys
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from uuid import uuid4
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from configs.load import load_yaml
+from configs.logs import redact
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings, load_settings
 from db import ledger
 from db.accounts import find_workspace
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.errors import DatabaseError
+from db.ledger_check import accounts_after, check_days
 from db.migrate import upgrade
 from db.session import Database
 from db.tables import Workspace
@@ -38,9 +42,11 @@ from pipelines.files import Files
 from pipelines.rotation import Rotation
 from pipelines.sealing import SealBroken, Sealer
 from pipelines.secret_marks import check_secrets
+from pipelines.store_watch import store_problem
 from pipelines.subscriptions import MONTHS, Subscriptions
 
 ACTOR = "operator"
+ACCOUNTS_AT_ONCE = 1000
 MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
 
 
@@ -76,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--cycle", choices=tuple(MONTHS), default="monthly")
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="look for changed or removed audit entries")
+    commands.add_parser("check-storage", help="write, read and delete a small file")
     commands.add_parser("rotate-keys", help="seal all that is kept under the first data key")
     commands.add_parser("accept-secrets", help="let the service start with other secrets")
     return parser
@@ -109,6 +116,8 @@ async def _run(options: argparse.Namespace) -> str:
             return await _reconcile(database)
         if options.command == "check-audit":
             return await _check_audit(database)
+        if options.command == "check-storage":
+            return await _check_storage(database, settings)
         if options.command == "rotate-keys":
             return await _rotate_keys(database, settings)
         found = await database.read(find_workspace, options.email, options.workspace)
@@ -132,19 +141,37 @@ async def _credit(
     database: Database, workspace: Workspace, micro_usd: int, reference: str | None
 ) -> str:
     operation = f"operator:{reference or uuid4().hex}"
-    done = await database.run(ledger.change_credit, workspace.id, operation, micro_usd, ACTOR)
-    credit = to_usd(await database.read(ledger.credit_of, workspace.id))
+    outcome = await database.run(ledger.change_credit, workspace.id, operation, micro_usd, ACTOR)
+    credit = f"{to_usd(await database.read(ledger.credit_of, workspace.id)):.6f} USD"
     name = f"{workspace.name} ({workspace.id})"
-    if not done:
-        raise ValueError(f"{name} keeps {credit:.6f} USD: done before, or less than that to take")
-    return f"{name} has {credit:.6f} USD of credit"
+    if outcome == "no_account":
+        raise ValueError(f"{name} has no account to credit; `reconcile` tells what is wrong")
+    if outcome == "done_before":
+        raise ValueError(f"{name} keeps {credit}: the reference {reference!r} was booked before")
+    if outcome == "too_little":
+        taken = to_usd(-micro_usd)
+        raise ValueError(f"{name} keeps {credit}: that is less than the {taken:.6f} USD to take")
+    return f"{name} has {credit} of credit"
 
 
 async def _reconcile(database: Database) -> str:
-    wrong = await database.read(ledger.discrepancies)
+    wrong = [str(account) for account in await database.read(ledger.discrepancies)]
+    last = 0
+    while found := await database.read(accounts_after, last, ACCOUNTS_AT_ONCE):
+        for last in found:
+            wrong += await _wrong_days(database, last)
     if wrong:
-        raise ValueError("\n".join(str(account) for account in wrong))
+        raise ValueError("\n".join(wrong))
     return "every balance is the sum of its ledger"
+
+
+async def _wrong_days(database: Database, workspace_id: int) -> list[str]:
+    """The hourly check believes the sums of days; here they are compared with their entries."""
+    wrong, since = [], date(1970, 1, 1)
+    while checked := await database.run(check_days, workspace_id, since):
+        wrong += checked.wrong
+        since = checked.following
+    return [f"workspace {workspace_id}: {day} is not the sum of its entries" for day in wrong]
 
 
 async def _check_audit(database: Database) -> str:
@@ -157,6 +184,14 @@ async def _check_audit(database: Database) -> str:
     if broken:
         raise ValueError("\n".join(broken))
     return f"the audit logs of {len(workspaces)} workspace(s) are whole"
+
+
+async def _check_storage(database: Database, settings: Settings) -> str:
+    files = Files.of(settings, database, Sealer(settings.secrets.data_keys))
+    where = redact(settings.storage_url)
+    if problem := await store_problem(files):
+        raise ValueError(f"STORAGE_URL: {where} cannot be used: {redact(problem)}")
+    return f"files can be written to, read from and deleted in {where}"
 
 
 async def _rotate_keys(database: Database, settings: Settings) -> str:

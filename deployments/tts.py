@@ -13,14 +13,14 @@ from deployments.turns import Turns
 from models.audio import AudioChunk
 from models.errors import EngineError
 from models.loading import load_tts
-from models.tts.base import Rehearsing, SynthesisRequest, TTSEngine
+from models.tts.base import Rehearsing, Resting, SynthesisRequest, TTSEngine
 from models.tts.word_times import cut
 from pipelines.bridge import iterate_in_thread
 
-# Engines use several cores by themselves; a second request at the same time would only slow both.
-SYNTHESIS_THREADS = 1
+MAX_LANES = 4
 REHEARSE_AFTER_S = 10.0  # when the other models of the machine have loaded, too
 REST_S = 0.5  # between the parts of a rehearsal, and after somebody has spoken
+KEEPS_S = 2.0  # so long after somebody has spoken, the engine keeps its memory
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +30,10 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
     def __init__(self) -> None:
         super().__init__(load_tts)
-        self._turns = Turns(SYNTHESIS_THREADS, "tts", _is_nothing)
+        self._turns = Turns(MAX_LANES, "tts", lambda: self.engine().lanes, _is_nothing)
         self._speaking = 0  # requests
         self._rehearsal: asyncio.Task[None] | None = None
+        self._resting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         await super().reconfigure(user_config)
@@ -59,6 +60,20 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             finally:
                 self._speaking -= 1
                 line.leave()
+                self._rest_soon(engine)
+
+    def _rest_soon(self, engine: TTSEngine) -> None:
+        """Has the engine give back its memory, unless somebody speaks again."""
+        if not isinstance(engine, Resting) or self._speaking:
+            return
+        if self._resting is not None:
+            self._resting.cancel()
+        self._resting = asyncio.create_task(self._rest(engine), name="rest")
+
+    async def _rest(self, engine: Resting) -> None:
+        await asyncio.sleep(KEEPS_S)
+        if not self._speaking:
+            await asyncio.to_thread(engine.rest)
 
     async def stop_rehearsing(self) -> None:
         """Returns when nothing is rehearsed any more, but for the step in the thread."""
@@ -75,6 +90,8 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         try:
             async with aclosing(steps):
                 async for _ in steps:
+                    if isinstance(engine, Resting) and not self._speaking:
+                        await asyncio.to_thread(engine.rest)
                     await asyncio.sleep(REST_S)
                     while self._speaking:
                         await asyncio.sleep(REST_S)

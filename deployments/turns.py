@@ -32,11 +32,15 @@ class Turns:
         self,
         threads: int,
         name: str,
+        lanes: Callable[[], int] | None = None,
         is_nothing: Callable[[Any], bool] = lambda item: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`lanes` says how many of the threads may work at once; all, without it."""
         self.clock = clock
         self.is_nothing = is_nothing
+        self._lanes = lanes or (lambda: threads)
+        self._working = 0
         self._waiting: list[_Turn] = []
         self._count = itertools.count()
         self._changed = threading.Condition()
@@ -77,23 +81,33 @@ class Turns:
 
     def _work(self) -> None:
         while (turn := self._next()) is not None:
-            if not turn.future.set_running_or_notify_cancel():
-                continue  # its client left while it waited
             try:
-                result = turn.work()
-            except BaseException as error:  # whoever waits for the future shall see it
-                turn.future.set_exception(error)
-            else:
-                turn.future.set_result(result)
+                _take(turn)
+            finally:
+                with self._changed:
+                    self._working -= 1
+                    self._changed.notify()
             del turn  # or a thread at rest would keep the last audio
 
     def _next(self) -> _Turn | None:
         with self._changed:
-            while not self._waiting:
-                if self._closed:
+            while not self._waiting or self._working >= self._lanes():
+                if self._closed and not self._waiting:
                     return None
                 self._changed.wait()
+            self._working += 1
             return heapq.heappop(self._waiting)
+
+
+def _take(turn: _Turn) -> None:
+    if not turn.future.set_running_or_notify_cancel():
+        return  # its client left while it waited
+    try:
+        result = turn.work()
+    except BaseException as error:  # whoever waits for the future shall see it
+        turn.future.set_exception(error)
+    else:
+        turn.future.set_result(result)
 
 
 class Line(Executor):

@@ -69,16 +69,27 @@ class OpenVinoModel:
         with self._lock:
             if not self._request.wait_for(LOOK_MS):
                 return False
-            self._give_back()
+            self._forget_values()
             return True
 
-    def _give_back(self) -> None:
-        """What a run needed, so that the next graph can use it; up to 7% of a run's time."""
-        for name, empty in self._empty.items():  # or the request would keep the last values
+    def rest(self) -> None:
+        """Gives back what runs need, unless one computes.
+
+        To do so after each costs a third of the speed: the memory has to be found again, page by
+        page.
+        """
+        with self._lock:
+            if self._is_used and not self._is_over():
+                return
+            self._forget_values()  # of a run that was left
+            self._compiled.release_memory()
+            if self._file is not None:
+                self._file.madvise(mmap.MADV_DONTNEED)  # its weights are read anew when needed
+
+    def _forget_values(self) -> None:
+        """Or the request would keep the last ones."""
+        for name, empty in self._empty.items():
             self._request.set_tensor(name, empty)
-        self._compiled.release_memory()
-        if self._file is not None:  # the weights are read anew when a run needs them again
-            self._file.madvise(mmap.MADV_DONTNEED)
 
     def _begin(self, values: Mapping[str, openvino.Tensor]) -> Values | None:
         """Where the outputs will be, or None while another run computes."""

@@ -197,9 +197,14 @@ def _delete_key(session: Session, principal: Principal, key_id: int) -> None:
 def _update_profile(
     session: Session, principal: Principal, name: str | None, company: str | None
 ) -> User | None:
-    user = accounts.update_profile(session, principal.user_id, name, company)
-    if user is not None:
-        audit(session, principal.workspace_id, "profile.changed", principal.actor, str(user.id))
+    found = accounts.update_profile(session, principal.user_id, name, company)
+    if found is None:
+        return None
+    user, changed = found
+    if changed:
+        details = {"changed": changed}
+        target = str(user.id)
+        audit(session, principal.workspace_id, "profile.changed", principal.actor, target, details)
     return user
 
 

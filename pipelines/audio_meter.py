@@ -1,4 +1,7 @@
-"""Live audio that is paid for as it comes: in slices, so that a long session holds little."""
+"""Live audio that is paid for as it comes: in slices, so that a long session holds little.
+
+When the credit does not cover a whole slice, the slice is as long as the credit lasts.
+"""
 
 import asyncio
 import time
@@ -9,6 +12,7 @@ from pipelines.billing import Billing
 from pipelines.charges import Charge, begin_charge
 
 SLICE_MS = 60_000
+LEAST_MS = 1_000  # of a slice: the ledger is not filled with shreds at the end of the credit
 AHEAD_MS = 20_000  # before the end of a slice the next is held: a database may be away that long
 RETRY_S = 1.0
 SLICE_LASTS_S = 600.0  # then what was heard of it is charged, well before its hold expires
@@ -83,17 +87,22 @@ class AudioMeter:
         if self._slice is not None:
             self._end_slice(self._slice, at_ms)
         self._slice, self._held_at = began, self._tried_at
-        self._began_ms, self._ends_ms = at_ms, at_ms + SLICE_MS
+        self._began_ms, self._ends_ms = at_ms, at_ms + began.units
 
     def _prepare(self) -> None:
         """Begins to hold the next slice; again when that has failed."""
         if self._next is not None and not _has_failed(self._next):
             return
         self._tried_at = self._clock()
-        self._next = asyncio.create_task(
-            begin_charge(self._billing, self._workspace_id, "stt", SLICE_MS)
-        )
+        self._next = asyncio.create_task(self._hold())
         self._next.add_done_callback(_has_failed)  # looked at, so that asyncio warns of nothing
+
+    async def _hold(self) -> Charge:
+        units = SLICE_MS
+        credit = await self._billing.credit(self._workspace_id)
+        if self._billing.cost("stt", units) > credit:
+            units = max(LEAST_MS, self._billing.affordable_ms(credit))
+        return await begin_charge(self._billing, self._workspace_id, "stt", units)
 
     def _end_slice(self, ended: Charge, at_ms: int, *events: NewEvent) -> None:
         """Charges for the slice up to there, beside the session."""

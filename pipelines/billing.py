@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
@@ -174,15 +174,17 @@ class Billing:
         }
         return prices[service]
 
+    def affordable_ms(self, micro_usd: int) -> int:
+        """Milliseconds of audio that `micro_usd` pay for; audio must cost something."""
+        return micro_usd * 1000 // self._prices.stt_second
+
     async def credit(self, workspace_id: int) -> int:
         """Micro-USD that are left to hold. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.credit_of, workspace_id)
 
-    async def usage(
-        self, workspace_id: int, start: datetime, end: datetime
-    ) -> list[ledger.DayOfUsage]:
-        """From `start` until before `end`, by day in UTC. Raises DatabaseUnavailable."""
-        return await self._database.read(ledger.usage, workspace_id, start, end)
+    async def usage(self, workspace_id: int, first: date, last: date) -> list[ledger.DayOfUsage]:
+        """Of both days and those between, in UTC. Raises DatabaseUnavailable."""
+        return await self._database.read(ledger.usage, workspace_id, first, last)
 
     async def hold(
         self, workspace_id: int, service: Service, units: int, *, lasts_s: float = HOLD_S

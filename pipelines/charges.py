@@ -31,6 +31,11 @@ class Charge:
         """What the ledger calls this work."""
         return self._hold.operation
 
+    @property
+    def units(self) -> int:
+        """How many are held for."""
+        return self._hold.units
+
     async def capture(self, units: int, *events: NewEvent) -> int:
         """Charges for work that is answered next, and adds its events; micro-USD.
 

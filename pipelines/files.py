@@ -21,7 +21,7 @@ from db.files import add_file, delete_file, expired_files, keep_file, read_file
 from db.keeping_tables import StoredFile
 from db.session import Database
 from pipelines.errors import NotFound, StorageUnavailable
-from pipelines.sealing import SEAL_BYTES, Sealer
+from pipelines.sealing import SEAL_BYTES, SealBroken, Sealer
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ PIECE_BYTES = 256 * 1024
 UNFINISHED = timedelta(hours=1)  # after which a file that was never written to its end goes
 BATCH = 200
 DRAFT = ".new"
+PROBE = ".probe-"
 GONE = "this address of a file is wrong, or it has expired"
 
 
@@ -57,6 +58,7 @@ class Files:
         self._sealer = sealer
         self._public_url = public_url
         self._url_key = url_key.encode()
+        self.degraded = False  # the store failed the last time that it was asked
 
     @classmethod
     def of(cls, settings: Settings, database: Database, sealer: Sealer) -> Self:
@@ -68,6 +70,10 @@ class Files:
             public_url=settings.public_url,
             url_key=settings.secrets.url_key,
         )
+
+    async def try_out(self) -> None:
+        """Writes, reads and deletes a small file. Raises StorageUnavailable, from what failed."""
+        await self._in_thread(self._try_out, f"{self._root}/{PROBE}{secrets.token_hex(8)}")
 
     async def put(
         self, workspace_id: int, kind: str, media_type: str, data: bytes, lasts_s: float | None
@@ -167,12 +173,19 @@ class Files:
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return await asyncio.to_thread(work, *args, **kwargs)
+            done = await asyncio.to_thread(work, *args, **kwargs)
         except FileNotFoundError:
             raise NotFound(GONE) from None
-        except OSError as error:
-            logger.error("file_store_failed", extra={"cause": type(error).__name__})
+        except SealBroken:
+            raise
+        except Exception as error:  # stores also raise errors of the libraries under them
+            self.degraded = True
+            cause = type(error).__name__
+            unforeseen = error if not isinstance(error, OSError) else None
+            logger.error("file_store_failed", exc_info=unforeseen, extra={"cause": cause})
             raise StorageUnavailable("the store of files does not answer") from error
+        self.degraded = False
+        return done
 
     def _path(self, file: StoredFile) -> str:
         return f"{self._root}/{file.workspace_id}/{file.id}"
@@ -188,7 +201,23 @@ class Files:
         return True
 
     def _write(self, file: StoredFile, data: bytes) -> None:
-        self._store.pipe_file(self._path(file), self._sealed(file, data))
+        self._pipe(self._path(file), self._sealed(file, data))
+
+    def _pipe(self, path: str, data: bytes) -> None:
+        try:
+            self._store.pipe_file(path, data)
+        except FileNotFoundError as error:  # not the file: the bucket or folder
+            raise OSError(f"{self._root} is not there") from error
+
+    def _try_out(self, path: str) -> None:
+        self._pipe(path, PROBE.encode())
+        try:
+            if self._store.cat_file(path) != PROBE.encode():
+                raise OSError("it gave back other bytes than it was given")
+        except FileNotFoundError as error:
+            raise OSError("it does not have what it was given") from error
+        finally:
+            self._remove_path(path)
 
     def _sealed(self, file: StoredFile, data: bytes) -> bytes:
         pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
@@ -203,10 +232,13 @@ class Files:
 
     def _remove(self, file: StoredFile) -> None:
         for path in (self._path(file), self._path(file) + DRAFT):
-            try:
-                self._store.rm_file(path)
-            except FileNotFoundError:
-                pass  # another process was first, or it was never written
+            self._remove_path(path)
+
+    def _remove_path(self, path: str) -> None:
+        try:
+            self._store.rm_file(path)
+        except FileNotFoundError:
+            pass  # another process was first, or it was never written
 
 
 def _about(file: StoredFile, number: int) -> str:

@@ -1,4 +1,7 @@
-"""Windows and leases in Redis: each question is one atomic script, by the clock of the server."""
+"""Windows and leases in Redis: each question is one atomic script, by the clock of the server.
+
+That clock may be set: what would end later than it could have begun now is over.
+"""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -28,7 +31,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local stored = redis.call('HMGET', KEYS[1], 'used', 'ends')
 local used, ends = tonumber(stored[1] or 0), tonumber(stored[2] or 0)
-local begins = ends <= now
+local begins = ends <= now or ends > now + window
 if begins then
   used, ends = 0, now + window
 end
@@ -44,22 +47,25 @@ _NOW = """
 local now = redis.call('TIME')
 now = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. (now + lease), '+inf')
 """
 ACQUIRE = f"""
+local lease = tonumber(ARGV[2])
 {_NOW}
 if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then
   return 0
 end
-redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[3])
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('ZADD', KEYS[1], now + lease, ARGV[3])
+redis.call('PEXPIRE', KEYS[1], lease)
 return 1
 """
 RENEW = f"""
+local lease = tonumber(ARGV[1])
 {_NOW}
 for index = 2, #ARGV do
-  redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[index])
+  redis.call('ZADD', KEYS[1], now + lease, ARGV[index])
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], lease)
 return redis.call('ZCARD', KEYS[1])
 """
 

@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 FAR_S = 20.0  # of audio that a listener has not heard yet
 HUNGRY_S = 2.0  # with less to hear, a listener may soon hear a gap
+# For the first sound of a stream. Beginning late is better than a gap: who listens already goes
+# before who begins, unless he has this much left.
+FIRST_SLACK_S = 5.0
 _LOOK_AGAIN_S = 0.1
+_LOOK_SOON_S = 0.02
 
 
 class Pace:
@@ -18,14 +22,16 @@ class Pace:
         self._rota = rota
         self._first_slack_s = first_slack_s  # how long the first sound may take
         self._clock = clock
+        self._began_at = clock()
+        self.is_unread = False  # whether the reader has yet to take what was given
         self._silent_at: float | None = None  # when the listener will have heard all
 
     def __enter__(self) -> "Pace":
-        self._rota.streams.add(self)
+        self._rota.streams[self] = None
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._rota.streams.discard(self)
+        self._rota.streams.pop(self, None)
 
     def gave(self, duration_s: float) -> None:
         """So much more audio has been handed over."""
@@ -42,6 +48,18 @@ class Pace:
         return self._first_slack_s if self._silent_at is None else self.ahead_s
 
     @property
+    def is_silent(self) -> bool:
+        """Whether somebody listens who has heard nothing, and has not waited for long."""
+        if self._silent_at is not None or self._first_slack_s > FIRST_SLACK_S:
+            return False
+        return self._clock() - self._began_at < self._first_slack_s
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether it plays, and little is left."""
+        return self._silent_at is not None and self.ahead_s < HUNGRY_S and not self.is_unread
+
+    @property
     def is_far(self) -> bool:
         return self.ahead_s > FAR_S
 
@@ -50,31 +68,46 @@ class Rota:
     """The streams of one model.
 
     A stream whose listener has plenty waits while another's has not; those with plenty use the
-    engine one at a time, so a long text is finished early without anybody noticing.
+    engine one at a time, so a long text is finished early without anybody noticing. Streams of a
+    slow engine begin one after the other: each gets a lead before the next one takes its share.
     """
 
     def __init__(self) -> None:
-        self.streams: set[Pace] = set()
+        self.streams: dict[Pace, None] = {}  # the oldest first
         self._spare = asyncio.Lock()
 
     @property
     def hungry(self) -> int:
         """How many streams play and have little left."""
-        return sum(one.slack_s < HUNGRY_S for one in list(self.streams))
+        return sum(one.is_hungry for one in list(self.streams))
 
     @property
     def busy(self) -> int:
         """How many streams cannot wait yet for those who are short of sound."""
         return sum(not one.is_far for one in list(self.streams))
 
-    async def turn(self, pace: Pace) -> Callable[[], None]:
-        """Waits until that stream may start a piece; call the answer when the piece is made."""
+    async def turn(self, pace: Pace, *, is_slow: bool = False) -> Callable[[], None]:
+        """Waits until that stream may start a piece; call the answer when the piece is made.
+
+        `is_slow` is of the engine.
+        """
+        while is_slow and pace.is_silent and self._begins_before(pace):
+            await asyncio.sleep(_LOOK_SOON_S)
         while pace.is_far:
             if all(one.is_far for one in self.streams) and not self._spare.locked():
                 await self._spare.acquire()
                 return self._spare.release
             await asyncio.sleep(_LOOK_AGAIN_S)
         return _nothing
+
+    def _begins_before(self, pace: Pace) -> bool:
+        """Whether the listener of an older stream has little to hear, or nothing yet."""
+        for one in self.streams:
+            if one is pace:
+                return False
+            if one.is_hungry or one.is_silent:
+                return True
+        return False
 
 
 def _nothing() -> None:

@@ -23,7 +23,7 @@ from pipelines.language import detect_language
 from pipelines.loudness import enhance
 from pipelines.marking import Marks
 from pipelines.own_voices import OwnVoices, PackedSpeaker
-from pipelines.pace import Pace, Rota
+from pipelines.pace import FIRST_SLACK_S, Pace, Rota
 from pipelines.piece_shaping import PieceShaper
 from pipelines.polish import Polish, VoiceLevels
 from pipelines.ports import Speaker
@@ -34,10 +34,7 @@ from pipelines.voice_choice import OfferedVoice, VoiceDirectory
 
 __all__ = ["Plan", "Speech", "SpeechPipeline", "SpeechRequest", "SpokenChunk", "TimedWord"]
 
-# Beginning late is better than a gap: who listens already goes before who begins, unless he has
-# this much left. Nobody hears a file while it is made.
-FIRST_SLACK_S = 5.0
-FILE_SLACK_S = 10.0
+FILE_SLACK_S = 10.0  # nobody hears a file while it is made
 SNIPPET_S = 0.05  # as the end of a piece is; on its own it costs a message
 SNIPPET_WAITS_S = 0.3  # what the listener must have, so that nobody waits for it
 FIRST_WORK_S = 0.3  # of the engine, for the first piece of a stream
@@ -245,7 +242,9 @@ class SpeechPipeline:
                         continue
                     ready = AudioChunk(held, sample_rate)
                     pace.gave(ready.duration_s)
+                    pace.is_unread = True
                     yield SpokenChunk(ready, words, text_end)
+                    pace.is_unread = False
                     held, words = held[:0], ()
             last: Pcm = np.zeros(0, dtype=np.float32)
             if polish is not None and sample_rate:
@@ -267,7 +266,7 @@ class SpeechPipeline:
             plan.first,
             lambda: asyncio.to_thread(next, plan.rest, None),
             lambda piece, waiting_s: self._launch(plan, piece, pace.slack_s + waiting_s / tempo),
-            lambda: rota.turn(pace),
+            lambda: rota.turn(pace, is_slow=2 * voice.model.real_time_factor >= CROWDED),
         )
         position = 0  # samples so far
         pause_s = 0.0  # between the last piece that sounded and the next one

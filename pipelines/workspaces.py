@@ -1,6 +1,7 @@
 """A workspace's settings, its audit log, and its end."""
 
 import logging
+from typing import Any
 
 from sqlmodel import Session
 
@@ -72,11 +73,13 @@ class Workspaces:
 def _update(
     session: Session, principal: Principal, name: str | None, retention: str | None
 ) -> Workspace:
-    workspace = update_workspace(session, principal.workspace_id, name, retention)
-    if workspace is None:
+    found = update_workspace(session, principal.workspace_id, name, retention)
+    if found is None:
         raise Unauthorized(UNAUTHORIZED)
-    details = {} if retention is None else {"retention": retention}
-    _audit(session, principal, "workspace.changed", details)
+    workspace, changed = found
+    if changed:
+        details: dict[str, Any] = {"changed": changed, "retention": workspace.retention}
+        _audit(session, principal, "workspace.changed", details)
     return workspace
 
 
@@ -89,6 +92,6 @@ def _erase(session: Session, principal: Principal) -> None:
     _audit(session, principal, "account.erased", {})
 
 
-def _audit(session: Session, principal: Principal, action: str, details: dict[str, str]) -> None:
+def _audit(session: Session, principal: Principal, action: str, details: dict[str, Any]) -> None:
     workspace_id = principal.workspace_id
     audit(session, workspace_id, action, principal.actor, str(workspace_id), details)

@@ -1,7 +1,7 @@
 """The workspace's plan, and what it used."""
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated
 
 from fastapi import Query
@@ -121,9 +121,7 @@ async def list_usage(
         raise ApiError(
             400, "validation_error", f"from: at most {MAX_DAYS} days are shown", param="from"
         )
-    days = await services.billing.usage(
-        principal.workspace_id, _midnight(first), _midnight(last + timedelta(days=1))
-    )
+    days = await services.billing.usage(principal.workspace_id, first, last)
     credit = await services.billing.credit(principal.workspace_id)
     return Usage(
         usage=[_usage_item(day) for day in days],
@@ -150,7 +148,3 @@ def _usage_item(day: DayOfUsage) -> UsageItem:
         requests=day.requests,
         cost=to_usd(day.cost),
     )
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)

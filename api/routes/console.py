@@ -1,4 +1,5 @@
-"""The console: a page on which a person speaks, listens, chats and makes API keys."""
+"""The console: a page on which a person speaks, listens, chats, makes API keys and sees the
+account."""
 
 from pathlib import Path
 from typing import Literal
@@ -40,6 +41,7 @@ def routes() -> list[BaseRoute]:
         _file("console.js", "text/javascript"),
         _file("voices.js", "text/javascript"),
         _file("live.js", "text/javascript"),
+        _file("account.js", "text/javascript"),
         _file("microphone.js", "text/javascript"),
         _file("console.css", "text/css"),
     ]

@@ -19,8 +19,9 @@ class Health(BaseModel):
 
 class Readiness(BaseModel):
     status: Literal["ok", "degraded"] = "ok"
-    degraded: list[Literal["limits"]] = Field(
-        default_factory=list, description="What works with a stand-in, `limits` without its store"
+    degraded: list[Literal["limits", "files"]] = Field(
+        default_factory=list,
+        description="What lacks its store: `limits` have a stand-in, `files` are not kept",
     )
 
 
@@ -42,12 +43,16 @@ async def readyz(
         Query(description="Names of model deployments, joined by commas: only these must answer"),
     ] = None,
 ) -> Readiness:
-    """A degraded service works: limits are kept by each server for itself, and are stricter."""
+    """A degraded service works: limits are kept by each server for itself, and are stricter;
+    without the store of files events have no `audio_url`."""
     if services.sockets.draining:
         raise ApiError(503, "unavailable", "not ready: this server is stopping")
     await services.database.ping()
     if missing := await services.models.missing(models.split(",") if models else ()):
         raise ApiError(503, "unavailable", f"not ready: {', '.join(missing)}")
+    degraded: list[Literal["limits", "files"]] = []
     if services.limits.degraded:
-        return Readiness(status="degraded", degraded=["limits"])
-    return Readiness()
+        degraded.append("limits")
+    if services.files.degraded:
+        degraded.append("files")
+    return Readiness(status="degraded" if degraded else "ok", degraded=degraded)

@@ -1,11 +1,11 @@
 """Webhooks: who is told of what, and what became of it."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from fastapi import Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from api.deps import PrincipalDep, ServicesDep
 from api.routing import make_router
@@ -38,13 +38,35 @@ class NewWebhook(RequestModel):
     secret: Secret | None = None
 
 
-class ChangedWebhook(RequestModel):
-    """What is absent or null stays. After a new secret, the old one signs too for 24 hours."""
+T = TypeVar("T")
 
-    url: Url | None = None
-    events: Events | None = None
-    secret: Secret | None = None
-    status: WebhookStatus | None = None
+
+def _not_null(value: Any) -> Any:
+    # Null could mean "keep" or "remove", and a guess would send messages without a signature.
+    if value is None:
+        raise ValueError("must not be null; leave it out to keep what is there")
+    return value
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    schema |= schema.pop("anyOf")[0]
+    del schema["default"]
+
+
+Changed = Annotated[T | None, BeforeValidator(_not_null), Field(json_schema_extra=_without_null)]
+"""A field that stays when it is absent, and may not be null."""
+
+
+class ChangedWebhook(RequestModel):
+    """What is absent stays, and null is refused: a secret can be replaced, but not taken away.
+
+    After a new secret, the old one signs too for 24 hours.
+    """
+
+    url: Changed[Url] = None
+    events: Changed[Events] = None
+    secret: Changed[Secret] = None
+    status: Changed[WebhookStatus] = None
 
 
 class ShownWebhook(BaseModel):

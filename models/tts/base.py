@@ -35,6 +35,7 @@ class TTSEngine(Protocol):
 
     sample_rate: int  # Hz
     native_speed: bool  # whether `SynthesisRequest.speed` is honoured
+    lanes: int  # calls from different threads that run side by side; more would only wait
 
     def voices(self) -> Sequence[VoiceInfo]:
         """Every voice that `synthesize` accepts."""
@@ -58,4 +59,13 @@ class Rehearsing(Protocol):
 
         It may be left at any step, and need not be called.
         """
+        ...
+
+
+@runtime_checkable
+class Resting(Protocol):
+    """An engine that keeps memory from one request to the next."""
+
+    def rest(self) -> None:
+        """Gives that back; the next request needs it again. Blocking, and safe at any time."""
         ...

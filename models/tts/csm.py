@@ -34,6 +34,7 @@ class CsmEngine:
     """Has no voices of its own: each request brings a pack of `models.tts.prompt_pack`."""
 
     native_speed = False
+    lanes = 1
     takes_packs = True
 
     def __init__(self, config: CsmConfig, weights: WeightStore) -> None:

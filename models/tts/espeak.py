@@ -18,6 +18,7 @@ class EspeakEngine:
     """Every voice of the configuration, from one copy of the library."""
 
     native_speed = True
+    lanes = 1
 
     def __init__(self, config: EspeakConfig, weights: WeightStore) -> None:
         del weights  # its data comes with the library

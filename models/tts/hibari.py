@@ -30,6 +30,7 @@ class HibariEngine:
 
     sample_rate: int = SAMPLE_RATE
     native_speed = True
+    lanes = 1
 
     def __init__(self, config: HibariConfig, weights: WeightStore) -> None:
         del weights  # they come with the library

@@ -25,6 +25,7 @@ class ToneEngine:
 
     sample_rate = 24_000
     native_speed = False
+    lanes = 1
     takes_packs = True
 
     def __init__(self, config: ToneConfig, weights: WeightStore) -> None:

@@ -49,6 +49,7 @@ class VitsEngine:
     """One graph for each voice; all of them at one sample rate."""
 
     native_speed = True
+    lanes = 1
 
     def __init__(self, config: VitsConfig, weights: WeightStore) -> None:
         self._voices = voice_table(config.voices, config.engine)

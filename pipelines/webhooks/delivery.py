@@ -73,10 +73,6 @@ class Courier:
             if not started:
                 await self._woken_within(POLL_S)
 
-    def nudge(self) -> None:
-        """Something may be due."""
-        self._wake.set()
-
     async def stop(self) -> None:
         """Lets attempts that run end; `run` must have been cancelled before."""
         if self._running:

@@ -76,7 +76,7 @@ def _open_holds(session: Session) -> int:
 
 def _leave(session: Session, workspace_id: int, micro_usd: int) -> None:
     change = micro_usd - credit_of(session, workspace_id)
-    assert change_credit(session, workspace_id, uuid4().hex, change, "the test")
+    assert change_credit(session, workspace_id, uuid4().hex, change, "the test") == "done"
 
 
 def _add_webhook(session: Session, workspace_id: int, kinds: list[str]) -> None:

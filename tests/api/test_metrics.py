@@ -104,15 +104,18 @@ async def test_an_api_key_opens_no_page(services: Services, auth: dict[str, str]
         assert (await client.get("/metrics", headers=auth)).status_code == 401
 
 
-async def test_readiness_tells_when_limits_are_kept_by_a_stand_in(
+async def test_readiness_tells_which_store_is_missing(
     app: FastAPI, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scraper(app) as client:
         assert (await client.get("/readyz")).json() == {"status": "ok", "degraded": []}
         monkeypatch.setattr(services.limits, "_degraded", True)
         answer = await client.get("/readyz")
-    assert answer.status_code == 200
+        monkeypatch.setattr(services.files, "degraded", True)
+        both = await client.get("/readyz")
+    assert (answer.status_code, both.status_code) == (200, 200)
     assert answer.json() == {"status": "degraded", "degraded": ["limits"]}
+    assert both.json()["degraded"] == ["limits", "files"]
 
 
 def test_codes_that_clients_make_up_share_one_series() -> None:

@@ -123,6 +123,24 @@ async def test_a_change_changes_what_it_names(client: httpx.AsyncClient, auth: H
         assert (await client.patch(path, headers=auth, json=wrong)).status_code == 400
 
 
+@pytest.mark.parametrize("field", ["url", "events", "secret", "status"])
+async def test_null_in_a_change_is_refused_and_changes_nothing(
+    client: httpx.AsyncClient, auth: Headers, services: Services, field: str
+) -> None:
+    webhook = (await register(client, auth, secret=SECRET)).json()
+    stored = await services.database.read(lambda session: session.exec(select(Webhook)).one())
+    answer = await client.patch(
+        f"/webhooks/{webhook['id']}", headers=auth, json={"status": "inactive", field: None}
+    )
+    assert answer.status_code == 400 and answer.json()["error"] == "validation_error"
+    assert answer.json()["message"].startswith(f"{field}: must not be null")
+    assert (
+        await services.database.read(lambda session: session.exec(select(Webhook)).one()) == stored
+    )
+    shown = (await client.get("/openapi.json")).json()["components"]["schemas"]["ChangedWebhook"]
+    assert "null" not in str(shown["properties"]) and "required" not in shown
+
+
 async def test_deliveries_are_listed_in_pages_and_sent_again(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:

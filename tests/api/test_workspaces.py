@@ -30,6 +30,7 @@ async def test_what_is_done_with_keys_is_in_the_audit_log(
     answer = (await client.get("/audit", headers=auth)).json()
     actions = ["profile.changed", "key.deleted", "key.created", "key.created", "account.created"]
     assert [entry["action"] for entry in answer["data"]] == actions
+    assert answer["data"][0]["details"] == {"changed": ["name"]}
     created = answer["data"][2]
     assert (created["target"], created["details"]) == (key_id, {"scopes": ["tts"]})
     assert created["actor"].startswith("key:")
@@ -38,6 +39,16 @@ async def test_what_is_done_with_keys_is_in_the_audit_log(
     workspace = (await client.get("/auth/workspace", headers=auth)).json()
     chain = await services.database.read(audit_chain, int(workspace["id"]))
     assert first_break(chain) is None
+
+
+async def test_a_profile_that_stays_as_it_was_is_not_in_the_audit_log(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    before = await _actions(client, auth)
+    profile = (await client.put("/auth/profile", headers=auth, json={})).json()
+    same = {"name": profile["name"], "company": profile["company"]}
+    assert (await client.put("/auth/profile", headers=auth, json=same)).status_code == 200
+    assert await _actions(client, auth) == before
 
 
 async def test_a_failed_deletion_is_not_in_the_audit_log(

@@ -38,6 +38,31 @@ def test_nothing_of_an_account_is_left_for_the_next(tone_server: Server, page: P
     assert run(page, "document.querySelector('#login-form [name=email]').value") == ""
 
 
+def test_the_account_shows_what_was_used_and_what_webhooks_were_sent(page: Page) -> None:
+    sign_up(page, "third@example.com")
+    assert run(page, "at('credit').textContent") == "5.00 USD"
+    assert "Free" in run(page, "at('plan').textContent")
+    hook = {"url": "https://hooks.example.com/", "events": ["tts.completed"]}
+    run(page, f"call('/webhooks', {{method: 'POST', json: {json.dumps(hook)}}}).then(() => true)")
+    submit(page, "speak-form", text="Ten chars.")
+    wait_until(page, "STATUS.includes('of speech')")
+    run(page, "document.querySelector('#refresh button').click()")
+    wait_until(page, "at('usage').rows.length === 1")
+    assert run(page, "at('usage').innerText.split('\\t')") == [
+        "Speech",
+        "10 characters",
+        "1",
+        "0.00015 USD",
+    ]
+    assert run(page, "document.activeElement.textContent") == "Refresh"  # where the keyboard was
+    run(page, "document.querySelectorAll('#hooks button')[1].click()")
+    assert "tts.completed is on its way" in wait_until(page, "STATUS.includes('way') && STATUS")
+    assert run(page, "at('deliveries').rows.length") == 2  # of the speech, and the sample
+    run(page, "leave()")
+    for word in ("hooks.example.com", "0.00015", "4.99", "Free"):
+        assert run(page, f"at('work').innerHTML.includes('{word}')") is False, word
+
+
 def test_a_key_with_one_scope_opens_what_it_may_do(tone_server: Server, page: Page) -> None:
     answer = httpx.post(
         f"{tone_server.url}/developer/api",
@@ -46,6 +71,7 @@ def test_a_key_with_one_scope_opens_what_it_may_do(tone_server: Server, page: Pa
     )
     submit(page, "key-form", key=answer.raise_for_status().json()["key"])
     wait_until(page, "!at('work').hidden")
+    assert run(page, "at('money').hidden && at('webhooks').hidden") is True
     submit(page, "speak-form", text="Only this.")
     assert "s of speech" in wait_until(page, "at('status').textContent.includes('of') && STATUS")
     submit(page, "chat-form", message="And chat?")

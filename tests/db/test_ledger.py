@@ -1,6 +1,6 @@
 """The ledger on both databases: what each operation does, and that it does it once."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
@@ -9,6 +9,7 @@ from sqlmodel import Session, select
 
 from db import ledger
 from db.columns import utc_now
+from db.ledger_check import check_days
 from db.money_tables import Hold, LedgerEntry
 from db.session import Database
 from tests.db.ledger_work import soon
@@ -127,19 +128,20 @@ async def test_a_refund_gives_back_a_charge_once(account: Database) -> None:
     assert await account.run(ledger.refund, WORKSPACE, "one")
     assert not await account.run(ledger.refund, WORKSPACE, "one")
     assert await credit(account) == CREDIT
-    day = utc_now()
-    assert (await used(account, day - timedelta(1), day + timedelta(1))) == [("tts", 0, 0, 0)]
+    days = await account.read(ledger.usage, WORKSPACE, date(1970, 1, 1), date.max)
+    assert [(day.service, day.units, day.requests, day.cost) for day in days] == [("tts", 0, 0, 0)]
 
 
 async def test_credit_is_added_and_taken_once_an_operation(account: Database) -> None:
-    async def change(operation: str, amount: int) -> bool:
-        return await account.run(ledger.change_credit, WORKSPACE, operation, amount, "operator")
+    async def change(operation: str, amount: int, workspace: int = WORKSPACE) -> str:
+        return await account.run(ledger.change_credit, workspace, operation, amount, "operator")
 
-    assert await change("payment-1", 500)
-    assert not await change("payment-1", 500)
+    assert await change("payment-1", 500) == "done"
+    assert await change("payment-1", 500) == "done_before"
+    assert await change("payment-1", 500, WORKSPACE + 1) == "no_account"
     await hold(account, "one")
-    assert not await change("back-1", -1101)  # 400 of 1500 are held
-    assert await change("back-1", -1100)
+    assert await change("back-1", -1101) == "too_little"  # 400 of 1500 are held
+    assert await change("back-1", -1100) == "done"
     assert await credit(account) == 0
     assert await account.read(ledger.discrepancies) == []
 
@@ -165,13 +167,6 @@ async def test_a_balance_without_entries_is_found(account: Database) -> None:
     ]
 
 
-async def used(
-    database: Database, start: datetime, end: datetime
-) -> list[tuple[str, int, int, int]]:
-    days = await database.read(ledger.usage, WORKSPACE, start, end)
-    return [(day.service, day.units, day.requests, day.cost) for day in days]
-
-
 async def test_usage_is_summed_by_service_and_day_in_utc(
     account: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,14 +177,38 @@ async def test_usage_is_summed_by_service_and_day_in_utc(
         monkeypatch.setattr(ledger, "utc_now", lambda moment=moment: moment)
         service = "stt" if number == 2 else "tts"
         await account.run(ledger.hold, WORKSPACE, f"{number}", service, 50, soon())
+        await account.run(ledger.hold, WORKSPACE, f"left {number}", "chat", 5, soon())
         await account.run(ledger.capture, WORKSPACE, f"{number}", service, 10, number)
-    days = await account.read(ledger.usage, WORKSPACE, midnight, midnight + timedelta(days=1))
+    days = await account.read(ledger.usage, WORKSPACE, midnight.date(), midnight.date())
     assert [(f"{day.day}", day.service, day.units, day.requests, day.cost) for day in days] == [
         ("2028-03-01", "stt", 2, 1, 10),
         ("2028-03-01", "tts", 1 + 3, 2, 20),
     ]
-    everything = await account.read(ledger.usage, WORKSPACE, midnight - timedelta(9), soon())
-    assert everything == []  # its end lies before its start
+    all_days = await account.read(ledger.usage, WORKSPACE, date(2028, 2, 29), date(2028, 3, 2))
+    assert [day.day.day for day in all_days] == [29, 1, 1, 2]
+
+
+async def test_a_day_that_is_not_the_sum_of_its_entries_is_found(
+    account: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for moment in (datetime(2028, 3, 1, tzinfo=UTC), datetime(2028, 7, 1, 23, 59, tzinfo=UTC)):
+        monkeypatch.setattr(ledger, "utc_now", lambda moment=moment: moment)
+        await hold(account, f"{moment}")
+
+    async def wrong() -> list[list[date]]:
+        found, since = [], date(1970, 1, 1)
+        while checked := await account.run(check_days, WORKSPACE, since):
+            found.append(checked.wrong)
+            since = checked.following
+        return found
+
+    assert await wrong() == [[], [], []]  # today's, with the credit of the sign-up, is the third
+    change = text("UPDATE ledger_day SET held = held + 1 WHERE day = '2028-07-01'")
+    await account.run(lambda session: session.connection().execute(change))
+    assert [found for found in await wrong() if found] == [[date(2028, 7, 1)]]
+    change = text("DELETE FROM ledger_day WHERE day = '2028-03-01'")
+    await account.run(lambda session: session.connection().execute(change))
+    assert [found for found in await wrong() if found] == [[date(2028, 3, 1)], [date(2028, 7, 1)]]
 
 
 async def test_a_hold_that_fails_leaves_nothing(account: Database) -> None:

@@ -1,18 +1,26 @@
 """Migrations make the tables that the code expects, on both databases."""
 
 import multiprocessing
+from datetime import UTC, date, datetime, timedelta
 
+import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 import db.chat_tables
 import db.keeping_tables
 import db.money_tables
 import db.voice_tables
 import db.webhook_tables  # noqa: F401  (the metadata knows only tables that were imported)
-from db.migrate import upgrade
+from db import ledger
+from db.ledger_check import check_days
+from db.migrate import MIGRATIONS, upgrade
 from db.session import make_engine
 from db.tables import metadata
+from tests.db.ledger_work import transact
 
 
 def test_migrations_and_tables_agree(database_url: str) -> None:
@@ -37,3 +45,36 @@ def test_processes_that_start_at_once_take_turns(database_url: str) -> None:
     for process in starting:
         process.join(60)
     assert [process.exitcode for process in starting] == [0, 0, 0]
+
+
+def test_entries_of_before_are_summed_by_day(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade(database_url)
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["url"] = database_url
+    before = ScriptDirectory.from_config(config).get_revision("0006").down_revision
+    command.downgrade(config, str(before))
+    engine = make_engine(database_url)
+    for number, moment in enumerate(
+        datetime(2028, 2, 29, 23, 59, 59, 999_999, UTC) + timedelta(seconds=s) for s in (0, 1, 99)
+    ):
+        monkeypatch.setattr(ledger, "utc_now", lambda moment=moment: moment)
+        for workspace in (1, 2):
+            if number == 0:
+                transact(engine, ledger.open_account, workspace, 1000)
+            transact(engine, ledger.hold, workspace, f"{workspace}-{number}", "tts", 50, moment)
+            transact(engine, ledger.capture, workspace, f"{workspace}-{number}", "tts", 10, 7)
+    transact(engine, ledger.refund, 2, "2-1")
+    upgrade(database_url)
+    assert transact(engine, ledger.discrepancies) == []
+    for workspace in (1, 2):
+        checked = transact(engine, check_days, workspace, date(1970, 1, 1))
+        assert checked is not None and checked.wrong == []
+    days = transact(engine, ledger.usage, 2, date(2028, 1, 1), date(2028, 12, 31))
+    assert [(f"{day.day}", day.units, day.requests, day.cost) for day in days] == [
+        ("2028-02-29", 7, 1, 10),
+        ("2028-03-01", 7, 1, 10),
+    ]
+    engine.dispose()

@@ -1,8 +1,14 @@
 """The gateway's own HTTP server."""
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import pytest
@@ -49,6 +55,84 @@ async def test_a_second_listener_takes_over_the_port(listener: Listener) -> None
         answer = await client.get(f"http://127.0.0.1:{second.port}/slow")
     assert answer.status_code == 200
     await second.stop()
+
+
+FILES = 160  # of the server below: 80 connections are served, and 20 more told why not
+FEW_FILES = f"""
+import asyncio, resource
+import uvloop
+from deployments.listener import Listener
+from tests.deployments.test_listener import app
+
+async def serve():
+    listener = Listener(app(), "127.0.0.1", 0)
+    await listener.start()
+    resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))
+    print(listener.port, flush=True)
+    await asyncio.sleep(60)
+
+uvloop.run(serve())
+"""
+
+
+UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+def ask(connection: socket.socket, more: bytes = b"") -> bytes:
+    """The answer; empty when the connection was closed."""
+    answer = b""
+    try:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n" % more)
+        while not answer.endswith((b"Not Found", b"}")) and (piece := connection.recv(4096)):
+            answer += piece
+    except OSError:
+        pass
+    return answer
+
+
+def seconds_of(pid: int) -> float:
+    """Of computing, so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_too_many_connections_are_refused_and_the_old_ones_kept() -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", FEW_FILES], stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(server.kill)
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+
+        def connect() -> socket.socket:
+            return stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+
+        old = [connect() for _ in range(60)]
+        assert all(ask(one).startswith(b"HTTP/1.1 404") for one in old)
+        new = [connect() for _ in range(2 * FILES)]
+        began, used = time.monotonic(), seconds_of(server.pid)
+        answers = [ask(one) for one in new[:30]]  # twenty fit in
+        answers += [ask(one, UPGRADE) for one in new[30:]]
+        assert sum(answer.startswith(b"HTTP/1.1 404") for answer in answers) == 20
+        told = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
+        assert 10 < len(told) <= 20 and all(b'"overloaded"' in answer for answer in told)
+        assert all(b"retry-after" in answer.lower() for answer in told)
+        assert any(answer == b"" for answer in answers)
+        assert all(ask(one).startswith(b"HTTP/1.1 404") for one in old)
+        time.sleep(0.5)
+        assert seconds_of(server.pid) - used < 0.7 * (time.monotonic() - began)
+        for one in new:
+            one.close()
+        deadline = time.monotonic() + 10
+        while not ask(connect()).startswith(b"HTTP/1.1 404"):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert all(ask(one).startswith(b"HTTP/1.1 404") for one in old)
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux only")

@@ -4,13 +4,15 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from configs.settings import PROJECT_DIR, load_settings
-from deployments.main import doubts
+from deployments.main import degraded, doubts
 
 
 def ended(folder: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
@@ -81,3 +83,30 @@ def test_addresses_that_nobody_else_can_reach_are_warned_of(
     monkeypatch.setenv("PUBLIC_URL", public_url)
     warnings = doubts(load_settings())
     assert len(warnings) == expected and all("PUBLIC_URL" in text for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"status": "degraded", "degraded": ["files"]}', ["files"]),
+        (b'{"status": "ok"}', []),
+        (b"<html>", []),
+    ],
+)
+def test_what_lacks_its_store_is_read_from_readyz(body: bytes, expected: list[str]) -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        url = f"http://127.0.0.1:{server.server_port}/readyz"
+        answering = threading.Thread(target=server.handle_request)
+        answering.start()
+        assert degraded(url) == expected
+        answering.join()
+    assert degraded(url) == []  # nobody listens any more

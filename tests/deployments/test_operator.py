@@ -59,13 +59,22 @@ def test_a_command_in_another_environment_makes_nothing(
 
 def test_a_payment_is_credited_once(capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "credit", "1", "--reference", "invoice-7")
-    with pytest.raises(SystemExit, match="keeps 6.000000 USD"):
+    with pytest.raises(SystemExit, match="keeps 6.000000 USD: .*'invoice-7' was booked before"):
         main(["credit", "1", "--reference", "invoice-7"])
 
 
 def test_credit_that_is_not_there_cannot_be_taken() -> None:
-    with pytest.raises(SystemExit, match="keeps 5.000000 USD"):
+    with pytest.raises(SystemExit, match="keeps 5.000000 USD: .* less than the 5.000001 USD"):
         main(["credit", "-5.000001"])
+
+
+def test_credit_of_a_workspace_without_an_account_is_refused() -> None:
+    engine = make_engine(load_settings().database_url)
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM account"))
+    engine.dispose()
+    with pytest.raises(SystemExit, match="no account to credit"):
+        main(["credit", "1"])
 
 
 @pytest.mark.parametrize("amount", ["0.0000001", "NaN", "much", "1e300"])
@@ -91,9 +100,13 @@ def test_reconciling_finds_a_balance_that_was_changed_by_hand(
     engine = make_engine(load_settings().database_url)
     with engine.begin() as connection:
         connection.execute(text("UPDATE account SET balance = 9000000"))
+        connection.execute(text("UPDATE ledger_day SET held = 1, units = 7"))
     engine.dispose()
-    with pytest.raises(SystemExit, match="entries=5000000"):
+    with pytest.raises(SystemExit) as ended:
         main(["reconcile"])
+    lines = str(ended.value).splitlines()
+    assert sum("entries=5000000" in line for line in lines) == 2
+    assert sum("is not the sum of its entries" in line for line in lines) == 2
 
 
 def test_the_audit_logs_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,6 +118,19 @@ def test_the_audit_logs_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     engine.dispose()
     with pytest.raises(SystemExit, match="entry 2 was changed"):
         main(["check-audit"])
+
+
+def test_the_store_of_files_is_tried_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "files can be written to" in said(capsys, "check-storage")
+    assert [path for path in (tmp_path / "files").rglob("*") if path.is_file()] == []
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STORAGE_URL", f"{tmp_path / 'file'}")
+    with pytest.raises(
+        SystemExit, match="^STORAGE_URL: file://.*/file cannot be used: [A-Z].*Error"
+    ):
+        main(["check-storage"])
 
 
 def test_keys_are_rotated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""A replica makes its engine meet the usual lengths, but never while somebody speaks."""
+"""A replica makes its engine meet the usual lengths, and rest, but never while somebody speaks."""
 
 import asyncio
 import os
@@ -26,10 +26,12 @@ class RehearsingEngine:
 
     sample_rate = 24_000
     native_speed = True
+    lanes = 1
 
     def __init__(self, name: str) -> None:
         self.info = ModelInfo(name, "tts", "fake", "x", 0, ("en",))
         self.rehearsed = 0
+        self.rests = 0
         self.closed = False
 
     def voices(self) -> Sequence[VoiceInfo]:
@@ -38,6 +40,9 @@ class RehearsingEngine:
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         yield SOUND
         yield SOUND
+
+    def rest(self) -> None:
+        self.rests += 1
 
     def rehearse(self) -> Generator[AudioChunk, None, None]:
         try:
@@ -61,6 +66,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> dict[str, RehearsingEngine]:
     monkeypatch.setattr(os, "setpriority", lambda *which: None)  # this process runs other tests
     monkeypatch.setattr(deployments.tts, "REHEARSE_AFTER_S", 0.01)
     monkeypatch.setattr(deployments.tts, "REST_S", 0.01)
+    monkeypatch.setattr(deployments.tts, "KEEPS_S", 0.05)
     return made
 
 
@@ -124,3 +130,24 @@ async def test_a_failed_rehearsal_harms_no_request(
             await asyncio.sleep(0.005)
     async with aclosing(replica.synthesize(REQUEST)) as chunks:
         assert len([chunk async for chunk in chunks]) == 2
+
+
+async def test_an_engine_rests_once_nobody_has_spoken_for_a_while(
+    engines: dict[str, RehearsingEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployments.tts, "REHEARSE_AFTER_S", 60)
+    replica = TTSDeployment()
+    await replica.reconfigure({"model": "one"})
+    engine = engines["one"]
+    async with aclosing(replica.synthesize(REQUEST)) as first:
+        await anext(first)
+        async with aclosing(replica.synthesize(REQUEST)) as second:
+            await anext(second)
+        await asyncio.sleep(0.15)
+        assert engine.rests == 0  # the first one speaks
+    async with asyncio.timeout(5):
+        while not engine.rests:
+            await asyncio.sleep(0.005)
+    await asyncio.sleep(0.15)
+    assert engine.rests == 1
+    await replica.stop_rehearsing()

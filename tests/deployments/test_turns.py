@@ -57,6 +57,26 @@ def test_requests_of_equal_slack_are_served_in_turn(turns: Turns) -> None:
     assert served == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_as_many_compute_at_once_as_the_engine_has_lanes(lanes: int) -> None:
+    turns = Turns(4, "test", lambda: lanes)
+    begun = threading.Semaphore(0)
+    go = threading.Event()
+
+    def work() -> None:
+        begun.release()
+        go.wait(5)
+
+    futures = [turns.line(0.0).submit(work) for _ in range(3)]
+    for _ in range(lanes):
+        assert begun.acquire(timeout=5)
+    assert not begun.acquire(timeout=0.05)
+    go.set()
+    for future in futures:
+        future.result(5)
+    turns.close()
+
+
 def test_who_has_spoken_lets_another_speak(turns: Turns) -> None:
     ahead, late = turns.line(0.0), turns.line(0.5)
     ahead.spoke(1.0)

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlmodel import SQLModel
 
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from db.errors import DatabaseUnavailable
 from db.ledger import change_credit, credit_of, discrepancies, open_account
-from db.session import Database, make_engine
+from db.session import Database
 from pipelines.audio_meter import SLICE_LASTS_S, SLICE_MS, AudioMeter
 from pipelines.billing import Billing, Hold
 from pipelines.errors import InsufficientCredit
 from tests.db.test_outbox import plain
+from tests.migrated import migrate
 
 WORKSPACE = 1
 SLICE = 6000  # micro-USD
@@ -24,9 +24,7 @@ SLICE = 6000  # micro-USD
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     url = f"sqlite:///{tmp_path / 'meter.db'}"
-    engine = make_engine(url)
-    SQLModel.metadata.create_all(engine)
-    engine.dispose()
+    migrate(url)
     database = Database(url)
     yield database
     database.close()
@@ -121,10 +119,42 @@ async def test_without_credit_nothing_more_is_heard_until_there_is_some(session:
     with pytest.raises(InsufficientCredit):
         await meter.cover(61_000)
     assert meter.heard_ms == 59_000
-    assert await session.database.run(change_credit, 2, "more", SLICE, "the test")
+    await session.database.run(change_credit, 2, "more", SLICE, "the test")
     await meter.cover(61_000)
     await meter.settle()
     assert meter.charged == 6100
+
+
+async def test_credit_for_less_than_a_slice_is_heard_to_its_end(session: Session) -> None:
+    await session.database.run(open_account, 2, SLICE + 1234)
+    meter = AudioMeter(session.billing, 2, lambda: session.now)
+    await meter.cover(60_000)
+    await meter.cover(72_340)
+    with pytest.raises(InsufficientCredit):
+        await meter.cover(72_341)
+    await meter.settle()
+    await session.billing.wait_for_settlements()
+    assert (meter.heard_ms, meter.charged) == (72_340, SLICE + 1234)
+    assert await session.database.read(credit_of, 2) == 0
+
+
+async def test_less_credit_than_for_a_second_is_none(session: Session) -> None:
+    await session.database.run(open_account, 2, 99)
+    meter = AudioMeter(session.billing, 2, lambda: session.now)
+    with pytest.raises(InsufficientCredit, match=r"0\.000100 USD"):
+        await meter.cover(10)
+    await meter.settle()
+    assert meter.charged == 0
+
+
+async def test_audio_that_is_free_is_held_in_whole_slices(database: Database) -> None:
+    billing = Watched(database)
+    billing._prices = billing._prices.model_copy(update={"stt_second": 0})
+    await database.run(open_account, WORKSPACE, 0)
+    meter = AudioMeter(billing, WORKSPACE)
+    await meter.cover(10 * SLICE_MS)
+    await meter.settle()
+    assert (billing.holds, meter.charged) == (10, 0)
 
 
 async def test_a_slow_trickle_is_charged_before_its_hold_expires(session: Session) -> None:

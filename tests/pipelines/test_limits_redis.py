@@ -11,7 +11,8 @@ import pytest
 from redis import Redis
 
 from pipelines.limits import Lease, Window
-from pipelines.limits_redis import RedisStore
+from pipelines.limits_local import LEASE_S
+from pipelines.limits_redis import PREFIX, RedisStore
 from pipelines.limits_shared import SharedLimits
 from tests import servers
 from tests.pipelines.redis_faults import slow_proxy
@@ -97,6 +98,19 @@ async def test_the_places_of_a_gateway_that_died_expire(
         await dead.close()  # without a word about its leases
         await asyncio.sleep(0.4)
         assert await alive.acquire("w", 1) is not None
+
+
+async def test_a_clock_of_redis_that_was_set_back_keeps_nobody_out(url: str) -> None:
+    redis, later = Redis.from_url(url), time.time() + 3600
+    redis.hset(f"{PREFIX}window:w", mapping={"used": 1, "ends": round((later + 60) * 1000)})
+    redis.zadd(f"{PREFIX}leases:w", {"of one that died": (later + LEASE_S) * 1000})
+    redis.close()
+    async with gateways(url, timeout_s=PATIENT_S) as [limits]:
+        window = await limits.hit("w", 1)
+        assert window.allowed and window.left_s <= 60
+        assert not (await limits.hit("w", 1)).allowed
+        assert await limits.acquire("w", 1) is not None
+        assert await limits.acquire("w", 1) is None
 
 
 async def test_places_that_are_renewed_stay_taken_also_after_redis_forgot_them(

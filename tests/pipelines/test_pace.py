@@ -65,3 +65,40 @@ async def test_streams_with_plenty_use_the_engine_one_at_a_time() -> None:
         clock.now += 15  # its listener has heard most of it: no more waiting for others
         async with asyncio.timeout(1):
             await waiting
+
+
+async def test_streams_of_a_slow_engine_begin_one_after_the_other() -> None:
+    rota, clock = Rota(), Clock()
+    with Pace(rota, 5.0, clock) as first, Pace(rota, 5.0, clock) as second:
+        await rota.turn(first, is_slow=True)  # at once
+        await rota.turn(second)  # of a fast engine, too
+        waiting = asyncio.create_task(rota.turn(second, is_slow=True))
+        first.gave(1.0)
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        first.gave(2.0)
+        async with asyncio.timeout(1):
+            await waiting
+
+
+async def test_nobody_waits_for_long_for_those_before_him() -> None:
+    rota, clock = Rota(), Clock()
+    with Pace(rota, 5.0, clock) as first, Pace(rota, 5.0, clock) as second:
+        first.gave(1.0)
+        waiting = asyncio.create_task(rota.turn(second, is_slow=True))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        clock.now += 5.0
+        async with asyncio.timeout(1):
+            await waiting
+
+
+@pytest.mark.parametrize("slack_s", [5.0, 10.0])
+async def test_nobody_waits_for_a_reader_who_does_not_read_or_for_a_file(slack_s: float) -> None:
+    rota, clock = Rota(), Clock()
+    with Pace(rota, slack_s, clock) as first, Pace(rota, 5.0, clock) as second:
+        if slack_s == 5.0:
+            first.gave(1.0)
+            first.is_unread = True
+        async with asyncio.timeout(1):
+            await rota.turn(second, is_slow=True)

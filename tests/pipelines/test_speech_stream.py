@@ -17,9 +17,10 @@ from models.errors import EngineLost, UnknownVoice
 from models.tts.base import SynthesisRequest
 from pipelines.errors import InvalidRequest
 from pipelines.loudness import measure_lufs, true_peak
+from pipelines.pace import FIRST_SLACK_S
 from pipelines.shaping import SeamTrimmer, silence, trim
 from pipelines.source_words import SourceWord
-from pipelines.speech import FIRST_SLACK_S, SpeechPipeline, SpeechRequest
+from pipelines.speech import SpeechPipeline, SpeechRequest
 from pipelines.spoken import SpokenChunk
 from pipelines.word_times import WordMatcher
 from tests.pipelines.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, speak, voiced

@@ -89,7 +89,7 @@ async function show(credential) {
   const heard = document.querySelector("[name=language]");
   heard.replaceChildren(heard.options[0]);
   languages.forEach((one) => heard.append(new Option(one.name, one.code)));
-  await listKeys();
+  await Promise.all([listKeys(), showAccount()]);
   document.querySelectorAll("#enter form").forEach((form) => form.reset());
   at("enter").hidden = true;
   at("work").hidden = false;
@@ -102,6 +102,7 @@ function leave() {
   sessionStorage.removeItem(CREDENTIAL);
   chatId = null;
   for (const id of ["created", "keys", "turns", "heard", "live"]) at(id).replaceChildren();
+  clearAccount();
   at("spoken").removeAttribute("src");
   at("spoken").hidden = true;
   document.querySelectorAll("#work form").forEach((form) => form.reset());
@@ -217,6 +218,8 @@ at("leave").addEventListener("click", () => {
   location.reload(); // ends what still speaks, listens or streams
 });
 document.title = at("brand").textContent = `${document.documentElement.dataset.brand || ""} Console`.trim();
-if (sessionStorage.getItem(CREDENTIAL)) {
-  enter(sessionStorage.getItem(CREDENTIAL)).catch((error) => say(error.message, true));
-}
+// Once the other scripts are there.
+addEventListener("DOMContentLoaded", () => {
+  const credential = sessionStorage.getItem(CREDENTIAL);
+  if (credential) enter(credential).catch((error) => say(error.message, true));
+});

@@ -143,16 +143,16 @@ async def test_a_long_session_is_charged_in_slices(client: SttClient, books: Boo
 async def test_a_session_without_credit_for_more_ends_politely(
     client: SttClient, books: Books
 ) -> None:
-    await books.leave_credit(2 * SLICE - 1)
+    await books.leave_credit(SLICE + 550)
     await client.start(continuous_mode=True)
-    await client.say(loud(0.5), quiet(60), step_s=0.5)
+    await client.say(loud(0.5), quiet(70), step_s=0.5)
     messages, code = await client.hear_rest()
     assert code == 4402
     kinds = [message["type"] for message in messages]
     assert kinds == ["speech_started", "transcription", "error", "session_stopped"]
     assert "credit" in messages[-2]["error"]
-    assert summary_of(messages)["total_cost"] == 0.006
-    assert await books.charged("stt") == (60_000, SLICE)
+    assert summary_of(messages)["total_cost"] == 0.00655
+    assert await books.charged("stt") == (65_500, SLICE + 550)
 
 
 async def test_without_any_credit_nothing_is_heard(

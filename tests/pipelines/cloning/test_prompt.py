@@ -58,6 +58,7 @@ class Parrot:
 
     sample_rate = PROMPT_SAMPLE_RATE
     native_speed = False
+    lanes = 1
 
     def __init__(self, level: float = 0.5) -> None:
         self.level = level

@@ -1,0 +1,143 @@
+"use strict";
+
+// What the workspace has, uses and is told: credit, plan, usage of the month, and webhooks.
+const KINDS = { tts: "Speech", stt: "Transcription", chat: "Chat", voice: "Voices" };
+const CYCLES = { monthly: "monthly", annual: "annually" };
+const DELIVERIES = 10; // the last ones are shown
+const MONEY = { minimumFractionDigits: 2, maximumFractionDigits: 6 };
+const usd = (amount) => `${amount.toLocaleString(undefined, MONEY)} USD`;
+const moment = (time) => (time ? new Date(time).toLocaleString() : "");
+
+// The answer, or null where the key lacks the scope or the service cannot tell now.
+async function told(path) {
+  try {
+    return await (await call(path)).json();
+  } catch (error) {
+    if (error.status !== 403 && error.status !== 503) throw error;
+    return null;
+  }
+}
+
+function rows(...cells) {
+  return cells.map((texts) => {
+    const row = document.createElement("tr");
+    for (const item of texts) row.insertCell().append(item);
+    return row;
+  });
+}
+
+// Runs a button's handler with the button disabled and its failure shown.
+function button(text, label, handle) {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.textContent = text;
+  made.setAttribute("aria-label", label);
+  made.addEventListener("click", async () => {
+    made.disabled = true;
+    try {
+      say((await handle()) || "");
+    } catch (error) {
+      say(error.message, true);
+    } finally {
+      made.disabled = false;
+      if (made.isConnected) made.focus(); // a disabled button loses it
+    }
+  });
+  return made;
+}
+
+// Draws what was asked for, unless another account is here by now.
+async function draw(ask, paint) {
+  const credential = sessionStorage.getItem(CREDENTIAL);
+  const answer = await ask();
+  if (credential === sessionStorage.getItem(CREDENTIAL)) paint(answer);
+}
+
+function showMoney() {
+  const today = new Date().toISOString().slice(0, 10);
+  const month = `/billing/usage?from=${today.slice(0, 8)}01&to=${today}`;
+  return draw(() => Promise.all([told("/billing/current-plan"), told(month)]), ([plan, usage]) => {
+    at("money").hidden = !plan || !usage;
+    if (!plan || !usage) return;
+    at("credit").textContent = usd(usage.credit_balance);
+    const next = new Date(plan.next_billing_date).toLocaleDateString();
+    at("plan").textContent = `${plan.plan.name}, ${usd(plan.plan.price)} a month, billed ${CYCLES[plan.billing_cycle]}, next on ${next}`;
+    const sums = new Map();
+    for (const day of usage.usage) {
+      const sum = sums.get(day.kind) || { units: 0, requests: 0, cost: 0, unit: day.unit };
+      for (const name of ["units", "requests", "cost"]) sum[name] += day[name];
+      sums.set(day.kind, sum);
+    }
+    const lines = [...sums].map(([kind, sum]) => [
+      KINDS[kind] || kind,
+      `${Math.round(sum.units).toLocaleString()} ${sum.unit}`,
+      sum.requests.toLocaleString(),
+      usd(sum.cost),
+    ]);
+    at("usage").replaceChildren(...rows(...lines));
+    at("spent").textContent = lines.length ? `${usd(usage.total_cost)} this month (UTC)` : "Nothing was used this month.";
+  });
+}
+
+function showWebhooks() {
+  return draw(() => told("/webhooks"), (list) => {
+    at("webhooks").hidden = !list;
+    if (!list) return;
+    at("no-hooks").hidden = list.webhooks.length > 0;
+    at("hooks").replaceChildren(...list.webhooks.map((hook) => {
+      const item = document.createElement("li");
+      const address = document.createElement("strong");
+      const about = document.createElement("span");
+      address.textContent = hook.url;
+      about.textContent = `${hook.status}: ${hook.events.join(", ")}`;
+      item.append(
+        address,
+        about,
+        button("Deliveries", `Deliveries to ${hook.url}`, () => showDeliveries(hook)),
+        " ",
+        button("Send test", `Send a test to ${hook.url}`, () => sendTest(hook)),
+      );
+      return item;
+    }));
+  });
+}
+
+function showDeliveries(hook) {
+  const path = `/webhooks/${hook.id}/deliveries?limit=${DELIVERIES}`;
+  return draw(() => call(path).then((answer) => answer.json()), (page) => {
+    at("deliveries-of").textContent = page.data.length
+      ? `Last deliveries to ${hook.url}`
+      : `Nothing was sent to ${hook.url} yet.`;
+    at("deliveries").replaceChildren(...rows(...page.data.map((delivery) => {
+      const last = delivery.attempts.at(-1);
+      return [
+        moment(delivery.created_at),
+        delivery.event,
+        delivery.status,
+        `${delivery.attempts.length}`,
+        last ? `${last.status_code ?? last.error}, ${last.milliseconds} ms` : "",
+        moment(delivery.next_attempt_at),
+      ];
+    })));
+  });
+}
+
+async function sendTest(hook) {
+  const sent = await (await call(`/webhooks/${hook.id}/test`, { method: "POST" })).json();
+  await showDeliveries(hook);
+  return `A sample of ${sent.event} is on its way; look at the deliveries again in a moment.`;
+}
+
+async function showAccount() {
+  await Promise.all([showMoney(), showWebhooks()]);
+}
+
+// Nothing of one account may be left for the next.
+function clearAccount() {
+  for (const id of ["credit", "plan", "usage", "spent", "hooks", "deliveries", "deliveries-of"]) {
+    at(id).replaceChildren();
+  }
+  at("money").hidden = at("webhooks").hidden = true;
+}
+
+at("refresh").append(button("Refresh", "Refresh credit, usage and webhooks", showAccount));

@@ -1,0 +1,29 @@
+"""A wall clock that tests set, while time goes on as it does."""
+
+import time
+from datetime import datetime, timedelta, tzinfo
+
+import jwt.api_jwt
+import pytest
+
+from db import columns
+
+_real_time = time.time
+
+
+class WallClock:
+    """`ahead` of the real one; monotonic clocks, and so the event loop, do not notice."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead = timedelta()
+        clock = self
+
+        class Shifted(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> "Shifted":
+                return cls.fromtimestamp(_real_time() + clock.ahead.total_seconds(), tz)
+
+        # `utc_now` is imported by name everywhere, and reads the class from its own module.
+        monkeypatch.setattr(columns, "datetime", Shifted)
+        monkeypatch.setattr(jwt.api_jwt, "datetime", Shifted)
+        monkeypatch.setattr(time, "time", lambda: _real_time() + self.ahead.total_seconds())
