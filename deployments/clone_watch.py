@@ -19,6 +19,7 @@ EXPECT_S = 10.0  # how often those who wait are told anew when it will be their 
 START_S = 300.0  # for a job to begin, on a cluster that has no room
 GRACE_S = 5.0  # for a job to end by itself
 PAUSE_S = 10.0  # after Ray refused a job
+QUICK_ATTEMPTS = 2
 
 
 class AnyJobs(Protocol):
@@ -111,8 +112,10 @@ class Watch:
         give_up_at = time.monotonic() + START_S
         while True:
             await asyncio.sleep(FOLLOW_S)
+            is_held = True
             try:
                 claimed = await self._held(job)
+                is_held = claimed is not None
                 state = await self._jobs.state(job)
                 if state == "ended":
                     await self._lost(job)
@@ -128,6 +131,8 @@ class Watch:
                     await self._queue.renew(claimed)
             except (DatabaseUnavailable, JobsUnavailable) as error:
                 logger.warning("job_not_seen", extra={"job": job.id, "reason": str(error)})
+                if not is_held:  # if it is there after all, it notices by itself
+                    return
 
     async def _held(self, job: Job) -> ClaimedVoice | None:
         """The voice, while its lease is the job's and has not ended."""
@@ -136,12 +141,16 @@ class Watch:
         return await self._queue.claimed(job.voice_id, job.lease)
 
     async def _lost(self, job: Job) -> None:
-        """Lets the voice be claimed again at once, if the job did not finish it."""
+        """Lets the voice be claimed again, if the job did not finish it.
+
+        At once at first, later when the lease ends: an outage of a minute uses up not all attempts.
+        """
         claimed = await self._queue.claimed(job.voice_id, job.lease)
         if claimed is not None:
             logger.warning("attempt_lost", extra={"job": job.id, "attempt": claimed.attempt})
             metrics.voice_attempts_lost.inc()
-            await self._queue.give_back(claimed, failed=True)
+            if claimed.attempt <= QUICK_ATTEMPTS:
+                await self._queue.give_back(claimed, failed=True)
 
     async def _end(self, job: Job) -> None:
         """A job whose voice is another's or nobody's notices it; one that hangs does not."""

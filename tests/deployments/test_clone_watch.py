@@ -58,6 +58,8 @@ class FakeJobs:
         return [job for job, state in self.states.items() if state != "ended"]
 
     async def state(self, job: Job) -> JobState:
+        if job not in self.states:
+            raise JobsUnavailable("no such job")
         return self.states[job]
 
     async def stop(self, job: Job) -> None:
@@ -148,7 +150,7 @@ async def test_several_are_made_at_once_if_so_configured(house: House) -> None:
         assert len(jobs.claims) == 2
 
 
-async def test_a_job_that_dies_is_followed_by_another_at_once(house: House) -> None:
+async def test_a_job_that_dies_is_followed_by_another(house: House) -> None:
     voice = await house.add()
     jobs = FakeJobs()
     async with watching(house.queue, jobs):
@@ -156,11 +158,19 @@ async def test_a_job_that_dies_is_followed_by_another_at_once(house: House) -> N
             claimed = await jobs.until(attempt)
             assert (claimed.id, claimed.attempt) == (voice.id, attempt)
             jobs.end(attempt - 1)
+            if attempt > clone_watch.QUICK_ATTEMPTS:  # then it is not at once
+                await calm()
+                assert len(jobs.claims) == attempt
+                await house.database.run(let_leases_run_out)
         await settled(lambda: hopeless(house))
         await calm()
         assert len(jobs.claims) == CONFIG.work.most_attempts
     assert (await house.voices.get(house.principal, str(voice.id))).status == "failed"
     assert await house.spent() == 0
+
+
+def let_leases_run_out(session: Session) -> None:
+    session.exec(update(Voice).values(lease_until=utc_now() - timedelta(seconds=1)))
 
 
 async def hopeless(house: House) -> bool:
@@ -209,9 +219,6 @@ async def test_a_job_that_hangs_loses_its_voice_to_another(house: House) -> None
     await house.add()
     jobs = FakeJobs()
 
-    def let_leases_run_out(session: Session) -> None:
-        session.exec(update(Voice).values(lease_until=utc_now() - timedelta(seconds=1)))
-
     async with watching(house.queue, jobs):
         hanging = await jobs.until(1)
         await house.database.run(let_leases_run_out)
@@ -219,6 +226,18 @@ async def test_a_job_that_hangs_loses_its_voice_to_another(house: House) -> None
         assert (again.id, again.attempt) == (hanging.id, 2)
         assert [job.lease for job in jobs.stopped] == [hanging.lease]
         assert not await house.queue.renew(hanging)
+
+
+async def test_a_job_that_ray_has_forgotten_is_forgotten(house: House) -> None:
+    await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs):
+        await jobs.until(1)
+        jobs.states.clear()
+        await calm()
+        assert len(jobs.claims) == 1  # it may be alive
+        await house.database.run(let_leases_run_out)
+        assert (await jobs.until(2)).attempt == 2
 
 
 async def test_a_job_that_has_no_room_yet_keeps_its_voice(house: House) -> None:
