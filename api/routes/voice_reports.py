@@ -10,6 +10,7 @@ from starlette.responses import Response
 from api.deps import PrincipalDep, ServicesDep
 from api.report_page import HEADERS, report_page
 from api.routing import make_router
+from api.schemas import ErrorBody
 from pipelines.voice_report import VoiceReport
 from pipelines.voices import KeptReport, VoiceStatus
 
@@ -79,7 +80,7 @@ async def read_report(
     tags=["voices"],
     summary="The page of a report",
     response_class=HTMLResponse,
-    responses={404: {"description": "The address is wrong or has expired"}},
+    responses={404: {"model": ErrorBody, "description": "The address is wrong or has expired"}},
 )
 async def show_report(
     file_id: str,
