@@ -31,6 +31,7 @@ FILTERS = 5  # beside the one that is best so far
 FILTER_SPREAD_DB = 2.0
 FILTER_STEP_DB = 2.5  # root mean square, at most
 FILTER_COST = 0.0002  # of a decibel squared in each band
+ROUGHNESS_COST = 0.00003  # of a decibel squared between neighbours
 FADING = 0.7  # how much a generation counts for the filter next to the one after it
 MOST_STEPS = 100
 PRIOR_STARTS = 8
