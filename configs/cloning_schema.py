@@ -44,6 +44,7 @@ class FitConfig(StrictModel):
     evaluations: int = Field(ge=1)  # sentences that are spoken in the search, at most
     generation: int = Field(ge=2)  # of them between two looks at the results
     choice_sentences: int = Field(ge=1)  # that each of the last candidates is judged with
+    min_quality: float = Field(ge=1, le=5)  # mean opinion score that likeness should not cost
     judge_sentences: int = Field(ge=1)  # that the voice is judged with when it is done, at most
     min_similarity: float = Field(ge=-1, le=1)  # of the finished voice with the recordings
 

@@ -12,8 +12,8 @@ from pipelines.cloning.trials import Outcome, Target
 from pipelines.cloning.voice_filter import gains, levelled
 
 LAST = 6  # centres of a search, whose mean is steadier than the last of them
-STYLES = (1.0, 0.85)  # of the way from the mean of the stock voices
-FILTERS = (1.0, 0.5)  # of the decibels of the filter
+STYLES = (1.0, 0.85, 0.7)  # of the way from the mean of the stock voices
+FILTERS = (1.0, 0.75)  # of the decibels of the filter
 QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # of an opinion score below the stock voice
 ERROR_SLACK, ERROR_COST = 0.01, 1.0  # of the share of words that are heard wrongly
 
@@ -38,10 +38,10 @@ class Verdict:
     spectrum: tuple[float, ...]
     pitches: tuple[float, ...]
 
-    def score(self, stock: "Verdict") -> float:
-        """Likeness, less what it costs to sound worse than a stock voice."""
-        worse = self.quality is not None and stock.quality is not None
-        below = stock.quality - QUALITY_SLACK - self.quality if worse else 0.0  # type: ignore
+    def score(self, stock: "Verdict", min_quality: float) -> float:
+        """Likeness, less what it costs to sound worse than a stock voice, or just badly."""
+        floor = max((stock.quality or 0.0) - QUALITY_SLACK, min_quality)
+        below = 0.0 if self.quality is None else floor - self.quality
         wrong = (self.error_rate or 0.0) - (stock.error_rate or 0.0) - ERROR_SLACK
         return self.similarity - QUALITY_COST * max(0.0, below) - ERROR_COST * max(0.0, wrong)
 

@@ -167,8 +167,9 @@ class Fit:
             return self._judging()
         if state.candidates:
             return self._choosing()
+        left = max(1, self._config.evaluations - state.evaluations)
         self._attempts = self._search.next_generation(
-            min(self._config.generation, self._config.evaluations - state.evaluations),
+            min(self._config.generation, left),
             range(self._first, self._first + len(self._sentences.search)),
         )
         return [self._tried(one) for one in self._attempts]
@@ -273,7 +274,8 @@ class Fit:
     def _chosen(self) -> Candidate:
         choice = self._progress.choice
         stock = choice[STOCK + self._stock.native]
-        return max(self._progress.candidates, key=lambda one: choice[one.name].score(stock))
+        floor = self._config.min_quality
+        return max(self._progress.candidates, key=lambda one: choice[one.name].score(stock, floor))
 
     def _report(self, verdict: Verdict) -> VoiceReport:
         state, speaker = self._progress, self._speaker
