@@ -73,6 +73,14 @@ def count_held(session: Session, now: datetime) -> int:
     return session.exec(select(func.count()).select_from(Voice).where(*held)).one()
 
 
+def held_leases(session: Session, now: datetime) -> set[tuple[UUID, str]]:
+    """Of the same voices: their ids and leases."""
+    query = select(Voice.id, Voice.lease).where(
+        Voice.status == "processing", col(Voice.lease_until) > now
+    )
+    return {(voice_id, lease) for voice_id, lease in session.exec(query) if lease is not None}
+
+
 def count_free(session: Session, now: datetime, most_attempts: int) -> int:
     """Voices that can be claimed."""
     free = Voice.status == "processing", _is_free(now), col(Voice.attempt) < most_attempts

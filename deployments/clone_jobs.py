@@ -69,13 +69,14 @@ class Jobs:
         )
         return job
 
-    async def live(self) -> list[Job]:
-        """Those that have not ended, whoever started them."""
+    async def known(self) -> list[tuple[Job, bool]]:
+        """All that Ray remembers, whoever started them, and which of them have ended."""
         found = []
         for one in await self._call("list_jobs"):
             told = one.metadata or {}
-            if (one.submission_id or "").startswith(PREFIX) and not one.status.is_terminal():
-                found.append(Job(one.submission_id, UUID(told["voice"]), told["lease"]))
+            if (one.submission_id or "").startswith(PREFIX):
+                job = Job(one.submission_id, UUID(told["voice"]), told["lease"])
+                found.append((job, one.status.is_terminal()))
         return found
 
     async def state(self, job: Job) -> JobState:

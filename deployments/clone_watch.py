@@ -27,7 +27,7 @@ class AnyJobs(Protocol):
 
     async def submit(self, claimed: ClaimedVoice) -> Job: ...
 
-    async def live(self) -> list[Job]: ...
+    async def known(self) -> list[tuple[Job, bool]]: ...
 
     async def state(self, job: Job) -> JobState: ...
 
@@ -81,8 +81,10 @@ class Watch:
 
     async def _look(self) -> None:
         if not self._knows_jobs:
-            for job in await self._jobs.live():
-                self._follow(job)
+            held = await self._queue.held()
+            for job, has_ended in await self._jobs.known():
+                if not has_ended or (job.voice_id, job.lease) in held:
+                    self._follow(job)
             self._knows_jobs = True
         state = await self._queue.state()
         metrics.voices_unfinished.labels("waiting").set(state.free)

@@ -84,7 +84,9 @@ class Attempt:
         self._progress: float | None = None  # None: not known yet
         self._forecast = Forecast(work.seconds_per_voice, 0.0)
         self._state: bytes | None = None  # the newest checkpoint that is not stored yet
-        self._stored_at = time.monotonic()
+        self._stored_at = float(
+            "-inf"
+        )  # the first is kept as soon as it is there
         self._turn = asyncio.Lock()  # a renewal must not find the voice just finished
         self._is_finished = False
 

@@ -29,6 +29,7 @@ from db.voice_queue import (
     count_held,
     delete_failed_voices,
     expect_waiting,
+    held_leases,
     hopeless_voice,
     hopeless_voices,
     leased_voice,
@@ -100,6 +101,10 @@ class VoiceQueue:
     async def state(self) -> QueueState:
         """What there is to do."""
         return await self._database.read(_state, utc_now(), self._work.most_attempts)
+
+    async def held(self) -> set[tuple[UUID, str]]:
+        """Voices that somebody is at, with their leases."""
+        return await self._database.read(held_leases, utc_now())
 
     async def claimed(self, voice_id: UUID, lease: str) -> ClaimedVoice | None:
         """What `claim` gave, for a process that was only told so much; None as False of `renew`."""

@@ -62,6 +62,14 @@ async def workspace(house: House) -> House:
     return house
 
 
+async def at_work(house: House) -> set[int]:
+    """The two workers of a voice, once both have done something; one a core of the cluster."""
+    async with asyncio.timeout(60):
+        while len(found := {pid for _, pid in notes(house.folder, "trial")}) < 2:
+            await asyncio.sleep(0.1)
+    return found
+
+
 async def clone_pid() -> int:
     import ray
     from ray.util.state import list_actors
@@ -96,16 +104,14 @@ def is_alive(pid: int) -> bool:
 async def test_a_voice_is_made_once_whatever_is_killed(workspace: House) -> None:
     house = workspace
     voice = Watched(house, await house.add())
-    await voice.until(0.1)
-    evaluators = {pid for _, pid in notes(house.folder, "trial")}
-    assert len(evaluators) == 2  # on two cores
+    evaluators = await at_work(house)
     os.kill(evaluators.pop(), signal.SIGKILL)
-    await voice.until(0.25)
+    await voice.until(voice.progress + 0.05)
     os.kill(await clone_pid(), signal.SIGKILL)
-    await voice.until(0.4)
+    await voice.until(voice.progress + 0.05)
     (job,) = job_pids(voice)
     os.kill(job, signal.SIGKILL)
-    done = await voice.until(1.0)
+    done = await voice.finished()
     assert (done.status, done.similarity, done.attempt) == ("ready", 0.9, 2)
     begun = [about for about, _ in notes(house.folder, "begin")]
     assert begun[0] == 0 and len(begun) == 2 and begun[1] > 0  # it went on, and not from nothing
@@ -120,13 +126,12 @@ async def test_a_voice_deleted_while_it_is_made_is_gone_within_seconds(workspace
     voice = Watched(house, await house.add())
     await house.move_in()
     waiting = Watched(house, await house.add())
-    await voice.until(0.1)
-    at_work = {pid for _, pid in notes(house.folder, "trial")} | set(job_pids(voice))
-    assert len(at_work) == 3
+    working = await at_work(house) | set(job_pids(voice))
+    assert len(working) == 3
     await house.voices.delete(voice.principal, voice.id)
     deleted = time.monotonic()
-    while any(map(is_alive, at_work)):
-        assert time.monotonic() - deleted < 5, at_work
+    while any(map(is_alive, working)):
+        assert time.monotonic() - deleted < 5, working
         await asyncio.sleep(0.1)
     await waiting.until(0.05)  # it is its turn now
     await house.voices.delete(waiting.principal, waiting.id)

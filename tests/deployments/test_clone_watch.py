@@ -52,10 +52,10 @@ class FakeJobs:
         self.states[job] = "running"
         return job
 
-    async def live(self) -> list[Job]:
+    async def known(self) -> list[tuple[Job, bool]]:
         if self.broken:
             raise JobsUnavailable("the dashboard is away")
-        return [job for job, state in self.states.items() if state != "ended"]
+        return [(job, state == "ended") for job, state in self.states.items()]
 
     async def state(self, job: Job) -> JobState:
         if job not in self.states:
@@ -190,6 +190,16 @@ async def test_a_watch_that_is_replaced_leaves_its_job_to_the_next(house: House)
         jobs.end(0)  # which the second notices
         again = await jobs.until(2)
         assert (again.id, again.attempt) == (first.id, 2)
+
+
+async def test_a_job_that_died_with_the_watch_is_followed_by_another(house: House) -> None:
+    await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs):
+        await jobs.until(1)
+    jobs.end(0)
+    async with watching(house.queue, jobs):
+        assert (await jobs.until(2)).attempt == 2  # without waiting for the lease to end
 
 
 async def test_two_watches_do_not_make_one_voice_twice(house: House) -> None:

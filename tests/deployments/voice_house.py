@@ -53,6 +53,12 @@ class Watched:
                 await asyncio.sleep(0.1)
         return voice
 
+    async def finished(self, *, within_s: float = 120) -> Voice:
+        async with asyncio.timeout(within_s):
+            while (voice := await self.look()).status == "processing":
+                await asyncio.sleep(0.1)
+        return voice
+
 
 async def events(house: House) -> list[str]:
     def read(session: Session) -> list[str]:

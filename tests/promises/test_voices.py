@@ -59,17 +59,17 @@ async def test_a_voice_goes_on_after_a_stop_and_after_a_power_cut(tmp_path: Path
     await house.move_in()
     voice = Watched(house, await house.add())
     async with service(tmp_path):
-        await voice.until(0.2, within_s=120)
+        await voice.until(0.1, within_s=120)
     stopped = await voice.look()
     assert (stopped.status, stopped.lease, stopped.attempt) == ("processing", None, 0)
     async with service(tmp_path) as process:
-        await voice.until(stopped.progress + 0.2, within_s=120)
+        await voice.until(stopped.progress + 0.1, within_s=120)
         for pid in [process.pid, *children(process.pid)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     await house.database.run(let_leases_run_out)  # as they do by themselves after a minute
     async with service(tmp_path):
-        done = await voice.until(1.0, within_s=180)
+        done = await voice.finished(within_s=180)
     assert (done.status, done.attempt) == ("ready", 2)
     begun = [about for about, _ in notes(tmp_path, "begin")]
     assert len(begun) == 3 and begun == sorted(set(begun))
