@@ -20,7 +20,7 @@ from pipelines.cloning.fit import FailedFit, FittedVoice
 from pipelines.voice_queue import ClaimedVoice
 
 PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.25, np.float32)))
-GENERATIONS = 40
+GENERATIONS = 30
 TRIALS = 4  # of a generation
 TRIAL_S = 0.2
 
