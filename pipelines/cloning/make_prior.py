@@ -1,7 +1,7 @@
 """Makes the file of `prior.py`: listens to random mixtures of the stock voices.
 
 `python -m pipelines.cloning.make_prior FOLDER --part 0 --of 2` speaks every second one of them, and
-goes on where it was stopped; `--join` makes the file of what all parts have. An hour of one core.
+goes on where it was stopped; `--join` makes the file of what all parts have. Ten minutes of a core.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pipelines.cloning.space import HALF, StyleSpace, Vectors
 from pipelines.cloning.trials import Outcome, Target, Trial, Trials
 
 ENCODER = "speaker/resemblyzer"
-MIXTURES = 700
+MIXTURES = 400
 STOCK_SENTENCES = 4  # of each stock voice
 SEED = 5
 
