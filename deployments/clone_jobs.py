@@ -73,8 +73,8 @@ class Jobs:
         """All that Ray remembers, whoever started them, and which of them have ended."""
         found = []
         for one in await self._call("list_jobs"):
-            told = one.metadata or {}
-            if (one.submission_id or "").startswith(PREFIX):
+            told = one.metadata or {}  # none in those of others who use the cluster
+            if (one.submission_id or "").startswith(PREFIX) and {"voice", "lease"} <= told.keys():
                 job = Job(one.submission_id, UUID(told["voice"]), told["lease"])
                 found.append((job, one.status.is_terminal()))
         return found

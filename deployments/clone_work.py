@@ -40,21 +40,30 @@ class Workers(Protocol):
 
 
 class Forecast:
-    """How long the rest takes: what was guessed, corrected by how fast it goes."""
+    """How long the rest takes: what was guessed, corrected by how fast it goes.
+
+    Progress comes in steps. Between two of them the end stays where it is, unless a step takes so
+    long that nothing seems to happen: then the end moves on with the time.
+    """
 
     def __init__(
         self, whole_s: float, progress: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._whole_s = whole_s
-        self._first = progress
+        self._guess_s = whole_s
+        self._first = self._last = progress
         self._clock = clock
-        self._began = clock()
+        self._began = self._moved_at = clock()
+        self._whole_s = whole_s
 
     def remaining_s(self, progress: float) -> float:
-        gained = max(progress - self._first, 0.0)
-        took_s = self._clock() - self._began
-        whole_s = (TRUST * self._whole_s + took_s) / (TRUST + gained)
-        return (1.0 - progress) * whole_s
+        now = self._clock()
+        if progress > self._last:
+            gained = progress - self._first
+            self._whole_s = (TRUST * self._guess_s + now - self._began) / (TRUST + gained)
+            self._last, self._moved_at = progress, now
+        since_s = now - self._moved_at
+        left_s = (1.0 - self._last) * self._whole_s
+        return max(left_s - min(since_s, TRUST * self._whole_s), 0.0)
 
 
 class Attempt:
@@ -84,9 +93,7 @@ class Attempt:
         self._progress: float | None = None  # None: not known yet
         self._forecast = Forecast(work.seconds_per_voice, 0.0)
         self._state: bytes | None = None  # the newest checkpoint that is not stored yet
-        self._stored_at = float(
-            "-inf"
-        )  # the first is kept as soon as it is there
+        self._stored_at = float("-inf")  # the first is kept as soon as it is there
         self._turn = asyncio.Lock()  # a renewal must not find the voice just finished
         self._is_finished = False
 

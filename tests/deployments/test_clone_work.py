@@ -204,9 +204,18 @@ def test_a_forecast_believes_what_it_sees_more_and_more() -> None:
     truth = [576, 432, 288, 144, 0]
     errors = [abs(a - b) for a, b in zip(left, truth, strict=True)]
     assert errors == sorted(errors, reverse=True) and errors[2] < 40
-    stuck = forecast.remaining_s(0.9)
-    now += 600
-    assert forecast.remaining_s(0.9) > stuck + 60
+
+
+def test_a_forecast_stays_between_two_steps_and_moves_on_when_nothing_happens() -> None:
+    now = 0.0
+    forecast = Forecast(700, 0.0, lambda: now)
+    ends = []
+    for now in (0.0, 30.0, 60.0):
+        ends.append(now + forecast.remaining_s(0.0))
+    assert ends == pytest.approx([700, 700, 700])
+    now = 370.0
+    assert now + forecast.remaining_s(0.0) == pytest.approx(1000)
+    assert forecast.remaining_s(1.0) == 0
 
 
 @pytest.mark.parametrize(
