@@ -249,7 +249,7 @@ class Voices:
         if self._consent_needed == "spoken":
             raise InvalidRequest(
                 "consent_token: one of the files must begin with a sentence that POST "
-                "/voices/consent-sentence issues together with this token"
+                "/consent-sentences issues together with this token"
             )
         if self._consent_needed == "attest" and new.consent is None:
             raise InvalidRequest("consent: say what the speaker agreed to")

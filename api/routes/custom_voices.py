@@ -70,7 +70,7 @@ class VoiceFields(BaseModel):
     consent_token: str = Field(
         default="",
         max_length=2000,
-        description="Of a sentence of `POST /voices/consent-sentence`, which one of the files "
+        description="Of a sentence of `POST /consent-sentences`, which one of the files "
         "begins with.",
     )
 
@@ -158,7 +158,7 @@ class ConsentAnswer(BaseModel):
     expires_at: Moment
 
 
-@router.post("/voices/consent-sentence", tags=["voices"], summary="A sentence to agree with")
+@router.post("/consent-sentences", tags=["voices"], summary="A sentence to agree with")
 async def issue_consent_sentence(
     body: ConsentRequest, principal: PrincipalDep, services: ServicesDep
 ) -> ConsentAnswer:

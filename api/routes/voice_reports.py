@@ -79,8 +79,11 @@ async def read_report(
     "/reports/{file_id}",
     tags=["voices"],
     summary="The page of a report",
-    response_class=HTMLResponse,
-    responses={404: {"model": ErrorBody, "description": "The address is wrong or has expired"}},
+    response_class=Response,
+    responses={
+        200: {"description": "The page", "content": _PAGE},
+        404: {"model": ErrorBody, "description": "The address is wrong or has expired"},
+    },
 )
 async def show_report(
     file_id: str,

@@ -19,6 +19,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/audio/verify",
         "/auth/signup",
         "/billing/usage",
+        "/consent-sentences",
         "/developer/api",
         "/stt",
         "/tts-stream",

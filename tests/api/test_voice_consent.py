@@ -41,7 +41,7 @@ def hearing(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def issued(client: httpx.AsyncClient, headers: Headers, **body: Any) -> dict[str, Any]:
-    answer = await client.post("/voices/consent-sentence", headers=headers, json=body)
+    answer = await client.post("/consent-sentences", headers=headers, json=body)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -61,7 +61,7 @@ async def test_a_sentence_comes_with_a_token_and_an_hour(
     left = datetime.fromisoformat(sentence["expires_at"]) - datetime.now(UTC)
     assert timedelta(minutes=59) < left <= timedelta(hours=1)
     assert (await issued(client, auth))["language"] == "en"
-    answer = await client.post("/voices/consent-sentence", headers=auth, json={"language": "xx"})
+    answer = await client.post("/consent-sentences", headers=auth, json={"language": "xx"})
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
 
 
