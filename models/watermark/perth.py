@@ -26,6 +26,7 @@ QUIETEST_DB, RANGE_DB = -180.0, 195.0  # what 0 and 1 of a magnitude mean
 BEFORE = sum(frames // 2 for frames in LAYERS)  # frames that a change depends on
 AFTER = 2  # the same of those that follow, of up to BEFORE: they are waited for
 STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}
+MOST_S = 10.0  # that is worked on at once: it takes 4 MB a second
 HEARD_S = 4.0  # of one stretch in which the mark is looked for
 AUDIBLE = 1e-4  # root mean square of a stretch that is not silent
 SOUNDING = 0.05  # of the sum of the loudest frame: softer ones say nothing
@@ -107,6 +108,11 @@ class PerthStream:
         self._owed = 0  # samples that came in and did not go out
 
     def process(self, pcm: Pcm) -> Pcm:
+        size = round(MOST_S / HOP_S) * self._frame.hop
+        parts = [self._after(pcm[at : at + size]) for at in range(0, len(pcm), size)]
+        return np.concatenate([np.zeros(0, np.float32), *parts])
+
+    def _after(self, pcm: Pcm) -> Pcm:
         self._owed += len(pcm)
         self._waiting = np.concatenate([self._waiting, pcm])
         return self._out(AFTER)

@@ -96,6 +96,13 @@ def test_pieces_join_without_a_seam(perth: Watermark, speech: Pcm) -> None:
     assert float(np.square(at_seams).mean()) < 2 * float(np.square(steps).mean())
 
 
+def test_a_long_sound_at_once_is_marked_as_its_stream_is(perth: Watermark, speech: Pcm) -> None:
+    long = np.tile(speech, -(-25 * 16_000 // len(speech)))
+    whole = marked(perth, long, 16_000, len(long))
+    assert np.array_equal(whole, marked(perth, long, 16_000, 160_000))
+    assert likelihood(perth, whole, 16_000) > 0.9
+
+
 def test_the_last_tenth_of_a_second_waits_and_no_more(perth: Watermark, speech: Pcm) -> None:
     stream = perth.stream(16_000)
     given = len(stream.process(speech))
