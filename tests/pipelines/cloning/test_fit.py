@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.tts.voice_pack import read_pack
-from pipelines.cloning.checkpoint import read_checkpoint
+from pipelines.cloning.checkpoint import CheckpointError, read_checkpoint
 from pipelines.cloning.fit import FailedFit, Fit, FittedVoice, Progress
 from pipelines.cloning.trials import Trial
 from pipelines.voice_report import VoiceReport
@@ -110,6 +110,19 @@ def test_a_checkpoint_of_the_longest_fit_is_small() -> None:
     made(one)
     per_evaluation = len(one.state()) / 60
     assert per_evaluation * CONFIG.evaluations < 1_000_000
+
+
+def test_a_checkpoint_with_any_wrong_byte_is_refused_or_read() -> None:
+    one = fit(SHORT)
+    one.tell([outcome_of(trial) for trial in one.ask()])
+    state, draw = one.state(), random.Random(3)
+    for _ in range(200):
+        spoiled = bytearray(state)
+        spoiled[draw.randrange(len(spoiled))] ^= 1 << draw.randrange(8)
+        try:
+            read_checkpoint(bytes(spoiled), Progress, knowledge().space.size)
+        except CheckpointError:
+            continue
 
 
 def test_a_search_that_no_longer_helps_is_ended() -> None:
