@@ -71,10 +71,5 @@ def stock_space(weights: WeightStore) -> StyleSpace:
     """Raises EngineError."""
     config = load_yaml(KokoroConfig, MODEL)
     folder = weights.folder(config.voice_weights) / "voices"
-    return style_space(
-        {
-            voice.key: read_voice_pack(folder / f"{voice.key}.bin")
-            for voice in config.voices
-            if voice.pack is None
-        }
-    )
+    # All that were published, whichever of them the operator offers.
+    return style_space({path.stem: read_voice_pack(path) for path in folder.glob("*.bin")})
