@@ -18,7 +18,12 @@ from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
 from models.speaker.windows import mean_embedding
 from models.stt.base import DecodingOptions, TranscriptionRequest
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
-from models.tts.prompt_pack import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
+from models.tts.prompt_pack import (
+    MAX_TRANSCRIPT,
+    PROMPT_SAMPLE_RATE,
+    VoicePrompt,
+    write_prompt,
+)
 from models.tts.voice_pack import pack_digest
 from models.vad.base import VADEngine
 from pipelines.cloning.fit import TOO_UNLIKE, FailedFit, FittedVoice
@@ -228,6 +233,8 @@ class PromptTrials:
         weights = [max(one.end - one.start, 0.01) for one in segments]
         shares = [float(np.exp(one.avg_logprob)) for one in segments]
         text = " ".join(one.text.strip() for one in segments).strip()
+        if len(text) > MAX_TRANSCRIPT:  # nobody says so much in that time: it was invented
+            return "", 0.0
         return text, float(np.average(shares, weights=weights))
 
     def _speak(self, engine: TTSEngine, prompt: VoicePrompt) -> list[Pcm]:

@@ -188,6 +188,12 @@ def test_a_recording_without_words_is_not_spoken_from() -> None:
     assert isinstance(fit.result(), FailedFit)
 
 
+def test_more_words_than_anybody_says_are_not_believed() -> None:
+    judges = Judges(Reader("and again " * 200), Rater())
+    found = PromptTrials(None, judges, tools()[1], usual().target).run(usual().ask()[0])
+    assert (found.transcript, found.confidence) == ("", 0.0)
+
+
 def test_the_most_alike_becomes_the_voice_in_whatever_order_it_is_told() -> None:
     packs = set()
     for seed in range(3):
