@@ -1,7 +1,5 @@
 """Resemblyzer's speaker encoder, without its library: three LSTM layers over mel spectra."""
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from models.onnx_session import open_session
 from models.speaker.base import EMBEDDING_SIZE, SPEAKER_SAMPLE_RATE, Embedding, Embeddings
 from models.speaker.mel import HOP_SAMPLES, MEL_BANDS, mel_spectrum
 from models.speaker.windows import mean_embedding, window_starts
+from models.weights.derived import write_whole
 from models.weights.store import WeightStore
 
 VERSION = 1  # of the graph; another number makes the file anew
@@ -83,10 +82,5 @@ def _graph(artefact: str, weights: WeightStore) -> Path:
     if not path.exists():
         from models.speaker.resemblyzer_graph import encoder_graph  # hardly ever needed
 
-        content = encoder_graph(published)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-        os.chmod(file.name, 0o644)  # the cache may be shared
-        os.replace(file.name, path)  # whole or not at all: several replicas may start at once
+        write_whole(path, encoder_graph(published))
     return path
