@@ -1,7 +1,7 @@
 """What is kept of how a voice was made: what its report shows.
 
 Whoever makes the voice writes it (`VoiceReport(...).to_json()`), also for one that fails, as far as
-the work came. It holds nothing of what the samples say.
+the work came. A few seconds of a recording are in it, so that it is kept as the samples are.
 """
 
 import base64
