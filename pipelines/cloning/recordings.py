@@ -21,6 +21,8 @@ from pipelines.sample_measures import pitches_hz
 HELD_OUT_SHARE = 0.25  # the end of each recording
 MIN_PIECE_S = 1.6  # what an embedding needs
 SHOWN_S = 5.0
+# Uploads that could not be decoded were refused; this is for the time that a busy service leaves.
+DECODED_WITHIN_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def decode_all(recordings: Sequence[bytes], sample_rate: int = SPEAKER_SAMPLE_RA
 
 async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm]:
     with tempfile.TemporaryDirectory() as folder:
-        async with AudioDecoder() as decoder:
+        async with AudioDecoder(timeout_s=DECODED_WITHIN_S) as decoder:
             decoded = []
             for index, content in enumerate(recordings):
                 path = Path(folder) / str(index)
