@@ -17,7 +17,7 @@ from rapidfuzz import fuzz
 
 from configs.consent_schema import ConsentConfig
 from models.audio import Pcm
-from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest, Word
 from pipelines.errors import InvalidRequest
 from pipelines.languages import engine_codes, iso_code
 from pipelines.ports import Transcriber
@@ -25,7 +25,7 @@ from pipelines.sealing import SealBroken, Sealer
 
 SHORTEST = 0.7  # of the sentence's letters that must have been heard at all
 MAX_TOKEN = 2000  # characters
-WRONG = "consent_token: it is wrong or has expired; POST /voices/consent-sentence issues another"
+WRONG = "consent_token: it is wrong or has expired; POST /consent-sentences issues another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class Consent:
             heard = " ".join(segment.text for segment in transcript.segments)
             if self.is_said(sentence, heard):
                 words = [word for segment in transcript.segments for word in segment.words]
-                ends = [word.end for word in words if self._is_drawn(sentence, plain(word.word))]
-                return place, pcm[: int(max(ends) * STT_SAMPLE_RATE) if ends else most]
+                start, end = self._stretch(sentence, words) or (0.0, self._config.heard_seconds)
+                return place, pcm[int(start * STT_SAMPLE_RATE) : int(end * STT_SAMPLE_RATE)]
         raise InvalidRequest(
             "files: none begins with the sentence of consent, as far as it can be understood; one "
             f"of them must begin with: {sentence.text}"
@@ -111,6 +111,21 @@ class Consent:
         tokens += [first + second for first, second in zip(tokens, tokens[1:], strict=False)]
         known = sum(any(self._is_word(word, one) for one in tokens) for word in sentence.words)
         return known >= self._config.heard_words
+
+    def _stretch(
+        self, sentence: ConsentSentence, words: Sequence[Word]
+    ) -> tuple[float, float] | None:
+        """When it is said, in seconds: as many words as it has, up to the last of those drawn.
+
+        What comes before and after may be of anybody. None when no drawn word was heard whole.
+        """
+        is_drawn = [self._is_drawn(sentence, plain(word.word)) for word in words]
+        size = len(plain(sentence.text).split())
+        ends = [end for end, drawn in enumerate(is_drawn, start=1) if drawn]
+        if not ends:
+            return None
+        end = max(ends, key=lambda one: sum(is_drawn[max(0, one - size) : one]))
+        return words[max(0, end - size)].start, words[end - 1].end
 
     def _is_drawn(self, sentence: ConsentSentence, heard: str) -> bool:
         return any(self._is_word(word, heard) for word in sentence.words)

@@ -114,6 +114,19 @@ async def test_any_file_may_begin_with_it_and_only_beginnings_are_heard() -> Non
     assert {one.language for one in hears.requests} == {"en"}
 
 
+async def test_who_speaks_before_and_after_it_is_not_taken_for_who_says_it() -> None:
+    hears = Hears()
+    issuer = consent(hears)
+    sentence, _ = issuer.issue(1)
+    # Somebody else speaks for seconds, who happens to say one of the words.
+    hears._texts.append(
+        f"{sentence.words[0]} and what more there was. {sentence.text} " + "Oh " * 8
+    )
+    _, said = await issuer.find(sentence, [np.arange(16_000 * 40, dtype=np.float32)])
+    length = len(sentence.text.split())
+    assert (said[0], len(said)) == (6 * 8_000, int((0.5 * length - 0.1) * 16_000))
+
+
 async def test_where_nobody_says_it_the_message_repeats_it() -> None:
     issuer = consent(Hears("Something else.", "I agree."))
     sentence, _ = issuer.issue(1)
