@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +60,8 @@ class Marks:
         self._of = of
         self._watermark = watermark
         self._vad = vad
-        self._turn = asyncio.Lock()  # a long file takes a core for 20 s
+        # A long file takes a core for 20 s, also when its client has left: one after the other.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="verify")
 
     def stream(self, voice: OfferedVoice) -> "MarkedStream | None":
         """For one stream of speech in that voice; None for one that is not marked."""
@@ -76,8 +78,9 @@ class Marks:
         if self._watermark is None or self._vad is None:
             raise NotFound("this service marks no speech: WATERMARK is off")
         audio = await decoder.decode(path)
-        async with self._turn:
-            found = await asyncio.to_thread(_listen, self._watermark, self._vad, audio)
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._thread, _listen, self._watermark, self._vad, audio
+        )
         return Verdict(audio.duration_s, found)
 
 

@@ -1,5 +1,7 @@
 """What the setting names is marked, whole and as a stream, and nothing else."""
 
+import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -134,3 +136,33 @@ async def test_where_nothing_is_marked_nothing_can_be_verified() -> None:
     for marks in (Marks("all"), Marks("off", FakeWatermark())):
         with pytest.raises(NotFound):
             await marks.verify(cast(AudioDecoder, FakeDecoder(True)), Path("unused"))
+
+
+class SlowDetector(FakeDetector):
+    """Notes how many listen at once, and lasts until it is let go."""
+
+    def __init__(self) -> None:
+        self.started, self.go = threading.Event(), threading.Event()
+        self.listening = self.most = 0
+
+    def probabilities(self, pcm: Pcm) -> Pcm:
+        self.listening += 1
+        self.most = max(self.most, self.listening)
+        self.started.set()
+        assert self.go.wait(10)
+        self.listening -= 1
+        return super().probabilities(pcm)
+
+
+async def test_who_leaves_while_a_file_is_heard_makes_no_room_for_another() -> None:
+    vad = SlowDetector()
+    marks = Marks("all", FakeWatermark(), cast(VADEngine, vad))
+    decoder = cast(AudioDecoder, FakeDecoder(True))
+    first = asyncio.create_task(marks.verify(decoder, Path("unused")))
+    assert await asyncio.to_thread(vad.started.wait, 10)
+    first.cancel()
+    others = [asyncio.create_task(marks.verify(decoder, Path("unused"))) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    vad.go.set()
+    assert len(await asyncio.gather(*others)) == 3
+    assert vad.most == 1
