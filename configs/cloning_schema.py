@@ -34,7 +34,7 @@ class CloningWork(StrictModel):
     at_once: int = Field(ge=1)  # voices that are made at the same time
     lease_s: float = Field(gt=0)  # after which another worker may take over
     most_attempts: int = Field(ge=1)
-    give_up_after_hours: float = Field(gt=0)  # since the voice was asked for
+    give_up_after_hours: float = Field(gt=0)  # since it was asked for and any was finished
 
 
 class FitConfig(StrictModel):

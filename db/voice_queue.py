@@ -4,7 +4,8 @@ import heapq
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, func, or_
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_
+from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from db.columns import utc_now
@@ -13,6 +14,7 @@ from db.voice_tables import Voice
 from db.voices import files_of, share_workspace, voice_of
 
 AT_ONCE = 100
+NO_ATTEMPT_LEFT = "internal_error"  # why a voice failed that was given up
 NEWS_S = 5.0  # estimates that differ by less stay as they are
 
 
@@ -107,13 +109,24 @@ def leased_voice(session: Session, workspace_id: int, voice_id: UUID, lease: str
 def hopeless_voices(
     session: Session, now: datetime, created_before: datetime, most_attempts: int
 ) -> list[tuple[int, UUID]]:
-    """Workspaces and ids of those that nobody is at, and that waited or failed for too long."""
+    """Workspaces and ids of those that nobody is at, and that waited or failed for too long.
+
+    However long a queue is, who waits in it has hope as long as voices are finished.
+    """
+    other = aliased(Voice)
+    goes_on = exists().where(
+        col(other.finished_at) > created_before,
+        or_(col(other.error).is_(None), col(other.error) != NO_ATTEMPT_LEFT),
+    )
     query = (
         select(Voice.workspace_id, Voice.id)
         .where(
             Voice.status == "processing",
             _is_free(now),
-            or_(col(Voice.created_at) < created_before, col(Voice.attempt) >= most_attempts),
+            or_(
+                and_(col(Voice.created_at) < created_before, ~goes_on),
+                col(Voice.attempt) >= most_attempts,
+            ),
         )
         .limit(AT_ONCE)
     )

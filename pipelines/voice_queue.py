@@ -24,6 +24,7 @@ from db.files import expire_these_files, keep_file
 from db.outbox import NewEvent
 from db.session import Database
 from db.voice_queue import (
+    NO_ATTEMPT_LEFT,
     claim_voice,
     count_free,
     count_held,
@@ -215,7 +216,7 @@ class VoiceQueue:
         voice = hopeless_voice(session, workspace_id, voice_id, utc_now(), before, attempts)
         if voice is None:
             return False
-        self._fail(session, voice, "internal_error", GIVEN_UP)
+        self._fail(session, voice, NO_ATTEMPT_LEFT, GIVEN_UP)
         return True
 
     def _fail(self, session: Session, voice: Voice, error: str, reason: str) -> None:

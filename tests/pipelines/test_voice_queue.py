@@ -189,3 +189,26 @@ async def test_housekeeping_gives_up_and_forgets(house: House) -> None:
     await house.database.run(age)
     done = await Housekeeper(house.database, house.files, retention, house.queue).run_once()
     assert (done["hopeless_voices"], done["failed_voices"]) == (0, 1)
+
+
+async def test_a_long_queue_is_no_reason_to_give_up(house: House) -> None:
+    first = await house.add()
+    await house.move_in()
+    last = await house.add()
+
+    def age(session: Session) -> None:
+        session.exec(update(Voice).values(created_at=utc_now() - timedelta(days=2)))
+
+    claimed = await house.queue.claim()
+    assert claimed is not None and await house.queue.publish(claimed, MADE)
+    await house.database.run(age)
+    assert await house.queue.fail_hopeless() == 0
+
+    def finish_long_ago(session: Session) -> None:
+        of_first = update(Voice).where(col(Voice.id) == claimed.id)
+        session.exec(of_first.values(finished_at=utc_now() - timedelta(days=2)))
+
+    await house.database.run(finish_long_ago)
+    assert await house.queue.fail_hopeless() == 1
+    left = {first.id, last.id} - {claimed.id}
+    assert (await house.voices.get(house.principal, str(left.pop()))).status == "failed"
