@@ -1,7 +1,6 @@
 """The deployment that has custom voices made: it starts a Ray job for each, and watches it."""
 
 import asyncio
-import os
 
 from configs.serve_schema import CloneArgs
 from deployments.metrics import cluster_reports
@@ -22,7 +21,7 @@ class VoiceClone:
         from configs.settings import load_settings
         from db.migrate import upgrade
         from db.session import Database
-        from deployments.clone_jobs import Jobs
+        from deployments.clone_jobs import Jobs, places
         from deployments.clone_watch import Watch
         from pipelines.billing import Billing
         from pipelines.files import Files
@@ -39,13 +38,8 @@ class VoiceClone:
         files = Files.of(settings, self._database, sealer)
         billing = Billing(self._database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text)
         work = load_yaml(CloningConfig, "cloning").work
-        # A job has a copy of the tree, where it would look for the data; the rest of its
-        # environment is that of the cluster's nodes.
-        variables = {"ANTIPHON_DATA": str(settings.data_dir)}
-        if "ANTIPHON_WEIGHTS" in os.environ:
-            variables["ANTIPHON_WEIGHTS"] = os.environ["ANTIPHON_WEIGHTS"]
         queue = VoiceQueue(self._database, files, billing, work)
-        self._watch = Watch(queue, Jobs(self.job, variables), work)
+        self._watch = Watch(queue, Jobs(self.job, places(settings)), work)
         self._tasks = [asyncio.create_task(self._watch.run(), name="watch voices")]
         if (reports := cluster_reports(args.models_app)) is not None:
             self._tasks.append(asyncio.create_task(reports.run(), name="report metrics"))

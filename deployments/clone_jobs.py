@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
-from configs.settings import PROJECT_DIR
+from sqlalchemy.engine import make_url
+
+from configs.settings import PROJECT_DIR, Settings
 from pipelines.voice_queue import ClaimedVoice
 
 if TYPE_CHECKING:
@@ -28,6 +30,27 @@ JobState = Literal["starting", "running", "ended"]
 def unsent(tree: Path) -> list[str]:
     """Patterns of all in the tree that a job has no need of. Ray knows no list of what to take."""
     return [f"/{entry.name}" for entry in tree.iterdir() if entry.name not in SENT]
+
+
+def places(settings: Settings) -> dict[str, str]:
+    """Variables that name places of the service, from the root: a job has a folder of its own.
+
+    Only those without a password, since the dashboard shows them. The rest of a job's environment
+    is that of the cluster's nodes.
+    """
+    found = {"ANTIPHON_DATA": str(settings.data_dir)}
+    if os.environ.get("ANTIPHON_WEIGHTS"):
+        found["ANTIPHON_WEIGHTS"] = str(settings.weights_dir.resolve())
+    database = make_url(settings.database_url)
+    if database.get_backend_name() == "sqlite" and Path(database.database or "").is_file():
+        file = Path(database.database or "").resolve()
+        found["DATABASE_URL"] = str(database.set(database=str(file)))
+    protocol, _, folder = settings.storage_url.partition("://")
+    if protocol == "file":
+        found["STORAGE_URL"] = f"file://{Path(folder).resolve()}"
+    if settings.webhooks.ca_file is not None:
+        found["WEBHOOK_CA_FILE"] = str(Path(settings.webhooks.ca_file).resolve())
+    return found
 
 
 class JobsUnavailable(Exception):

@@ -10,11 +10,12 @@ import pytest
 from sqlmodel import Session, update
 
 from configs.cloning_schema import CloningWork
+from configs.settings import load_settings
 from db.columns import utc_now
 from db.session import Database
 from db.voice_tables import Voice
 from deployments import clone_watch
-from deployments.clone_jobs import Job, JobState, JobsUnavailable, unsent
+from deployments.clone_jobs import Job, JobState, JobsUnavailable, places, unsent
 from deployments.clone_watch import Watch
 from pipelines.voice_queue import ClaimedVoice, VoiceQueue
 from tests.migrated import migrate
@@ -305,3 +306,29 @@ def test_a_job_gets_the_code_and_not_what_lies_beside_it(tmp_path: Path) -> None
     for name in ("configs", "deployments", "data", "mine", ".venv"):
         (tmp_path / name).mkdir()
     assert set(unsent(tmp_path)) == {"/data", "/mine", "/.venv"}
+
+
+def test_a_job_finds_what_the_service_names_from_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ca.pem").touch()
+    (tmp_path / "some.db").touch()
+    for name, value in {
+        "ANTIPHON_DATA": "data",
+        "ANTIPHON_WEIGHTS": "weights",
+        "DATABASE_URL": "sqlite:///some.db",
+        "STORAGE_URL": "file://store",
+        "WEBHOOK_CA_FILE": "ca.pem",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert places(load_settings()) == {
+        "ANTIPHON_DATA": f"{tmp_path}/data",
+        "ANTIPHON_WEIGHTS": f"{tmp_path}/weights",
+        "DATABASE_URL": f"sqlite:///{tmp_path}/some.db",
+        "STORAGE_URL": f"file://{tmp_path}/store",
+        "WEBHOOK_CA_FILE": f"{tmp_path}/ca.pem",
+    }
+    monkeypatch.setenv("DATABASE_URL", "postgresql://user:secret@host/base")
+    monkeypatch.setenv("STORAGE_URL", "memory://folder")
+    assert {"DATABASE_URL", "STORAGE_URL"}.isdisjoint(places(load_settings()))
