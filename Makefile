@@ -18,8 +18,8 @@ BIN := $(VENV)/bin
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --extra espeak $(ARGS) pyproject.toml
 
-# Programs only: the folder also holds what they share.
-BENCHMARKS = $(filter-out tts_languages,$(basename $(notdir \
+# Programs only: the folder also holds what they share. Without those that want recordings or hours.
+BENCHMARKS = $(filter-out cloning diarization tts_languages,$(basename $(notdir \
 	$(shell grep -l '__name__ == "__main__"' benchmarks/*.py))))
 
 .DEFAULT_GOAL := help
@@ -57,8 +57,11 @@ check: dev ## Lint, format, types and layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: ## Run the benchmarks; bench-NAME runs one, also the long bench-tts_languages
+bench: ## Run the benchmarks; bench-NAME runs one, ARGS=FOLDER has the recordings that some need
 	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name || exit; done
+
+# Its weights are fetched only where speech is marked.
+bench-watermark: export WATERMARK = all
 
 bench-%: dev weights
 	@$(BIN)/python -m benchmarks.$* $(ARGS)
