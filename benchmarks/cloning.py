@@ -12,6 +12,7 @@ are compared with those of stock voices of the language.
 import argparse
 import multiprocessing
 import pickle
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -81,6 +82,12 @@ def main() -> None:
     if arguments.slow_fake_trials:
         _scaling(arguments, knowledge, encoder)
         return
+    with tempfile.TemporaryDirectory() as forgotten:
+        arguments.keep = arguments.keep or Path(forgotten)
+        _measure(arguments, knowledge, encoder)
+
+
+def _measure(arguments: argparse.Namespace, knowledge: Knowledge, encoder: SpeakerEncoder) -> None:
     arguments.keep.mkdir(parents=True, exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, spawn, _load) as pool:
@@ -102,7 +109,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread")
     parser.add_argument("--speakers", nargs="*", help="names of folders; all by default")
     parser.add_argument("--kept-out", type=int, default=3, help="recordings of each speaker")
-    parser.add_argument("--keep", type=Path, default=Path("/tmp/antiphon-cloning"))
+    parser.add_argument("--keep", type=Path, help="what an earlier call did is not done again")
     parser.add_argument("--seconds", type=float, default=1e9, help="stops after as many")
     parser.add_argument("--slow-fake-trials", type=float, metavar="SECONDS")
     arguments = parser.parse_args()
