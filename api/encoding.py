@@ -9,14 +9,14 @@ import av
 import numpy as np
 import soxr
 
+from api.provenance import TAGS, id3_length
 from models.audio import AudioChunk, Pcm, float_to_pcm16
 
 OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
 StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
 
 _STREAM_OPTIONS: Mapping[OutputFormat, dict[str, str]] = {
-    # A stream says nothing of itself, so its tag would be empty, and its length is not known.
-    "mp3": {"id3v2_version": "0", "write_xing": "0"},
+    "mp3": {"write_xing": "0"},  # the length of a stream is not known
     "flac": {"metadata_header_padding": "0"},  # 8 kB that only an editor of tags wants
     "ogg": {"page_duration": "40000"},  # microseconds; by default a page waits for a second
 }
@@ -120,6 +120,7 @@ class StreamEncoder:
         # A file that can be sought gets its true length in the header; a stream cannot.
         options = {} if target else _STREAM_OPTIONS.get(output_format, {})
         self._container = av.open(target or self._sink, "w", format=output_format, options=options)
+        self._container.metadata.update(TAGS)
         if target is None:
             self._container.flags |= _FLUSH_PACKETS
         self._lacks_opening = target is None and output_format == "mp3"
@@ -166,10 +167,12 @@ class StreamEncoder:
 
     def _take(self) -> bytes:
         data = self._sink.take()
-        if self._lacks_opening and data:
-            self._lacks_opening = False
-            return _mp3_opening(data, self._rate, self._codec.bit_rate or 0) + data
-        return data
+        tag = id3_length(data) if self._lacks_opening else len(data)
+        if tag >= len(data):
+            return data
+        self._lacks_opening = False
+        opening = _mp3_opening(data[tag:], self._rate, self._codec.bit_rate or 0)
+        return data[:tag] + opening + data[tag:]
 
     def _frame(self, pcm: Pcm) -> Any:
         samples: np.ndarray = pcm

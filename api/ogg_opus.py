@@ -8,6 +8,8 @@ import struct
 import zlib
 from itertools import accumulate
 
+from api.provenance import vorbis_comments
+
 PACKET_SAMPLES = 960  # 20 ms at the 48 kHz that Ogg Opus counts in
 _SERIAL = 1
 _PAGE_SEGMENTS = 255
@@ -27,7 +29,8 @@ def write_file(packets: list[bytes], *, sample_rate: int, dropped: int, samples:
     """
     head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, dropped, sample_rate, 0, 0)
     vendor = b"libopus"
-    tags = struct.pack(f"<8sI{len(vendor)}sI", b"OpusTags", len(vendor), vendor, 0)
+    tags = struct.pack(f"<8sI{len(vendor)}s", b"OpusTags", len(vendor), vendor)
+    tags += vorbis_comments()
     pages = [_page([head], 0, 0, _BEGINS), _page([tags], 0, 1, 0)]
     last = dropped + samples
     for group in _groups(packets):

@@ -14,13 +14,16 @@ from pipelines.answers import Answers
 from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
+from pipelines.decoding import AudioDecoder
 from pipelines.files import Files
 from pipelines.limits_shared import SharedLimits
 from pipelines.listening import ListeningPipeline
+from pipelines.marking import Marks
 from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
 from pipelines.subscriptions import Subscriptions
 from pipelines.transcription import TranscriptionPipeline
+from pipelines.voices import Voices
 from pipelines.webhooks.registration import Webhooks
 from pipelines.workspaces import Workspaces
 
@@ -40,6 +43,8 @@ class Services:
     workspaces: Workspaces
     models: ModelList
     speech: SpeechPipeline
+    marks: Marks
+    decoder: AudioDecoder
     transcription: TranscriptionPipeline
     listening: ListeningPipeline
     chat: ChatPipeline
@@ -49,4 +54,5 @@ class Services:
     admission: AdmissionConfig
     in_flight: InFlight
     webhooks: Webhooks
+    voices: Voices
     reports: Reports = field(default_factory=OwnReports)  # what GET /metrics shows

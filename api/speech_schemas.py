@@ -43,7 +43,7 @@ class SpeechBody(RequestModel):
     def _empty_is_none(cls, value: str | None) -> str | None:
         return value if value and value.strip() else None
 
-    def to_request(self) -> SpeechRequest:
+    def to_request(self, workspace_id: int) -> SpeechRequest:
         return SpeechRequest(
             text=self.text,
             voice_id=self.voice_id,
@@ -52,6 +52,7 @@ class SpeechBody(RequestModel):
             pitch=self.pitch,
             enhance=self.enhance,
             timings=self.timestamps,
+            workspace_id=workspace_id,
         )
 
 

@@ -9,9 +9,12 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from configs.strict import StrictModel
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+GitObject = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 FileName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*$")
 ]
+
+Profile = Literal["cpu", "gpu"]
 
 EVERY_FILE = "*"
 """In a source's `files`: stands for each file of the artefact, whose name replaces `{name}`."""
@@ -21,7 +24,21 @@ class WeightFile(StrictModel):
     """What a file must be, wherever it comes from."""
 
     size_bytes: int = Field(gt=0)
-    sha256: Sha256
+    sha256: Sha256 | None = None
+    # As git names it in the tree of a revision: the file, or its pointer of Git LFS, which holds
+    # the SHA-256. For files that nobody has read here to write down their own.
+    git_object: GitObject | None = None
+
+    @model_validator(mode="after")
+    def _is_pinned(self) -> Self:
+        if (self.sha256 is None) == (self.git_object is None):
+            raise ValueError("a file has either a sha256 or a git_object")
+        return self
+
+    @property
+    def identity(self) -> str:
+        """No other bytes have it."""
+        return self.sha256 or f"git-{self.git_object}"
 
 
 class Member(StrictModel):
@@ -71,6 +88,7 @@ class Artefact(StrictModel):
     licence: str  # of the weights, as an SPDX name where there is one
     homepage: str
     required: bool  # by the CPU profile; the others are fetched by name
+    required_on_gpu: bool = False  # by the GPU profile, which needs the required ones too
     files: dict[FileName, WeightFile]
     sources: tuple[Annotated[Source, Field(discriminator="kind")], ...] = Field(
         min_length=1
@@ -91,10 +109,13 @@ class Artefact(StrictModel):
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files.values())
 
+    def needed_by(self, profile: Profile) -> bool:
+        return self.required or (profile == "gpu" and self.required_on_gpu)
+
     @property
     def fingerprint(self) -> str:
         """Changes with any file, so that two versions of an artefact never share a folder."""
-        lines = sorted(f"{name} {file.sha256}" for name, file in self.files.items())
+        lines = sorted(f"{name} {file.identity}" for name, file in self.files.items())
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 

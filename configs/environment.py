@@ -5,7 +5,10 @@ import os
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
+
+T = TypeVar("T", bound=str)
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
@@ -52,6 +55,15 @@ def token(name: str) -> str | None:
     if text is not None and not _TOKEN.fullmatch(text):
         raise SettingsError(f"{name} has to be visible ASCII characters without spaces, or unset")
     return text
+
+
+def choice(name: str, choices: tuple[T, ...], default: T) -> T:
+    """One of several words, whatever their case."""
+    text = (os.environ.get(name) or str(default)).strip().lower()
+    for one in choices:
+        if text == one:
+            return one
+    raise SettingsError(f"{name} is {text!r}, and has to be one of {', '.join(map(str, choices))}")
 
 
 def file(name: str) -> str | None:

@@ -147,6 +147,16 @@ leases_live = _gauge("leases_live", "Places of sockets and jobs that are taken")
 leases_refused = _counter("leases_refused_total", "Sockets and jobs over the plan's number")
 attempts_refused = _counter("attempts_refused_total", "Logins and sign-ups refused", "kind")
 
+# Custom voices.
+voice_seconds = _histogram(
+    "voice_seconds",
+    "From the request of a custom voice to its end: ready or failed",
+    "outcome",
+    bins=(60, 300, 480, 600, 720, 900, 1200, 1800, 3600, 7200, 21600, 86400),
+)
+voices_unfinished = _gauge("voices_unfinished", "Custom voices that wait or are made", "state")
+voice_attempts_lost = _counter("voice_attempts_lost_total", "Jobs that ended before their voice")
+
 # Webhooks.
 webhook_attempts = _counter("webhook_attempts_total", "Attempts to deliver", "outcome")
 webhook_attempt_seconds = _histogram(

@@ -34,3 +34,10 @@ class CourierArgs(StrictModel):
 
     models_app: str = "models"  # shows its metrics
     build: str = ""
+
+
+class CloneArgs(StrictModel):
+    """`args` of the application `voices`."""
+
+    models_app: str = "models"  # shows its metrics
+    build: str = ""

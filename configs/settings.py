@@ -8,6 +8,7 @@ import secrets
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from typing import Literal, get_args
 
 from configs import environment
 from configs.environment import SettingsError
@@ -41,6 +42,15 @@ class WebhookSettings:
     ca_file: str | None = None  # authorities that are trusted beside the system's
 
 
+ConsentNeeded = Literal["off", "attest", "spoken"]
+"""What `POST /voices` must have of the speaker's consent: nothing, words, or a sentence read aloud.
+What is given is kept, or checked, in any case."""
+
+
+WatermarkOf = Literal["off", "clones", "all"]
+"""Which speech carries a mark that nobody hears."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Where the service listens and keeps things."""
@@ -56,6 +66,8 @@ class Settings:
     public_url: str  # where clients reach this service, without a slash at the end
     webhooks: WebhookSettings
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
+    require_consent: ConsentNeeded = "off"  # for a custom voice
+    watermark: WatermarkOf = "off"
     metrics_token: str | None = None  # asked for by GET /metrics; None lets in the loopback only
 
 
@@ -66,6 +78,11 @@ def weights_dir() -> Path:
         return Path(override).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "antiphon" / "weights"
+
+
+def watermark_of() -> WatermarkOf:
+    """WATERMARK, which decides what weights are needed too. Raises SettingsError."""
+    return environment.choice("WATERMARK", get_args(WatermarkOf), "off")
 
 
 def load_settings(*, new: bool = True) -> Settings:
@@ -100,6 +117,8 @@ def load_settings(*, new: bool = True) -> Settings:
             time_scale=environment.factor("WEBHOOK_TIME_SCALE"),
             ca_file=environment.file("WEBHOOK_CA_FILE"),
         ),
+        watermark=watermark_of(),
+        require_consent=environment.choice("REQUIRE_CONSENT", get_args(ConsentNeeded), "off"),
         metrics_token=environment.token("METRICS_TOKEN"),
     )
 

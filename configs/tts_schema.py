@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
+from configs.load import load_yaml
 from configs.model_schema import ModelConfig
 from configs.strict import StrictModel
 
@@ -112,7 +113,26 @@ class VitsConfig(SpeechModelConfig):
     voices: tuple[VitsVoiceConfig, ...] = Field(min_length=1)
 
 
+class CsmConfig(SpeechModelConfig):
+    """CSM-1B on the transformers library: only voices that workspaces have made. GPU profile."""
+
+    engine: Literal["csm"]
+    weights: str  # artefact with the files of the hub's repository
+    languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes that it speaks
+    device: str = "auto"  # as accelerate names them; "auto" is the GPU where there is one
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    temperature: float = Field(default=0.9, gt=0.0)  # at a stability of 1
+    top_k: int = Field(default=50, ge=1)
+    voices: tuple[VoiceConfig, ...] = Field(default=(), max_length=0)
+
+
 TTSConfig = Annotated[
-    ToneConfig | HibariConfig | KokoroConfig | EspeakConfig | VitsConfig,
+    ToneConfig | HibariConfig | KokoroConfig | EspeakConfig | VitsConfig | CsmConfig,
     Field(discriminator="engine"),
 ]
+
+
+def engine_of(name: str) -> str:
+    """The engine of the model of `configs/<name>.yaml`. Raises ValidationError."""
+    config: TTSConfig = load_yaml(TypeAdapter(TTSConfig), name)
+    return config.engine

@@ -1,5 +1,6 @@
 """The rows of stored files; the bytes are in the store."""
 
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import delete, update
@@ -37,6 +38,13 @@ def expire_files(session: Session, workspace_id: int, now: datetime) -> None:
         update(StoredFile)
         .where(col(StoredFile.workspace_id) == workspace_id)
         .values(expires_at=now)
+    )
+
+
+def expire_these_files(session: Session, file_ids: Collection[str], now: datetime) -> None:
+    """They are due for deletion."""
+    session.connection().execute(
+        update(StoredFile).where(col(StoredFile.id).in_(file_ids)).values(expires_at=now)
     )
 
 

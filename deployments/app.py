@@ -7,7 +7,8 @@ Serve reads the builders' argument types, so annotations here stay real objects.
 from ray import serve
 from ray.serve import Application
 
-from configs.serve_schema import CourierArgs, GatewayArgs, ModelsArgs
+from configs.serve_schema import CloneArgs, CourierArgs, GatewayArgs, ModelsArgs
+from deployments.clone import VoiceClone
 from deployments.courier import Courier
 from deployments.gateway import Gateway
 from deployments.index import ModelIndex
@@ -43,4 +44,10 @@ def build_gateway(args: GatewayArgs) -> Application:
 def build_courier(args: CourierArgs) -> Application:
     """The application `courier`: webhooks and cleaning up, behind the scenes."""
     application: Application = serve.deployment(name="Courier")(Courier).bind(args)
+    return application
+
+
+def build_voices(args: CloneArgs) -> Application:
+    """The application `voices`: has custom voices made."""
+    application: Application = serve.deployment(name="VoiceClone")(VoiceClone).bind(args)
     return application

@@ -19,7 +19,7 @@ from ray.serve.handle import DeploymentHandle
 from configs import metrics
 from configs.logs import request_id
 from models.audio import AudioChunk
-from models.errors import EngineError, EngineLost, EngineOverloaded, UnknownVoice
+from models.errors import EngineError, EngineLost, EngineOverloaded, PackMissing, UnknownVoice
 from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
@@ -76,6 +76,9 @@ def counted(target: str) -> Iterator[_Call]:
     try:
         yield _Call(target)
         outcome = "ok"
+    except PackMissing:  # an answer, not a failure: its caller sends the pack
+        outcome = "ok"
+        raise
     except EngineError as error:
         outcome = error.code
         raise

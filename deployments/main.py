@@ -25,7 +25,7 @@ from db.ledger import discrepancies
 from db.migrate import upgrade
 from db.session import Database
 from deployments import cluster
-from deployments.stages import first_stage, first_voice
+from deployments.stages import first_stage, first_voice, second_stage
 from pipelines.accounts import Accounts
 from pipelines.secret_marks import check_secrets
 
@@ -64,9 +64,10 @@ def main() -> None:
         tell(first_key)
         first_key = None
         if voice is not None:
-            cluster.deploy(dashboard, config)
+            cluster.deploy(dashboard, second_stage(config))
             wait_until_ready(settings)
             say(f"All models are ready after {time.monotonic() - started:.1f} s")
+            cluster.deploy(dashboard, config)
         if "files" in degraded(f"{local_url(settings)}/readyz"):
             say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
         while True:

@@ -14,7 +14,7 @@ from configs.serve_schema import ModelUserConfig
 from configs.settings import weights_dir
 from deployments.memory import give_back
 from deployments.metrics import cluster_reports
-from models.errors import EngineError, EngineLost
+from models.errors import EngineError, EngineLost, PackMissing
 from models.info import ModelInfo
 from models.weights.store import WeightStore
 
@@ -88,6 +88,9 @@ class ModelDeployment(Generic[E]):
         try:
             yield self.engine()
             outcome = "ok"
+        except PackMissing:  # an answer, not a failure: its caller sends the pack
+            outcome = "ok"
+            raise
         except EngineError as error:
             outcome = error.code
             raise

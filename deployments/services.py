@@ -1,6 +1,7 @@
 """The services of a gateway: over the handles that a directory keeps."""
 
 from dataclasses import replace
+from functools import cache
 
 from api.assembly import Models, build_services
 from api.services import Services
@@ -9,11 +10,13 @@ from configs.load import load_yaml
 from configs.metrics_reports import Reports
 from configs.settings import Settings
 from deployments.directory import ModelDirectory
-from models.loading import load_vad
+from models.loading import load_speaker_encoder, load_vad, load_watermark
 from models.weights.store import WeightStore
 from pipelines.limits_shared import SharedLimits
 
 VAD_CONFIG = "vad/silero"
+SPEAKER_CONFIG = "speaker/resemblyzer"
+WATERMARK_CONFIG = "watermark/perth"
 
 
 def gateway_services(
@@ -34,6 +37,11 @@ def gateway_services(
         vad=vad,
         # One instance serves both where they name the same: what it hears lives in its streams.
         live_vad=vad if live == VAD_CONFIG else load_vad(live, weights),
+        speaker_encoder=cache(lambda: load_speaker_encoder(SPEAKER_CONFIG, weights)),
+        # Now, so that a service that cannot mark what it must does not begin to speak.
+        watermark=(
+            None if settings.watermark == "off" else load_watermark(WATERMARK_CONFIG, weights)
+        ),
     )
     services = build_services(settings, models, limits=limits)
     return services if reports is None else replace(services, reports=reports)

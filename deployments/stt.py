@@ -1,16 +1,22 @@
 """A replica that listens."""
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from configs.settings import weights_dir
 from deployments.model import ModelDeployment
 from deployments.timing import batch_timed
 from deployments.urgent_first import Results, UrgentFirst
 from models.errors import EngineError
-from models.loading import load_stt
+from models.loading import load_speaker_encoder, load_stt
+from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
+from models.stt.voices import add_voices
+from models.weights.store import WeightStore
 
 MAX_LANES = 16
+SPEAKER_CONFIG = "speaker/resemblyzer"
 
 
 class STTDeployment(ModelDeployment[STTEngine]):
@@ -20,6 +26,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
         super().__init__(load_stt)
         self._threads = ThreadPoolExecutor(MAX_LANES, thread_name_prefix="stt")
         self._queue = UrgentFirst(self._decode, lambda: min(self.engine().lanes, MAX_LANES))
+        self._voices = Voices()
 
     async def transcribe(
         self, request: TranscriptionRequest, caller: str | None = None
@@ -31,17 +38,40 @@ class STTDeployment(ModelDeployment[STTEngine]):
     async def _decode(self, requests: list[TranscriptionRequest]) -> Results:
         loop = asyncio.get_running_loop()
         with batch_timed(requests):
-            return await loop.run_in_executor(self._threads, decode, self.engine(), requests)
+            return await loop.run_in_executor(
+                self._threads, decode, self.engine(), requests, self._voices
+            )
 
 
-def decode(engine: STTEngine, requests: list[TranscriptionRequest]) -> Results:
+class Voices:
+    """The speaker encoder of a replica, loaded by the first request that asks for voices."""
+
+    def __init__(self) -> None:
+        self._encoder: SpeakerEncoder | None = None
+        self._loading = threading.Lock()
+
+    def encoder(self) -> SpeakerEncoder:
+        """Raises WeightsMissing or WeightsCorrupt."""
+        with self._loading:
+            if self._encoder is None:
+                self._encoder = load_speaker_encoder(SPEAKER_CONFIG, WeightStore(weights_dir()))
+            return self._encoder
+
+
+def decode(engine: STTEngine, requests: list[TranscriptionRequest], voices: Voices) -> Results:
     """Decodes a batch; when one request spoils it, decodes them one by one.
 
     So an error reaches only the request that caused it.
     """
     try:
-        return list(engine.transcribe(requests))
+        transcripts = engine.transcribe(requests)
+        return [
+            add_voices(request, transcript, voices.encoder())
+            if request.voice_windows
+            else transcript
+            for request, transcript in zip(requests, transcripts, strict=True)
+        ]
     except EngineError as error:
         if len(requests) == 1:
             return [error]
-    return [decode(engine, [request])[0] for request in requests]
+    return [decode(engine, [request], voices)[0] for request in requests]

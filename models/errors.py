@@ -3,6 +3,7 @@
 * EngineError
   x EngineOverloaded       (retryable)
   x EngineLost             (retryable)
+  x PackMissing            (retryable)
   x WeightsMissing
   x WeightsCorrupt
   x UnknownEngine
@@ -30,6 +31,13 @@ class EngineOverloaded(EngineError):
 
 class EngineLost(EngineError):
     """The replica died or is not up while the request was with it."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class PackMissing(EngineError):
+    """The engine does not have the voice pack of that digest; ask again, with the pack."""
 
     code = "unavailable"
     retryable = True

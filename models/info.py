@@ -6,6 +6,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 ModelKind = Literal["tts", "stt", "chat"]
 Tier = Literal["fast", "quality"]
+VoiceGender = Literal["male", "female"]
 
 _VOICE_NAMESPACE = uuid5(NAMESPACE_URL, "urn:antiphon:voice")
 
@@ -18,15 +19,16 @@ class VoiceInfo:
     key: str  # the engine's own name of the voice, such as "af_heart"
     name: str  # display name
     language: str  # ISO 639-1 code
-    gender: Literal["male", "female"]
+    gender: VoiceGender
     accent: Literal["American", "British", "Indian", "Neutral"]
     description: str | None = None
     categories: tuple[str, ...] = ()
+    custom_id: str | None = None  # of a voice that a workspace had made
 
     @property
     def voice_id(self) -> str:
         """A UUID that stays the same for ever, on every machine."""
-        return str(uuid5(_VOICE_NAMESPACE, f"{self.engine}/{self.key}"))
+        return self.custom_id or str(uuid5(_VOICE_NAMESPACE, f"{self.engine}/{self.key}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +48,6 @@ class ModelInfo:
     native_speed: bool = False  # tts only: the engine changes tempo itself
     real_time_factor: float = 0.0  # tts only: seconds of work for a second of speech
     crosses_languages: bool = False  # tts only: any of its voices speaks any of its languages
+    takes_packs: bool = False  # tts only: it also speaks with a pack that comes with the request
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     context_tokens: int | None = None  # chat only

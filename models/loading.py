@@ -4,21 +4,43 @@ from pydantic import TypeAdapter
 
 from configs.chat_schema import ChatConfig
 from configs.load import load_yaml
+from configs.quality_schema import QualityConfig
+from configs.speaker_schema import SpeakerConfig
 from configs.stt_schema import STTConfig, WhisperConfig
 from configs.tts_schema import TTSConfig
 from configs.vad_schema import VADConfig
+from configs.watermark_schema import PerthConfig
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
-from models.registry import CHAT_ENGINES, STT_ENGINES, TTS_ENGINES, VAD_ENGINES, engine_class
+from models.quality.base import QualityEngine
+from models.registry import (
+    CHAT_ENGINES,
+    QUALITY_ENGINES,
+    SPEAKER_ENGINES,
+    STT_ENGINES,
+    TTS_ENGINES,
+    VAD_ENGINES,
+    WATERMARK_ENGINES,
+    engine_class,
+)
+from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine
 from models.tts.base import TTSEngine
 from models.vad.base import VADEngine
+from models.watermark.base import Watermark
 from models.weights.store import WeightStore
 
 
-def load_tts(name: str, weights: WeightStore) -> tuple[TTSEngine, ModelInfo]:
-    """Loads the model of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+def load_tts(
+    name: str, weights: WeightStore, *, threads: int | None = None
+) -> tuple[TTSEngine, ModelInfo]:
+    """Loads the model of `configs/<name>.yaml`. Raises EngineError or ValidationError.
+
+    `threads` takes the place of what the configuration says, if it says anything.
+    """
     config: TTSConfig = load_yaml(TypeAdapter(TTSConfig), name)
+    if threads is not None and "threads" in type(config).model_fields:
+        config = config.model_copy(update={"threads": threads})
     engine: TTSEngine = engine_class(TTS_ENGINES, config.engine)(config, weights)
     voices = tuple(engine.voices())
     return engine, ModelInfo(
@@ -28,12 +50,15 @@ def load_tts(name: str, weights: WeightStore) -> tuple[TTSEngine, ModelInfo]:
         owned_by=config.owned_by,
         created=config.created,
         aliases=config.aliases,
-        languages=tuple(sorted({voice.language for voice in voices})),
+        # An engine that has only voices of packs says by itself what it speaks.
+        languages=getattr(engine, "languages", None)
+        or tuple(sorted({voice.language for voice in voices})),
         tier=config.tier,
         sample_rate=engine.sample_rate,
         native_speed=engine.native_speed,
         real_time_factor=config.real_time_factor,
         crosses_languages=getattr(engine, "crosses_languages", False),
+        takes_packs=getattr(engine, "takes_packs", False),
         voices=voices,
     )
 
@@ -74,4 +99,25 @@ def load_vad(name: str, weights: WeightStore) -> VADEngine:
     """Loads the detector of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
     config: VADConfig = load_yaml(TypeAdapter(VADConfig), name)
     engine: VADEngine = engine_class(VAD_ENGINES, config.engine)(config, weights)
+    return engine
+
+
+def load_speaker_encoder(name: str, weights: WeightStore) -> SpeakerEncoder:
+    """Loads the encoder of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config: SpeakerConfig = load_yaml(TypeAdapter(SpeakerConfig), name)
+    engine: SpeakerEncoder = engine_class(SPEAKER_ENGINES, config.engine)(config, weights)
+    return engine
+
+
+def load_watermark(name: str, weights: WeightStore) -> Watermark:
+    """Loads the watermark of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config = load_yaml(PerthConfig, name)
+    engine: Watermark = engine_class(WATERMARK_ENGINES, config.engine)(config, weights)
+    return engine
+
+
+def load_quality(name: str, weights: WeightStore) -> QualityEngine:
+    """Loads the engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config: QualityConfig = load_yaml(TypeAdapter(QualityConfig), name)
+    engine: QualityEngine = engine_class(QUALITY_ENGINES, config.engine)(config, weights)
     return engine

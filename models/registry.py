@@ -3,13 +3,14 @@
 from importlib import import_module
 from typing import Any
 
-from models.errors import UnknownEngine
+from models.errors import UnknownEngine, UnsupportedFeature
 
 TTS_ENGINES = {
     "hibari": "models.tts.hibari:HibariEngine",
     "kokoro": "models.tts.kokoro:KokoroEngine",
     "espeak": "models.tts.espeak:EspeakEngine",
     "vits": "models.tts.vits:VitsEngine",
+    "csm": "models.tts.csm:CsmEngine",
     "tone": "models.tts.tone:ToneEngine",
 }
 STT_ENGINES = {
@@ -24,15 +25,33 @@ VAD_ENGINES = {
     "silero": "models.vad.silero:SileroEngine",
     "webrtc": "models.vad.webrtc:WebRtcEngine",
 }
+SPEAKER_ENGINES = {
+    "resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine",
+    "bands": "models.speaker.bands:BandsEngine",
+}
+WATERMARK_ENGINES = {
+    "perth": "models.watermark.perth:PerthWatermark",
+}
+QUALITY_ENGINES = {
+    "dnsmos": "models.quality.dnsmos:DnsmosEngine",
+}
 
 
 def engine_class(engines: dict[str, str], name: str) -> Any:
     """The class of the engine `name`; every engine is built as `cls(config, weights)`.
 
-    Raises UnknownEngine, which lists the names there are.
+    Raises UnknownEngine, which lists the names there are, or UnsupportedFeature when a library of
+    the engine's profile is not installed.
     """
     try:
         module, _, attribute = engines[name].partition(":")
     except KeyError:
         raise UnknownEngine(f"no engine {name!r}; available: {', '.join(engines)}") from None
-    return getattr(import_module(module), attribute)
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "models":
+            raise  # one of ours, which is no matter of what is installed
+        raise UnsupportedFeature(
+            f"the engine {name!r} needs {error.name!r} of the GPU profile, which is not installed"
+        ) from error

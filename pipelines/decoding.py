@@ -41,9 +41,15 @@ class WorkerDied(Exception):
 class AudioDecoder:
     """A pool of decoder processes, started by the first upload that needs them."""
 
-    def __init__(self, workers: int = 1, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(
+        self,
+        workers: int = 1,
+        max_waiting: int = MAX_WAITING,
+        timeout_s: float = JOB_TIMEOUT_S,
+    ) -> None:
+        """`timeout_s` is for one file and the start of its process; CPU time has its own limit."""
         self._idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()
-        self._workers = [Worker() for _ in range(workers)]
+        self._workers = [Worker(timeout_s) for _ in range(workers)]
         for worker in self._workers:
             self._idle.put_nowait(worker)
         self._waiting = 0
@@ -123,7 +129,8 @@ class AudioDecoder:
 class Worker:
     """One decoder process; after a death the next job starts another."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._process: asyncio.subprocess.Process | None = None
         self._starting = asyncio.Lock()  # a start ahead of time and the first job may meet
 
@@ -151,7 +158,7 @@ class Worker:
             process = await self.start()
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write(json.dumps(job).encode() + b"\n")
-            async with asyncio.timeout(JOB_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 await process.stdin.drain()
                 line = await process.stdout.readline()
             answer: dict[str, object] = json.loads(line)

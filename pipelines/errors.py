@@ -2,6 +2,8 @@
 
 * PipelineError
   x VoiceNotFound
+  x VoiceNotReady
+  x PlanRequired
   x ModelNotFound
   x ChatNotFound
   x InvalidAudio
@@ -33,6 +35,18 @@ class VoiceNotFound(PipelineError):
     """No voice has that id or name."""
 
     code = "voice_not_found"
+
+
+class VoiceNotReady(PipelineError):
+    """The voice is still being made, or could not be made."""
+
+    code = "voice_not_ready"
+
+
+class PlanRequired(PipelineError):
+    """The workspace's plan does not allow that; the message names what it allows."""
+
+    code = "plan_required"
 
 
 class ModelNotFound(PipelineError):

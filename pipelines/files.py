@@ -102,11 +102,14 @@ class Files:
         metrics.stored_bytes.labels(kind).inc(len(data))
         return file.id
 
-    def url(self, file_id: str, workspace_id: int, lasts_s: float) -> str:
-        """An address for everyone who has it, until it expires or the file goes."""
+    def url(self, file_id: str, workspace_id: int, lasts_s: float, place: str = "files") -> str:
+        """An address for everyone who has it, until it expires or the file goes.
+
+        `place` is the route that shows it.
+        """
         expires = math.ceil(time.time() + lasts_s)
         signature = self._signature(file_id, workspace_id, expires)
-        return f"{self._public_url}/files/{file_id}?expires={expires}&signature={signature}"
+        return f"{self._public_url}/{place}/{file_id}?expires={expires}&signature={signature}"
 
     async def find_signed(self, file_id: str, expires: str, signature: str) -> StoredFile:
         """The file of a signed address. Raises NotFound or DatabaseUnavailable."""

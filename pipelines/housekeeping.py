@@ -23,6 +23,7 @@ from db.retention import (
 from db.session import Database
 from pipelines.errors import PipelineError
 from pipelines.files import Files
+from pipelines.voice_queue import VoiceQueue
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,16 @@ MAX_ROUNDS = 100  # of one chore in one run; the rest waits for the next run
 class Housekeeper:
     """Every chore may run in several processes at once, and be killed at any point."""
 
-    def __init__(self, database: Database, files: Files, retention: RetentionConfig) -> None:
+    def __init__(
+        self,
+        database: Database,
+        files: Files,
+        retention: RetentionConfig,
+        voices: VoiceQueue | None = None,
+    ) -> None:
+        """Without `voices` nobody gives up custom voices that could not be made."""
         self._database = database
+        self._voices = voices
         self._files = files
         self._retention = retention
         self._daily_due = 0.0  # monotonic seconds
@@ -54,10 +63,16 @@ class Housekeeper:
                 "deliveries": self._delete_old_events,
                 "old_secrets": lambda: self._database.run(forget_old_secrets, utc_now()),
             }
+            if self._voices is not None:
+                deleting["failed_voices"] = self._delete_failed_voices
             await self._repeat("reconcile", self._reconcile)
             await self._repeat("stranded", self._cancel_stranded)
         done = {"holds": await self._repeat("holds", self._release_holds)}
         metrics.holds_expired.inc(done["holds"])
+        if self._voices is not None:
+            done["hopeless_voices"] = await self._repeat(
+                "hopeless_voices", self._voices.fail_hopeless
+            )
         for name, chore in deleting.items():
             done[name] = await self._repeat(name, chore)
             metrics.kept_deleted.labels(name).inc(done[name])
@@ -103,6 +118,11 @@ class Housekeeper:
     async def _blank_old_events(self) -> int:
         before = utc_now() - timedelta(days=self._retention.event_days)
         return await self._database.run(blank_old_events, before)
+
+    async def _delete_failed_voices(self) -> int:
+        assert self._voices is not None
+        before = utc_now() - timedelta(days=self._retention.failed_voice_days)
+        return await self._voices.delete_failed(before)
 
     async def _delete_old_events(self) -> int:
         before = utc_now() - timedelta(days=self._retention.delivery_days)

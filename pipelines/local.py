@@ -7,7 +7,9 @@ from contextlib import aclosing
 from models.audio import AudioChunk
 from models.info import ModelInfo
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
+from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
+from models.stt.voices import add_voices
 from models.tts.base import SynthesisRequest, TTSEngine
 from pipelines.bridge import iterate_in_thread
 
@@ -30,17 +32,23 @@ class LocalSpeaker:
 
 
 class LocalTranscriber:
-    """The Transcriber port over an engine of this process."""
+    """The Transcriber port over an engine of this process; an encoder lets it tell voices apart."""
 
-    def __init__(self, engine: STTEngine, info: ModelInfo) -> None:
+    def __init__(
+        self, engine: STTEngine, info: ModelInfo, encoder: SpeakerEncoder | None = None
+    ) -> None:
         self._engine = engine
         self._info = info
+        self._encoder = encoder
 
     async def describe(self) -> ModelInfo:
         return self._info
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        return (await asyncio.to_thread(self._engine.transcribe, [request]))[0]
+        transcript = (await asyncio.to_thread(self._engine.transcribe, [request]))[0]
+        if request.voice_windows and self._encoder is not None:
+            transcript = await asyncio.to_thread(add_voices, request, transcript, self._encoder)
+        return transcript
 
 
 class LocalChatModel:

@@ -13,6 +13,7 @@ import numpy as np
 from configs.voices_schema import VoicesConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineLost, UnknownVoice
+from models.info import ModelInfo
 from models.tts.base import SynthesisRequest
 from pipelines import shaping
 from pipelines.continuity import listened
@@ -20,6 +21,8 @@ from pipelines.errors import InvalidRequest
 from pipelines.flights import Flight, fly
 from pipelines.language import detect_language
 from pipelines.loudness import enhance
+from pipelines.marking import Marks
+from pipelines.own_voices import OwnVoices, PackedSpeaker
 from pipelines.pace import FIRST_SLACK_S, Pace, Rota
 from pipelines.piece_shaping import PieceShaper
 from pipelines.polish import Polish, VoiceLevels
@@ -59,6 +62,7 @@ class SpeechRequest:
     enhance: bool = True
     stability: float = 1.0
     timings: bool = False  # whether words and their times are wanted
+    workspace_id: int | None = None  # whose own voices may be named, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +89,51 @@ class Plan:
 class SpeechPipeline:
     """Speaks over whichever models there are; the mapping may change while it lives."""
 
-    def __init__(self, speakers: Mapping[str, Speaker], voices: VoicesConfig) -> None:
+    def __init__(
+        self,
+        speakers: Mapping[str, Speaker],
+        voices: VoicesConfig,
+        own: OwnVoices | None = None,
+        marks: Marks | None = None,
+    ) -> None:
         self._speakers = speakers
-        self._directory = VoiceDirectory(speakers, voices)
+        self._own = own
+        self._marks = marks or Marks()
+        self._directory = VoiceDirectory(speakers, voices, own)
         self._rotas: defaultdict[str, Rota] = defaultdict(Rota)
         self.levels = VoiceLevels()  # of what was spoken, for whoever brings speech to a level
 
-    async def voices(self) -> list[OfferedVoice]:
-        """Every voice that can be named now. Raises EngineLost."""
-        return await self._directory.offered()
+    async def voices(self, workspace_id: int | None = None) -> list[OfferedVoice]:
+        """Every voice that can be named now, with the workspace's own if that is given.
 
-    async def voice(self, voice_id: str | None, voice: str | None = None) -> OfferedVoice | None:
+        Raises EngineLost or DatabaseUnavailable.
+        """
+        if workspace_id is None:
+            return await self._directory.offered()
+        return await self._directory.offered_to(workspace_id)
+
+    async def voice(
+        self, voice_id: str | None, voice: str | None = None, workspace_id: int | None = None
+    ) -> OfferedVoice | None:
         """The voice of that id or else name; None without either: the text decides later.
 
-        Raises VoiceNotFound or EngineLost.
+        Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
-        return await self._directory.find(voice_id, voice)
+        return await self._directory.find(voice_id, voice, workspace_id)
+
+    async def custom_voice_model(self, engine: str | None = None) -> ModelInfo:
+        """What speaks the voices of workspaces, `engine` where it is up. Raises EngineLost."""
+        return await self._directory.taking_packs(engine)
 
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> Plan:
         """Chooses the voice and reads the text as far as its first piece, however long it is.
 
         `early_start` makes the first pieces short, so that a stream begins sooner.
-        Raises VoiceNotFound, InvalidRequest (nothing to say) or EngineLost.
+        Raises VoiceNotFound, VoiceNotReady, InvalidRequest (nothing to say), EngineLost or
+        DatabaseUnavailable.
         """
         asked = time.perf_counter()
-        voice = await self._directory.find(request.voice_id, request.voice)
+        voice = await self._directory.find(request.voice_id, request.voice, request.workspace_id)
         if voice is None:
             offered = await self._directory.offered()
             languages = frozenset(one.voice.language for one in offered)
@@ -159,6 +183,8 @@ class SpeechPipeline:
             plan = await self.plan(request)
             chunks = await self._collect(plan)
         audio = await asyncio.to_thread(_join, chunks, request.enhance)
+        if (marked := self._marks.stream(plan.voice)) is not None:
+            audio = await asyncio.to_thread(marked.whole, audio)
         words = tuple(word for chunk in chunks for word in chunk.words)
         return Speech(audio, plan.voice, words)
 
@@ -192,6 +218,7 @@ class SpeechPipeline:
     async def _stream(self, plan: Plan) -> AsyncGenerator[SpokenChunk, None]:
         voice = plan.voice
         polish = Polish(self.levels.of(voice)) if plan.request.enhance else None
+        marked = self._marks.stream(voice)
         sample_rate = 0
         held: Pcm = np.zeros(0, dtype=np.float32)  # a snippet that goes with what comes next
         words: tuple[TimedWord, ...] = ()  # of audio that is still held back
@@ -206,6 +233,9 @@ class SpeechPipeline:
                     pcm = audio.pcm
                     if polish is not None:
                         pcm = await _run(polish.process, audio, audio.duration_s)
+                    if marked is not None:
+                        polished = AudioChunk(pcm, sample_rate)
+                        pcm = await _run(marked.process, polished, polished.duration_s)
                     held = np.concatenate([held, pcm])
                     is_snippet = len(held) < SNIPPET_S * sample_rate
                     if not len(held) or (is_snippet and pace.ahead_s > SNIPPET_WAITS_S):
@@ -215,9 +245,14 @@ class SpeechPipeline:
                     yield SpokenChunk(ready, words, text_end)
                     pace.taken()
                     held, words = held[:0], ()
+            last: Pcm = np.zeros(0, dtype=np.float32)
             if polish is not None and sample_rate:
                 polish.teach(self.levels, voice)
-                held = np.concatenate([held, polish.flush()])
+                last = polish.flush()
+            if marked is not None and sample_rate:
+                polished = AudioChunk(last, sample_rate)
+                last = np.concatenate([marked.process(polished), marked.flush()])
+            held = np.concatenate([held, last])
             if len(held):
                 yield SpokenChunk(AudioChunk(held, sample_rate), words, text_end)
 
@@ -259,9 +294,11 @@ class SpeechPipeline:
 
     def _launch(self, plan: Plan, piece: Piece, slack_s: float) -> Flight:
         request, voice = plan.request, plan.voice
-        speaker = self._speakers.get(voice.speaker)
+        speaker: Speaker | None = self._speakers.get(voice.speaker)
         if speaker is None:  # taken away since the voice was chosen
             raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
+        if voice.own is not None and self._own is not None:
+            speaker = PackedSpeaker(speaker, voice.own, self._own)
         call = SynthesisRequest(
             text=piece.text,
             voice=voice.voice.key,

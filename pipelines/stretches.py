@@ -32,7 +32,7 @@ def find_stretches(
 ) -> list[Stretch]:
     """The speech of a recording of `samples`, in order and without overlap."""
     frame_ms = 1000 * frame_samples / VAD_SAMPLE_RATE
-    spans = _spans(probabilities, threshold, max(1, round(min_silence_ms / frame_ms)))
+    spans = find_spans(probabilities, threshold, max(1, round(min_silence_ms / frame_ms)))
     spans = [span for span in spans if (span[1] - span[0]) * frame_ms >= min_speech_ms]
     limit = int(MAX_STRETCH_S * VAD_SAMPLE_RATE / frame_samples)
     padding = int(PADDING_S * VAD_SAMPLE_RATE / frame_samples)
@@ -52,7 +52,7 @@ def find_stretches(
     ]
 
 
-def _spans(
+def find_spans(
     probabilities: Probabilities, threshold: float, min_silence: int
 ) -> list[tuple[int, int]]:
     """Runs of speech as frame numbers, [start, end)."""

@@ -19,34 +19,42 @@ class Cue:
     start: float  # seconds
     end: float
     text: str
+    speaker: str | None = None
 
 
-def to_srt(words: Sequence[Word], separator: str = " ") -> str:
+Turns = Iterable[tuple[str | None, Sequence[Word]]]
+"""The words of one speaker after another, or all words where nobody knows whose they are."""
+
+
+def to_srt(turns: Turns, separator: str = " ") -> str:
     """SubRip. `separator` stands between words: nothing in languages without spaces."""
     return "".join(
-        f"{number}\n{_time(cue.start, ',')} --> {_time(cue.end, ',')}\n{cue.text}\n\n"
-        for number, cue in enumerate(_cues(words, separator), start=1)
+        f"{number}\n{_time(cue.start, ',')} --> {_time(cue.end, ',')}\n"
+        f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"
+        for number, cue in enumerate(_cues(turns, separator), start=1)
     )
 
 
-def to_vtt(words: Sequence[Word], separator: str = " ") -> str:
-    """WebVTT."""
+def to_vtt(turns: Turns, separator: str = " ") -> str:
+    """WebVTT, with the speakers as voices."""
     cues = (
-        f"{_time(cue.start, '.')} --> {_time(cue.end, '.')}\n{escape(cue.text, quote=False)}\n\n"
-        for cue in _cues(words, separator)
+        f"{_time(cue.start, '.')} --> {_time(cue.end, '.')}\n"
+        f"{f'<v {cue.speaker}>' if cue.speaker else ''}{escape(cue.text, quote=False)}\n\n"
+        for cue in _cues(turns, separator)
     )
     return "WEBVTT\n\n" + "".join(cues)
 
 
-def _cues(words: Sequence[Word], separator: str) -> Iterable[Cue]:
-    line: list[Word] = []
-    for word in words:
-        if line and _full(line, word, separator):
-            yield _cue(line, separator)
-            line = []
-        line.append(word)
-    if line:
-        yield _cue(line, separator)
+def _cues(turns: Turns, separator: str) -> Iterable[Cue]:
+    for speaker, words in turns:
+        line: list[Word] = []
+        for word in words:
+            if line and _full(line, word, separator):
+                yield _cue(line, speaker, separator)
+                line = []
+            line.append(word)
+        if line:
+            yield _cue(line, speaker, separator)
 
 
 def _full(line: list[Word], word: Word, separator: str) -> bool:
@@ -58,8 +66,9 @@ def _full(line: list[Word], word: Word, separator: str) -> bool:
     )
 
 
-def _cue(line: list[Word], separator: str) -> Cue:
-    return Cue(line[0].start, line[-1].end, separator.join(word.word for word in line))
+def _cue(line: list[Word], speaker: str | None, separator: str) -> Cue:
+    text = separator.join(word.word for word in line)
+    return Cue(line[0].start, line[-1].end, text, speaker)
 
 
 def _time(seconds: float, mark: str) -> str:

@@ -11,6 +11,7 @@ from scipy.signal import butter, sosfiltfilt
 
 from configs.transcription_schema import Profile, ProfileName
 from models.audio import Pcm
+from models.speaker.base import EMBEDDING_SIZE
 from models.stt.base import (
     FILE,
     FINAL,
@@ -23,6 +24,7 @@ from models.stt.base import (
 )
 from models.vad.base import VADEngine
 from pipelines.decoding import AudioDecoder
+from pipelines.diarization import Utterance, Voices, Windows, tell_apart, voice_windows
 from pipelines.errors import InvalidRequest
 from pipelines.languages import LanguageNames, engine_codes, iso_code, name_language
 from pipelines.ports import Transcriber
@@ -41,6 +43,7 @@ class FileRequest:
     language: str | None = None  # code; None detects
     profile: ProfileName = "general"
     words: bool = False
+    speakers: bool = False  # who said what; the words come with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class FileTranscript:
     confidence: float  # 0 to 1
     duration_s: float
     segments: tuple[Segment, ...]
+    utterances: tuple[Utterance, ...] | None = None  # when speakers were asked for
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -67,6 +71,7 @@ class Recording:
     language: str | None  # the engine's code
     profile: Profile
     words: bool
+    speakers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class SupportedLanguage:
 
 
 class TranscriptionPipeline:
-    """Decode, find the speech, transcribe its stretches, join them."""
+    """Decode, find the speech, transcribe its stretches, join them, tell the speakers apart."""
 
     def __init__(
         self,
@@ -114,13 +119,19 @@ class TranscriptionPipeline:
             language = known_language(language, known, "language")
         profile = self._profiles[request.profile]
         audio = await self._decoder.decode(path)
-        return Recording(audio.pcm, audio.duration_s, language, profile, request.words)
+        return Recording(
+            pcm=audio.pcm,
+            duration_s=audio.duration_s,
+            language=language,
+            profile=profile,
+            words=request.words or request.speakers,
+            speakers=request.speakers,
+        )
 
     async def transcribe(self, recording: Recording) -> FileTranscript:
         """Its text. Raises EngineError; cancelling stops the work."""
-        profile = recording.profile
-        pcm, stretches = await asyncio.to_thread(self._prepare, recording.pcm, profile)
-        listening = _Listening(self._transcriber, pcm, profile, recording.words)
+        pcm, stretches, windows = await asyncio.to_thread(self._prepare, recording)
+        listening = _Listening(self._transcriber, pcm, recording.profile, recording.words, windows)
         language, transcripts = await listening.hear(stretches, recording.language)
         segments = tuple(
             shift(segment, stretch.start / STT_SAMPLE_RATE)
@@ -128,28 +139,40 @@ class TranscriptionPipeline:
             for segment in transcript.segments
         )
         separator = separator_of(language)
+        utterances = None
+        if recording.speakers:
+            voices = voices_of(stretches, windows, transcripts)
+            utterances = await asyncio.to_thread(tell_apart, segments, voices, separator)
         return FileTranscript(
             text=separator.join(segment.text for segment in segments),
             language=iso_code(language),
             confidence=confidence_of(segments),
             duration_s=recording.duration_s,
             segments=segments,
+            utterances=utterances,
         )
 
-    def _prepare(self, pcm: Pcm, profile: Profile) -> tuple[Pcm, list[Stretch]]:
-        """Filters the signal and finds its speech; blocking."""
+    def _prepare(self, recording: Recording) -> tuple[Pcm, list[Stretch], dict[Stretch, Windows]]:
+        """Filters the signal, finds its speech, and where to hear voices if asked; blocking."""
+        pcm, profile = recording.pcm, recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
             sos = butter(4, profile.band_pass_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
             pcm = np.asarray(sosfiltfilt(sos, pcm), np.float32)
+        probabilities = self._vad.probabilities(pcm)
         stretches = find_stretches(
-            self._vad.probabilities(pcm),
+            probabilities,
             self._vad.frame_samples,
             len(pcm),
             threshold=profile.vad_threshold,
             min_speech_ms=profile.min_speech_ms,
             min_silence_ms=profile.min_silence_ms,
         )
-        return pcm, stretches
+        windows = {
+            stretch: voice_windows(probabilities, self._vad.frame_samples, stretch)
+            for stretch in stretches
+            if recording.speakers
+        }
+        return pcm, stretches, windows
 
 
 @dataclass(slots=True)
@@ -160,6 +183,7 @@ class _Listening:
     pcm: Pcm
     profile: Profile
     words: bool
+    windows: Mapping[Stretch, Windows]  # in which to hear voices
 
     async def hear(
         self, stretches: Sequence[Stretch], language: str | None
@@ -206,8 +230,23 @@ class _Listening:
                     words=self.words,
                 ),
                 urgency=urgency,
+                voice_windows=self.windows.get(stretch, ()),
             )
         )
+
+
+def voices_of(
+    stretches: Sequence[Stretch],
+    windows: Mapping[Stretch, Windows],
+    transcripts: Sequence[Transcript],
+) -> Voices:
+    """The voices of a whole file, with times that count from its start."""
+    places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
+    for stretch, transcript in zip(stretches, transcripts, strict=True):
+        if transcript.voices is not None and len(transcript.voices):
+            places.append((np.array(windows[stretch]) + stretch.start) / STT_SAMPLE_RATE)
+            embeddings.append(transcript.voices)
+    return Voices(np.concatenate(places), np.concatenate(embeddings))
 
 
 def known_language(language: str, known: Sequence[str], field: str) -> str:

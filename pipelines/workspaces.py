@@ -10,8 +10,10 @@ from db.audit import audit, audit_page
 from db.columns import utc_now
 from db.files import expire_files
 from db.keeping_tables import AuditEntry
+from db.ledger import release_named
 from db.session import Database
 from db.tables import Workspace
+from db.voices import unfinished_operations
 from pipelines.accounts import Accounts
 from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized
 from pipelines.files import Files
@@ -82,9 +84,11 @@ def _update(
 
 
 def _erase(session: Session, principal: Principal) -> None:
+    unfinished = unfinished_operations(session, principal.workspace_id)  # before the rows go
     if not delete_user(session, principal.user_id):
         raise Unauthorized(UNAUTHORIZED)
     expire_files(session, principal.workspace_id, utc_now())
+    release_named(session, unfinished)
     _audit(session, principal, "account.erased", {})
 
 

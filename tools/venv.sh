@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# venv.sh LOCK: makes .venv hold what LOCK pins, and this tree importable. Quick when nothing changed.
+# venv.sh LOCK: makes .venv, or the folder VENV, hold what LOCK pins, and this tree importable.
+# Quick when nothing changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lock=$1
-stamp=.venv/.installed-$lock
+venv=${VENV:-.venv}
+stamp=$venv/.installed-$lock
 
 if cmp -s "$lock" "$stamp"; then exit 0; fi
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
-if ! is_new_enough .venv/bin/python; then
+if ! is_new_enough "$venv"/bin/python; then
   python=
   for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
     if is_new_enough "$candidate"; then
@@ -23,9 +25,9 @@ if ! is_new_enough .venv/bin/python; then
       "Install one, or name it: make PYTHON=/path/to/python3.11 ..." >&2
     exit 1
   fi
-  rm -rf .venv
-  if ! "$python" -m venv .venv; then
-    rm -rf .venv
+  rm -rf "$venv"
+  if ! "$python" -m venv "$venv"; then
+    rm -rf "$venv"
     echo "error: $python cannot make a virtual environment." \
       "On Debian and Ubuntu: apt-get install python3-venv" >&2
     exit 1
@@ -35,7 +37,7 @@ fi
 # uv installs in parallel but does not read pip's configuration, so its registries are passed on.
 # Every file is checked against the lock's hash, so it does not matter which registry gives it.
 pip_setting() {
-  .venv/bin/python -m pip config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | head -n 1
+  "$venv"/bin/python -m pip config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | head -n 1
 }
 pass_on() { # pass_on VARIABLE pip-setting separator
   local value
@@ -54,11 +56,11 @@ export UV_INDEX_STRATEGY=${UV_INDEX_STRATEGY:-unsafe-best-match} # as pip choose
 
 echo "installing the packages of $lock ..." >&2
 uv_version=0.13.8
-.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
+"$venv"/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
 # Bytecode now, not at the first start: a dozen processes import these packages at once then, and some
 # environments forbid writing it later.
-.venv/bin/uv pip install --quiet --python .venv/bin/python --compile-bytecode --require-hashes \
+"$venv"/bin/uv pip install --quiet --python "$venv"/bin/python --compile-bytecode --require-hashes \
   --requirement "$lock"
 # A path file instead of an editable install: no build, and nothing to repeat when a file is added.
-pwd >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/antiphon.pth"
+pwd >"$("$venv"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/antiphon.pth"
 cp "$lock" "$stamp"

@@ -39,6 +39,7 @@ def routes() -> list[BaseRoute]:
         Route("/", home),
         Route("/console", index),
         _file("console.js", "text/javascript"),
+        _file("voices.js", "text/javascript"),
         _file("live.js", "text/javascript"),
         _file("account.js", "text/javascript"),
         _file("microphone.js", "text/javascript"),

@@ -67,7 +67,7 @@ async def stream(
 
 
 async def _speak(body: SynthesisBody, services: Services, workspace_id: int) -> Response:
-    plan = await services.speech.plan(body.to_request())
+    plan = await services.speech.plan(body.to_request(workspace_id))
     voice_id = plan.voice.voice.voice_id
     async with await pay_for_speech(services, workspace_id, body.text, voice_id) as paid:
         speech = await services.speech.speak(plan)
@@ -100,7 +100,7 @@ def _answer(
 async def _begin(body: StreamBody, services: Services, workspace_id: int) -> Response:
     """The answer, with its first audio already made."""
     try:
-        plan = await services.speech.plan(body.to_request(), early_start=True)
+        plan = await services.speech.plan(body.to_request(workspace_id), early_start=True)
         voice_id = plan.voice.voice.voice_id
         paid = await pay_for_speech(services, workspace_id, body.text, voice_id)
         chunks = _paid_chunks(paid, services.speech.stream(plan))

@@ -1,5 +1,6 @@
 """Files to text."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from api.streaming import while_connected
 from api.uploads import Form, Upload, UploadLimits, receive_form
 from configs.transcription_schema import ProfileName
 from db.outbox import NewEvent
+from models.stt.base import Word
 from pipelines.charges import Charge, begin_charge
 from pipelines.subtitles import to_srt, to_vtt
 from pipelines.transcription import FileRequest, FileTranscript, separator_of
@@ -33,6 +35,16 @@ class TranscribedWord(BaseModel):
     start: float = Field(description="Seconds from the start of the file.")
     end: float
     confidence: float
+    speaker: str | None = Field(default=None, description="Only when `speaker_labels` is true.")
+
+
+class SpokenUtterance(BaseModel):
+    """What one speaker said before another did."""
+
+    speaker: str = Field(description="A, B and so on, in order of appearance.")
+    start: float = Field(description="Seconds from the start of the file.")
+    end: float
+    text: str
 
 
 class TranscriptionResult(BaseModel):
@@ -44,6 +56,9 @@ class TranscriptionResult(BaseModel):
     duration: float = Field(description="Seconds of audio, counted while decoding.")
     words: list[TranscribedWord] | None = Field(
         default=None, description="Only when `timestamps` is true."
+    )
+    utterances: list[SpokenUtterance] | None = Field(
+        default=None, description="Only when `speaker_labels` is true."
     )
 
 
@@ -68,7 +83,9 @@ class TranscriptionFields(BaseModel):
     )
     model: ProfileName = "general"
     timestamps: bool = Field(default=False, description="Adds `words`.")
-    speaker_labels: bool = Field(default=False, description="Not in this version.")
+    speaker_labels: bool = Field(
+        default=False, description="Adds `utterances`, and `speaker` in each word."
+    )
     response_format: ResponseFormat = "json"
 
     @field_validator("language", mode="after")
@@ -83,13 +100,6 @@ class TranscriptionFields(BaseModel):
             if value.strip().lower() not in _BOOLEANS:
                 raise ValueError("must be true or false")
             return _BOOLEANS[value.strip().lower()]
-        return value
-
-    @field_validator("speaker_labels", mode="after")
-    @classmethod
-    def _refuse_speakers(cls, value: bool) -> bool:
-        if value:
-            raise ValueError("this version does not tell speakers apart; leave it out")
         return value
 
 
@@ -138,6 +148,7 @@ async def transcribe(request: Request, principal: PrincipalDep, services: Servic
             language=fields.language or None,
             profile=fields.model,
             words=fields.timestamps or fields.response_format in ("srt", "vtt"),
+            speakers=fields.speaker_labels,
         )
         work = _transcribe(services, principal.workspace_id, audio.path, asked, fields)
         return await while_connected(request.receive, work)
@@ -217,14 +228,21 @@ def _fields_of(form: Form) -> TranscriptionFields:
 
 def _answer(transcript: FileTranscript, fields: TranscriptionFields) -> Response:
     separator = separator_of(transcript.language)
+    # One group a speaker's turn, so that no line mixes speakers.
+    turns: list[tuple[str | None, Sequence[Word]]] = [(None, transcript.words)]
+    if transcript.utterances is not None:
+        turns = [(one.speaker, one.words) for one in transcript.utterances]
     match fields.response_format:
+        case "text" if transcript.utterances is not None:
+            lines = (f"{one.speaker}: {one.text}\n" for one in transcript.utterances)
+            return PlainTextResponse("".join(lines))
         case "text":
             return PlainTextResponse(transcript.text)
         case "srt":
-            srt = to_srt(transcript.words, separator)
+            srt = to_srt(turns, separator)
             return Response(srt, media_type="application/x-subrip; charset=utf-8")
         case "vtt":
-            return Response(to_vtt(transcript.words, separator), media_type="text/vtt")
+            return Response(to_vtt(turns, separator), media_type="text/vtt")
         case "json":
             return JSONResponse(_result(transcript, fields.timestamps))
 
@@ -236,14 +254,30 @@ def _result(transcript: FileTranscript, timestamps: bool) -> dict[str, Any]:
         "confidence": round(transcript.confidence, 4),
         "duration": round(transcript.duration_s, 3),
     }
-    if timestamps:
+    utterances = transcript.utterances
+    if timestamps and utterances is None:
+        result["words"] = [_word(word) for word in transcript.words]
+    elif timestamps and utterances is not None:
         result["words"] = [
+            _word(word) | {"speaker": one.speaker} for one in utterances for word in one.words
+        ]
+    if utterances is not None:
+        result["utterances"] = [
             {
-                "word": word.word,
-                "start": word.start,
-                "end": word.end,
-                "confidence": round(word.confidence, 4),
+                "speaker": one.speaker,
+                "start": round(one.start, 2),
+                "end": round(one.end, 2),
+                "text": one.text,
             }
-            for word in transcript.words
+            for one in utterances
         ]
     return result
+
+
+def _word(word: Word) -> dict[str, Any]:
+    return {
+        "word": word.word,
+        "start": word.start,
+        "end": word.end,
+        "confidence": round(word.confidence, 4),
+    }

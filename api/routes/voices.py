@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from api.deps import ServicesDep
+from api.deps import PrincipalDep, ServicesDep
 from api.routing import make_router
 from configs.settings import BRAND
 from pipelines.languages import name_language
@@ -48,9 +48,9 @@ class DefaultVoices(BaseModel):
     summary="List the voices that can speak",
     response_model=DefaultVoices,
 )
-async def list_default_voices(services: ServicesDep) -> DefaultVoices:
-    """Every voice of the models that are deployed, by language and name."""
-    voices = [_item(one) for one in await services.speech.voices()]
+async def list_default_voices(principal: PrincipalDep, services: ServicesDep) -> DefaultVoices:
+    """Every voice of the deployed models, and the workspace's own, by language and name."""
+    voices = [_item(one) for one in await services.speech.voices(principal.workspace_id)]
     voices.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
     return DefaultVoices(message=f"{len(voices)} voices", data=voices)
 
@@ -69,7 +69,7 @@ def _item(one: OfferedVoice) -> DefaultVoice:
         ),
         description=voice.description,
         categories=list(voice.categories),
-        voice_type="professional",
-        is_native=True,
+        voice_type="professional" if one.own is None else "cloned",
+        is_native=one.own is None,
         available_tiers=[],
     )

@@ -29,6 +29,7 @@ from api.sockets.tts_events import (
     tts_error,
 )
 from api.sockets.tts_voice import ContextVoice
+from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import PipelineError, VoiceNotFound
 from pipelines.speech import SpeechRequest
@@ -100,6 +101,7 @@ class TtsConversation:
                 enhance=False,  # the engine's own level, unless boost_volume asks for another
                 stability=message.stability,
                 timings=message.timestamps,
+                workspace_id=workspace_id,
             ),
             encoding,
             sample_rate_hz,
@@ -121,16 +123,17 @@ class TtsConversation:
     async def _voice(self, voice_id: str) -> str:
         """The id of the voice, also when a client gives its name, as other services allow."""
         speech = self._session.services.speech
+        workspace_id = self._session.principal.workspace_id
         try:
             try:
-                found = await speech.voice(voice_id)
+                found = await speech.voice(voice_id, None, workspace_id)
             except VoiceNotFound as error:
                 with contextlib.suppress(VoiceNotFound):
-                    found = await speech.voice(None, voice_id)
+                    found = await speech.voice(None, voice_id, workspace_id)
                     assert found is not None
                     return found.voice.voice_id
                 raise error from None
-        except (EngineError, PipelineError) as error:
+        except (EngineError, PipelineError, DatabaseError) as error:
             raise ClientFault(to_api_error(error).message) from None
         assert found is not None
         return found.voice.voice_id

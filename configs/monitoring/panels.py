@@ -281,6 +281,19 @@ ROWS = (
                 },
             ),
             Panel(
+                "Custom voices, p50 from request to end",
+                "s",
+                {"{{outcome}}": quantile(0.5, "voice_seconds", "outcome")},
+            ),
+            Panel(
+                "Custom voices on their way",
+                "short",
+                {
+                    "{{state}}": "max by (state) (antiphon_voices_unfinished)",
+                    "jobs lost, an hour": "sum(increase(antiphon_voice_attempts_lost_total[1h]))",
+                },
+            ),
+            Panel(
                 "Requests counted",
                 "ops",
                 {"{{backend}} {{decision}}": rate("limit_decisions_total", "backend, decision")},

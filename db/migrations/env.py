@@ -10,6 +10,7 @@ from sqlmodel.sql.sqltypes import AutoString
 import db.chat_tables
 import db.keeping_tables
 import db.money_tables
+import db.voice_tables
 import db.webhook_tables  # noqa: F401
 from db.columns import UtcDateTime
 from db.session import make_engine

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from models.audio import Pcm
+from models.speaker.base import Embeddings
 
 STT_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
 
@@ -38,6 +39,8 @@ class TranscriptionRequest:
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
     retry_within_s: float | None = None  # so long a doubtful text is tried again; None: always
+    # Samples from `start` up to `end` in which to hear the voice too; whoever runs the engine does.
+    voice_windows: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Transcript:
     language: str  # the code that was used
     language_probability: float  # 0 to 1
     segments: tuple[Segment, ...] = ()
+    voices: Embeddings | None = None  # of the windows asked for, when something was said
 
 
 class STTEngine(Protocol):

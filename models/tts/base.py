@@ -9,6 +9,14 @@ from models.info import VoiceInfo
 
 
 @dataclass(frozen=True, slots=True)
+class PackRef:
+    """A voice pack that an engine may have seen before: half a megabyte, not sent each time."""
+
+    digest: str  # SHA-256 of the bytes, in hexadecimal digits
+    data: bytes | None = None  # as models.tts.voice_pack writes it
+
+
+@dataclass(frozen=True, slots=True)
 class SynthesisRequest:
     """One sentence to speak. Crosses processes."""
 
@@ -19,6 +27,7 @@ class SynthesisRequest:
     stability: float = 1.0  # 0.6 most expressive, 1.5 most consistent
     timings: bool = False  # whether chunks carry the times of their words
     slack_s: float = 0.0  # how long the caller can wait before a listener hears a gap
+    pack: PackRef | None = None  # speaks with it in place of `voice`, where the engine takes packs
 
 
 class TTSEngine(Protocol):
@@ -36,7 +45,7 @@ class TTSEngine(Protocol):
         """Yields consecutive pieces of mono speech at `sample_rate`; closing it stops the work.
 
         An empty piece says that the work goes on; it lets another request have the next turn.
-        Raises UnknownVoice or UnsupportedLanguage before the first piece.
+        Raises UnknownVoice, UnsupportedLanguage or PackMissing before the first piece.
         """
         ...
 

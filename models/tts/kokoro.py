@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import oaconvolve
 
 from configs.tts_schema import KokoroConfig
 from models.audio import AudioChunk, Pcm
@@ -27,13 +28,13 @@ from models.tts.kokoro_alphabet import SYMBOL_IDS
 from models.tts.kokoro_files import PLAN_OUTPUTS, kokoro_files
 from models.tts.kokoro_phonemes import WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.silence import sounding
+from models.tts.voice_pack import STYLE_SHAPE, PackCache, VoicePack, read_pack
 from models.tts.voices import voice_table
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
 MAX_SYMBOLS = 120  # about 7 s; the model takes 510, but memory grows with the length of a piece
 WARM_UP = "Ready."
-STYLE_SHAPE = (510, 256)  # a row for each number of symbols
 TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
 FRAME_S = 0.025  # of the durations
 DURATIONS_LAG_S = 0.1  # measured against the sound: a symbol is heard that much before its frames
@@ -50,6 +51,7 @@ class KokoroEngine:
     sample_rate = 24_000
     native_speed = True
     lanes = 2  # 1.2 times as fast as one, for a graph alone leaves cores idle at its joints
+    takes_packs = True
     crosses_languages = True  # a timbre is not bound to the language that it was learnt in
 
     def __init__(self, config: KokoroConfig, weights: WeightStore) -> None:
@@ -69,6 +71,7 @@ class KokoroEngine:
             voice.key: read_voice_pack(packs / f"{voice.pack or voice.key}.bin")
             for voice in offered
         }
+        self._packs = PackCache(read_pack)
         for piece in self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")):
             del piece  # it loaded the English dictionary, and put the weights in their order
 
@@ -77,9 +80,8 @@ class KokoroEngine:
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """Speaks in the language of the request with any voice: the timbre crosses languages."""
-        voice = self._voices[request.voice]
-        style = self._styles[request.voice]  # float32 [510, 256]
-        phonemize = phonemizer_for(request.language, british=voice.accent == "British")
+        pack = self._pack_of(request)
+        phonemize = phonemizer_for(request.language, british=pack.british)
         phonemes = known(phonemize(request.text))
         words: Sequence[Span] = ()
         if request.timings:
@@ -90,8 +92,15 @@ class KokoroEngine:
         for piece in split_phonemes(phonemes, MAX_SYMBOLS):
             at = phonemes.index(piece, at)
             inside = [span.moved(-at) for span in words if at <= span.first < at + len(piece)]
-            yield from self._speak(piece, style, request, inside)
+            yield from self._speak(piece, pack, request, inside)
             at += len(piece)
+
+    def _pack_of(self, request: SynthesisRequest) -> VoicePack:
+        """The one that came with the request, or that of the voice."""
+        if request.pack is not None:
+            return self._packs.take(request.pack)
+        british = self._voices[request.voice].accent == "British"
+        return VoicePack(self._styles[request.voice], british=british)
 
     def rehearse(self) -> Generator[AudioChunk, None, None]:
         """Makes silence of each usual length, which the compiler then knows.
@@ -116,13 +125,13 @@ class KokoroEngine:
     def _speak(
         self,
         phonemes: str,
-        style: NDArray[np.float32],
+        pack: VoicePack,
         request: SynthesisRequest,
         words: Sequence[Span],
     ) -> Generator[AudioChunk, None, None]:
         """One piece of at most MAX_SYMBOLS; `words` counts its symbols."""
         empty = AudioChunk(np.zeros(0, np.float32), self.sample_rate)
-        row = _style_row(style, len(phonemes), request.stability)
+        row = _style_row(pack.style, len(phonemes), request.stability)
         durations, features, source = self._plan.run(
             PLAN_OUTPUTS,
             {
@@ -135,6 +144,8 @@ class KokoroEngine:
         values, lead_frames = sounding_part(durations, features, source)
         values["style"] = tensor(row[:, TIMBRE])
         pcm = yield from self._vocode(values)
+        if pack.filter is not None:
+            pcm = oaconvolve(pcm, pack.filter, mode="same").astype(np.float32)
         start, end = sounding(pcm, self.sample_rate)
         starts_s = np.cumsum(durations.reshape(-1)) * FRAME_S
         starts_s -= lead_frames * FRAME_S + start / self.sample_rate + DURATIONS_LAG_S
@@ -157,7 +168,7 @@ class KokoroEngine:
             values = {name: values[name] for name in values if name in needed | {"audio"}}
             if "audio" not in values:
                 yield empty
-        pcm: Pcm = values["audio"].data.reshape(-1)
+        pcm: Pcm = values["audio"].data.reshape(-1)  # float32 [n]
         return pcm
 
 

@@ -10,6 +10,7 @@ from configs.tts_schema import ToneConfig
 from models.audio import AudioChunk
 from models.info import VoiceInfo
 from models.tts.base import SynthesisRequest
+from models.tts.voice_pack import PackCache, read_pack
 from models.tts.voices import voice_table
 from models.tts.word_times import spread, within
 from models.weights.store import WeightStore
@@ -25,18 +26,19 @@ class ToneEngine:
     sample_rate = 24_000
     native_speed = False
     lanes = 1
+    takes_packs = True
 
     def __init__(self, config: ToneConfig, weights: WeightStore) -> None:
         del weights  # nothing to load
         self._voices = voice_table(config.voices, config.engine)
+        self._packs = PackCache(read_pack)
         self._real_time_factor = config.real_time_factor
 
     def voices(self) -> Sequence[VoiceInfo]:
         return tuple(self._voices.values())
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        voice = self._voices[request.voice]
-        hz = 150 + crc32(voice.key.encode()) % 300
+        hz = 150 + crc32(self._name(request).encode()) % 300
         samples = round(len(request.text) * CHARACTER_S * self.sample_rate)
         step = round(CHUNK_S * self.sample_rate)
         words = spread(request.text, samples / self.sample_rate) if request.timings else ()
@@ -46,3 +48,10 @@ class ToneEngine:
             pcm = (AMPLITUDE * np.sin(2 * np.pi * hz * time_s)).astype(np.float32)
             from_s, until_s = start / self.sample_rate, (start + step) / self.sample_rate
             yield AudioChunk(pcm, self.sample_rate, within(words, from_s, until_s))
+
+    def _name(self, request: SynthesisRequest) -> str:
+        """Of the voice or the pack, which decides the pitch."""
+        if request.pack is None:
+            return self._voices[request.voice].key
+        self._packs.take(request.pack)
+        return request.pack.digest

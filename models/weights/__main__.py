@@ -2,13 +2,18 @@
 
 import argparse
 import sys
+from typing import get_args
 
 from tqdm import tqdm
 
-from configs.settings import weights_dir
+from configs.catalogue_schema import Profile
+from configs.environment import SettingsError
+from configs.settings import watermark_of, weights_dir
 from models.errors import EngineError
 from models.weights.fetch import discard_corrupt, fetch, missing
 from models.weights.store import WeightStore
+
+WATERMARK = "perth"  # only where WATERMARK is not off
 
 
 class TerminalProgress:
@@ -59,15 +64,21 @@ class TerminalProgress:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m models.weights", description=__doc__)
     parser.add_argument("command", nargs="?", default="fetch", choices=["fetch", "verify", "list"])
-    parser.add_argument("names", nargs="*", help="artefacts; by default those of the CPU profile")
+    parser.add_argument("names", nargs="*", help="artefacts; by default those of the profile")
+    parser.add_argument("--profile", choices=get_args(Profile), default="cpu")
     parser.add_argument("--all", action="store_true", help="the optional artefacts too")
     parser.add_argument("--repair", action="store_true", help="reread every byte, refetch bad ones")
     options = parser.parse_args(arguments)
     store = WeightStore(weights_dir())
+    try:
+        asked_for = () if watermark_of() == "off" else (WATERMARK,)
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     names = options.names or [
         name
         for name, artefact in store.catalogue.artefacts.items()
-        if artefact.required or options.all
+        if artefact.needed_by(options.profile) or options.all or name in asked_for
     ]
     try:
         if options.command == "list":
@@ -105,6 +116,7 @@ def _list(store: WeightStore) -> None:
     for name, artefact in store.catalogue.artefacts.items():
         here = "missing" if name in absent else "here"
         need = "required" if artefact.required else "optional"
+        need = "gpu" if artefact.required_on_gpu and not artefact.required else need
         size = f"{artefact.size_bytes / 2**20:.0f} MiB"
         print(
             f"{name:18} {here:8} {need:9} {size:>8}  {artefact.licence:11} {artefact.description}"

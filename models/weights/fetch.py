@@ -1,7 +1,6 @@
 """Fills the cache of weights: tries sources in order, verifies, resumes, never half-finishes."""
 
 import fcntl
-import hashlib
 import os
 import shutil
 import tempfile
@@ -12,8 +11,9 @@ from typing import Protocol
 
 from configs.catalogue_schema import Artefact, Source, WeightFile
 from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights.identity import Digest, digest_of, expected
 from models.weights.sources import SourceFailed, forget, read_file
-from models.weights.store import WeightStore, sha256_of
+from models.weights.store import WeightStore
 
 
 class Progress(Protocol):
@@ -71,7 +71,7 @@ def discard_corrupt(store: WeightStore, names: Iterable[str]) -> list[str]:
     for name in names:
         for file in store.artefact(name).files.values():
             blob = store.blob_path(file)
-            if blob.is_file() and sha256_of(blob) != file.sha256:
+            if blob.is_file() and not digest_of(file, blob).fits():
                 blob.unlink()
                 dropped.append(blob.name)
     return dropped
@@ -140,18 +140,14 @@ def _store_blob(
 ) -> None:
     blob = store.blob_path(file)
     blob.parent.mkdir(exist_ok=True)
-    digest, size_bytes = hashlib.sha256(), 0
+    digest = Digest(file)
     with tempfile.NamedTemporaryFile(dir=blob.parent, prefix=".draft-", delete=False) as draft:
         try:
             for block in read_file(source, name, file, downloads, progress.downloading):
-                digest.update(block)
-                size_bytes += len(block)
+                digest.add(block)
                 draft.write(block)
-            if digest.hexdigest() != file.sha256:
-                raise WeightsCorrupt(
-                    f"{label} has SHA-256 {digest.hexdigest()} and {size_bytes} bytes,"
-                    f" expected {file.sha256} and {file.size_bytes}"
-                )
+            if not digest.fits():
+                raise WeightsCorrupt(f"{label} has {digest.found()}, expected {expected(file)}")
             draft.flush()
             os.fchmod(draft.fileno(), 0o644)
             os.fsync(draft.fileno())

@@ -212,7 +212,7 @@ def _address(source: HubSource | UrlSource, name: str) -> tuple[str, dict[str, s
 
 
 def _partial_path(file: WeightFile, downloads: Path) -> Path:
-    return downloads / f"file-{file.sha256}"
+    return downloads / f"file-{file.identity}"
 
 
 def _download(
@@ -242,6 +242,10 @@ def _download(
                     if partial.tell() > file.size_bytes:
                         raise SourceFailed(f"{url} is longer than it should be")
                     on_download(url.rpartition("/")[2], partial.tell())
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        hint = "; HF_TOKEN must be of an account that may read it" if status in (401, 403) else ""
+        raise SourceFailed(f"{url}: HTTP {status}{hint}") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SourceFailed(f"{url}: {error or type(error).__name__}") from None
     return path

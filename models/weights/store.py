@@ -1,20 +1,18 @@
 """Where fetched weights lie: a content-addressed cache outside the tree.
 
-<root>/blobs/<sha256>                      the bytes, once for all artefacts
+<root>/blobs/<identity>                    the bytes, once for all artefacts
 <root>/artefacts/<name>@<fingerprint>/     links to blobs under the files' own names
 <root>/derived/<name>@<fingerprint>/       what engines computed from them once
 <root>/downloads/                          what an unfinished run has already got
 """
 
-import hashlib
 from functools import cache
 from pathlib import Path
 
 from configs.catalogue_schema import Artefact, Catalogue, WeightFile
 from configs.load import load_yaml
 from models.errors import WeightsCorrupt, WeightsMissing
-
-_READ_BYTES = 1 << 20
+from models.weights.identity import digest_of, expected
 
 
 @cache
@@ -40,7 +38,7 @@ class WeightStore:
 
     def blob_path(self, file: WeightFile) -> Path:
         """Where the bytes of a file lie, or would."""
-        return self.root / "blobs" / file.sha256
+        return self.root / "blobs" / file.identity
 
     def artefact_path(self, name: str) -> Path:
         """Where the folder of an artefact lies, or would."""
@@ -76,19 +74,10 @@ class WeightStore:
         """Like `folder`, and reads every byte. Raises WeightsCorrupt with both hashes."""
         folder = self.folder(name)
         for file_name, file in self.artefact(name).files.items():
-            found = sha256_of(folder / file_name)
-            if found != file.sha256:
+            digest = digest_of(file, folder / file_name)
+            if not digest.fits():
                 raise WeightsCorrupt(
-                    f"{file_name!r} of {name!r} has SHA-256 {found}, not {file.sha256};"
+                    f"{file_name!r} of {name!r} has {digest.found()}, expected {expected(file)};"
                     " run `python -m models.weights fetch --repair`"
                 )
         return folder
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(_READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest()

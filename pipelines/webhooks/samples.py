@@ -5,7 +5,18 @@ from typing import Any
 from db.outbox import EventKind
 
 _FAILURE = {"error": "internal_error", "message": "an example of a failure"}
-_VOICE = {"id": "voice-of-a-test", "name": "Example", "language": "en"}
+_VOICE = {
+    "id": "voice-of-a-test",
+    "name": "Example",
+    "description": None,
+    "language": "en",
+    "gender": "neutral",
+    "is_custom": True,
+    "created_at": "2026-01-01T12:00:00.000Z",
+    "estimated_completion": "2026-01-01T12:12:00.000Z",
+    "similarity": None,
+    "reason": None,
+}
 _DATA: dict[EventKind, dict[str, Any]] = {
     "tts.completed": {
         "id": "tts-of-a-test",
@@ -22,9 +33,15 @@ _DATA: dict[EventKind, dict[str, Any]] = {
         "duration": 1.5,
     },
     "stt.failed": {"id": "stt-of-a-test", **_FAILURE},
-    "voice.created": {**_VOICE, "status": "processing"},
-    "voice.ready": {**_VOICE, "status": "ready", "similarity": 0.8},
-    "voice.failed": {**_VOICE, "status": "failed", **_FAILURE},
+    "voice.created": {**_VOICE, "status": "processing", "progress": 0.0},
+    "voice.ready": {**_VOICE, "status": "ready", "progress": 1.0, "similarity": 0.85},
+    "voice.failed": {
+        **_VOICE,
+        "status": "failed",
+        "progress": 1.0,
+        "reason": _FAILURE["message"],
+        **_FAILURE,
+    },
 }
 
 

@@ -37,7 +37,7 @@ def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services
     migrate(settings.database_url)
     nothing = cast(Any, None)
     chat_models = {"chat": LocalChatModel(engine, info)}
-    return build_services(settings, Models({}, {}, nothing, chat_models, nothing, nothing))
+    return build_services(settings, Models({}, {}, nothing, chat_models, nothing, nothing, nothing))
 
 
 @contextmanager

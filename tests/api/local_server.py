@@ -73,6 +73,8 @@ def serve_app(app: FastAPI) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.port}"
     finally:
         asyncio.run_coroutine_threadsafe(listener.stop(), loop).result(60)
+        # Its process belongs to the loop, which would wait for it for ever.
+        asyncio.run_coroutine_threadsafe(app.state.services.decoder.close(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

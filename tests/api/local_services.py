@@ -5,7 +5,7 @@ from api.services import Services
 from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from configs.settings import Settings
-from models.loading import load_chat, load_stt, load_tts, load_vad
+from models.loading import load_chat, load_speaker_encoder, load_stt, load_tts, load_vad
 from models.weights.store import WeightStore
 from pipelines.decoding import AudioDecoder
 from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
@@ -19,7 +19,8 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
     """
     weights = WeightStore(settings.weights_dir)
     migrate(settings.database_url)
-    transcriber = LocalTranscriber(*load_stt("stt/scripted", weights))
+    encoder = load_speaker_encoder("speaker/bands", weights)
+    transcriber = LocalTranscriber(*load_stt("stt/scripted", weights), encoder)
     models = Models(
         speakers={"tone": LocalSpeaker(*load_tts("tts/tone", weights))},
         transcribers={"scripted": transcriber},
@@ -27,5 +28,6 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
         chat_models={"echo": LocalChatModel(*load_chat("llm/echo", weights))},
         vad=load_vad("vad/webrtc", weights),
         live_vad=load_vad(load_yaml(ListeningConfig, "listening").vad, weights),
+        speaker_encoder=lambda: load_speaker_encoder("speaker/bands", weights),
     )
     return build_services(settings, models, decoder)

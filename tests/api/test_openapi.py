@@ -16,12 +16,15 @@ from tests.api.local_server import Server, serve_local
 # are no audio, messages in an order that makes no conversation, days that are too many.
 RULES_BEYOND_SCHEMA = frozenset(
     {
+        "/audio/verify",
         "/auth/signup",
         "/billing/usage",
+        "/consent-sentences",
         "/developer/api",
         "/stt",
         "/tts-stream",
         "/tts-synthesize",
+        "/voices",
         "/v1/chat/completions",
         "/webhooks",
         "/webhooks/{webhook_id}",
@@ -57,7 +60,8 @@ async def test_public_operations_are_these_and_no_others(client: httpx.AsyncClie
         for operation in operations.values()
         if operation.get("security") == []
     }
-    assert public == {"/healthz", "/readyz", "/auth/signup", "/auth/login", "/files/{file_id}"}
+    signed = {"/files/{file_id}", "/reports/{file_id}"}
+    assert public == {"/healthz", "/readyz", "/auth/signup", "/auth/login", *signed}
 
 
 async def test_what_can_be_sent_again_says_what_a_running_request_answers(

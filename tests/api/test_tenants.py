@@ -7,25 +7,31 @@ from uuid import uuid4
 import httpx
 
 from api.app import create_app
+from api.services import Services
+from tests.api import voice_making
 
 Headers = dict[str, str]
 Ids = dict[str, str]
 Operation = tuple[str, str]  # method and path
 
 CHAT = "/v1/chat/completions"
-OF_EVERYBODY = {"model_id", "voice_id", "plan_id"}  # ids of what the platform offers
+OF_EVERYBODY = {"model_id", "plan_id"}  # ids of what the platform offers
 SIGNED = {"file_id"}  # whoever has the address may read it; tests of files try other addresses
 NEVER: Ids = {
-    **dict.fromkeys(("chat_id", "webhook_id", "delivery_id"), str(uuid4())),
+    **dict.fromkeys(("chat_id", "voice_id", "webhook_id", "delivery_id"), str(uuid4())),
     "key_id": "1",
 }
-IN_BODIES = {"chat_id": [("POST", CHAT), ("POST", f"/openai{CHAT}")]}
+IN_BODIES: dict[str, list[Operation]] = {
+    "chat_id": [("POST", CHAT), ("POST", f"/openai{CHAT}")],
+    "voice_id": [("POST", "/tts-synthesize")],  # /tts-stream says it in a line: its own tests
+}
 BODIES: dict[Operation, dict[str, Any]] = {
     ("PATCH", "/webhooks/{webhook_id}"): {"events": ["tts.failed"]},
     **{
         operation: {"messages": [{"role": "user", "content": "hi"}], "stream": False}
         for operation in IN_BODIES["chat_id"]
     },
+    ("POST", "/tts-synthesize"): {"text": "Hi."},
 }
 DOCUMENT = create_app(cast(Any, None)).openapi()  # it depends on no service
 OPERATIONS: list[Operation] = [
@@ -39,11 +45,11 @@ def ids_in(path: str) -> set[str]:
 
 def tries() -> list[Operation]:
     """Every operation that takes an id of a workspace; what deletes comes last, inside out."""
-    found = [one for one in OPERATIONS if ids_in(one[1])] + IN_BODIES["chat_id"]
+    found = [one for one in OPERATIONS if ids_in(one[1])] + sum(IN_BODIES.values(), [])
     return sorted(found, key=lambda one: (one[0] == "DELETE", -len(ids_in(one[1])), one))
 
 
-async def belongings(client: httpx.AsyncClient, headers: Headers) -> Ids:
+async def belongings(client: httpx.AsyncClient, headers: Headers, services: Services) -> Ids:
     """The ids of one of each thing that a workspace can have."""
 
     async def made(path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -57,8 +63,11 @@ async def belongings(client: httpx.AsyncClient, headers: Headers) -> Ids:
     new = {"url": "https://example.com/hook", "events": ["tts.completed"]}
     webhook = (await made("/webhooks", new))["id"]
     delivery = await made(f"/webhooks/{webhook}/test", {})
+    voice = await voice_making.made(client, headers)
+    await voice_making.finish(services)
     return {
         "chat_id": chat["chat_id"],
+        "voice_id": voice["id"],
         "key_id": key["id"],
         "webhook_id": webhook,
         "delivery_id": delivery["id"],
@@ -70,8 +79,9 @@ async def attempt(
 ) -> httpx.Response:
     method, path = operation
     body = BODIES.get(operation)
-    if body is not None and operation in IN_BODIES["chat_id"]:
-        body = {**body, "chat_id": ids["chat_id"]}
+    for name, operations in IN_BODIES.items():
+        if operation in operations:
+            body = {**(body or {}), name: ids[name]}
     return await client.request(method, path.format(**ids), headers=headers, json=body)
 
 
@@ -89,9 +99,9 @@ def test_every_id_that_a_request_takes_is_tried_here() -> None:
 
 
 async def test_a_strangers_answer_is_that_of_an_id_that_never_was(
-    client: httpx.AsyncClient, auth: Headers, other_auth: Headers
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
-    mine = await belongings(client, auth)
+    mine = await belongings(client, auth, services)
     for operation in tries():
         theirs = await attempt(client, other_auth, operation, mine)
         never = await attempt(client, other_auth, operation, NEVER)
@@ -102,10 +112,10 @@ async def test_a_strangers_answer_is_that_of_an_id_that_never_was(
 
 
 async def test_lists_hold_only_what_is_the_workspaces_own(
-    client: httpx.AsyncClient, auth: Headers, other_auth: Headers
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
-    mine = set((await belongings(client, auth)).values())
-    theirs = set((await belongings(client, other_auth)).values())
+    mine = set((await belongings(client, auth, services)).values())
+    theirs = set((await belongings(client, other_auth, services)).values())
     seen = set()
     for method, path in OPERATIONS:
         if method != "GET" or "{" in path:
@@ -114,7 +124,14 @@ async def test_lists_hold_only_what_is_the_workspaces_own(
             text = (await client.get(path, headers=headers)).text
             assert not [one for one in foreign if one in text], path
             seen |= {path for one in own if one in text}
-    assert seen == {"/chats", "/developer/api", "/webhooks", "/audit"}
+    assert seen == {
+        "/chats",
+        "/developer/api",
+        "/webhooks",
+        "/audit",
+        "/voices",
+        "/default-voices",
+    }
 
 
 async def test_a_token_of_one_workspace_reads_its_own_profile_only(

@@ -97,13 +97,43 @@ async def test_other_response_formats(
     assert answer.text.startswith(start)
 
 
+async def test_speaker_labels_say_who_said_what(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    body = (await send(client, auth, speech_wav, speaker_labels="true")).json()
+    assert "words" not in body
+    (utterance,) = body["utterances"]
+    assert set(utterance) == {"speaker", "start", "end", "text"}
+    assert (utterance["speaker"], utterance["text"]) == ("A", SCRIPT)
+    assert 0 <= utterance["start"] < utterance["end"] <= body["duration"] + 0.01
+    body = (await send(client, auth, speech_wav, speaker_labels="true", timestamps="true")).json()
+    assert {word["speaker"] for word in body["words"]} == {"A"}
+    assert "".join(one["text"] for one in body["utterances"]) == body["text"]
+
+
+@pytest.mark.parametrize(
+    ("response_format", "line"),
+    [("text", f"A: {SCRIPT}\n"), ("srt", f"A: {SCRIPT}\n"), ("vtt", f"<v A>{SCRIPT}\n")],
+)
+async def test_every_format_names_the_speakers(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes, response_format: str, line: str
+) -> None:
+    fields = {"speaker_labels": "true", "response_format": response_format}
+    assert line in (await send(client, auth, speech_wav, **fields)).text
+
+
+async def test_silence_has_no_utterances(client: httpx.AsyncClient, auth: Headers) -> None:
+    body = (await send(client, auth, wav(b"\0" * 32_000, rate=8000), speaker_labels="true")).json()
+    assert (body["text"], body["utterances"]) == ("", [])
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
         ({"language": "xx"}, "language"),
         ({"model": "other"}, "model"),
         ({"timestamps": "perhaps"}, "timestamps"),
-        ({"speaker_labels": "true"}, "speaker_labels"),
+        ({"speaker_labels": "perhaps"}, "speaker_labels"),
         ({"response_format": "xml"}, "response_format"),
     ],
 )

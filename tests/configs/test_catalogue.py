@@ -61,6 +61,18 @@ def test_a_file_name_that_leaves_its_folder_is_refused(name: str) -> None:
         artefact(files={name: {"size_bytes": 1, "sha256": SHA256}}, sources=[source])
 
 
+@pytest.mark.parametrize("pins", [{}, {"sha256": SHA256, "git_object": "0" * 40}])
+def test_a_file_is_pinned_in_one_way(pins: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="either a sha256 or a git_object"):
+        artefact(files={"model.bin": {"size_bytes": 1, **pins}})
+
+
+def test_the_gpu_profile_needs_what_the_cpu_profile_needs_and_more() -> None:
+    more = artefact(required=False, required_on_gpu=True)
+    assert artefact().needed_by("gpu") and artefact().needed_by("cpu")
+    assert more.needed_by("gpu") and not more.needed_by("cpu")
+
+
 def test_the_fingerprint_changes_with_any_hash() -> None:
     other = artefact(files={"model.bin": {"size_bytes": 1, "sha256": "1" * 64}})
     assert artefact().fingerprint != other.fingerprint

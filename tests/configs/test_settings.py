@@ -13,7 +13,14 @@ from pipelines.webhooks.registration import Webhooks
 VARIABLES = (
     *("ANTIPHON_TOKEN_KEY", "ANTIPHON_KEY_PEPPER", "ANTIPHON_URL_KEY", "ANTIPHON_DATA_KEYS"),
     *("HOST", "PORT", "PUBLIC_URL", "DATABASE_URL", "REDIS_URL", "STORAGE_URL", "METRICS_TOKEN"),
-    *("TRUSTED_PROXIES", "WEBHOOK_NETWORKS", "WEBHOOK_TIME_SCALE", "WEBHOOK_CA_FILE"),
+    *(
+        "REQUIRE_CONSENT",
+        "WATERMARK",
+        "TRUSTED_PROXIES",
+        "WEBHOOK_NETWORKS",
+        "WEBHOOK_TIME_SCALE",
+        "WEBHOOK_CA_FILE",
+    ),
 )
 
 
@@ -136,6 +143,8 @@ def test_a_path_of_files_is_the_same_folder_for_every_process(
         ("WEBHOOK_CA_FILE", "/nowhere/ca.pem"),
         ("METRICS_TOKEN", ""),
         ("METRICS_TOKEN", "two words"),
+        ("REQUIRE_CONSENT", "yes"),
+        ("WATERMARK", "some"),
         ("DATABASE_URL", "mysql://canary@host/database"),
         ("DATABASE_URL", "nosuch://canary@host/database"),
         ("DATABASE_URL", "canary"),

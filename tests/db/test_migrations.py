@@ -13,6 +13,7 @@ from alembic.script import ScriptDirectory
 import db.chat_tables
 import db.keeping_tables
 import db.money_tables
+import db.voice_tables
 import db.webhook_tables  # noqa: F401  (the metadata knows only tables that were imported)
 from db import ledger
 from db.ledger_check import check_days

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from configs.settings import PROJECT_DIR
-from deployments.stages import first_stage, first_voice
+from deployments.stages import first_stage, first_voice, second_stage
 
 
 def shipped() -> dict[str, Any]:
@@ -51,3 +51,11 @@ def test_without_models_for_speech_everything_starts_at_once() -> None:
     next(one for one in config["applications"] if one["name"] == "models")["args"] = {"chat": ["C"]}
     assert first_voice(config) is None
     assert first_stage(config) == config
+
+
+def test_what_makes_voices_comes_last() -> None:
+    config = shipped()
+    before = copy.deepcopy(config)
+    names = [one["name"] for one in second_stage(config)["applications"]]
+    assert config == before
+    assert [one["name"] for one in config["applications"]] == [*names, "voices"]

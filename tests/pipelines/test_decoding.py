@@ -75,18 +75,15 @@ async def test_a_file_that_kills_every_worker_is_refused(
         await decoder.decode(path)
 
 
-async def test_a_worker_that_does_not_answer_is_given_up(
-    decoder: AudioDecoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     path = tmp_path / "0"
     path.write_bytes(wav(b"\0\0" * 16_000))
-    await decoder.decode(path)
-    monkeypatch.setattr(decoding, "JOB_TIMEOUT_S", 0.2)
-    process = await decoder._workers[0].start()
-    process.send_signal(signal.SIGSTOP)
-    with pytest.raises(InvalidAudio):
-        await decoder.decode(path)
-    assert process.returncode is not None
+    async with AudioDecoder(timeout_s=0.2) as decoder:
+        process = await decoder._workers[0].start()
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(InvalidAudio):
+            await decoder.decode(path)
+        assert process.returncode is not None
 
 
 async def test_a_cancelled_upload_stops_its_worker(decoder: AudioDecoder, tmp_path: Path) -> None:

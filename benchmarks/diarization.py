@@ -1,0 +1,271 @@
+"""Who said what, on conversations mixed from recordings of single speakers.
+
+`python -m benchmarks.diarization FOLDER` takes a folder with one folder of recordings a speaker.
+It mixes conversations of two and three of them, and some of one, with turns of 2 to 10 s and pauses
+of 0.3 to 1 s, and prints the diarization error rate: the share of speech time that was missed,
+invented or given to the wrong speaker, 0.25 s around each change set aside.
+"""
+
+import argparse
+import asyncio
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from faster_whisper.audio import decode_audio
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from benchmarks.hardware import hardware
+from configs.settings import weights_dir
+from configs.transcription_schema import load_profiles
+from models.audio import Pcm
+from models.loading import load_speaker_encoder, load_stt, load_vad
+from models.speaker.base import SpeakerEncoder
+from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
+from models.stt.voices import add_voices
+from models.weights.store import WeightStore
+from pipelines.decoding import AudioDecoder
+from pipelines.local import LocalTranscriber
+from pipelines.transcription import FileTranscript, Recording, TranscriptionPipeline
+
+SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
+TURN_S = (2.0, 10.0)
+PAUSE_S = (0.3, 1.0)
+COLLAR_S = 0.25
+STEP_S = 0.01
+SEARCH_S = 0.4  # a turn ends at the quietest place so near to its drawn end
+QUIET = 0.05  # of the loudest 20 ms; below it a recording has not begun
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Who speaks when, in seconds."""
+
+    speaker: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A conversation that never was."""
+
+    pcm: Pcm
+    turns: tuple[Turn, ...]
+
+    @property
+    def speakers(self) -> int:
+        return len({turn.speaker for turn in self.turns})
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Seconds, and the number of speakers found."""
+
+    speech: float
+    missed: float
+    invented: float
+    confused: float
+    found: int
+
+    @property
+    def error_rate(self) -> float:
+        return (self.missed + self.invented + self.confused) / self.speech
+
+
+class TimedTranscriber(LocalTranscriber):
+    """Also knows how long the voices took."""
+
+    voices_s = 0.0
+    encoder: SpeakerEncoder
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        transcript = await super().transcribe(replace(request, voice_windows=()))
+        began = time.perf_counter()
+        transcript = await asyncio.to_thread(add_voices, request, transcript, self.encoder)
+        self.voices_s += time.perf_counter() - began
+        return transcript
+
+
+def main() -> None:
+    arguments = _parse()
+    recordings = {
+        folder.name: [
+            _trimmed(_read(path)) for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES
+        ]
+        for folder in sorted(arguments.folder.iterdir())
+        if folder.is_dir()
+    }
+    print(hardware())
+    pipeline, transcriber = _pipeline()
+    profile = load_profiles()[arguments.profile]
+    audio_s = elapsed_s = 0.0
+    scores: dict[int, list[tuple[Mix, Score]]] = {}
+    for names in _groups(sorted(recordings), arguments.mixes, arguments.seed):
+        draw = random.Random(f"{arguments.seed} {' '.join(names)}")
+        mix = mix_turns({name: recordings[name] for name in names}, arguments.seconds, draw)
+        duration_s = len(mix.pcm) / STT_SAMPLE_RATE
+        recording = Recording(mix.pcm, duration_s, "en", profile, words=True, speakers=True)
+        began = time.perf_counter()
+        transcript = asyncio.run(pipeline.transcribe(recording))
+        elapsed_s += time.perf_counter() - began
+        audio_s += duration_s
+        score = score_of(mix.turns, turns_of(transcript))
+        scores.setdefault(mix.speakers, []).append((mix, score))
+        if arguments.verbose:
+            print(f"{' '.join(names)}: found {score.found}, error {score.error_rate:.1%}")
+    for speakers, scored in sorted(scores.items()):
+        _print(f"{speakers} speakers", scored)
+    _print("all of two and more", [one for n, many in scores.items() if n > 1 for one in many])
+    print(
+        f"real_time_factor {elapsed_s / audio_s:.4f}, voices {transcriber.voices_s / audio_s:.4f}"
+    )
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--mixes", type=int, default=10, help="of each number of speakers")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each mix, about")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--profile", choices=list(load_profiles()), default="general")
+    parser.add_argument("--verbose", action="store_true", help="print a line for each mix")
+    return parser.parse_args()
+
+
+def _pipeline() -> tuple[TranscriptionPipeline, TimedTranscriber]:
+    weights = WeightStore(weights_dir())
+    transcriber = TimedTranscriber(*load_stt("stt/whisper_base", weights))
+    transcriber.encoder = load_speaker_encoder("speaker/resemblyzer", weights)
+    vad = load_vad("vad/silero", weights)
+    return TranscriptionPipeline(transcriber, AudioDecoder(), vad, load_profiles()), transcriber
+
+
+def _groups(names: Sequence[str], mixes: int, seed: int) -> Iterator[tuple[str, ...]]:
+    """At most `mixes` groups of one, of two and of three speakers."""
+    for size in (1, 2, 3):
+        groups = list(combinations(names, size))
+        random.Random(seed).shuffle(groups)
+        yield from groups[:mixes]
+
+
+def mix_turns(recordings: dict[str, list[Pcm]], seconds: float, draw: random.Random) -> Mix:
+    """Turns of the speakers, none twice in a row, until about `seconds` are full."""
+    joined = {
+        name: np.concatenate(draw.sample(many, len(many))) for name, many in recordings.items()
+    }
+    used = dict.fromkeys(joined, 0)
+    pieces: list[Pcm] = []
+    turns: list[Turn] = []
+    samples, last = 0, ""
+    while samples < seconds * STT_SAMPLE_RATE:
+        speaker = draw.choice([name for name in joined if name != last or len(joined) == 1])
+        source, start = joined[speaker], used[speaker]
+        end = _quiet_end(source, start, draw.uniform(*TURN_S))
+        if end is None:
+            break
+        used[speaker], last = end, speaker
+        pause = np.zeros(round(draw.uniform(*PAUSE_S) * STT_SAMPLE_RATE), np.float32)
+        turn = _trimmed(source[start:end])
+        pieces += [pause, turn]
+        samples += len(pause)
+        turns.append(
+            Turn(speaker, samples / STT_SAMPLE_RATE, (samples + len(turn)) / STT_SAMPLE_RATE)
+        )
+        samples += len(turn)
+    room = np.random.default_rng(draw.randrange(2**32))
+    noise = 1e-4 * room.standard_normal(samples, np.float32)
+    return Mix(np.concatenate(pieces) + noise, tuple(turns))
+
+
+def turns_of(transcript: FileTranscript) -> tuple[Turn, ...]:
+    assert transcript.utterances is not None
+    return tuple(Turn(one.speaker, one.start, one.end) for one in transcript.utterances)
+
+
+def score_of(reference: Sequence[Turn], found: Sequence[Turn]) -> Score:
+    """The best of all ways to pair speakers; time near the reference's changes does not count."""
+    steps = round(max(turn.end for turn in [*reference, *found]) / STEP_S) + 1
+    counted = np.ones(steps, bool)
+    for turn in reference:
+        for edge in (turn.start, turn.end):
+            counted[_step(edge - COLLAR_S) : _step(edge + COLLAR_S)] = False
+    truth, guess = _activity(reference, steps)[:, counted], _activity(found, steps)[:, counted]
+    together = truth.astype(np.int64) @ guess.T.astype(np.int64)
+    rows, columns = linear_sum_assignment(together, maximize=True)
+    speech, claimed = truth.any(axis=0), guess.any(axis=0)
+    right = together[rows, columns].sum()
+    return Score(
+        speech=speech.sum() * STEP_S,
+        missed=(speech & ~claimed).sum() * STEP_S,
+        invented=(claimed & ~speech).sum() * STEP_S,
+        confused=((speech & claimed).sum() - right) * STEP_S,
+        found=len({turn.speaker for turn in found}),
+    )
+
+
+def _step(seconds: float) -> int:
+    return max(0, round(seconds / STEP_S))
+
+
+def _activity(turns: Sequence[Turn], steps: int) -> NDArray[np.bool_]:
+    """Who speaks in each step, [speakers, steps]."""
+    names = sorted({turn.speaker for turn in turns})
+    active = np.zeros((len(names), steps), bool)
+    for turn in turns:
+        active[names.index(turn.speaker), _step(turn.start) : _step(turn.end)] = True
+    return active
+
+
+def _read(path: Path) -> Pcm:
+    return np.asarray(decode_audio(str(path), sampling_rate=STT_SAMPLE_RATE), np.float32)
+
+
+def _levels(pcm: Pcm) -> NDArray[np.float64]:
+    """The level of each 20 ms."""
+    size = STT_SAMPLE_RATE // 50
+    frames = pcm[: len(pcm) // size * size].reshape(-1, size)
+    return np.asarray(np.sqrt(np.square(frames, dtype=np.float64).mean(axis=1)))
+
+
+def _trimmed(pcm: Pcm) -> Pcm:
+    """Without the silence at both ends."""
+    levels = _levels(pcm)
+    loud = np.flatnonzero(levels > QUIET * levels.max())
+    size = STT_SAMPLE_RATE // 50
+    return pcm[loud[0] * size : (loud[-1] + 1) * size]
+
+
+def _quiet_end(source: Pcm, start: int, seconds: float) -> int | None:
+    """A quiet place about `seconds` after `start`; None where the source is used up."""
+    earliest = start + round((seconds - SEARCH_S) * STT_SAMPLE_RATE)
+    latest = start + round((seconds + SEARCH_S) * STT_SAMPLE_RATE)
+    if latest > len(source):
+        return None
+    smooth = np.convolve(_levels(source[earliest:latest]), np.ones(3), "same")
+    return earliest + int(smooth[1:-1].argmin() + 1) * (STT_SAMPLE_RATE // 50)
+
+
+def _print(title: str, scored: Sequence[tuple[Mix, Score]]) -> None:
+    scores = [score for _, score in scored]
+    speech = sum(score.speech for score in scores)
+    errors = {
+        kind: sum(getattr(score, kind) for score in scores) / speech
+        for kind in ("missed", "invented", "confused")
+    }
+    parts = ", ".join(f"{kind} {share:.1%}" for kind, share in errors.items())
+    right = sum(mix.speakers == score.found for mix, score in scored)
+    worst = max(score.error_rate for score in scores)
+    print(
+        f"{title}: error {sum(errors.values()):.1%} ({parts}), worst mix {worst:.1%},"
+        f" number of speakers right in {right} of {len(scored)}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""What the watermark costs and what it survives: the gate for any default but off.
+
+`python -m benchmarks.watermark [FOLDER]` speaks sentences in several voices, marks them as a stream
+of chunks of 100 ms, and prints the level of the mark, what it does to DNSMOS and to a recogniser,
+what is left of it after codecs, and what it costs. With a FOLDER of recordings of people it also
+counts how many of their stretches of 4 s seem marked; `--cuts` draws that many from them.
+"""
+
+import argparse
+import io
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import av
+import jiwer
+import numpy as np
+import yaml
+from faster_whisper.audio import decode_audio
+
+from api.live_encoding import to_mulaw
+from benchmarks.hardware import hardware
+from benchmarks.stt import plain_words
+from configs.settings import weights_dir
+from models.audio import Pcm, resample
+from models.loading import load_quality, load_stt, load_tts, load_watermark
+from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
+from models.tts.base import SynthesisRequest
+from models.watermark.base import Watermark
+from models.watermark.perth import HEARD_S
+from models.weights.store import WeightStore
+from pipelines.marking import FOUND
+
+VOICES = {
+    "tts/kokoro": ("af_heart", "am_adam", "bf_emma", "bm_george"),
+    "tts/vits": (),  # all that it has
+}
+SENTENCES = 6
+CHUNK_S = 0.1
+SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A sentence, spoken and marked."""
+
+    text: str
+    pcm: Pcm
+    marked: Pcm
+    sample_rate: int
+    cost: float  # seconds for each second of sound
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", help="recordings of people")
+    parser.add_argument("--cuts", type=int, default=2000, help="stretches of the recordings")
+    options = parser.parse_args()
+    weights = WeightStore(weights_dir())
+    watermark = load_watermark("watermark/perth", weights)
+    print(hardware())
+    clips = _clips(weights, watermark)
+    print(f"{len(clips)} sentences, {sum(len(c.pcm) / c.sample_rate for c in clips):.0f} s\n")
+    noise = [10 * np.log10(_power(c.pcm) / _power(c.marked - c.pcm)) for c in clips]
+    print(f"the mark lies {np.mean(noise):.1f} dB below the speech ({min(noise):.1f} at least)")
+    print(f"highest peak {max(float(np.abs(c.marked).max()) for c in clips):.2f}")
+    print(f"cost {np.mean([c.cost for c in clips]):.3f} s a second, in chunks of {CHUNK_S:g} s")
+    quality = load_quality("quality/dnsmos", weights)
+    drops = [
+        quality.rate(_at_16(c, c.pcm)).overall - quality.rate(_at_16(c, c.marked)).overall
+        for c in clips
+    ]
+    print(f"DNSMOS falls by {np.mean(drops):.3f} (at most {max(drops):.3f} for one sentence)")
+    stt, _ = load_stt("stt/whisper_base", weights)
+    plain, marked = (_wer(stt, clips, pick) for pick in (lambda c: c.pcm, lambda c: c.marked))
+    print(f"words that Whisper reads wrongly: {plain:.2%} plain, {marked:.2%} marked\n")
+    print(f"{'after':12} {'found':>7} {'least likely':>13} {'unmarked, most likely':>23}")
+    for name, change in CHANGES.items():
+        found = [_likelihood(watermark, change(_at_16(c, c.marked))) for c in clips]
+        never = [_likelihood(watermark, change(_at_16(c, c.pcm))) for c in clips]
+        share = np.mean([one >= FOUND for one in found])
+        print(f"{name:12} {share:7.1%} {min(found):13.2f} {max(never):23.2f}")
+    if options.folder is not None:
+        _count_false(watermark, options.folder, options.cuts)
+
+
+def _clips(weights: WeightStore, watermark: Watermark) -> list[Clip]:
+    path = Path(__file__).with_name("sentences.yaml")
+    texts = yaml.safe_load(path.read_text(encoding="utf-8"))["en"][:SENTENCES]
+    clips = []
+    for model, keys in VOICES.items():
+        engine, info = load_tts(model, weights)
+        rate = engine.sample_rate
+        for key in keys or [voice.key for voice in info.voices]:
+            for text in texts:
+                request = SynthesisRequest(text=text, voice=key, language="en")
+                pcm = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
+                began = time.perf_counter()
+                marked = mark(watermark, pcm, rate)
+                cost = (time.perf_counter() - began) / (len(pcm) / rate)
+                clips.append(Clip(text, pcm, marked, rate, cost))
+    return clips
+
+
+def mark(watermark: Watermark, pcm: Pcm, sample_rate: int) -> Pcm:
+    """As a stream of short chunks, which join without a seam or the mark would suffer."""
+    stream, size = watermark.stream(sample_rate), round(CHUNK_S * sample_rate)
+    parts = [stream.process(pcm[at : at + size]) for at in range(0, len(pcm), size)]
+    return np.concatenate([*parts, stream.flush()])
+
+
+def _count_false(watermark: Watermark, folder: Path, cuts: int) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    random = np.random.default_rng(1)
+    size = int(HEARD_S * STT_SAMPLE_RATE)
+    recordings = [decode_audio(str(path), sampling_rate=STT_SAMPLE_RATE) for path in files]
+    usable = [pcm for pcm in recordings if len(pcm) > size]
+    seconds = sum(map(len, usable)) / STT_SAMPLE_RATE
+    found = []
+    for _ in range(cuts):
+        pcm = usable[random.integers(len(usable))]
+        start = random.integers(len(pcm) - size)
+        found.append(_likelihood(watermark, pcm[start : start + size]))
+    wrong = sum(one >= FOUND for one in found)
+    print(
+        f"\n{wrong} of {cuts} cuts of {len(usable)} recordings of people seem marked "
+        f"({seconds:.0f} s in all, so cuts overlap): at most {max(found):.2f} likely, "
+        f"99.9 % under {np.percentile(found, 99.9):.2f}"
+    )
+
+
+def _likelihood(watermark: Watermark, pcm: Pcm) -> float:
+    heard = watermark.likelihoods(pcm, STT_SAMPLE_RATE)
+    return max((likelihood for _, _, likelihood in heard), default=0.0)
+
+
+def _wer(stt: STTEngine, clips: Sequence[Clip], pick: Callable[[Clip], Pcm]) -> float:
+    requests = [TranscriptionRequest(_at_16(clip, pick(clip)), language="en") for clip in clips]
+    texts = []
+    for request in requests:
+        (transcript,) = stt.transcribe([request])
+        texts.append(plain_words(" ".join(part.text for part in transcript.segments), "en"))
+    rate: float = jiwer.wer([plain_words(clip.text, "en") for clip in clips], texts)
+    return rate
+
+
+def _at_16(clip: Clip, pcm: Pcm) -> Pcm:
+    return resample(pcm, clip.sample_rate, STT_SAMPLE_RATE)
+
+
+def _power(pcm: Pcm) -> float:
+    return float(np.square(pcm, dtype=np.float64).mean())
+
+
+def _telephone(pcm: Pcm) -> Pcm:
+    return resample(resample(pcm, STT_SAMPLE_RATE, 8000), 8000, STT_SAMPLE_RATE)
+
+
+def _mulaw(pcm: Pcm) -> Pcm:
+    codes = to_mulaw(resample(pcm, STT_SAMPLE_RATE, 8000))
+    return _decoded(io.BytesIO(codes), "mulaw", {"sample_rate": "8000"})
+
+
+def _through(codec: str, container: str, bit_rate: int) -> Callable[[Pcm], Pcm]:
+    def change(pcm: Pcm) -> Pcm:
+        target = io.BytesIO()
+        # PyAV's types cannot tell that a codec of this name makes an audio stream.
+        with cast(Any, av.open(target, "w", format=container)) as out:
+            stream = out.add_stream(codec, rate=STT_SAMPLE_RATE)
+            stream.layout, stream.bit_rate = "mono", bit_rate
+            layout = "fltp" if codec == "libmp3lame" else "flt"
+            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(pcm[None]), layout, "mono")
+            frame.sample_rate = STT_SAMPLE_RATE
+            out.mux(stream.encode(frame))
+            out.mux(stream.encode(None))
+        return _decoded(io.BytesIO(target.getvalue()), container, {})
+
+    return change
+
+
+def _decoded(source: io.BytesIO, container: str, options: dict[str, str]) -> Pcm:
+    to_float = av.AudioResampler("flt", "mono", STT_SAMPLE_RATE)
+    with av.open(source, "r", format=container, options=options) as opened:
+        frames = [part for frame in opened.decode(audio=0) for part in to_float.resample(frame)]
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.float32)
+
+
+def _noisy(pcm: Pcm) -> Pcm:
+    noise = np.random.default_rng(2).standard_normal(len(pcm)) * np.sqrt(_power(pcm) / 100)
+    return np.asarray(pcm + noise, np.float32)
+
+
+CHANGES: dict[str, Callable[[Pcm], Pcm]] = {
+    "nothing": lambda pcm: pcm,
+    "MP3 64k": _through("libmp3lame", "mp3", 64_000),
+    "MP3 24k": _through("libmp3lame", "mp3", 24_000),
+    "Opus 24k": _through("libopus", "ogg", 24_000),
+    "8 kHz": _telephone,
+    "mu-law": _mulaw,
+    "half level": lambda pcm: pcm * np.float32(0.5),
+    "noise 20 dB": _noisy,
+    "1 s of it": lambda pcm: pcm[len(pcm) // 3 : len(pcm) // 3 + STT_SAMPLE_RATE],
+    "speed 1.05": lambda pcm: resample(pcm, 16_800, STT_SAMPLE_RATE),
+}
+
+if __name__ == "__main__":
+    main()

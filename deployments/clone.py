@@ -1,0 +1,62 @@
+"""The deployment that has custom voices made: it starts a Ray job for each, and watches it."""
+
+import asyncio
+
+from configs.serve_schema import CloneArgs
+from deployments.metrics import cluster_reports
+
+# Imports inside functions: what builds the application loads this module too.
+
+
+class VoiceClone:
+    """Holds no model. One is enough, and several do no harm: voices are claimed under leases."""
+
+    job = "deployments.clone_job"  # the program of a job
+
+    async def __init__(self, args: CloneArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+        from configs.cloning_schema import CloningConfig
+        from configs.load import load_yaml
+        from configs.logs import setup_logs
+        from configs.plans_schema import PlansConfig
+        from configs.settings import load_settings
+        from db.migrate import upgrade
+        from db.session import Database
+        from deployments.clone_jobs import Jobs, places
+        from deployments.clone_watch import Watch
+        from pipelines.billing import Billing
+        from pipelines.files import Files
+        from pipelines.sealing import Sealer
+        from pipelines.secret_marks import check_secrets
+        from pipelines.voice_queue import VoiceQueue
+
+        setup_logs()
+        settings = load_settings()
+        await asyncio.to_thread(upgrade, settings.database_url)
+        self._database = Database(settings.database_url)
+        await check_secrets(self._database, settings.secrets)
+        sealer = Sealer(settings.secrets.data_keys)
+        files = Files.of(settings, self._database, sealer)
+        billing = Billing(self._database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text)
+        work = load_yaml(CloningConfig, "cloning").work
+        queue = VoiceQueue(self._database, files, billing, work)
+        self._watch = Watch(queue, Jobs(self.job, places(settings)), work)
+        self._tasks = [asyncio.create_task(self._watch.run(), name="watch voices")]
+        if (reports := cluster_reports(args.models_app)) is not None:
+            self._tasks.append(asyncio.create_task(reports.run(), name="report metrics"))
+
+    def check_health(self) -> None:
+        """Serve restarts the replica when one of its loops has ended."""
+        for task in self._tasks:
+            if task.done():
+                raise RuntimeError(f"the task {task.get_name()!r} has ended")
+
+    async def __del__(self) -> None:
+        """Serve awaits this when the replica leaves. Jobs go on unless the service ends too."""
+        from deployments.gateway import service_stops
+
+        if await service_stops():
+            await self._watch.stop_jobs()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._database.close)

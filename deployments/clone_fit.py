@@ -1,0 +1,157 @@
+"""What a voice is made with: the fit, and what hears its trials, of `configs/cloning.yaml`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from configs.cloning_schema import CloningConfig
+from configs.load import load_yaml
+from configs.settings import weights_dir
+from configs.tts_schema import engine_of
+from models.weights.store import WeightStore
+from pipelines.voice_queue import ClaimedVoice
+
+if TYPE_CHECKING:
+    from pipelines.cloning.fit import FailedFit, Fit, FittedVoice
+    from pipelines.cloning.prompt import PromptFit, PromptTarget, PromptTrials
+    from pipelines.cloning.trials import Target, Trials
+
+# Imports inside functions: each process imports what it makes.
+
+
+class AnyFit(Protocol):
+    """As `pipelines.cloning.fit.Fit`; what crosses processes is its own affair."""
+
+    @property
+    def target(self) -> Any: ...
+
+    @property
+    def progress(self) -> float: ...
+
+    def ask(self) -> Sequence[Any]: ...
+
+    def tell(self, outcomes: Sequence[Any]) -> None: ...
+
+    def state(self) -> bytes: ...
+
+    def result(self) -> "FittedVoice | FailedFit": ...
+
+
+class AnyTrials(Protocol):
+    """As `pipelines.cloning.trials.Trials`."""
+
+    def run(self, trial: Any) -> Any: ...
+
+
+class Maker(Protocol):
+    """One way of making voices. Crosses processes, and loads nothing before it is asked."""
+
+    @property
+    def most_workers(self) -> int:
+        """That have something to do at once."""
+        ...
+
+    @property
+    def gpus(self) -> float:
+        """How much of one a worker takes."""
+        ...
+
+    def engine(self) -> str:
+        """The name of the engine that speaks what is made."""
+        ...
+
+    def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> AnyFit:
+        """Blocks for some seconds. Raises InvalidAudio or EngineError."""
+        ...
+
+    def trials(self, target: Any) -> AnyTrials:
+        """Blocks for some seconds. Raises EngineError."""
+        ...
+
+
+def configured_maker() -> Maker:
+    """As `configs/cloning.yaml` says. Raises ValidationError."""
+    config = load_yaml(CloningConfig, "cloning")
+    return FitMaker(config) if config.method == "fit" else PromptMaker(config)
+
+
+@dataclass(frozen=True, slots=True)
+class FitMaker:
+    """A style of the engine is searched for."""
+
+    config: CloningConfig
+
+    @property
+    def most_workers(self) -> int:
+        return self.config.work.most_workers
+
+    @property
+    def gpus(self) -> float:
+        return 0.0
+
+    def engine(self) -> str:
+        return engine_of(self.config.work.model)
+
+    def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> "Fit":
+        """Every attempt has the same seed: one that resumes decides as the one before."""
+        from models.loading import load_speaker_encoder
+        from pipelines.cloning.fit import Fit
+
+        fit = self.config.fit
+        encoder = load_speaker_encoder(self.config.work.encoder, WeightStore(weights_dir()))
+        about = (samples, claimed.language, claimed.gender, fit, encoder, fit.seed)
+        return Fit.resume(*about, state) if state else Fit.begin(*about)
+
+    def trials(self, target: "Target") -> "Trials":
+        """The engine computes on one thread."""
+        from models.loading import load_speaker_encoder, load_tts
+        from pipelines.cloning.trials import Trials
+
+        work, weights = self.config.work, WeightStore(weights_dir())
+        engine, _ = load_tts(work.model, weights, threads=1)
+        return Trials(engine, load_speaker_encoder(work.encoder, weights), target)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMaker:
+    """The engine speaks on from one of the recordings."""
+
+    config: CloningConfig
+
+    @property
+    def most_workers(self) -> int:
+        return 1  # its engine is large
+
+    @property
+    def gpus(self) -> float:
+        return self.config.prompt.gpus if self.config.prompt.judge else 0.0
+
+    def engine(self) -> str:
+        return engine_of(self.config.prompt.model)
+
+    def begin(
+        self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None
+    ) -> "PromptFit":
+        from models.loading import load_speaker_encoder, load_vad
+        from pipelines.cloning.prompt import PromptFit
+
+        weights = WeightStore(weights_dir())
+        prompt = self.config.prompt
+        return PromptFit.begin(
+            samples,
+            claimed.language,
+            prompt,
+            load_vad(prompt.vad, weights),
+            load_speaker_encoder(self.config.work.encoder, weights),
+        )
+
+    def trials(self, target: "PromptTarget") -> "PromptTrials":
+        from models.loading import load_speaker_encoder, load_tts
+        from pipelines.cloning.judges import load_judges
+        from pipelines.cloning.prompt import PromptTrials
+
+        weights = WeightStore(weights_dir())
+        prompt = self.config.prompt
+        engine = load_tts(prompt.model, weights)[0] if prompt.judge else None
+        encoder = load_speaker_encoder(self.config.work.encoder, weights)
+        return PromptTrials(engine, load_judges(), encoder, target)

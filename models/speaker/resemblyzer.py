@@ -1,0 +1,86 @@
+"""Resemblyzer's speaker encoder, without its library: three LSTM layers over mel spectra."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from configs.speaker_schema import ResemblyzerConfig
+from models.audio import Pcm
+from models.onnx_session import open_session
+from models.speaker.base import EMBEDDING_SIZE, SPEAKER_SAMPLE_RATE, Embedding, Embeddings
+from models.speaker.mel import HOP_SAMPLES, MEL_BANDS, mel_spectrum
+from models.speaker.windows import mean_embedding, window_starts
+from models.weights.derived import write_whole
+from models.weights.store import WeightStore
+
+VERSION = 1  # of the graph; another number makes the file anew
+WINDOW_FRAMES = 160
+WINDOW_SAMPLES = WINDOW_FRAMES * HOP_SAMPLES
+RATE = 1.3  # windows a second of a whole signal
+TARGET_RMS = 10 ** (-30 / 20)  # quieter signals are made louder: the network hears the level
+MIN_RMS = 1e-6  # digital silence stays as it is
+
+
+class ResemblyzerEngine:
+    """Equal to the library, whose own trimming of silences is left to who calls."""
+
+    window_s = WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE
+
+    def __init__(self, config: ResemblyzerConfig, weights: WeightStore) -> None:
+        self._session = open_session(_graph(config.artefact, weights), config.threads)
+        self._batch_size = config.batch_size
+
+    def embed(self, pcm: Pcm) -> Embedding:
+        return mean_embedding(self.embed_windows(pcm, 1 / RATE))
+
+    def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
+        pcm = pcm * np.float32(_gain(pcm))
+        hop_frames = max(1, round(hop_s * SPEAKER_SAMPLE_RATE / HOP_SAMPLES))
+        starts = window_starts(len(pcm), WINDOW_SAMPLES, hop_frames * HOP_SAMPLES)
+        mels = mel_spectrum(np.pad(pcm, (0, max(0, starts[-1] + WINDOW_SAMPLES - len(pcm)))))
+        return self._embed([mels[at : at + WINDOW_FRAMES] for at in _frames_of(starts)])
+
+    def embed_pieces(self, pcm: Pcm, windows: Sequence[tuple[int, int]]) -> Embeddings:
+        mels = mel_spectrum(pcm)
+        pieces = []
+        for start, end in windows:
+            # Each at its own level: speakers stand at different distances. Power is its square.
+            gain = np.float32(_gain(pcm[start:end]) ** 2)
+            first = start // HOP_SAMPLES
+            pieces.append(mels[first : max(first + 1, -(-end // HOP_SAMPLES))] * gain)
+        return self._embed(pieces)
+
+    def _embed(self, pieces: Sequence[np.ndarray]) -> Embeddings:
+        """Of mel spectra of any lengths; those of about the same length go together."""
+        embeddings = np.empty((len(pieces), EMBEDDING_SIZE), np.float32)
+        order = sorted(range(len(pieces)), key=lambda index: len(pieces[index]))
+        for start in range(0, len(order), self._batch_size):
+            batch = order[start : start + self._batch_size]
+            frames = np.array([len(pieces[index]) for index in batch], np.int32)
+            mels = np.zeros((len(batch), frames.max(), MEL_BANDS), np.float32)
+            for row, index in enumerate(batch):
+                mels[row, : frames[row]] = pieces[index]
+            (embeddings[batch],) = self._session.run(None, {"mels": mels, "frames": frames})
+        return embeddings
+
+
+def _frames_of(starts: Sequence[int]) -> list[int]:
+    return [start // HOP_SAMPLES for start in starts]
+
+
+def _gain(pcm: Pcm) -> float:
+    """What makes a quiet signal as loud as the network expects."""
+    rms = float(np.sqrt(np.mean(np.square(pcm, dtype=np.float64)))) if len(pcm) else 0.0
+    return max(1.0, TARGET_RMS / rms) if rms > MIN_RMS else 1.0
+
+
+def _graph(artefact: str, weights: WeightStore) -> Path:
+    """Makes the graph if it is missing. Raises WeightsMissing or WeightsCorrupt."""
+    published = weights.folder(artefact) / "pretrained.pt"
+    path = weights.derived(artefact, f"v{VERSION}-encoder.onnx")
+    if not path.exists():
+        from models.speaker.resemblyzer_graph import encoder_graph  # hardly ever needed
+
+        write_whole(path, encoder_graph(published))
+    return path

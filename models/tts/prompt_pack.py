@@ -1,0 +1,67 @@
+"""The pack of a voice that an engine imitates: a recording, and what is said in it.
+
+It travels as other packs do (`models.tts.voice_pack`), in a format of its own, so that an engine
+refuses a pack that was made for another kind.
+"""
+
+import io
+import zipfile
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.audio import Pcm, float_to_pcm16, pcm16_to_float
+from models.errors import WeightsCorrupt
+from models.tts.voice_pack import MOST_BYTES
+
+PROMPT_SAMPLE_RATE = 24_000  # Hz
+MIN_PROMPT_S, MAX_PROMPT_S = 1.0, 20.0
+MAX_TRANSCRIPT = 1000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class VoicePrompt:
+    """Somebody speaking for some seconds."""
+
+    pcm: Pcm  # float32 [n] at PROMPT_SAMPLE_RATE
+    transcript: str  # of all that is said
+    language: str  # ISO 639-1 code
+
+
+def write_prompt(prompt: VoicePrompt) -> bytes:
+    """The same bytes for the same prompt, 48 kB a second."""
+    target = io.BytesIO()
+    np.savez(
+        target,
+        prompt=np.frombuffer(float_to_pcm16(prompt.pcm), "<i2"),
+        transcript=np.array(prompt.transcript),
+        language=np.array(prompt.language),
+    )
+    return target.getvalue()
+
+
+def read_prompt(data: bytes) -> VoicePrompt:
+    """Raises WeightsCorrupt."""
+    if len(data) > MOST_BYTES:
+        raise WeightsCorrupt("the voice pack is too large")
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as parts:
+            if "prompt" not in parts:
+                raise WeightsCorrupt("the voice pack was made for another kind of engine")
+            pcm, transcript, language = (
+                parts[name] for name in ("prompt", "transcript", "language")
+            )
+    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise WeightsCorrupt("the voice pack cannot be read") from error
+    if pcm.dtype != np.int16 or pcm.ndim != 1:
+        raise WeightsCorrupt("the recording of the voice pack is not mono int16")
+    if not MIN_PROMPT_S <= len(pcm) / PROMPT_SAMPLE_RATE <= MAX_PROMPT_S:
+        raise WeightsCorrupt(
+            f"the recording of the voice pack is not {MIN_PROMPT_S:g} to {MAX_PROMPT_S:g} s long"
+        )
+    if any(text.dtype.kind != "U" or text.ndim for text in (transcript, language)):
+        raise WeightsCorrupt("the voice pack does not tell what is said in it")
+    said = str(transcript).strip()
+    if not 0 < len(said) <= MAX_TRANSCRIPT:
+        raise WeightsCorrupt(f"what the voice pack says is not 1 to {MAX_TRANSCRIPT} characters")
+    return VoicePrompt(pcm16_to_float(pcm.tobytes()), said, str(language))

@@ -1,0 +1,105 @@
+"""Voice packs that come with a request: what is in one, and the last ones that an engine saw."""
+
+import hashlib
+import io
+import threading
+import time
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.errors import PackMissing, WeightsCorrupt
+from models.tts.base import PackRef
+
+STYLE_SHAPE = (510, 256)  # a row for each number of symbols
+MOST_TAPS = 8192
+MOST_BYTES = 2**20
+KEPT_PACKS = 32  # of half a megabyte
+KEPT_S = 600.0  # since a pack was last used: a voice that was deleted is not kept for ever
+
+Pack = TypeVar("Pack")  # what an engine makes of the bytes
+
+
+@dataclass(frozen=True, slots=True)
+class VoicePack:
+    """How one voice sounds."""
+
+    style: NDArray[np.float32]  # [510, 256]
+    filter: NDArray[np.float32] | None = None  # taps [n] at the engine's rate, centred; None: as is
+    british: bool = False  # how it says English
+
+
+def write_pack(pack: VoicePack) -> bytes:
+    """The same bytes for the same pack."""
+    taps = np.zeros(0, np.float32) if pack.filter is None else pack.filter
+    target = io.BytesIO()
+    np.savez(target, style=pack.style, filter=taps, british=np.array(pack.british))
+    return target.getvalue()
+
+
+def read_pack(data: bytes) -> VoicePack:
+    """Raises WeightsCorrupt."""
+    if len(data) > MOST_BYTES:
+        raise WeightsCorrupt("the voice pack is too large")
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as parts:
+            if "style" not in parts:
+                raise WeightsCorrupt("the voice pack was made for another kind of engine")
+            style, taps, british = (parts[name] for name in ("style", "filter", "british"))
+    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise WeightsCorrupt("the voice pack cannot be read") from error
+    for part in (style, taps):
+        if part.dtype != np.float32 or not np.isfinite(part).all():
+            raise WeightsCorrupt("the voice pack does not hold numbers")
+    if style.shape != STYLE_SHAPE or taps.ndim != 1 or len(taps) > MOST_TAPS:
+        raise WeightsCorrupt(f"the voice pack is not float32 {STYLE_SHAPE} with a filter")
+    return VoicePack(style, taps if len(taps) else None, bool(british))
+
+
+def pack_digest(data: bytes) -> str:
+    """As PackRef and the table of voices name it."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class PackCache(Generic[Pack]):
+    """The packs that were used last, by digest; for many threads."""
+
+    def __init__(
+        self,
+        read: Callable[[bytes], Pack],
+        most: int = KEPT_PACKS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`read` makes of the bytes what is kept; it raises WeightsCorrupt."""
+        self._read = read
+        self._most = most
+        self._clock = clock
+        self._packs: OrderedDict[str, tuple[Pack, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, reference: PackRef) -> Pack:
+        """The pack that is meant, remembered from here on. Raises PackMissing or WeightsCorrupt."""
+        now = self._clock()
+        with self._lock:
+            while self._packs and now - next(iter(self._packs.values()))[1] > KEPT_S:
+                self._packs.popitem(last=False)
+            known = self._packs.get(reference.digest)
+        if known is not None:
+            pack = known[0]
+        elif reference.data is None:
+            raise PackMissing(f"the pack {reference.digest[:12]} is not here")
+        elif pack_digest(reference.data) != reference.digest:
+            raise WeightsCorrupt("the voice pack is not the one that was named")
+        else:
+            pack = self._read(reference.data)
+        with self._lock:
+            self._packs[reference.digest] = (pack, now)
+            self._packs.move_to_end(reference.digest)
+            while len(self._packs) > self._most:
+                self._packs.popitem(last=False)
+        return pack

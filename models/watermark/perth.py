@@ -1,0 +1,197 @@
+"""Resemble's Perth watermark, without its library: networks over the spectrum below 2 kHz.
+
+It works at any sample rate, since its frames are cut in seconds: the published code resamples to
+32 kHz, where they have 2048 samples. Of a stream each frame is changed once, with little of what
+follows it in sight, so that pieces join without a seam.
+"""
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from configs.watermark_schema import PerthConfig
+from models.audio import Pcm
+from models.onnx_session import open_session
+from models.watermark.perth_graph import BINS, LAYERS, SPEEDS, decoder_graph, encoder_graph
+from models.weights.derived import write_whole
+from models.weights.store import WeightStore
+
+VERSION = 1  # of the graphs; another number makes the files anew
+FRAME_S, HOP_S = 0.064, 0.01
+PUBLISHED_SAMPLES = 2048  # of a frame, whose magnitudes the networks know
+QUIETEST_DB, RANGE_DB = -180.0, 195.0  # what 0 and 1 of a magnitude mean
+BEFORE = sum(frames // 2 for frames in LAYERS)  # frames that a change depends on
+AFTER = 2  # the same of those that follow, of up to BEFORE: they are waited for
+STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}
+MOST_S = 10.0  # that is worked on at once: it takes 4 MB a second
+HEARD_S = 4.0  # of one stretch in which the mark is looked for
+AUDIBLE = 1e-4  # root mean square of a stretch that is not silent
+SOUNDING = 0.05  # of the sum of the loudest frame: softer ones say nothing
+
+Spectra = NDArray[np.complex64]
+Magnitudes = NDArray[np.float32]
+
+
+class PerthWatermark:
+    """The encoder is small and loaded at once; the decoder when somebody first asks."""
+
+    def __init__(self, config: PerthConfig, weights: WeightStore) -> None:
+        self._artefact, self._weights, self._threads = config.artefact, weights, config.threads
+        self.encoder = open_session(self._graph("encoder"), config.threads)
+
+    def stream(self, sample_rate: int) -> "PerthStream":
+        return PerthStream(self.encoder, sample_rate)
+
+    def likelihoods(self, pcm: Pcm, sample_rate: int) -> list[tuple[float, float, float]]:
+        size = round(HEARD_S * sample_rate)
+        found = []
+        for start in range(0, max(1, len(pcm) - size // 2), size):
+            # What is left at the end goes with the stretch before it.
+            end = len(pcm) if len(pcm) - start < size + size // 2 else start + size
+            part = pcm[start:end]
+            if len(part) and float(np.sqrt(np.square(part).mean())) > AUDIBLE:
+                heard = self._likelihood(part, sample_rate)
+                found.append((start / sample_rate, end / sample_rate, heard))
+        return found
+
+    def _likelihood(self, pcm: Pcm, sample_rate: int) -> float:
+        frame = _Frame(sample_rate)
+        sides = np.zeros(frame.samples // 2, np.float32)
+        spectra = frame.spectra(np.concatenate([sides, pcm, sides]))
+        magnitudes = frame.magnitudes(spectra)
+        sums = magnitudes.sum(axis=0)
+        sounding = sums > SOUNDING * sums.max()
+        below = magnitudes[:BINS]
+        frames = below.shape[1]
+        lengths = {speed: max(2, int(frames * STRETCHES[speed])) for speed in SPEEDS}
+        inputs = {speed: _stretched(below, length)[None] for speed, length in lengths.items()}
+        weights, marks = [], []
+        for (weighing, mark), length in zip(
+            (rows[0] for rows in self._decoder.run(None, inputs)), lengths.values(), strict=True
+        ):
+            chosen = sounding[np.arange(length) * frames // length]
+            weights.append(float(weighing[chosen].mean()))
+            marks.append(float(mark[chosen].mean()))
+        shares = np.exp(np.array(weights) - max(weights))
+        return float(np.clip((shares * marks).sum() / shares.sum(), 0.0, 1.0))
+
+    @cached_property
+    def _decoder(self) -> onnxruntime.InferenceSession:
+        return open_session(self._graph("decoder"), self._threads)
+
+    def _graph(self, name: str) -> Path:
+        """Makes the graph if it is missing. Raises WeightsMissing or WeightsCorrupt."""
+        published = self._weights.folder(self._artefact) / "perth_net_250000.pth.tar"
+        path = self._weights.derived(self._artefact, f"v{VERSION}-{name}.onnx")
+        if not path.exists():
+            make = {"encoder": encoder_graph, "decoder": decoder_graph}[name]
+            write_whole(path, make(published))
+        return path
+
+
+class PerthStream:
+    """Keeps the sound and the magnitudes that the next frames need, and no more."""
+
+    def __init__(self, encoder: onnxruntime.InferenceSession, sample_rate: int) -> None:
+        self._encoder = encoder
+        self._frame = _Frame(sample_rate)
+        half = self._frame.samples // 2
+        self._waiting: Pcm = np.zeros(half, np.float32)  # from the first sample of the next frame
+        self._spectra: Spectra = np.zeros((self._frame.bins, 0), np.complex64)  # not yet changed
+        self._before: Magnitudes = np.zeros((BINS, 0), np.float32)  # of frames that were
+        self._sum = np.zeros(self._frame.samples, np.float64)  # of frames, from `_begun` on
+        self._weight = np.zeros(self._frame.samples, np.float64)
+        self._skipped = -half  # samples of silence before the sound
+        self._owed = 0  # samples that came in and did not go out
+
+    def process(self, pcm: Pcm) -> Pcm:
+        size = round(MOST_S / HOP_S) * self._frame.hop
+        parts = [self._after(pcm[at : at + size]) for at in range(0, len(pcm), size)]
+        return np.concatenate([np.zeros(0, np.float32), *parts])
+
+    def _after(self, pcm: Pcm) -> Pcm:
+        self._owed += len(pcm)
+        self._waiting = np.concatenate([self._waiting, pcm])
+        return self._out(AFTER)
+
+    def flush(self) -> Pcm:
+        silence = np.zeros(self._frame.samples + self._frame.hop, np.float32)
+        self._waiting = np.concatenate([self._waiting, silence])
+        return self._out(0)[: self._owed]
+
+    def _out(self, after: int) -> Pcm:
+        frame = self._frame
+        if len(self._waiting) >= frame.samples:
+            fresh = frame.spectra(self._waiting)
+            self._waiting = self._waiting[fresh.shape[1] * frame.hop :]
+            self._spectra = np.concatenate([self._spectra, fresh], axis=1)
+        count = self._spectra.shape[1] - after
+        if count <= 0:
+            return np.zeros(0, np.float32)
+        magnitudes = frame.magnitudes(self._spectra)[:BINS]
+        seen = np.concatenate([self._before, magnitudes], axis=1)
+        (change,) = self._encoder.run(None, {"magnitudes": seen[None]})
+        begin = self._before.shape[1]
+        changed = self._spectra[:, :count].copy()
+        changed[:BINS] *= 10 ** (change[0, :, begin : begin + count] * (RANGE_DB / 20))
+        self._before = seen[:, max(0, begin + count - BEFORE) : begin + count]
+        self._spectra = self._spectra[:, count:]
+        return self._joined(frame.waves(changed))
+
+    def _joined(self, waves: NDArray[np.float64]) -> Pcm:
+        """The samples that no later frame reaches."""
+        frame, done = self._frame, len(waves) * self._frame.hop
+        longer = np.zeros(done)
+        total = np.concatenate([self._sum, longer])
+        weight = np.concatenate([self._weight, longer])
+        for number, wave in enumerate(waves):
+            at = slice(number * frame.hop, number * frame.hop + frame.samples)
+            total[at] += wave
+            weight[at] += frame.window_power
+        self._sum, self._weight = total[done:], weight[done:]
+        given: Pcm = (total[:done] / np.maximum(weight[:done], 1e-8)).astype(np.float32)
+        skipped = min(len(given), -self._skipped)
+        self._skipped += skipped
+        given = given[skipped:]
+        self._owed -= len(given)
+        return given
+
+
+class _Frame:
+    """Cuts sound into frames and joins them, at one sample rate."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self.samples = round(FRAME_S * sample_rate)
+        self.hop = round(HOP_S * sample_rate)
+        self.bins = self.samples // 2 + 1
+        self._window = np.hanning(self.samples + 1)[:-1].astype(np.float32)
+        self.window_power = np.square(self._window, dtype=np.float64)
+
+    def spectra(self, pcm: Pcm) -> Spectra:
+        """Of each whole frame, [bins, frames]; `pcm` holds one at least."""
+        frames = np.lib.stride_tricks.sliding_window_view(pcm, self.samples)[:: self.hop]
+        return np.fft.rfft(frames * self._window, axis=1).T.astype(np.complex64)
+
+    def magnitudes(self, spectra: Spectra) -> Magnitudes:
+        """As the networks know them, about 0 to 1."""
+        levels = np.abs(spectra) * np.float32(PUBLISHED_SAMPLES / self.samples)
+        db = 20 * np.log10(np.maximum(levels, 10 ** (QUIETEST_DB / 20)))
+        return ((db - QUIETEST_DB) / RANGE_DB).astype(np.float32)
+
+    def waves(self, spectra: Spectra) -> NDArray[np.float64]:
+        """The frames again, windowed once more, [frames, samples]."""
+        waves: NDArray[np.float64] = np.fft.irfft(spectra.T, self.samples, axis=1)
+        return waves * self._window
+
+
+def _stretched(values: Magnitudes, length: int) -> Magnitudes:
+    """[bins, n] to [bins, length], in straight lines."""
+    last = values.shape[1] - 1
+    places = np.linspace(0, last, length)
+    left = np.minimum(places.astype(int), max(0, last - 1))
+    share = (places - left).astype(np.float32)
+    right = np.minimum(left + 1, last)
+    return np.asarray(values[:, left] * (1 - share) + values[:, right] * share, np.float32)

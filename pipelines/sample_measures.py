@@ -1,0 +1,111 @@
+"""Numbers about a recording: how noisy, how loud, how clipped, and how high its voice is."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.audio import Pcm
+from models.vad.base import VAD_SAMPLE_RATE, Probabilities
+
+SILENT = 1e-9  # mean square of a frame that holds nothing, not even noise
+MOST_SNR_DB = 80.0
+QUIET_FRAMES = 10  # so many without speech tell what the noise is
+SURELY_QUIET = 0.2  # probability of speech
+PEAK_SHARE = 0.98  # a clipped sample is that near to the loudest
+PITCH_HZ = (60.0, 400.0)
+PITCH_WINDOW = 1024
+MOST_PITCH_FRAMES = 1000
+MIN_PERIODICITY = 0.6  # of a frame that has a pitch
+NEAR_BEST = 0.85  # how likely a period must be, next to the likeliest
+
+Speech = NDArray[np.bool_]
+"""Whether each frame of the detector holds speech."""
+
+
+def _powers(pcm: Pcm, frame_samples: int, frames: int) -> NDArray[np.float64]:
+    """The mean square of each frame."""
+    padded = np.zeros(frames * frame_samples, np.float32)
+    padded[: len(pcm)] = pcm[: len(padded)]
+    powers: NDArray[np.float64] = np.square(padded.reshape(frames, frame_samples)).mean(
+        axis=1, dtype=np.float64
+    )
+    return powers
+
+
+def speech_only(pcm: Pcm, speech: Speech, frame_samples: int) -> Pcm:
+    """The frames with speech, one after the other."""
+    kept = np.repeat(speech, frame_samples)[: len(pcm)]
+    return pcm[: len(kept)][kept]
+
+
+def snr_db(pcm: Pcm, probabilities: Probabilities, speech: Speech, frame_samples: int) -> float:
+    """How much louder the speech is than what sounds between it.
+
+    Where there is no pause, the softest frames of the speech stand for the noise. Frames of digital
+    silence say nothing of a room.
+    """
+    powers = _powers(pcm, frame_samples, len(speech))
+    sounding = powers > SILENT
+    spoken = powers[speech & sounding]
+    if not len(spoken):
+        return 0.0
+    quiet = powers[(probabilities < SURELY_QUIET) & ~speech & sounding]
+    if len(quiet) >= QUIET_FRAMES:
+        noise = float(np.median(quiet))
+    else:
+        noise = float(np.percentile(spoken, 5))
+    signal = float(spoken.mean()) - noise
+    if signal <= 0:
+        return 0.0
+    return min(MOST_SNR_DB, 10 * float(np.log10(signal / noise)))
+
+
+def level_dbfs(pcm: Pcm) -> float:
+    """Root mean square; -inf of silence."""
+    power = float(np.square(pcm).mean(dtype=np.float64)) if len(pcm) else 0.0
+    return 10 * float(np.log10(power)) if power > 0 else -np.inf
+
+
+def clipped_share(pcm: Pcm) -> float:
+    """How much of the signal lies at its own ceiling: cut off waves stay there, others do not."""
+    loud = np.abs(pcm)
+    peak = float(loud.max(initial=0.0))
+    if peak == 0.0:
+        return 0.0
+    return float((loud >= PEAK_SHARE * peak).mean())
+
+
+def pitch_hz(speech: Pcm) -> float | None:
+    """The median fundamental of speech at VAD_SAMPLE_RATE; None when there is none."""
+    pitches = pitches_hz(speech)
+    return float(np.median(pitches)) if len(pitches) else None
+
+
+def pitches_hz(speech: Pcm) -> NDArray[np.float32]:
+    """The fundamental of each frame that has one, at most MOST_PITCH_FRAMES spread over all."""
+    frames = len(speech) // PITCH_WINDOW
+    if not frames:
+        return np.zeros(0, np.float32)
+    chosen = np.linspace(0, frames - 1, min(frames, MOST_PITCH_FRAMES)).astype(int)
+    windows = speech[: frames * PITCH_WINDOW].reshape(frames, PITCH_WINDOW)[chosen]
+    windows = (windows - windows.mean(axis=1, keepdims=True)) * np.hanning(PITCH_WINDOW)
+    taper = _autocorrelation(np.hanning(PITCH_WINDOW)[None])[0]
+    likeness = _autocorrelation(windows)
+    first, last = (round(VAD_SAMPLE_RATE / hz) for hz in reversed(PITCH_HZ))
+    energy = likeness[:, :1]
+    voiced = energy[:, 0] > 0
+    shares = likeness[voiced, first : last + 1] / energy[voiced]
+    shares /= (taper[first : last + 1] / taper[0])[None]  # else long periods would seem unlikely
+    highest = shares.max(axis=1, keepdims=True)
+    inner = shares[:, 1:-1]
+    peaks = (inner >= shares[:, :-2]) & (inner >= shares[:, 2:]) & (inner >= NEAR_BEST * highest)
+    # The first of the peaks: what repeats after a period repeats after two as well.
+    periods = (peaks.argmax(axis=1) + first + 1)[
+        peaks.any(axis=1) & (highest[:, 0] >= MIN_PERIODICITY)
+    ]
+    return np.asarray(VAD_SAMPLE_RATE / periods, np.float32)
+
+
+def _autocorrelation(windows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[n, PITCH_WINDOW] at each lag."""
+    spectrum = np.fft.rfft(windows, 2 * PITCH_WINDOW)
+    return np.fft.irfft(np.square(np.abs(spectrum)))[:, :PITCH_WINDOW]

@@ -1,0 +1,175 @@
+"""Custom voices and their queue on both databases."""
+
+import asyncio
+from datetime import datetime, timedelta
+from uuid import UUID, uuid4
+
+from sqlmodel import Session
+
+from db.columns import utc_now
+from db.session import Database
+from db.voice_queue import (
+    claim_voice,
+    delete_failed_voices,
+    hopeless_voice,
+    hopeless_voices,
+    leased_voice,
+)
+from db.voice_tables import Voice, VoiceSample
+from db.voices import (
+    add_voice,
+    count_unfinished,
+    count_voices,
+    delete_voice,
+    files_of,
+    ready_voices,
+    unfinished_operations,
+    voice_named,
+    voice_of,
+    voices_page,
+)
+from tests.db.test_chats import add_workspace
+
+NOW = utc_now()
+LATER = NOW + timedelta(minutes=1)
+
+
+def new_voice(workspace_id: int, name: str = "Ann", **columns: object) -> Voice:
+    voice_id = uuid4()
+    values: dict[str, object] = {
+        "id": voice_id,
+        "workspace_id": workspace_id,
+        "name": name,
+        "name_key": name.casefold(),
+        "language": "en",
+        "gender": "neutral",
+        "estimated_completion": LATER,
+        "operation": f"voice-{voice_id}",
+        **columns,
+    }
+    return Voice.model_validate(values)
+
+
+async def add(database: Database, voice: Voice) -> UUID:
+    samples = [
+        VoiceSample(
+            voice_id=voice.id,
+            position=n,
+            file_id=f"file_{voice.id.hex[:20]}{n}",
+            seconds=40,
+            speech_share=0.8,
+            snr_db=30,
+            level_dbfs=-20,
+            clipped_share=0,
+        )
+        for n in range(3)
+    ]
+    await database.run(add_voice, voice, samples)
+    return voice.id
+
+
+async def claim(database: Database, lease: str, now: datetime = NOW) -> UUID | None:
+    claimed = await database.run(claim_voice, lease, now, now + timedelta(minutes=1), 2)
+    return None if claimed is None else claimed.id
+
+
+async def test_pages_are_newest_first_and_filtered(database: Database) -> None:
+    mine, other = await add_workspace(database), await add_workspace(database, "b@b.co")
+    for number in range(5):
+        status = "ready" if number % 2 else "processing"
+        language = "de" if number == 3 else "en"
+        at = NOW + timedelta(seconds=number)
+        voice = new_voice(mine, f"v{number}", status=status, language=language, created_at=at)
+        await add(database, voice)
+    await add(database, new_voice(other, "foreign"))
+    page, total = await database.read(voices_page, mine, 1, 2)
+    assert ([one.name for one in page], total) == (["v4", "v3"], 5)
+    page, total = await database.read(voices_page, mine, 3, 2)
+    assert ([one.name for one in page], total) == (["v0"], 5)
+    page, total = await database.read(voices_page, mine, 1, 20, "ready")
+    assert ([one.name for one in page], total) == (["v3", "v1"], 2)
+    page, total = await database.read(voices_page, mine, 1, 20, "ready", "de")
+    assert ([one.name for one in page], total) == (["v3"], 1)
+    assert [one.name for one in await database.read(ready_voices, mine)] == ["v3", "v1"]
+    assert await database.read(count_voices, mine) == 5
+    assert await database.read(count_unfinished) == 4
+    assert len(await database.read(unfinished_operations, mine)) == 3
+
+
+async def test_a_name_means_the_voice_that_can_speak(database: Database) -> None:
+    mine = await add_workspace(database)
+    ready = await add(database, new_voice(mine, status="ready", created_at=NOW))
+    await add(database, new_voice(mine, status="failed", created_at=LATER))
+    await add(database, new_voice(mine, status="processing", created_at=LATER))
+    found = await database.read(voice_named, mine, "ann")
+    assert found is not None and found.id == ready
+    assert await database.read(voice_named, mine, "bob") is None
+    assert await database.read(voice_named, mine + 1, "ann") is None
+
+
+async def test_the_oldest_voice_is_claimed_and_none_twice(database: Database) -> None:
+    mine = await add_workspace(database)
+    ids = [
+        await add(database, new_voice(mine, created_at=NOW + timedelta(seconds=number)))
+        for number in range(3)
+    ]
+    assert await claim(database, "first") == ids[0]
+    rest = await asyncio.gather(*(claim(database, f"lease {number}") for number in range(4)))
+    assert {one for one in rest if one is not None} <= set(ids[1:])
+    taken = [one for one in rest if one is not None]
+    assert len(taken) == len(set(taken)) and taken
+    while (one := await claim(database, uuid4().hex)) is not None:
+        taken.append(one)
+    assert sorted(taken, key=str) == sorted(ids[1:], key=str)
+
+
+async def test_a_lease_that_ended_is_taken_over_as_often_as_is_allowed(database: Database) -> None:
+    mine = await add_workspace(database)
+    voice_id = await add(database, new_voice(mine))
+    assert await claim(database, "one") == voice_id
+    assert await database.run(leased_voice, mine, voice_id, "one") is not None
+    assert await claim(database, "two") is None
+    assert await claim(database, "two", LATER) == voice_id
+    assert await database.run(leased_voice, mine, voice_id, "one") is None
+    much_later = LATER + timedelta(hours=1)
+    assert await claim(database, "three", much_later) is None  # twice is as often as is allowed
+    before = NOW - timedelta(days=1)
+    assert await database.read(hopeless_voices, NOW, before, 2) == []  # somebody is at it
+    found = await database.read(hopeless_voices, much_later, before, 2)
+    assert found == [(mine, voice_id)]
+    assert await database.run(hopeless_voice, mine, voice_id, much_later, before, 2) is not None
+    assert await database.run(hopeless_voice, mine, voice_id, NOW, before, 2) is None
+
+
+async def test_a_voice_that_waits_for_too_long_is_hopeless(database: Database) -> None:
+    mine = await add_workspace(database)
+    voice_id = await add(database, new_voice(mine, created_at=NOW))
+    assert await database.read(hopeless_voices, LATER, NOW, 2) == []
+    assert await database.read(hopeless_voices, LATER, LATER, 2) == [(mine, voice_id)]
+
+
+async def test_a_deleted_voice_leaves_no_row(database: Database) -> None:
+    mine = await add_workspace(database)
+    voice_id = await add(database, new_voice(mine, pack_file="file_pack"))
+
+    def delete(session: Session) -> list[str]:
+        voice = voice_of(session, mine, voice_id, lock=True)
+        assert voice is not None
+        files = files_of(session, voice)
+        delete_voice(session, voice)
+        return files
+
+    assert await database.read(voice_of, mine + 1, voice_id) is None
+    assert len(await database.run(delete)) == 4
+    assert await database.read(voice_of, mine, voice_id) is None
+    assert await database.run(leased_voice, mine, voice_id, "any") is None
+
+
+async def test_rows_of_failed_voices_go_in_time(database: Database) -> None:
+    mine = await add_workspace(database)
+    await add(database, new_voice(mine, status="failed", finished_at=NOW))
+    kept = await add(database, new_voice(mine, status="failed", finished_at=LATER))
+    assert await database.run(delete_failed_voices, LATER) == 1
+    assert await database.run(delete_failed_voices, LATER) == 0
+    page, _ = await database.read(voices_page, mine, 1, 20)
+    assert [one.id for one in page] == [kept]

@@ -1,0 +1,68 @@
+"""A workspace in the data folder of a service, and what becomes of its voices."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlmodel import Session, col, select
+
+from configs.settings import load_settings
+from db.migrate import upgrade
+from db.session import Database
+from db.voice_tables import Voice
+from db.webhook_tables import Event
+from pipelines.files import Files
+from pipelines.sealing import Sealer
+from pipelines.voice_queue import VoiceQueue
+from tests.pipelines.test_voice_queue import CONFIG, House
+
+
+def house_in(folder: Path) -> House:
+    """With the files and secrets that a service with this ANTIPHON_DATA has. Nobody lives there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANTIPHON_DATA", str(folder))
+        settings = load_settings()
+    upgrade(settings.database_url)
+    database = Database(settings.database_url)
+    house = House(database, folder)
+    files = Files.of(settings, database, Sealer(settings.secrets.data_keys))
+    house.files = house.voices._files = files
+    house.queue = VoiceQueue(database, files, house.billing, CONFIG.work)
+    return house
+
+
+class Watched:
+    """A voice whose progress must never go back."""
+
+    def __init__(self, house: House, voice: Voice) -> None:
+        self.house = house
+        self.principal = house.principal
+        self.id = str(voice.id)
+        self.progress = 0.0
+
+    async def look(self) -> Voice:
+        voice = await self.house.voices.get(self.principal, self.id)
+        assert voice.progress >= self.progress
+        self.progress = voice.progress
+        return voice
+
+    async def until(self, progress: float, *, within_s: float = 60) -> Voice:
+        async with asyncio.timeout(within_s):
+            while (voice := await self.look()).progress < progress:
+                assert voice.status == "processing", voice.reason
+                await asyncio.sleep(0.1)
+        return voice
+
+    async def finished(self, *, within_s: float = 120) -> Voice:
+        async with asyncio.timeout(within_s):
+            while (voice := await self.look()).status == "processing":
+                await asyncio.sleep(0.1)
+        return voice
+
+
+async def events(house: House) -> list[str]:
+    def read(session: Session) -> list[str]:
+        query = select(Event.kind).where(Event.workspace_id == house.principal.workspace_id)
+        return list(session.exec(query.order_by(col(Event.created_at))))
+
+    return await house.database.read(read)

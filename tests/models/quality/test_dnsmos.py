@@ -1,0 +1,36 @@
+"""Ratings of speech, against what they should say of it."""
+
+import numpy as np
+import pytest
+
+from models.errors import WeightsMissing
+from models.loading import load_quality
+from models.quality.base import QUALITY_SAMPLE_RATE, QualityEngine
+from models.weights.store import WeightStore
+from tests.models.sounds import speak
+
+TEXT = "The morning train leaves the station before sunrise."
+
+
+@pytest.fixture
+def engine(weights: WeightStore) -> QualityEngine:
+    try:
+        return load_quality("quality/dnsmos", weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.weights
+def test_noise_beside_speech_is_rated_lower(engine: QualityEngine, weights: WeightStore) -> None:
+    clean = speak(TEXT, weights)
+    noise = 0.05 * np.random.default_rng(1).standard_normal(len(clean))
+    good, bad = engine.rate(clean), engine.rate(np.asarray(clean + noise, np.float32))
+    assert 2.8 < good.overall < 5
+    assert bad.background < good.background - 1
+    assert bad.overall < good.overall - 0.5
+
+
+@pytest.mark.weights
+def test_a_long_signal_is_rated_at_each_second(engine: QualityEngine, weights: WeightStore) -> None:
+    clean = np.resize(speak(TEXT, weights), 11 * QUALITY_SAMPLE_RATE)
+    assert abs(engine.rate(clean).overall - engine.rate(clean[: len(clean) // 3]).overall) < 0.5

@@ -1,0 +1,115 @@
+"""The encoder against what its own library says, and on voices that we speak ourselves."""
+
+import json
+import pickle
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.settings import weights_dir
+from models.audio import Pcm, resample
+from models.errors import WeightsCorrupt, WeightsMissing
+from models.loading import load_speaker_encoder
+from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
+from models.speaker.mel import mel_spectrum
+from models.speaker.resemblyzer import RATE, TARGET_RMS
+from models.tts.base import SynthesisRequest
+from models.weights.store import WeightStore
+from models.weights.torch_file import MAGIC, PROTOCOL, read_tensors
+from tests.models.speaker.buzzes import BUZZES, buzz
+from tests.models.speaker.make_reference import MEL_FRAMES, REFERENCE
+from tests.models.tts.loaded import loaded, speech
+
+TEXTS = ("Nobody knows what tomorrow brings.", "The old harbour was quiet that evening.")
+
+
+@pytest.fixture(scope="module")
+def encoder() -> SpeakerEncoder:
+    try:
+        return load_speaker_encoder("speaker/resemblyzer", WeightStore(weights_dir()))
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=BUZZES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@cache
+def said(voice: str, text: str) -> Pcm:
+    engine, _ = loaded("kokoro")
+    pcm = speech(engine, SynthesisRequest(text=text, voice=voice, language="en"))
+    return resample(pcm, engine.sample_rate, SPEAKER_SAMPLE_RATE)
+
+
+def reference(name: str) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(REFERENCE.read_text())[name]
+    return values
+
+
+def test_the_mel_spectrum_is_the_librarys(name: str) -> None:
+    pcm = buzz(*BUZZES[name])
+    rms = np.sqrt(np.mean(pcm.astype(np.float64) ** 2))
+    pcm = np.pad(pcm * np.float32(max(1, TARGET_RMS / rms)), (0, 16_000))
+    mels = mel_spectrum(pcm)
+    np.testing.assert_allclose(
+        mels[list(MEL_FRAMES)], reference(name)["mels"], rtol=1e-3, atol=1e-7
+    )
+    assert mels.dtype == np.float32
+
+
+@pytest.mark.weights
+def test_an_embedding_is_the_librarys(encoder: SpeakerEncoder, name: str) -> None:
+    pcm = buzz(*BUZZES[name])
+    embedding = encoder.embed(pcm)
+    np.testing.assert_allclose(embedding, reference(name)["embedding"], atol=2e-4)
+    assert embedding.dtype == np.float32
+    assert len(encoder.embed_windows(pcm, 1 / RATE)) == reference(name)["partials"]
+
+
+@pytest.mark.weights
+def test_windows_are_heard_one_by_one_as_well(encoder: SpeakerEncoder) -> None:
+    pcm = buzz(*BUZZES["long"])
+    windows = [(0, 25_600), (8000, 20_000), (70_000, 70_100), (80_000, 85_920)]
+    together = encoder.embed_pieces(pcm, windows)
+    alone = np.concatenate([encoder.embed_pieces(pcm, [window]) for window in windows])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+    assert encoder.embed_pieces(pcm, []).shape == (0, 256)
+
+
+@pytest.mark.weights
+def test_a_voice_is_nearer_to_itself_than_to_another(encoder: SpeakerEncoder) -> None:
+    heart, again = (encoder.embed(said("af_heart", text)) for text in TEXTS)
+    for other in ("bf_emma", "am_adam"):
+        assert heart @ again > heart @ encoder.embed(said(other, TEXTS[0])) + 0.05, other
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (eval, ("1 / 0",))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a pickle",
+        pickle.dumps(MAGIC),
+        pickle.dumps(MAGIC) + pickle.dumps(PROTOCOL + 1),
+        pickle.dumps(MAGIC) + pickle.dumps(PROTOCOL) + pickle.dumps({"little_endian": False}),
+        pickle.dumps(MAGIC)
+        + pickle.dumps(PROTOCOL)
+        + pickle.dumps({"little_endian": True})
+        + pickle.dumps({"model_state": Evil()}),
+    ],
+)
+def test_a_file_that_holds_more_than_tensors_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "pretrained.pt"
+    path.write_bytes(content)
+    with pytest.raises(WeightsCorrupt):
+        read_tensors(path, "model_state")

@@ -1,0 +1,144 @@
+"""The mark is found again, in what had it, and does no harm to a stream."""
+
+import io
+from typing import Any, cast
+
+import av
+import numpy as np
+import pytest
+
+from models.audio import Pcm, resample
+from models.errors import WeightsMissing
+from models.loading import load_watermark
+from models.watermark.base import Watermark
+from models.weights.store import WeightStore
+from tests.models.sounds import speak, wordless
+
+pytestmark = pytest.mark.weights
+SENTENCE = "The harbour was quiet that morning, and nobody had expected the letter."
+
+
+@pytest.fixture(scope="module")
+def perth() -> Watermark:
+    from configs.settings import weights_dir
+
+    try:
+        return load_watermark("watermark/perth", WeightStore(weights_dir()))
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def speech() -> Pcm:
+    from configs.settings import weights_dir
+
+    return speak(SENTENCE, WeightStore(weights_dir()))
+
+
+def marked(perth: Watermark, pcm: Pcm, sample_rate: int, size: int = 2400) -> Pcm:
+    stream = perth.stream(sample_rate)
+    parts = [stream.process(pcm[at : at + size]) for at in range(0, len(pcm), size)]
+    return np.concatenate([*parts, stream.flush()])
+
+
+def likelihood(perth: Watermark, pcm: Pcm, sample_rate: int) -> float:
+    return max((heard for _, _, heard in perth.likelihoods(pcm, sample_rate)), default=0.0)
+
+
+def through(pcm: Pcm, sample_rate: int, codec: str, container: str) -> Pcm:
+    """What is left of it after a codec."""
+    target = io.BytesIO()
+    # PyAV's types cannot tell that a codec of this name makes an audio stream.
+    with cast(Any, av.open(target, "w", format=container)) as out:
+        stream = out.add_stream(codec, rate=sample_rate)
+        stream.layout = "mono"
+        form = "s16" if codec == "pcm_mulaw" else "fltp" if codec == "libmp3lame" else "flt"
+        samples = (pcm * 32767).astype(np.int16) if form == "s16" else pcm
+        frame = av.AudioFrame.from_ndarray(samples[None], form, "mono")
+        frame.sample_rate = sample_rate
+        out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    with av.open(io.BytesIO(target.getvalue()), "r") as source:
+        to_float = av.AudioResampler("flt", "mono", 16_000)
+        frames = [part for frame in source.decode(audio=0) for part in to_float.resample(frame)]
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames])
+
+
+@pytest.mark.parametrize("sample_rate", [16_000, 22_050, 24_000])
+def test_a_mark_is_found_at_every_rate_and_only_where_it_is(
+    perth: Watermark, speech: Pcm, sample_rate: int
+) -> None:
+    pcm = resample(speech, 16_000, sample_rate)
+    assert likelihood(perth, pcm, sample_rate) < 0.3
+    with_mark = marked(perth, pcm, sample_rate)
+    assert likelihood(perth, with_mark, sample_rate) > 0.9
+    heard_elsewhere = resample(with_mark, sample_rate, 16_000)
+    assert likelihood(perth, heard_elsewhere, 16_000) > 0.9
+
+
+@pytest.mark.parametrize("size", [1, 100, 2400, 100_000])
+def test_a_stream_gives_as_many_samples_as_it_took(
+    perth: Watermark, speech: Pcm, size: int
+) -> None:
+    pcm = speech[:3_000] if size == 1 else speech
+    found = marked(perth, pcm, 16_000, size)
+    assert found.shape == pcm.shape and found.dtype == np.float32
+    # Nowhere else than in place: the mark is some 15 dB below the sound.
+    assert float(np.corrcoef(pcm, found)[0, 1]) > 0.95
+
+
+def test_pieces_join_without_a_seam(perth: Watermark, speech: Pcm) -> None:
+    """Where pieces meet, the change is no rougher than within them."""
+    change = marked(perth, speech, 16_000, 1600) - speech
+    steps = np.abs(np.diff(change, 2))
+    seams = np.arange(1600, len(change) - 2, 1600)
+    at_seams = np.concatenate([steps[seam - 3 : seam + 3] for seam in seams])
+    assert float(np.square(at_seams).mean()) < 2 * float(np.square(steps).mean())
+
+
+def test_a_long_sound_at_once_is_marked_as_its_stream_is(perth: Watermark, speech: Pcm) -> None:
+    long = np.tile(speech, -(-25 * 16_000 // len(speech)))
+    whole = marked(perth, long, 16_000, len(long))
+    assert np.array_equal(whole, marked(perth, long, 16_000, 160_000))
+    assert likelihood(perth, whole, 16_000) > 0.9
+
+
+def test_the_last_tenth_of_a_second_waits_and_no_more(perth: Watermark, speech: Pcm) -> None:
+    stream = perth.stream(16_000)
+    given = len(stream.process(speech))
+    assert len(speech) - 0.1 * 16_000 <= given < len(speech)
+
+
+@pytest.mark.parametrize(
+    ("codec", "container", "sample_rate"),
+    [("libmp3lame", "mp3", 16_000), ("libopus", "ogg", 16_000), ("pcm_mulaw", "wav", 8_000)],
+)
+def test_a_mark_survives_codecs(
+    perth: Watermark, speech: Pcm, codec: str, container: str, sample_rate: int
+) -> None:
+    sent = resample(marked(perth, speech, 16_000), 16_000, sample_rate)
+    assert likelihood(perth, through(sent, sample_rate, codec, container), 16_000) > 0.7
+
+
+def test_noise_has_no_mark(perth: Watermark) -> None:
+    """A hum seems to have one, so that who verifies listens to speech only."""
+    for name in ("white noise", "quiet white noise", "pink noise", "clicks"):
+        assert likelihood(perth, wordless(5.0)[name], 16_000) < 0.1, name
+
+
+def test_streams_do_not_mix(perth: Watermark, speech: Pcm) -> None:
+    alone = marked(perth, speech, 16_000)
+    first, second = perth.stream(16_000), perth.stream(16_000)
+    parts = []
+    for at in range(0, len(speech), 2400):
+        parts.append(first.process(speech[at : at + 2400]))
+        second.process(speech[::-1][at : at + 2400])
+    assert np.array_equal(np.concatenate([*parts, first.flush()]), alone)
+
+
+def test_nothing_and_silence_stay_what_they_are(perth: Watermark) -> None:
+    silence = np.zeros(9_000, np.float32)
+    assert not marked(perth, silence, 24_000).any()
+    assert len(perth.stream(24_000).flush()) == 0
+    assert perth.likelihoods(silence, 24_000) == []
+    assert perth.likelihoods(silence[:0], 24_000) == []

@@ -1,0 +1,78 @@
+"""A voice outlives the service that began to make it: stopped, or killed whole."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from sqlmodel import Session, update
+
+from benchmarks.service import free_port
+from configs.settings import PROJECT_DIR
+from db.columns import utc_now
+from db.voice_tables import Voice
+from tests.deployments.slow_voices import notes
+from tests.deployments.voice_house import Watched, events, house_in
+from tests.pipelines.test_voice_queue import PLANS
+from tests.processes import children
+from tests.promises.conftest import config_without_weights
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(not os.environ.get("ALL_FAULTS"), reason="two minutes: set ALL_FAULTS"),
+]
+
+
+@asynccontextmanager
+async def service(folder: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """As `make run` starts it, with voices that are made without weights."""
+    config = config_without_weights()
+    (voices,) = [app for app in config["applications"] if app["name"] == "voices"]
+    voices["import_path"] = "tests.deployments.slow_voices:build_voices"
+    file = folder / "serve.yaml"
+    file.write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "deployments.main", "--config", str(file), "--num-cpus", "2"]
+    ports = {"PORT": str(free_port()), "RAY_DASHBOARD_PORT": str(free_port())}
+    environment = {**os.environ, **ports, "ANTIPHON_DATA": str(folder)}
+    process = subprocess.Popen(command, cwd=PROJECT_DIR, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        await asyncio.to_thread(process.wait, 90)
+
+
+def let_leases_run_out(session: Session) -> None:
+    session.exec(update(Voice).values(lease_until=utc_now() - timedelta(seconds=1)))
+
+
+async def test_a_voice_goes_on_after_a_stop_and_after_a_power_cut(tmp_path: Path) -> None:
+    house = house_in(tmp_path)
+    await house.move_in()
+    voice = Watched(house, await house.add())
+    async with service(tmp_path):
+        await voice.until(0.1, within_s=120)
+    stopped = await voice.look()
+    assert (stopped.status, stopped.lease, stopped.attempt) == ("processing", None, 0)
+    async with service(tmp_path) as process:
+        await voice.until(stopped.progress + 0.1, within_s=120)
+        for pid in [process.pid, *children(process.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    await house.database.run(let_leases_run_out)  # as they do by themselves after a minute
+    async with service(tmp_path):
+        done = await voice.finished(within_s=180)
+    assert (done.status, done.attempt) == ("ready", 2)
+    begun = [about for about, _ in notes(tmp_path, "begin")]
+    assert len(begun) == 3 and begun == sorted(set(begun))
+    assert await house.spent() == PLANS.prices.custom_voice
+    assert await events(house) == ["voice.created", "voice.ready"]
+    house.database.close()
