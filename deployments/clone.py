@@ -5,6 +5,8 @@ import asyncio
 from configs.serve_schema import CloneArgs
 from deployments.metrics import cluster_reports
 
+CLEANED_EVERY_S = 60.0
+
 # Imports inside functions: what builds the application loads this module too.
 
 
@@ -40,7 +42,10 @@ class VoiceClone:
         work = load_yaml(CloningConfig, "cloning").work
         queue = VoiceQueue(self._database, files, billing, work)
         self._watch = Watch(queue, Jobs(self.job, places(settings)), work)
-        self._tasks = [asyncio.create_task(self._watch.run(), name="watch voices")]
+        self._tasks = [
+            asyncio.create_task(self._watch.run(), name="watch voices"),
+            asyncio.create_task(_keep_clean(), name="delete left recordings"),
+        ]
         if (reports := cluster_reports(args.models_app)) is not None:
             self._tasks.append(asyncio.create_task(reports.run(), name="report metrics"))
 
@@ -60,3 +65,12 @@ class VoiceClone:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(self._database.close)
+
+
+async def _keep_clean() -> None:
+    """Deletes what killed jobs of this machine left."""
+    from pipelines.cloning.recordings import delete_left_recordings
+
+    while True:
+        await asyncio.to_thread(delete_left_recordings)
+        await asyncio.sleep(CLEANED_EVERY_S)

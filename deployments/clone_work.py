@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 RENEW_S = 2.0  # a voice that was deleted is noticed so soon
 CHECKPOINT_S = 10.0
+BELIEVED_AFTER = 3  # attempts: then recordings are taken for unusable
 PATIENCE_S = 600.0  # with a database or a store that does not answer
 STALL_S = 3600.0  # for some trials, before a worker must hang; a busy service slows them by far
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
@@ -145,6 +146,8 @@ class Attempt:
         except NotFound:
             return "gone"
         except InvalidAudio as error:
+            if self._claimed.attempt < BELIEVED_AFTER:
+                raise  # they were decoded before: it may be the machine
             return await self._finish(FailedFit(error.code, str(error), {}))
         workers = self._workers(fit.target)
         while trials := await self._in_thread(fit.ask):

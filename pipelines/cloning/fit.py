@@ -34,6 +34,8 @@ WORTH = 0.002  # of likeness, else the search is over
 OTHER_LANGUAGE = 1000  # added to the numbers of sentences that are not those of the prior
 STOCK = "stock "  # before the names of stock voices among those of candidates
 TOO_UNLIKE = "similarity_too_low"
+TOO_UNCLEAR = "speech_not_understood"
+MOST_MORE_ERRORS = 0.2  # of words, than in the speech of a stock voice
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,13 @@ class Fit:
                 f"{floor:g} is needed; longer and cleaner recordings may help"
             )
             return FailedFit(TOO_UNLIKE, reason, report)
+        stock = self._progress.judgement[STOCK + self._stock.native]
+        if (verdict.error_rate or 0.0) > (stock.error_rate or 0.0) + MOST_MORE_ERRORS:
+            reason = (
+                f"{verdict.error_rate:.0%} of the words that the voice says are not understood; "
+                "cleaner recordings may help"
+            )
+            return FailedFit(TOO_UNCLEAR, reason, report)
         style = np.array(chosen.style, np.float32)
         rate = self._heard[0].sample_rate
         pack = pack_of(style, self._knowledge.space.rows, [chosen.bands], rate)

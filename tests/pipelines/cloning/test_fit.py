@@ -151,6 +151,21 @@ def test_a_voice_below_the_floor_fails_with_what_it_reached() -> None:
     assert failed.report["judged"]["similarity"] < 1.0
 
 
+def test_a_voice_that_nobody_understands_fails() -> None:
+    one = fit(SHORT)
+    while trials := one.ask():
+        outcomes = [outcome_of(trial) for trial in trials]
+        if len(one._progress.choice):  # the judging: what the stock voices say is understood
+            judged = [trial for trial in trials if trial.filters]
+            for outcome in outcomes:
+                if outcome.number in {trial.number for trial in judged}:
+                    object.__setattr__(outcome, "errors", outcome.words)
+        one.tell(outcomes)
+    failed = one.result()
+    assert isinstance(failed, FailedFit)
+    assert (failed.code, failed.reason[:12]) == ("speech_not_understood", "100% of the ")
+
+
 def test_trials_without_speech_teach_nothing_and_harm_nothing() -> None:
     one = fit(SHORT)
     while trials := one.ask():

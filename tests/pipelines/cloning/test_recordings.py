@@ -1,5 +1,8 @@
 """What a fit hears of its recordings."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from models.speaker.base import SPEAKER_SAMPLE_RATE
@@ -20,3 +23,18 @@ def test_recordings_have_the_time_that_a_busy_service_leaves(
     monkeypatch.setattr(recordings, "DECODED_WITHIN_S", 0.001)
     with pytest.raises(InvalidAudio):
         recordings.decode_all([sent])
+
+
+def test_what_a_killed_process_left_is_deleted_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f"{recordings.PREFIX}left"
+    left.mkdir()
+    (left / "0").write_bytes(b"RIFF")
+    (tmp_path / "else").mkdir()
+    with recordings._private_folder() as folder:
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(("else", folder.name))
+        recordings.delete_left_recordings()
+        assert folder.exists()  # its process lives
+    assert [path.name for path in tmp_path.iterdir()] == ["else"]
