@@ -6,7 +6,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlmodel import SQLModel
 
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
@@ -14,7 +13,7 @@ from db.accounts import add_user
 from db.chat_tables import ChatEntry
 from db.chats import append_to_chat, delete_chat, list_chats, read_entries
 from db.ledger import open_account
-from db.session import Database, make_engine
+from db.session import Database
 from db.tables import User, Workspace
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.info import ModelInfo
@@ -25,6 +24,7 @@ from pipelines.chat_history import ChatHistory, continued
 from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.sealing import Sealer
 from tests.db.test_outbox import plain
+from tests.migrated import migrate
 
 WORKSPACE, OTHER_WORKSPACE = 1, 2
 CREDIT = 1_000_000  # micro-USD
@@ -71,9 +71,7 @@ class ScriptedModel:
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     url = f"sqlite:///{tmp_path / 'chat.db'}"
-    engine = make_engine(url)
-    SQLModel.metadata.create_all(engine)
-    engine.dispose()
+    migrate(url)
     database = Database(url)
     yield database
     database.close()

@@ -158,7 +158,7 @@ def test_a_graph_that_rested_sounds_the_same_and_one_that_computes_does_not_rest
     heard = _excited(model)
     model.rest()
     assert np.array_equal(_excited(model), heard)
-    left = model.run(_excitement())
+    left = model.run(_excitement(frames=400))
     next(left)
     left.close()  # its run ends by itself
     model.rest()
@@ -230,8 +230,9 @@ def test_an_unknown_language_is_refused_before_any_speech() -> None:
         next(engine.synthesize(SynthesisRequest("Hello.", "af_heart", "xx")))
 
 
-def _excitement() -> Values:
-    source = np.sin(np.arange(22 * 481, dtype=np.float32)).reshape(1, 22, 1, 481)
+def _excitement(frames: int = 4) -> Values:
+    steps = frames * 120 + 1
+    source = np.sin(np.arange(22 * steps, dtype=np.float32)).reshape(1, 22, 1, steps)
     return {
         "source": tensor(source),
         "style": tensor(np.ones((1, 128), np.float32)),
