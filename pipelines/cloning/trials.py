@@ -18,7 +18,7 @@ from models.speaker.base import (
     SpeakerEncoder,
 )
 from models.speaker.mel import MEL_BANDS, mel_spectrum
-from models.tts.base import PackRef, SynthesisRequest, TTSEngine
+from models.tts.base import PackRef, Resting, SynthesisRequest, TTSEngine
 from models.tts.voice_pack import VoicePack, pack_digest, write_pack
 from pipelines.cloning.hearing import at_level, heard, mean_spectrum, spoken
 from pipelines.cloning.judges import Judged, Judges, load_judges
@@ -126,6 +126,8 @@ class Trials:
         voice = trial.voice or self._any_voice
         request = SynthesisRequest(trial.text, voice, self._target.language, pack=pack)
         pieces = [chunk.pcm for chunk in self._engine.synthesize(request)]
+        if isinstance(self._engine, Resting):
+            self._engine.rest()  # there are several such processes beside the service
         pcm = np.concatenate([np.zeros(0, np.float32), *pieces])
         return resample(pcm, self._engine.sample_rate, SPEAKER_SAMPLE_RATE)
 

@@ -66,7 +66,7 @@ async def test_a_new_voice_waits_and_its_price_is_held(
     created, expected = (
         datetime.fromisoformat(voice[key]) for key in ("created_at", "estimated_completion")
     )
-    assert timedelta(minutes=10) <= expected - created <= timedelta(minutes=15)
+    assert timedelta(minutes=5) <= expected - created <= timedelta(minutes=15)
     (event,) = await books.events()
     assert (event["event"], event["data"]) == ("voice.created", voice)
     assert await books.kinds() == ["hold"]
