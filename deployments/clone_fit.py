@@ -99,8 +99,9 @@ class FitMaker:
 
         fit = self.config.fit
         encoder = load_speaker_encoder(self.config.work.encoder, WeightStore(weights_dir()))
-        about = (samples, claimed.language, claimed.gender, fit, encoder, fit.seed)
-        return Fit.resume(*about, state) if state else Fit.begin(*about)
+        return Fit.resume(
+            samples, claimed.language, claimed.gender, fit, encoder, fit.seed, state or None
+        )
 
     def trials(self, target: "Target") -> "Trials":
         """The engine computes on one thread."""

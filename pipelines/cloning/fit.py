@@ -112,8 +112,7 @@ class Fit:
         knowledge: Knowledge | None = None,
     ) -> "Fit":
         """Decodes and listens; blocking, some seconds. Raises InvalidAudio or EngineError."""
-        speaker = listen(decode_all(recordings), encoder)
-        return cls(speaker, language, gender, config, seed, knowledge=knowledge or load_knowledge())
+        return cls.resume(recordings, language, gender, config, encoder, seed, None, knowledge)
 
     @classmethod
     def resume(
@@ -124,7 +123,7 @@ class Fit:
         config: FitConfig,
         encoder: SpeakerEncoder,
         seed: int,
-        state: bytes,
+        state: bytes | None,
         knowledge: Knowledge | None = None,
     ) -> "Fit":
         """Goes on where `state` was taken; one that cannot be read begins anew. Else as `begin`."""
@@ -132,10 +131,11 @@ class Fit:
         knowledge = knowledge or load_knowledge()
         searched: Searched | None = None
         progress: Progress | None = None
-        try:
-            searched, progress = read_checkpoint(state, Progress, knowledge.space.size)
-        except CheckpointError as error:
-            logger.warning("voice_fit_begun_anew", extra={"reason": str(error)})
+        if state is not None:
+            try:
+                searched, progress = read_checkpoint(state, Progress, knowledge.space.size)
+            except CheckpointError as error:
+                logger.warning("voice_fit_begun_anew", extra={"reason": str(error)})
         return cls(
             speaker,
             language,
