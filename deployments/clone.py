@@ -19,14 +19,11 @@ class VoiceClone:
         from configs.cloning_schema import CloningConfig
         from configs.load import load_yaml
         from configs.logs import setup_logs
-        from configs.plans_schema import PlansConfig
         from configs.settings import load_settings
         from db.migrate import upgrade
         from db.session import Database
         from deployments.clone_jobs import Jobs, places
         from deployments.clone_watch import Watch
-        from pipelines.billing import Billing
-        from pipelines.files import Files
         from pipelines.sealing import Sealer
         from pipelines.secret_marks import check_secrets
         from pipelines.voice_queue import VoiceQueue
@@ -36,11 +33,8 @@ class VoiceClone:
         await asyncio.to_thread(upgrade, settings.database_url)
         self._database = Database(settings.database_url)
         await check_secrets(self._database, settings.secrets)
-        sealer = Sealer(settings.secrets.data_keys)
-        files = Files.of(settings, self._database, sealer)
-        billing = Billing(self._database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text)
+        queue = VoiceQueue.of(settings, self._database, Sealer(settings.secrets.data_keys))
         work = load_yaml(CloningConfig, "cloning").work
-        queue = VoiceQueue(self._database, files, billing, work)
         self._watch = Watch(queue, Jobs(self.job, places(settings)), work)
         self._tasks = [
             asyncio.create_task(self._watch.run(), name="watch voices"),

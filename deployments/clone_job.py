@@ -21,15 +21,12 @@ import ray
 from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
 from configs.logs import setup_logs
-from configs.plans_schema import PlansConfig
 from configs.settings import load_settings
 from db.session import Database
 from deployments.clone_evaluators import Evaluators, evaluators_for
 from deployments.clone_fit import Maker, configured_maker
 from deployments.clone_priority import stand_back
 from deployments.clone_work import Attempt
-from pipelines.billing import Billing
-from pipelines.files import Files
 from pipelines.sealing import Sealer
 from pipelines.voice_queue import VoiceQueue
 
@@ -58,13 +55,7 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
     settings = load_settings(new=False)
     config = load_yaml(CloningConfig, "cloning").work
     database = Database(settings.database_url)
-    sealer = Sealer(settings.secrets.data_keys)
-    queue = VoiceQueue(
-        database,
-        Files.of(settings, database, sealer),
-        Billing(database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text),
-        config,
-    )
+    queue = VoiceQueue.of(settings, database, Sealer(settings.secrets.data_keys))
     claimed = await queue.claimed(voice_id, lease)
     if claimed is None:
         logger.info("voice_gone", extra={"voice": str(voice_id)})

@@ -19,15 +19,12 @@ class Courier:
     """Any number may run: deliveries are leased, and chores done twice do no harm."""
 
     async def __init__(self, args: CourierArgs) -> None:  # type: ignore[misc]  # Serve awaits it
-        from configs.cloning_schema import CloningConfig
         from configs.load import load_yaml
         from configs.logs import setup_logs
-        from configs.plans_schema import PlansConfig
         from configs.retention_schema import RetentionConfig
         from configs.settings import load_settings
         from db.migrate import upgrade
         from db.session import Database
-        from pipelines.billing import Billing
         from pipelines.files import Files
         from pipelines.housekeeping import Housekeeper
         from pipelines.sealing import Sealer
@@ -46,14 +43,11 @@ class Courier:
         self._courier = delivery.Courier(
             self._database, sealer, self._sender, time_scale=settings.webhooks.time_scale
         )
-        files = Files.of(settings, self._database, sealer)
-        billing = Billing(self._database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text)
-        work = load_yaml(CloningConfig, "cloning").work
         housekeeper = Housekeeper(
             self._database,
-            files,
+            Files.of(settings, self._database, sealer),
             load_yaml(RetentionConfig, "retention"),
-            VoiceQueue(self._database, files, billing, work),
+            VoiceQueue.of(settings, self._database, sealer),
         )
         self._tasks = [
             asyncio.create_task(self._courier.run(), name="deliver"),

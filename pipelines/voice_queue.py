@@ -11,12 +11,16 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Self
 from uuid import UUID
 
 from sqlmodel import Session
 
 from configs import metrics
-from configs.cloning_schema import CloningWork
+from configs.cloning_schema import CloningConfig, CloningWork
+from configs.load import load_yaml
+from configs.plans_schema import PlansConfig
+from configs.settings import Settings
 from db import ledger
 from db.audit import SERVICE, audit
 from db.columns import utc_now
@@ -42,6 +46,7 @@ from models.tts.voice_pack import pack_digest
 from pipelines.billing import Billing
 from pipelines.errors import StorageUnavailable
 from pipelines.files import Files
+from pipelines.sealing import Sealer
 from pipelines.voice_object import failed_event, ready_event
 
 logger = logging.getLogger(__name__)
@@ -93,6 +98,13 @@ class VoiceQueue:
         self._files = files
         self._billing = billing
         self._work = work
+
+    @classmethod
+    def of(cls, settings: Settings, database: Database, sealer: Sealer) -> Self:
+        """With the store, the prices and the rules that the service is configured with."""
+        billing = Billing(database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text)
+        work = load_yaml(CloningConfig, "cloning").work
+        return cls(database, Files.of(settings, database, sealer), billing, work)
 
     async def claim(self) -> ClaimedVoice | None:
         """The next voice, with a lease; None when nothing waits."""
