@@ -12,13 +12,12 @@ from sqlmodel import Session, update
 from configs.cloning_schema import CloningWork
 from configs.settings import load_settings
 from db.columns import utc_now
-from db.session import Database
 from db.voice_tables import Voice
 from deployments import clone_watch
 from deployments.clone_jobs import Job, JobState, JobsUnavailable, places, unsent
 from deployments.clone_watch import Watch
 from pipelines.voice_queue import ClaimedVoice, VoiceQueue
-from tests.migrated import migrate
+from tests.deployments.voice_house import lived_in
 from tests.pipelines.test_voice_queue import CONFIG, MADE, House
 
 
@@ -27,13 +26,8 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     for name in ("LOOK_S", "FOLLOW_S", "EXPECT_S", "PAUSE_S"):
         monkeypatch.setattr(clone_watch, name, 0.02)
     monkeypatch.setattr(clone_watch, "GRACE_S", 0.2)
-    url = f"sqlite:///{tmp_path / 'test.db'}"
-    migrate(url)
-    database = Database(url)
-    house = House(database, tmp_path)
-    await house.move_in()
-    yield house
-    database.close()
+    async with lived_in(tmp_path) as house:
+        yield house
 
 
 class FakeJobs:

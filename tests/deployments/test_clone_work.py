@@ -12,7 +12,6 @@ import pytest
 from sqlmodel import Session, update
 
 from db.errors import DatabaseUnavailable
-from db.session import Database
 from db.voice_tables import Voice
 from deployments import clone_work
 from deployments.clone_evaluators import evaluators_for, shared
@@ -20,7 +19,7 @@ from deployments.clone_work import Attempt, End, Forecast
 from pipelines.errors import InvalidAudio, VoiceNotFound
 from pipelines.voice_queue import ClaimedVoice
 from tests.deployments.slow_voices import SlowFit
-from tests.migrated import migrate
+from tests.deployments.voice_house import lived_in
 from tests.pipelines.test_voice_queue import CONFIG, PLANS, House
 
 PRICE = PLANS.prices.custom_voice
@@ -31,13 +30,8 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(clone_work, "RENEW_S", 0.02)
     monkeypatch.setattr(clone_work, "CHECKPOINT_S", 0.0)
     monkeypatch.setattr(clone_work, "FIRST_PAUSE_S", 0.02)
-    url = f"sqlite:///{tmp_path / 'test.db'}"
-    migrate(url)
-    database = Database(url)
-    house = House(database, tmp_path)
-    await house.move_in()
-    yield house
-    database.close()
+    async with lived_in(tmp_path) as house:
+        yield house
 
 
 class Gate:

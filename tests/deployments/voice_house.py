@@ -1,6 +1,8 @@
 """A workspace in the data folder of a service, and what becomes of its voices."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,19 @@ from db.webhook_tables import Event
 from pipelines.files import Files
 from pipelines.sealing import Sealer
 from pipelines.voice_queue import VoiceQueue
+from tests.migrated import migrate
 from tests.pipelines.test_voice_queue import CONFIG, House
+
+
+@asynccontextmanager
+async def lived_in(folder: Path) -> AsyncIterator[House]:
+    """A workspace of this process alone."""
+    url = f"sqlite:///{folder / 'test.db'}"
+    migrate(url)
+    house = House(Database(url), folder)
+    await house.move_in()
+    yield house
+    house.database.close()
 
 
 def house_in(folder: Path) -> House:
