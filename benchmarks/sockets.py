@@ -23,7 +23,13 @@ from websockets.exceptions import ConnectionClosed
 
 from api.live_encoding import LiveEncoder
 from benchmarks.hardware import hardware
-from benchmarks.service import Service, resident_bytes, running_service, upgrade_plan
+from benchmarks.service import (
+    Service,
+    add_credit,
+    resident_bytes,
+    running_service,
+    upgrade_plan,
+)
 from benchmarks.tts_client import SocketError, socket_url, tts_socket
 from models.audio import AudioChunk, pcm16_to_float
 
@@ -271,6 +277,7 @@ def main() -> None:
     print(hardware())
     with running_service() as service:
         upgrade_plan(service)
+        add_credit(service, 1000)
         for part in options.parts or ["idle", "soak"]:
             asyncio.run(idle(service) if part == "idle" else soak(service, options.minutes))
 
