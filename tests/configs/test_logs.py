@@ -52,7 +52,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[tuple[logging.Logger, io.Str
     logging.setLogRecordFactory(before)
 
 
-@pytest.mark.parametrize("leak", LEAKS)
+@pytest.mark.parametrize("leak", LEAKS, ids=range(len(LEAKS)))
 def test_secrets_are_hidden_in_messages_arguments_and_exceptions(
     log: tuple[logging.Logger, io.StringIO], leak: str
 ) -> None:
