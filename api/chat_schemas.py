@@ -6,7 +6,20 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from api.schemas import RequestModel
+from api.tool_schemas import (
+    MAX_CALLS,
+    MAX_TOOLS,
+    AnsweredCall,
+    NamedTool,
+    OpenAITool,
+    ResponseFormat,
+    TextFormat,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
 from models.llm.base import ChatMessage, SamplingOptions
+from models.llm.base import ToolChoice as EngineToolChoice
 from pipelines.chat import DEFAULT_MODEL
 
 MAX_MESSAGES = 1000
@@ -18,17 +31,6 @@ T = TypeVar("T")
 class TextPart(RequestModel):
     type: Literal["text"]
     text: str
-
-
-class CalledFunction(RequestModel):
-    name: str
-    arguments: str
-
-
-class ToolCall(RequestModel):
-    id: str
-    type: Literal["function"] = "function"
-    function: CalledFunction
 
 
 def _joined(content: object) -> object:
@@ -70,13 +72,15 @@ Stop = Annotated[
 class Message(RequestModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None  # null only beside tool_calls
-    tool_calls: Annotated[list[ToolCall], Field(max_length=100)] | None = None
-    tool_call_id: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS)] | None = None
+    tool_call_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
     @model_validator(mode="after")
     def _has_content(self) -> "Message":
         if self.content is None and not (self.role == "assistant" and self.tool_calls):
             raise ValueError("content must be a string or a list of text parts")
+        if self.role == "tool" and self.tool_call_id is None:
+            raise ValueError("tool_call_id: a message of role 'tool' names the call it answers")
         return self
 
     def to_message(self) -> ChatMessage:
@@ -103,7 +107,7 @@ class Replacement(RequestModel):
 
 
 class ChatCompletionBody(RequestModel):
-    """A chat (`messages`). Text correction (`text`), tools and structured output are refused."""
+    """A chat (`messages`). Text correction (`text`) is refused."""
 
     model: Annotated[str, Field(max_length=200)] | None = DEFAULT_MODEL
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
@@ -126,9 +130,11 @@ class ChatCompletionBody(RequestModel):
     user: str | None = None
     save_chat: bool | None = True
     chat_id: Annotated[str, Field(max_length=200)] | None = None
-    tool: list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
-    response_format: dict[str, Any] | None = None
+    tool: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[OpenAITool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
     text: str | None = None
     dictionary: Annotated[list[Replacement], Field(max_length=100)] | None = None
 
@@ -142,11 +148,44 @@ class ChatCompletionBody(RequestModel):
             raise ValueError("messages: at least 1 message is required")
         if self.logprobs or self.top_logprobs:
             raise ValueError("logprobs: log probabilities are not given; leave it out")
-        if self.tool or self.tools:
-            raise ValueError("tools: this version has no tools")
-        if self.response_format and self.response_format.get("type") != "text":
-            raise ValueError("response_format: this version gives only {'type': 'text'}")
         return self
+
+    @model_validator(mode="after")
+    def _has_usable_tools(self) -> "ChatCompletionBody":
+        names = [tool.name for tool in self.all_tools()]
+        if len(names) > MAX_TOOLS:
+            raise ValueError(f"tools: at most {MAX_TOOLS} are allowed")
+        if len(set(names)) < len(names):
+            raise ValueError("tools: each needs a name of its own")
+        if isinstance(self.tool_choice, NamedTool):
+            if self.tool_choice.function.name not in names:
+                raise ValueError("tool_choice: there is no tool of that name")
+        elif self.tool_choice == "required" and not names:
+            raise ValueError("tool_choice: 'required' needs tools")
+        if names and not isinstance(self.response_format, TextFormat | None):
+            raise ValueError("response_format: give either tools or a format, not both")
+        return self
+
+    def all_tools(self) -> list[Tool]:
+        """Those of both fields."""
+        return [*(self.tool or ()), *(tool.function for tool in self.tools or ())]
+
+    def choice(self) -> EngineToolChoice:
+        """Whether tools may, must or must not be called."""
+        if isinstance(self.tool_choice, NamedTool):
+            return "required"
+        return self.tool_choice or "auto"
+
+    def format(self) -> dict[str, Any] | None:
+        """The form of the answer; None is free text."""
+        form = self.response_format
+        if form is None or isinstance(form, TextFormat):
+            return None
+        return form.model_dump(by_alias=True, exclude_none=True)
+
+    def called_tool(self) -> str | None:
+        """The tool that `tool_choice` names."""
+        return self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
 
     def sampling(self) -> SamplingOptions:
         """What the engine reads; a field that is absent or null takes its default."""
@@ -169,7 +208,9 @@ def _given(value: T | None, default: T) -> T:
 
 class AnswerMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None  # null when there are only calls of tools
+    reasoning_content: str | None = None  # absent unless the model thought
+    tool_calls: list[AnsweredCall] | None = None  # absent without calls
 
 
 class Choice(BaseModel):
@@ -207,6 +248,8 @@ class ListedChat(BaseModel):
 class SavedMessage(BaseModel):
     role: str
     content: str
+    tool_calls: list[AnsweredCall] | None = None  # answers only
+    tool_call_id: str | None = None  # results of tools only
     model: str | None = None  # answers only
     created_at: datetime
 

@@ -6,7 +6,8 @@ from typing import Any
 from api.dialect import openai_error
 from api.errors import ApiError
 from api.streaming import StreamedResponse
-from models.llm.base import FinishReason, Usage
+from models.llm.assembly import AnswerAssembler
+from models.llm.base import FinishReason, GenerationDelta, Usage
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -47,6 +48,17 @@ class CompletionFrames:
         # json escapes all but ASCII: some clients break lines at U+2028 and its like.
         return f"{self._before}{json.dumps(text)}{self._after}".encode()
 
+    def piece(self, delta: GenerationDelta) -> bytes:
+        """What the model made since the last line: thoughts, text, pieces of tool calls."""
+        if not delta.reasoning and not delta.tool_calls:
+            return self.content(delta.text)
+        fields: dict[str, Any] = {"content": delta.text}
+        if delta.reasoning:
+            fields["reasoning_content"] = delta.reasoning
+        if delta.tool_calls:
+            fields["tool_calls"] = delta.tool_calls
+        return self._line(fields)
+
     def finish(self, reason: FinishReason) -> bytes:
         return self._line({"content": ""}, reason)
 
@@ -60,7 +72,7 @@ class CompletionFrames:
         )
 
     def _line(
-        self, delta: dict[str, str], finish_reason: FinishReason | None = None, **more: Any
+        self, delta: dict[str, Any], finish_reason: FinishReason | None = None, **more: Any
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
         tail = json.dumps({"choices": [choice], **more})[1:]
@@ -80,3 +92,15 @@ def usage_body(usage: Usage) -> dict[str, int]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.total_tokens,
     }
+
+
+def answer_body(answer: AnswerAssembler) -> dict[str, Any]:
+    """The message of an answer that is given whole."""
+    body: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
+    if answer.reasoning:
+        body["reasoning_content"] = answer.reasoning
+    if answer.tool_calls:
+        body["tool_calls"] = answer.tool_calls
+    else:
+        body["content"] = answer.text
+    return body

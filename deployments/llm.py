@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 from deployments.model import ModelDeployment
 from deployments.timing import answer_timed
+from models.llm.assembly import joined_calls
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
 from models.loading import load_chat
 from pipelines.coalescing import coalesce
@@ -20,7 +21,8 @@ def merge_deltas(earlier: GenerationDelta, later: GenerationDelta) -> Generation
         text=earlier.text + later.text,
         finish_reason=later.finish_reason or earlier.finish_reason,
         usage=later.usage or earlier.usage,
-        tool_calls=earlier.tool_calls + later.tool_calls,
+        tool_calls=joined_calls(earlier.tool_calls, later.tool_calls),
+        reasoning=earlier.reasoning + later.reasoning,
     )
 
 

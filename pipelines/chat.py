@@ -7,15 +7,18 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from secrets import token_hex
+from typing import Any
 from uuid import UUID, uuid4
 
 from models.errors import ContextLengthExceeded, EngineLost
 from models.info import ModelInfo
+from models.llm.assembly import AnswerAssembler
 from models.llm.base import (
     ChatMessage,
     GenerationDelta,
     GenerationRequest,
     SamplingOptions,
+    ToolChoice,
     Usage,
 )
 from pipelines.billing import HOLD_S, Billing
@@ -43,6 +46,11 @@ class ChatRequest:
     model: str = DEFAULT_MODEL  # id or alias
     sampling: SamplingOptions = SamplingOptions()
     enable_thinking: bool = False
+    tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
+    tool_choice: ToolChoice = "auto"
+    called_tool: str | None = None  # the only one that may be called
+    parallel_tool_calls: bool = True
+    response_format: dict[str, Any] | None = None
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
 
@@ -70,7 +78,7 @@ class Completion:
         self._rest = rest
         self._history = history
         self._charge = charge
-        self._text: list[str] = []
+        self._answer = AnswerAssembler()
         self._saved = not request.save_chat
         self._count(first)
 
@@ -83,7 +91,7 @@ class Completion:
         try:
             async with self._charge:
                 async for delta in self._all():
-                    self._text.append(delta.text)
+                    self._answer.add(delta)
                     self._count(delta)
                     if delta.finish_reason is not None:
                         await self._end()
@@ -108,7 +116,7 @@ class Completion:
 
         And it is charged for, unless the answer has ended.
         """
-        if not self._saved and self._text:
+        if not self._saved and self._answer.begun:
             self._save()
         self._charge.leave()
         await self._rest.aclose()
@@ -126,7 +134,7 @@ class Completion:
                 self._request.workspace_id,
                 self.chat_id,
                 self._request.messages,
-                ChatMessage("assistant", "".join(self._text)),
+                self._answer.to_message(),
                 self.model,
                 self.usage,
                 is_new=self.is_new,
@@ -220,6 +228,12 @@ async def _first_piece(
                 messages=prompt,
                 sampling=request.sampling,
                 enable_thinking=request.enable_thinking,
+                tools=request.tools,
+                tool_choice=request.tool_choice,
+                called_tool=request.called_tool,
+                parallel_tool_calls=request.parallel_tool_calls,
+                response_format=request.response_format,
+                owner=str(request.workspace_id),
             )
         )
         try:

@@ -15,9 +15,10 @@ from api.dialect import is_openai
 from api.errors import to_api_error
 from api.routing import make_router
 from api.schemas import Done, Page, Pagination
-from api.sse import DONE, CompletionFrames, EventStream, error_frame, usage_body
+from api.sse import DONE, CompletionFrames, EventStream, answer_body, error_frame, usage_body
 from api.streaming import while_connected
 from models.errors import EngineLost
+from models.llm.assembly import AnswerAssembler
 from models.llm.base import FinishReason
 from pipelines.chat import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.errors import ChatNotFound
@@ -60,20 +61,19 @@ async def complete(
 async def _collect(pipeline: ChatPipeline, chat: ChatRequest, began: float) -> dict[str, Any]:
     """The whole answer as a ChatCompletion."""
     completion = await pipeline.start(chat)
-    text: list[str] = []
+    answer = AnswerAssembler()
     finish: FinishReason | None = None
     async for delta in completion.deltas():
-        text.append(delta.text)
+        answer.add(delta)
         finish = delta.finish_reason or finish
     if completion.usage is None:
         raise EngineLost("the model ended without its finish")
-    message = {"role": "assistant", "content": "".join(text)}
     return {
         "id": completion.id,
         "object": "chat.completion",
         "created": completion.created,
         "model": completion.model,
-        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        "choices": [{"index": 0, "message": answer_body(answer), "finish_reason": finish}],
         "usage": usage_body(completion.usage),
         "chat_id": str(completion.chat_id),
         "response_time_ms": _milliseconds_since(began),
@@ -87,8 +87,8 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
     try:
         yield frames.begin(str(completion.chat_id) if completion.is_new else None)
         async for delta in deltas:
-            if delta.text:
-                yield frames.content(delta.text)
+            if delta.text or delta.reasoning or delta.tool_calls:
+                yield frames.piece(delta)
             if delta.finish_reason is not None:
                 yield frames.finish(delta.finish_reason)
         if completion.usage is None:
@@ -110,6 +110,11 @@ def _to_chat_request(body: ChatCompletionBody, principal: Principal) -> ChatRequ
         model=body.model or DEFAULT_MODEL,
         sampling=body.sampling(),
         enable_thinking=thinking,
+        tools=tuple(tool.to_openai() for tool in body.all_tools()),
+        tool_choice=body.choice(),
+        called_tool=body.called_tool(),
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        response_format=body.format(),
         save_chat=body.save_chat is not False and principal.retention != "zero",
         chat_id=None if body.chat_id is None else _to_uuid(body.chat_id),
     )
@@ -162,6 +167,8 @@ async def read_saved(chat_id: str, principal: PrincipalDep, services: ServicesDe
             SavedMessage(
                 role=entry.role,
                 content=entry.content,
+                tool_calls=entry.extra.get("tool_calls"),
+                tool_call_id=entry.extra.get("tool_call_id"),
                 model=entry.model,
                 created_at=entry.created_at,
             )

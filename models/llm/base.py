@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+ToolChoice = Literal["auto", "none", "required"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,11 @@ class GenerationRequest:
     enable_thinking: bool = False
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
-    tool_choice: str | dict[str, Any] | None = None
-    response_format: dict[str, Any] | None = None
+    tool_choice: ToolChoice = "auto"
+    called_tool: str | None = None  # the only one that may be called; all are shown to the model
+    parallel_tool_calls: bool = True
+    response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
+    owner: str = ""  # whose prompts may be recognised in this one: caches are never shared wider
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class GenerationDelta:
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
     tool_calls: tuple[dict[str, Any], ...] = ()  # OpenAI's delta shape
+    reasoning: str = ""  # what the model thought, apart from the answer
 
 
 class ChatEngine(Protocol):
