@@ -12,6 +12,9 @@ class DatabaseError(Exception):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The database is down, hung or locked for too long; nothing was written."""
+    """The database is down, hung or locked for too long.
+
+    Nothing was written, unless the answer was lost on its way: then perhaps it was, or still is.
+    """
 
     code = "unavailable"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -22,6 +22,15 @@ PING_TIMEOUT_S = 2.0
 BUSY_TIMEOUT_MS = 5_000
 CONNECT_TIMEOUT_S = 2
 STATEMENT_TIMEOUT_MS = 10_000
+# The server ends a statement that takes too long, but not when it hangs itself, or is cut off.
+ANSWER_S = 15.0
+# Ends connections to a machine that is gone, which the kernel would keep for a quarter of an hour.
+KEEPALIVE = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": round(ANSWER_S * 1000),
+}
 
 
 class Database:
@@ -32,6 +41,7 @@ class Database:
         self._reader = self._engine.execution_options(read_only=True)
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="database")
         self._calls = 0
+        self._hung: set[Future[Any]] = set()  # calls that nobody waits for, but their threads do
 
     async def run(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
@@ -62,11 +72,22 @@ class Database:
             await self._in_thread(lambda: _checkpoint(self._engine))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Who waits for a database that hangs is told after a while, and who comes then at once."""
+        if self._hung:
+            self._hung = {call for call in self._hung if not call.done()}
+        if len(self._hung) == CONNECTIONS:
+            raise DatabaseUnavailable("the database does not answer")
         if self._calls >= CONNECTIONS + MAX_WAITING:
             raise DatabaseUnavailable("too many requests wait for the database")
         self._calls += 1
+        call = self._threads.submit(work)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            async with asyncio.timeout(ANSWER_S):
+                return await asyncio.wrap_future(call)
+        except TimeoutError:
+            if not call.done():  # one that had not begun was cancelled, and has ended
+                self._hung.add(call)
+            raise DatabaseUnavailable("the database does not answer in time") from None
         finally:
             self._calls -= 1
 
@@ -115,6 +136,7 @@ def make_engine(url: str, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Engine:
         pool_timeout=CONNECT_TIMEOUT_S,
         pool_pre_ping=True,
         connect_args={
+            **KEEPALIVE,
             "connect_timeout": CONNECT_TIMEOUT_S,
             "options": f"-c timezone=utc -c statement_timeout={STATEMENT_TIMEOUT_MS}",
         },

@@ -1,6 +1,7 @@
 """Transactions, times and a database that is down, on both databases."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -153,4 +154,36 @@ async def test_a_database_that_hangs_holds_up_no_more_calls_than_fit(
     assert all(await asyncio.gather(*calls))
     monkeypatch.undo()
     await database.ping()
+    database.close()
+
+
+async def test_who_waits_for_a_database_that_hangs_is_told_and_later_ones_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "ANSWER_S", 0.1)
+    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
+    go_on, begun = threading.Event(), 0
+
+    def hang(_: Session) -> None:
+        nonlocal begun
+        begun += 1
+        go_on.wait()
+
+    calls = [database.read(hang) for _ in range(session.CONNECTIONS + 3)]  # three wait for a place
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert {str(one) for one in outcomes} == {"the database does not answer in time"}
+    started = time.perf_counter()
+    for _ in range(100):
+        with pytest.raises(DatabaseUnavailable, match="does not answer$"):
+            await database.read(hang)
+    assert time.perf_counter() - started < 0.1
+    go_on.set()
+    monkeypatch.undo()
+    async with asyncio.timeout(5):
+        while True:
+            with contextlib.suppress(DatabaseUnavailable):
+                await database.ping()
+                break
+            await asyncio.sleep(0.01)
+    assert begun == session.CONNECTIONS
     database.close()
