@@ -37,6 +37,23 @@ def encode(kind: str, pcm: NDArray[np.float32], rate: int = 16_000, **options: s
     return file.getvalue()
 
 
+def two_streams(pcm: NDArray[np.float32], rate: int) -> bytes:
+    """An Ogg file of two logical streams whose pages take turns."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="ogg") as container:
+        streams: list[Any] = [
+            container.add_stream(codec, rate=rate, layout="mono") for codec in ("libopus", "flac")
+        ]
+        for at in range(0, len(pcm), rate // 10):
+            for stream in streams:
+                frame = av.AudioFrame.from_ndarray(pcm[None, at : at + rate // 10], "flt", "mono")
+                frame.sample_rate, frame.pts = rate, at
+                container.mux(stream.encode(frame))
+        for stream in streams:
+            container.mux(stream.encode(None))
+    return file.getvalue()
+
+
 def wav(
     data: bytes, *, code: int = 1, channels: int = 1, rate: int = 16_000, bits: int = 16
 ) -> bytes:

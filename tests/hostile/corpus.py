@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.hostile.audio_files import CONTAINERS, encode, tone, wav
+from tests.hostile.audio_files import CONTAINERS, encode, tone, two_streams, wav
 
 FULL = os.environ.get("HOSTILE_CORPUS") == "full"
 TRUNCATIONS = 100 if FULL else 20  # of each format
@@ -26,6 +26,7 @@ class Hostile:
 def corpus() -> Iterator[Hostile]:
     """The same files on every run."""
     yield from _shapes()
+    yield from _edit_lists()
     yield from _impostors()
     yield from _bombs()
     for kind in CONTAINERS:
@@ -50,6 +51,7 @@ def _shapes() -> Iterator[Hostile]:
     )
     opus = tone(1, 48_000)
     yield Hostile("chained ogg", encode("ogg", opus, 48_000) * 2, None)
+    yield Hostile("multiplexed ogg", two_streams(opus, 48_000), True)
     nan = second.copy()
     nan[::2] = np.nan
     infinite = second.copy()
@@ -71,6 +73,24 @@ def _shapes() -> Iterator[Hostile]:
     body = b"WAVEfmt " + struct.pack("<I", 40) + extensible
     body += b"data" + struct.pack("<I", len(pcm16)) + pcm16
     yield Hostile("extensible", b"RIFF" + struct.pack("<I", len(body)) + body, True)
+
+
+def _edit_lists() -> Iterator[Hostile]:
+    """MP4 says which parts of the sound to play, and for how long; these say what cannot be."""
+    whole = encode("m4a", tone(1))
+    at = whole.index(b"elst") + 4  # then version and flags, a count, and 12 bytes an edit
+    yield Hostile("mp4 whose sound comes before its index", whole, True)
+    for name, place, value in (
+        ("of more edits than bytes", 4, 2**32 - 1),
+        ("of no edit", 4, 0),
+        ("whose edit lasts for days", 8, 2**32 - 1),
+        ("whose edit begins at its end", 12, 2**31 - 1),
+        ("whose edit begins before it", 12, 2**32 - 2),
+        ("whose edit stands still", 16, 0),
+    ):
+        data = bytearray(whole)
+        data[at + place : at + place + 4] = struct.pack(">I", value)
+        yield Hostile(f"mp4 {name}", bytes(data))
 
 
 def _impostors() -> Iterator[Hostile]:

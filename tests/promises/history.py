@@ -45,6 +45,11 @@ def _check_writes(session: Session, told: Told) -> None:
     assert user is not None and user.email == told.email, told
     workspace = session.exec(select(Workspace).where(Workspace.owner_id == user.id)).one()
     told.workspace_id = workspace.id
+    for made, email in told.accounts.items():
+        other = session.get(User, made)
+        assert other is not None and other.email == email, f"a lost account: {made}"
+        owned = session.exec(select(Workspace.id).where(Workspace.owner_id == made)).one()
+        assert session.get_one(Account, owned).balance > 0, "an account without its credit"
     keys = set(session.exec(select(ApiKey.id).where(ApiKey.workspace_id == workspace.id)).all())
     assert told.keys <= keys, f"lost keys: {told.keys - keys}"
     assert not told.deleted_keys & keys, "a deleted key came back"

@@ -11,7 +11,9 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+from websockets.exceptions import WebSocketException
 
+from tests.deployments.socket_client import speaking
 from tests.pipelines.webhooks.receivers import Receiver
 
 HEARD = ["tts.completed", "tts.failed", "stt.completed", "stt.failed"]
@@ -25,6 +27,7 @@ class Told:
     email: str = ""
     workspace_id: int = 0
     user_id: int = 0
+    accounts: dict[int, str] = field(default_factory=dict)  # others that it made: id and address
     keys: set[int] = field(default_factory=set)  # made, and not deleted since
     deleted_keys: set[int] = field(default_factory=set)
     doubtful_keys: int = 0  # requests without an answer
@@ -39,7 +42,6 @@ class Told:
     charged: Counter[str] = field(default_factory=Counter)  # micro-USD that answers imply
     once: dict[str, int] = field(default_factory=dict)  # idempotency keys: 200s that were seen
     statuses: Counter[int] = field(default_factory=Counter)
-    slowest_refusal_s: float = 0.0
 
 
 class Tenant:
@@ -48,6 +50,8 @@ class Tenant:
     def __init__(self, url: str, number: int, hook: Receiver) -> None:
         self.told = Told(email=f"tenant-{number}-{uuid4().hex[:6]}@example.com")
         self.hook = hook
+        self._url = url
+        self._token = self._voice_id = ""
         self._random = random.Random(number)
         # Each from an address of its own, since sign-ups are limited for each address.
         address = f"10.{self._random.randrange(256)}.{uuid4().bytes[0]}.{number}"
@@ -63,7 +67,8 @@ class Tenant:
         )
         assert answer.status_code == 201, answer.text
         self.told.user_id = int(answer.json()["user"]["id"])
-        self._http.headers["Authorization"] = f"Bearer {answer.json()['token']}"
+        self._token = answer.json()["token"]
+        self._http.headers["Authorization"] = f"Bearer {self._token}"
         hook = {"url": self.hook.url, "events": HEARD}
         registered = await self._request("POST", "/webhooks", json=hook)
         assert registered is not None and registered.status_code == 201, registered
@@ -73,6 +78,9 @@ class Tenant:
         assert spoken is not None and spoken.status_code == 200, spoken
         self._completed("tts", body["text"])
         self._audio = base64.b64decode(spoken.json()["audio_base64"])
+        voices = await self._request("GET", "/default-voices")
+        assert voices is not None and voices.status_code == 200, voices
+        self._voice_id = voices.json()["data"][0]["voice_id"]
 
     async def work(self, until: float, pause_s: float) -> None:
         """One thing after another until that monotonic moment."""
@@ -80,8 +88,10 @@ class Tenant:
             self._speak,
             self._speak_once,
             self._stream,
+            self._speak_live,
             self._transcribe,
             self._chat,
+            self._make_account,
             self._make_key,
             self._delete_key,
             self._make_webhook,
@@ -95,15 +105,11 @@ class Tenant:
         await self._http.aclose()
 
     async def _request(self, method: str, path: str, **options: Any) -> Answer:
-        began = time.monotonic()
         try:
             answer = await self._http.request(method, path, **options)
         except httpx.HTTPError:
             return None
         self.told.statuses[answer.status_code] += 1
-        if answer.status_code in (429, 503):
-            took = time.monotonic() - began
-            self.told.slowest_refusal_s = max(self.told.slowest_refusal_s, took)
         return answer
 
     def _note(self, service: str, answer: Answer, text: str = "") -> bool:
@@ -158,6 +164,24 @@ class Tenant:
                 return
         self._note("tts", answer, text)
 
+    async def _speak_live(self) -> None:
+        """One flush on a socket of its own."""
+        text = f"Spoken live, number {next(self._count)}."
+        flushed = False
+        try:
+            async with speaking(self._url, self._token, self._voice_id) as client:
+                flushed = True
+                await client.send(send_text={"text": text})
+                await client.send(flush_context={})
+                said = await client.until("flush_completed", "error")
+        except (OSError, WebSocketException):  # a timeout is an OSError
+            self.told.doubtful["tts"] += flushed
+            return
+        if "flush_completed" in said:
+            self._completed("tts", text)
+        elif said["error"]["context_id"] is None:  # the session ended: what sounded is charged
+            self.told.doubtful["tts"] += 1
+
     async def _transcribe(self) -> None:
         answer = await self._request("POST", "/stt", files={"audio": ("a.flac", self._audio)})
         self._note("stt", answer)
@@ -171,6 +195,13 @@ class Tenant:
         if self._note("chat", answer) and answer is not None:
             self.told.chats.add(answer.json()["chat_id"])
             self.told.charged["chat"] += 20 * answer.json()["usage"]["total_tokens"]
+
+    async def _make_account(self) -> None:
+        email = f"another-{uuid4().hex}@example.com"
+        body = {"email": email, "password": "a long password"}
+        answer = await self._request("POST", "/auth/signup", json=body)
+        if answer is not None and answer.status_code == 201:
+            self.told.accounts[int(answer.json()["user"]["id"])] = email
 
     async def _make_key(self) -> None:
         answer = await self._request("POST", "/developer/api", json={"name": "one more"})
