@@ -1,15 +1,9 @@
 """What a fit knows of a speaker: their recordings, decoded and listened to."""
 
 import asyncio
-import fcntl
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +14,10 @@ from models.speaker.mel import mel_spectrum
 from models.speaker.windows import mean_embedding
 from pipelines.cloning.hearing import at_level, heard, mean_spectrum, spoken
 from pipelines.decoding import AudioDecoder
+from pipelines.private_folders import delete_left_folders, private_folder
 from pipelines.sample_measures import pitches_hz
 
-PREFIX = "antiphon-recordings-"
+FOLDERS = "recordings"
 HELD_OUT_SHARE = 0.25  # the end of each recording
 MIN_PIECE_S = 1.6  # what an embedding needs
 SHOWN_S = 5.0
@@ -76,7 +71,8 @@ def decode_all(recordings: Sequence[bytes], sample_rate: int = SPEAKER_SAMPLE_RA
 
 
 async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm]:
-    with _private_folder() as folder:
+    delete_left_recordings()
+    with private_folder(FOLDERS) as folder:
         async with AudioDecoder(timeout_s=DECODED_WITHIN_S) as decoder:
             decoded = []
             for index, content in enumerate(recordings):
@@ -87,33 +83,9 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
             return decoded
 
 
-@contextmanager
-def _private_folder() -> Iterator[Path]:
-    """Locked as long as this process lives."""
-    delete_left_recordings()
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        lock = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            yield Path(folder)
-        finally:
-            os.close(lock)
-
-
 def delete_left_recordings() -> None:
     """Those of processes that were killed while they decoded: nothing lies unsealed for long."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        try:
-            lock = os.open(folder, os.O_RDONLY)
-        except OSError:  # it is gone, or somebody else's
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            continue  # they are being decoded
-        finally:
-            os.close(lock)
+    delete_left_folders(FOLDERS)
 
 
 def _mean(embeddings: Sequence[Embedding]) -> Embedding:

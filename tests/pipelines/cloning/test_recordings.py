@@ -25,16 +25,10 @@ def test_recordings_have_the_time_that_a_busy_service_leaves(
         recordings.decode_all([sent])
 
 
-def test_what_a_killed_process_left_is_deleted_and_nothing_else(
+def test_decoding_deletes_what_a_killed_process_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left = tmp_path / f"{recordings.PREFIX}left"
-    left.mkdir()
-    (left / "0").write_bytes(b"RIFF")
-    (tmp_path / "else").mkdir()
-    with recordings._private_folder() as folder:
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(("else", folder.name))
-        recordings.delete_left_recordings()
-        assert folder.exists()  # its process lives
-    assert [path.name for path in tmp_path.iterdir()] == ["else"]
+    (tmp_path / "antiphon-recordings-left").mkdir()
+    recordings.decode_all([wav(recording(1, 10))])
+    assert list(tmp_path.iterdir()) == []
