@@ -48,6 +48,7 @@ class GenerationRequest:
 class Usage:
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = field(default=0, compare=False)  # of the prompt: they were remembered
 
     @property
     def total_tokens(self) -> int:

@@ -7,13 +7,17 @@ from collections.abc import AsyncGenerator
 from configs.chat_schema import EchoConfig
 from models.errors import ContextLengthExceeded
 from models.llm.base import GenerationDelta, GenerationRequest, Usage
+from models.llm.tool_text import ToolTextReader
 from models.weights.store import WeightStore
 
 _WORD = re.compile(r"\s*\S+|\s+$")
 
 
 class EchoEngine:
-    """Repeats the last message word by word; a word, with the space before it, is a token."""
+    """Repeats the last message word by word; a word, with the space before it, is a token.
+
+    With tools a message that has a call in the notation of models is such a call.
+    """
 
     def __init__(self, config: EchoConfig, weights: WeightStore) -> None:
         self.context_tokens = config.context_tokens
@@ -29,10 +33,15 @@ class EchoEngine:
         allowed = self.context_tokens - prompt_tokens
         if request.sampling.max_tokens is not None:
             allowed = min(allowed, request.sampling.max_tokens)
+        reader = ToolTextReader() if request.tools and request.tool_choice != "none" else None
         for count, word in enumerate(words[:allowed], start=1):
             await asyncio.sleep(self._pause_s)
-            yield GenerationDelta(text=word, usage=Usage(prompt_tokens, count))
+            text, calls = reader.feed(word) if reader else (word, ())
+            if text or calls:
+                yield GenerationDelta(text, usage=Usage(prompt_tokens, count), tool_calls=calls)
+        called = reader is not None and reader.whole > 0
         yield GenerationDelta(
-            finish_reason="stop" if len(words) <= allowed else "length",
+            text=reader.finish() if reader else "",
+            finish_reason="length" if len(words) > allowed else "tool_calls" if called else "stop",
             usage=Usage(prompt_tokens, min(len(words), allowed)),
         )

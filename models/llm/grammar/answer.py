@@ -1,0 +1,88 @@
+"""The rules of a whole answer: free text, JSON, or calls of tools."""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from models.llm.base import GenerationRequest
+from models.llm.grammar.json_schema import SchemaCompiler
+from models.llm.grammar.rules import Rules, SchemaError, literal
+from models.llm.tool_text import AFTER_NAME, BEFORE_NAME, END, MARK
+
+MAX_CALLS = 8  # in one answer
+NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def answer_grammar(request: GenerationRequest) -> str | None:
+    """What the answer must be, in llama.cpp's notation; None when it may be anything.
+
+    Raises SchemaError for a schema that cannot be guaranteed.
+    """
+    if request.tools and request.tool_choice != "none":
+        return _of_tools(
+            json.dumps(request.tools),
+            request.called_tool,
+            request.tool_choice == "required",
+            MAX_CALLS if request.parallel_tool_calls and not request.called_tool else 1,
+        )
+    if request.response_format is not None:
+        return _of_format(json.dumps(request.response_format))
+    return None
+
+
+@lru_cache(maxsize=256)
+def _of_format(text: str) -> str:
+    form = json.loads(text)
+    schema = {"type": "object"}
+    if form["type"] == "json_schema":
+        schema = form["json_schema"].get("schema", schema)
+    rules = Rules()
+    try:
+        return rules.text(SchemaCompiler(schema, rules).compile())
+    except SchemaError as error:
+        raise SchemaError(f"response_format.json_schema.schema: {error}") from None
+
+
+@lru_cache(maxsize=256)
+def _of_tools(text: str, called: str | None, must: bool, most: int) -> str:
+    tools: Sequence[dict[str, Any]] = json.loads(text)
+    rules = Rules()
+    calls = []
+    for function in (tool["function"] for tool in tools):
+        if called is None or function["name"] == called:
+            arguments = _arguments(function, rules)
+            calls.append(f"{literal(function['name'] + AFTER_NAME)} {arguments}")
+    # The mark is written by the rule that leads here.
+    call = rules.add(f"{literal(BEFORE_NAME)} ({' | '.join(calls)}) {literal(END)}")
+    several = rules.add(f"{call} ({literal(chr(10) + MARK)} {call}){{0,{most - 1}}}")
+    if must:
+        return rules.text(rules.add(f"{literal(MARK)} {several}"))
+    return rules.text(_text_or(several, rules))
+
+
+def _arguments(function: dict[str, Any], rules: Rules) -> str:
+    """The rule of the arguments, which are an object whatever the schema says."""
+    schema = {"type": "object", **(function.get("parameters") or NO_ARGUMENTS)}
+    if schema["type"] != "object":
+        raise SchemaError(f"tools: the parameters of {function['name']!r} must be an object")
+    try:
+        return SchemaCompiler(schema, rules).compile()
+    except SchemaError as error:
+        raise SchemaError(f"tools: the parameters of {function['name']!r}: {error}") from None
+
+
+def _text_or(calls: str, rules: Rules) -> str:
+    """Text of any length without the mark, and after a mark calls: one reading at each character.
+
+    A state a matched character of the mark; only its first is `<`, so a mismatch is a new start.
+    """
+    states = [rules.reserve() for _ in MARK]
+    for index, (state, char) in enumerate(zip(states, MARK, strict=True)):
+        last = index == len(MARK) - 1
+        matched = f"{literal(char)} {calls if last else states[index + 1]}"
+        if index == 0:
+            rules.define(state, f'{matched} | [^<] {state} | ""')
+        else:
+            rules.define(state, f'{matched} | "<" {states[1]} | [^<{char}] {states[0]} | ""')
+    return states[0]

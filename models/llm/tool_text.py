@@ -1,0 +1,126 @@
+"""Calls of tools as models write them, read while they are written.
+
+<tool_call>
+{"name": "get_weather", "arguments": {"city": "Rome"}}
+</tool_call>
+"""
+
+import re
+from secrets import token_hex
+from typing import Any, Literal
+
+MARK = "<tool_call>"
+BEFORE_NAME = '\n{"name": "'
+AFTER_NAME = '", "arguments": '
+END = "}\n</tool_call>"
+
+_HEAD = re.compile(r'\s*\{"name": "([a-zA-Z0-9_-]{1,64})", "arguments": (?=\{)')
+_MAX_HEAD = 120  # characters before the arguments
+
+CallDelta = dict[str, Any]
+
+
+class ToolTextReader:
+    """Parts text from calls; arguments come out piece by piece, as they come in."""
+
+    def __init__(self) -> None:
+        self.calls = 0  # that have begun
+        self.whole = 0  # that have ended
+        self._waiting = ""  # what cannot be told yet
+        self._state: Literal["text", "head", "arguments", "end"] = "text"
+        self._depth = 0
+        self._in_string = self._escaped = False
+
+    def feed(self, text: str) -> tuple[str, tuple[CallDelta, ...]]:
+        """The text outside of calls, and OpenAI's deltas of the calls, in what came."""
+        self._waiting += text
+        said: list[str] = []
+        deltas: list[CallDelta] = []
+        while self._step(said, deltas):
+            pass
+        return "".join(said), tuple(deltas)
+
+    def finish(self) -> str:
+        """What was held back and turned out to be text, when the answer has ended."""
+        held = self._waiting if self._state == "text" else ""
+        self._waiting = ""
+        return held
+
+    def _step(self, said: list[str], deltas: list[CallDelta]) -> bool:
+        """Whether something was read; what is left has to wait for more."""
+        if self._state == "text":
+            return self._read_text(said)
+        if self._state == "head":
+            return self._read_head(said, deltas)
+        if self._state == "arguments":
+            return self._read_arguments(deltas)
+        at = self._waiting.find("</tool_call>")
+        if at >= 0:
+            self._waiting = self._waiting[at + len("</tool_call>") :].removeprefix("\n")
+            self._state = "text"
+        return at >= 0
+
+    def _read_text(self, said: list[str]) -> bool:
+        before, mark, after = self._waiting.partition(MARK)
+        if mark:
+            self._waiting, self._state = after, "head"
+        else:
+            kept = _length_of_beginning(before)
+            before, self._waiting = before[: len(before) - kept], before[len(before) - kept :]
+        if before and not (self.whole and before.isspace()):
+            said.append(before)
+        return bool(mark)
+
+    def _read_head(self, said: list[str], deltas: list[CallDelta]) -> bool:
+        head = _HEAD.match(self._waiting)
+        if head is None:
+            if len(self._waiting) > _MAX_HEAD:  # no call after all: a model without a grammar
+                said.append(MARK)
+                self._state = "text"
+                return True
+            return False
+        self._waiting, self._state = self._waiting[head.end() :], "arguments"
+        call = {"name": head[1], "arguments": ""}
+        identity = {"id": f"call_{token_hex(12)}", "type": "function"}
+        deltas.append({"index": self.calls, **identity, "function": call})
+        self.calls += 1
+        return True
+
+    def _read_arguments(self, deltas: list[CallDelta]) -> bool:
+        end = self._end_of_arguments()
+        piece, self._waiting = self._waiting[:end], self._waiting[end:]
+        if piece:
+            deltas.append({"index": self.calls - 1, "function": {"arguments": piece}})
+        if self._depth or not piece:
+            return False
+        self.whole += 1
+        self._state = "end"
+        return True
+
+    def _end_of_arguments(self) -> int:
+        """How much of what waits belongs to the arguments; moves through its brackets."""
+        for index, char in enumerate(self._waiting):
+            if self._in_string:
+                if self._escaped:
+                    self._escaped = False
+                elif char == "\\":
+                    self._escaped = True
+                elif char == '"':
+                    self._in_string = False
+            elif char == '"':
+                self._in_string = True
+            elif char in "{[":
+                self._depth += 1
+            elif char in "}]":
+                self._depth -= 1
+                if not self._depth:
+                    return index + 1
+        return len(self._waiting)
+
+
+def _length_of_beginning(text: str) -> int:
+    """How much at the end of a text may be the beginning of the mark."""
+    for length in range(min(len(MARK) - 1, len(text)), 0, -1):
+        if text.endswith(MARK[:length]):
+            return length
+    return 0
