@@ -80,7 +80,7 @@ def build_services(
     chats = ChatHistory(database, sealer)
     files = Files.of(settings, database, sealer)
     decoder = decoder or AudioDecoder()
-    own_voices = OwnVoices(database, files)
+    own_voices = OwnVoices(database, files, models.speakers)
     marks = Marks(settings.watermark, models.watermark, models.vad)
     speech = SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices"), own_voices, marks)
     cloning = load_yaml(CloningConfig, "cloning")
@@ -94,7 +94,7 @@ def build_services(
         subscriptions=Subscriptions(database, plans, accounts),
         files=files,
         answers=Answers(database, sealer, files, settings.secrets.api_key_pepper),
-        workspaces=Workspaces(database, accounts, files),
+        workspaces=Workspaces(database, accounts, files, own_voices),
         models=ModelList(models.speakers, models.transcribers, models.chat_models),
         speech=speech,
         marks=marks,

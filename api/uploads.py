@@ -1,7 +1,7 @@
 """Multipart forms with files, read as they arrive and cut off at their limits."""
 
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
 WRITE_BYTES = 2**20  # gathered before a thread writes them
+LARGE_BODY_BYTES = 2**20  # what is worth a look whether it will be of use
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +49,29 @@ class Form:
     """A received form; of a field that comes twice the last value counts."""
 
     fields: dict[str, str] = field(default_factory=dict)
+    values: list[tuple[str, str]] = field(default_factory=list)  # every value, in order
     files: list[Upload] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def receive_form(request: Request, limits: UploadLimits) -> AsyncGenerator[Form, None]:
+async def receive_form(
+    request: Request,
+    limits: UploadLimits,
+    before_large: Callable[[], Awaitable[object]] | None = None,
+) -> AsyncGenerator[Form, None]:
     """The form of a request; its files are deleted when the block ends.
 
-    Raises ApiError: unsupported_media_type, file_too_large, invalid_file_count, validation_error.
+    `before_large` may refuse a body that is said to be large, by what it raises: nobody then sends
+    all of it for nothing. Raises ApiError: unsupported_media_type, file_too_large,
+    invalid_file_count, validation_error.
     """
     boundary = _boundary(request)
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limits.max_body_bytes:
+    header = request.headers.get("content-length", "")
+    declared = int(header) if header.isdecimal() else 0
+    if declared > limits.max_body_bytes:
         raise _too_large(limits)
+    if before_large is not None and declared > LARGE_BODY_BYTES:
+        await before_large()
     with tempfile.TemporaryDirectory(prefix="antiphon-upload-") as folder:
         receiver = _Receiver(limits, Path(folder))
         try:
@@ -146,7 +157,7 @@ class _Receiver:
             raise _invalid("a part of the multipart body has no name")
         self._name = options[b"name"].decode()
         if b"filename" not in options:
-            if len(self.form.fields) >= self._limits.max_fields:
+            if len(self.form.values) >= self._limits.max_fields:
                 raise _invalid(f"the form has more than {self._limits.max_fields} fields")
             return
         if len(self.form.files) >= self._limits.max_files:
@@ -171,7 +182,9 @@ class _Receiver:
 
     def _end_part(self) -> None:
         if self._filename is None:
-            self.form.fields[self._name] = self._value.decode()
+            value = self._value.decode()
+            self.form.fields[self._name] = value
+            self.form.values.append((self._name, value))
             return
         self.form.files.append(Upload(self._name, self._filename, self._path, self._size))
 

@@ -66,6 +66,12 @@ class SecretMark(SQLModel, table=True):
     digest: bytes = Field(sa_type=LargeBinary)
 
 
+class Service(SQLModel, table=True):
+    """The one row names the service, among others that use the same cluster."""
+
+    id: str = Field(primary_key=True, max_length=32)
+
+
 class AuditEntry(SQLModel, table=True):
     """One thing that somebody did; a chain of digests shows whether any was changed or removed."""
 

@@ -43,6 +43,9 @@ class Workspace(SQLModel, table=True):
     plan: str  # id of a plan in configs/plans.yaml
     retention: str = "standard"  # or zero: nothing of what is said or heard is kept
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    voice_turn_at: datetime | None = Field(  # when a custom voice of its was last begun
+        default=None, sa_type=UtcDateTime
+    )
 
 
 class ApiKey(SQLModel, table=True):

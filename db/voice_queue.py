@@ -1,16 +1,18 @@
 """Voices that are being made: the rows are the queue, and a lease says who is at one."""
 
-import heapq
-from datetime import datetime, timedelta
+from datetime import datetime
+from itertools import islice
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, or_
+from sqlalchemy import and_, delete, exists, func, or_, update
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from db.columns import utc_now
 from db.files import expire_these_files
+from db.money_tables import Hold
 from db.voice_tables import Voice
+from db.voice_turns import ends_in_turn, is_free, note_turn, voices_in_turn
 from db.voices import files_of, share_workspace, voice_of
 
 AT_ONCE = 100
@@ -18,54 +20,48 @@ NO_ATTEMPT_LEFT = "internal_error"  # why a voice failed that was given up
 NEWS_S = 5.0  # estimates that differ by less stay as they are
 
 
-def _is_free(now: datetime) -> ColumnElement[bool]:
-    return or_(col(Voice.lease_until).is_(None), col(Voice.lease_until) <= now)
-
-
 def claim_voice(
     session: Session, lease: str, now: datetime, until: datetime, most_attempts: int
 ) -> Voice | None:
-    """Takes the voice that has waited longest; None when there is none.
+    """Takes the voice whose turn it is; None when there is none.
 
     `lease` is a name that nobody used before.
     """
-    query = (
-        select(Voice)
-        .where(Voice.status == "processing", _is_free(now), col(Voice.attempt) < most_attempts)
-        .order_by(col(Voice.created_at), col(Voice.id))
-        .limit(1)
-        .with_for_update(skip_locked=True)
-    )
-    voice = session.exec(query).first()
-    if voice is None:
-        return None
-    voice.lease, voice.lease_until = lease, until
-    voice.attempt += 1
-    session.add(voice)
-    session.flush()
-    return voice
+    for waiting in voices_in_turn(session, now, most_attempts):
+        share_workspace(session, waiting.workspace_id)
+        query = (
+            select(Voice)
+            .where(Voice.id == waiting.id, Voice.status == "processing", is_free(now))
+            .with_for_update(skip_locked=True)
+        )
+        voice = session.exec(query).one_or_none()
+        if voice is None:
+            continue  # somebody was faster
+        voice.lease, voice.lease_until = lease, until
+        voice.attempt += 1
+        session.add(voice)
+        note_turn(session, voice.workspace_id, now)
+        session.flush()
+        return voice
+    return None
 
 
-def expect_waiting(session: Session, now: datetime, seconds_per_voice: float, at_once: int) -> None:
-    """Says anew when the voices that nobody is at will be finished, behind those that are made."""
+def expect_waiting(
+    session: Session, now: datetime, most_attempts: int, seconds_per_voice: float, at_once: int
+) -> None:
+    """Says anew when those of the voices that nobody is at will be finished whose turn is next."""
     session.flush()
-    made = select(Voice.estimated_completion).where(
-        Voice.status == "processing", col(Voice.lease_until) > now
-    )
-    free_at = [max(now, end) for end in session.exec(made)]
-    free_at = sorted(free_at + [now] * (at_once - len(free_at)))[-at_once:]
+    expected = ends_in_turn(session, now, most_attempts, seconds_per_voice, at_once)
+    ends = dict(islice(expected, AT_ONCE))
     query = (
         select(Voice)
-        .where(Voice.status == "processing", _is_free(now))
-        .order_by(col(Voice.created_at), col(Voice.id))
-        .limit(AT_ONCE)
+        .where(col(Voice.id).in_(ends), Voice.status == "processing", is_free(now))
+        .order_by(col(Voice.id))
         .with_for_update(skip_locked=True)
     )
     for voice in session.exec(query):
-        end = free_at[0] + timedelta(seconds=(1.0 - voice.progress) * seconds_per_voice)
-        heapq.heapreplace(free_at, end)
-        if abs((end - voice.estimated_completion).total_seconds()) > NEWS_S:
-            voice.estimated_completion = end
+        if abs((ends[voice.id] - voice.estimated_completion).total_seconds()) > NEWS_S:
+            voice.estimated_completion = ends[voice.id]
             session.add(voice)
 
 
@@ -85,7 +81,7 @@ def held_leases(session: Session, now: datetime) -> set[tuple[UUID, str]]:
 
 def count_free(session: Session, now: datetime, most_attempts: int) -> int:
     """Voices that can be claimed."""
-    free = Voice.status == "processing", _is_free(now), col(Voice.attempt) < most_attempts
+    free = Voice.status == "processing", is_free(now), col(Voice.attempt) < most_attempts
     return session.exec(select(func.count()).select_from(Voice).where(*free)).one()
 
 
@@ -122,7 +118,7 @@ def hopeless_voices(
         select(Voice.workspace_id, Voice.id)
         .where(
             Voice.status == "processing",
-            _is_free(now),
+            is_free(now),
             or_(
                 and_(col(Voice.created_at) < created_before, ~goes_on),
                 col(Voice.attempt) >= most_attempts,
@@ -151,6 +147,21 @@ def hopeless_voice(
     if voice.created_at >= created_before and voice.attempt < most_attempts:
         return None
     return voice
+
+
+def extend_holds(session: Session, until: datetime, ending_before: datetime) -> int:
+    """What is held for unfinished voices, and would end before that, ends then; how many."""
+    ending = (
+        select(Hold.operation)
+        .join(Voice, col(Voice.operation) == Hold.operation)
+        .where(Voice.status == "processing", col(Hold.expires_at) < ending_before)
+        .limit(AT_ONCE)
+        .with_for_update(of=Hold, skip_locked=True)
+    )
+    extended = session.connection().execute(
+        update(Hold).where(col(Hold.operation).in_(ending)).values(expires_at=until)
+    )
+    return extended.rowcount
 
 
 def delete_failed_voices(session: Session, finished_before: datetime) -> int:

@@ -27,6 +27,7 @@ class Voice(SQLModel, table=True):
     name_key: str  # the name without regard to case
     description: str | None = Field(default=None, sa_type=Text)
     language: str = Field(max_length=8)  # ISO 639-1 code
+    accent: str | None = Field(default=None, max_length=16)  # as VoiceInfo has it, if it was said
     gender: str = Field(max_length=8)  # male, female or neutral
     pitch_hz: float | None = None  # median of the samples; None when none was found
     status: str = Field(default="processing", max_length=16)  # or ready, failed

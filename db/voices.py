@@ -1,6 +1,6 @@
 """Custom voices. A voice of another workspace is one that does not exist."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from sqlalchemy import case, func
@@ -72,14 +72,14 @@ def voices_page(
     page: int,
     limit: int,
     status: str | None = None,
-    language: str | None = None,
+    languages: Collection[str] | None = None,
 ) -> tuple[list[Voice], int]:
     """One page, newest first, and the number of all; `page` counts from 1."""
     chosen = [col(Voice.workspace_id) == workspace_id]
     if status is not None:
         chosen.append(col(Voice.status) == status)
-    if language is not None:
-        chosen.append(col(Voice.language) == language)
+    if languages is not None:
+        chosen.append(col(Voice.language).in_(languages))
     total = session.exec(select(func.count()).select_from(Voice).where(*chosen)).one()
     query = select(Voice).where(*chosen).order_by(col(Voice.created_at).desc(), col(Voice.id))
     return list(session.exec(query.offset((page - 1) * limit).limit(limit))), total
@@ -98,12 +98,6 @@ def count_voices(session: Session, workspace_id: int) -> int:
         .select_from(Voice)
         .where(Voice.workspace_id == workspace_id, col(Voice.status).in_(COUNTED))
     ).one()
-
-
-def count_unfinished(session: Session) -> int:
-    """Voices of all workspaces that are made now, or wait for it."""
-    query = select(func.count()).select_from(Voice).where(Voice.status == "processing")
-    return session.exec(query).one()
 
 
 def unfinished_operations(session: Session, workspace_id: int) -> list[str]:

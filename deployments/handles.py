@@ -176,6 +176,15 @@ class SpeakerHandle(ModelHandle):
             self.forget()  # the model was swapped, and its voices with it
             raise
 
+    async def forget_pack(self, digest: str) -> None:
+        """Tells every replica. Raises EngineLost when not all answer."""
+        with engine_errors(self.name):
+            told = self.handle.broadcast("forget_pack", digest)
+            try:
+                await told.results_async(timeout_s=DESCRIBE_TIMEOUT_S)
+            except TimeoutError:
+                raise EngineLost(f"not all replicas of {self.name} answer") from None
+
 
 class TranscriberHandle(ModelHandle):
     """The Transcriber port."""

@@ -13,7 +13,7 @@ from deployments.turns import Turns
 from models.audio import AudioChunk
 from models.errors import EngineError
 from models.loading import load_tts
-from models.tts.base import Rehearsing, Resting, SynthesisRequest, TTSEngine
+from models.tts.base import KeepingPacks, Rehearsing, Resting, SynthesisRequest, TTSEngine
 from models.tts.word_times import cut
 from pipelines.bridge import iterate_in_thread
 
@@ -61,6 +61,11 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
                 self._speaking -= 1
                 line.leave()
                 self._rest_soon(engine)
+
+    async def forget_pack(self, digest: str) -> None:
+        """Each replica is told, when a voice was deleted."""
+        if self._loaded is not None and isinstance(engine := self.engine(), KeepingPacks):
+            engine.forget_pack(digest)
 
     def _rest_soon(self, engine: TTSEngine) -> None:
         """Has the engine give back its memory, unless somebody speaks again."""

@@ -7,6 +7,7 @@ from uuid import NAMESPACE_URL, uuid5
 ModelKind = Literal["tts", "stt", "chat"]
 Tier = Literal["fast", "quality"]
 VoiceGender = Literal["male", "female"]
+Accent = Literal["American", "British", "Indian", "Neutral"]
 
 _VOICE_NAMESPACE = uuid5(NAMESPACE_URL, "urn:antiphon:voice")
 
@@ -20,7 +21,7 @@ class VoiceInfo:
     name: str  # display name
     language: str  # ISO 639-1 code
     gender: VoiceGender
-    accent: Literal["American", "British", "Indian", "Neutral"]
+    accent: Accent
     description: str | None = None
     categories: tuple[str, ...] = ()
     custom_id: str | None = None  # of a voice that a workspace had made

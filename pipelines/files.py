@@ -17,7 +17,14 @@ from fsspec.core import url_to_fs
 from configs import metrics
 from configs.settings import Settings
 from db.columns import utc_now
-from db.files import add_file, delete_file, expired_files, keep_file, read_file
+from db.files import (
+    add_file,
+    delete_file,
+    expire_these_files,
+    expired_files,
+    keep_file,
+    read_file,
+)
 from db.keeping_tables import StoredFile
 from db.session import Database
 from pipelines.errors import NotFound, StorageUnavailable
@@ -157,11 +164,19 @@ class Files:
     async def rotate(self, file: StoredFile) -> bool:
         """Seals the file anew; False when the newest key sealed it. Raises as `read`."""
         try:
-            return await self._in_thread(self._seal_anew, file)
+            is_sealed_anew = await self._in_thread(self._seal_anew, file)
         except NotFound:
             return False  # deleted meanwhile
+        found = await self._database.read(read_file, file.id)
+        if found is None or _is_past(found.expires_at):  # deleted while it was written
+            await self._in_thread(self._remove, file)
+            return False
+        return is_sealed_anew
 
     async def _delete(self, file: StoredFile) -> None:
+        if not _is_past(file.expires_at):
+            # Who seals the bytes anew just now sees this, and removes them too.
+            await self._database.run(expire_these_files, [file.id], utc_now())
         await self._in_thread(self._remove, file)
         await self._database.run(delete_file, file.id)
 

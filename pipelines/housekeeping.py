@@ -67,7 +67,10 @@ class Housekeeper:
                 deleting["failed_voices"] = self._delete_failed_voices
             await self._repeat("reconcile", self._reconcile)
             await self._repeat("stranded", self._cancel_stranded)
-        done = {"holds": await self._repeat("holds", self._release_holds)}
+        done = {}
+        if self._voices is not None:  # before those that have ended are given back
+            done["voice_holds"] = await self._repeat("voice_holds", self._voices.keep_holds)
+        done["holds"] = await self._repeat("holds", self._release_holds)
         metrics.holds_expired.inc(done["holds"])
         if self._voices is not None:
             done["hopeless_voices"] = await self._repeat(

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 
 from babel import Locale, UnknownLocaleError
+from babel.core import get_global
+
+from models.info import Accent
 
 # Codes of Whisper that CLDR knows under another one.
 _CLDR_CODES = {"jw": "jv", "no": "nb", "tl": "fil"}
 _ENGINE_CODES = {cldr: code for code, cldr in _CLDR_CODES.items()}
 # Codes of Whisper that ISO 639 withdrew.
 _ISO_CODES = {"jw": "jv"}
+_ENGLISH_ACCENTS: dict[str, Accent] = {"gb": "British", "uk": "British", "us": "American"}
 # What CLDR does not name in the language itself, or not at all.
 _NATIVE_NAMES = {
     "ba": "Башҡортса",
@@ -53,7 +57,24 @@ def iso_code(code: str) -> str:
 
 
 def engine_codes(code: str) -> tuple[str, ...]:
-    """What an engine may call the language that a caller names, such as en for en-US."""
+    """What an engine may call the language that a caller names, such as en for en-US and eng."""
     code = code.strip().lower().replace("_", "-")
     language = code.partition("-")[0]
-    return code, language, _ENGINE_CODES.get(language, language)
+    # Codes of three letters that have a shorter one, and codes that ISO 639 replaced.
+    short = get_global("language_aliases").get(language, language).partition("_")[0]
+    found = (code, language, _ENGINE_CODES.get(language), short, _ENGINE_CODES.get(short))
+    return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+def accent_of(code: str) -> Accent | None:
+    """What the region of a code says of the way in which a language is spoken; None: nothing."""
+    language, _, region = code.strip().lower().replace("_", "-").partition("-")
+    if "en" not in engine_codes(language):
+        return None
+    return _ENGLISH_ACCENTS.get(region.rpartition("-")[2])
+
+
+def is_language(code: str) -> bool:
+    """Whether some language is named so, by any code that is understood."""
+    names = Locale("en").languages
+    return any(one in names for one in engine_codes(code))

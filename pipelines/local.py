@@ -10,7 +10,7 @@ from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
 from models.stt.voices import add_voices
-from models.tts.base import SynthesisRequest, TTSEngine
+from models.tts.base import KeepingPacks, SynthesisRequest, TTSEngine
 from pipelines.bridge import iterate_in_thread
 
 
@@ -29,6 +29,10 @@ class LocalSpeaker:
             async for chunk in chunks:
                 if len(chunk.pcm):
                     yield chunk
+
+    async def forget_pack(self, digest: str) -> None:
+        if isinstance(self._engine, KeepingPacks):
+            self._engine.forget_pack(digest)
 
 
 class LocalTranscriber:

@@ -1,9 +1,10 @@
 """The voices that a workspace had made, as speech needs them: by id, by name, and their packs."""
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Hashable
+from collections.abc import AsyncGenerator, Hashable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -13,12 +14,14 @@ from db.voice_tables import Voice
 from db.voices import ready_voices, voice_named, voice_of
 from models.audio import AudioChunk
 from models.errors import PackMissing
-from models.info import ModelInfo, VoiceGender, VoiceInfo
+from models.info import Accent, ModelInfo, VoiceGender, VoiceInfo
 from models.tts.base import PackRef, SynthesisRequest
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
 from pipelines.files import Files
-from pipelines.ports import Speaker
-from pipelines.voice_object import heard_gender
+from pipelines.ports import PackKeeper, Speaker
+from pipelines.voice_object import heard_gender, stated_accent
+
+logger = logging.getLogger(__name__)
 
 REMEMBERED_S = 4.0  # a voice that was deleted elsewhere is gone within 5 s
 MAX_REMEMBERED = 10_000  # voices
@@ -35,6 +38,7 @@ class OwnVoice:
     name: str
     language: str  # ISO 639-1 code
     gender: VoiceGender
+    accent: Accent
     description: str | None
     engine: str  # name of the one that speaks it
     pack_file: str
@@ -48,7 +52,7 @@ class OwnVoice:
             name=self.name,
             language=self.language,
             gender=self.gender,
-            accent="Neutral",
+            accent=self.accent,
             description=self.description,
             categories=(CATEGORY,),
             custom_id=str(self.id),
@@ -56,11 +60,16 @@ class OwnVoice:
 
 
 class OwnVoices:
-    """Remembers voices that are ready for some seconds, and the packs that were used last."""
+    """Remembers voices that are ready, and packs that are on their way to engines, for seconds."""
 
-    def __init__(self, database: Database, files: Files) -> None:
+    def __init__(
+        self, database: Database, files: Files, speakers: Mapping[str, Speaker] | None = None
+    ) -> None:
+        """`speakers` are told of packs whose voices were deleted."""
         self._database = database
         self._files = files
+        self._speakers = speakers or {}
+        self._telling: set[asyncio.Task[None]] = set()  # kept, or they might be collected
         self._known: dict[Hashable, tuple[OwnVoice, float]] = {}  # with monotonic seconds
         self._forgotten = 0  # a look-up that one overtook is not remembered
         self._packs: OrderedDict[str, bytes] = OrderedDict()  # by digest
@@ -110,6 +119,21 @@ class OwnVoices:
         }
         if pack_digest is not None:
             self._packs.pop(pack_digest, None)
+            telling = asyncio.create_task(self._tell_speakers(pack_digest))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
+    async def _tell_speakers(self, pack_digest: str) -> None:
+        """Twice, since for some seconds another process may send the pack again."""
+        for pause_s in (0.0, REMEMBERED_S + 1.0):
+            await asyncio.sleep(pause_s)
+            keepers = [one for one in self._speakers.values() if isinstance(one, PackKeeper)]
+            told = await asyncio.gather(
+                *(keeper.forget_pack(pack_digest) for keeper in keepers), return_exceptions=True
+            )
+            for error in told:
+                if error is not None:  # they forget by themselves, but later
+                    logger.warning("pack_not_forgotten", extra={"reason": str(error)})
 
     async def pack(self, voice: OwnVoice) -> bytes:
         """Raises VoiceNotFound when the voice was deleted; StorageUnavailable or
@@ -136,6 +160,10 @@ class OwnVoices:
             self._packs[voice.pack_digest] = data
             while len(self._packs) > KEPT_PACKS:
                 self._packs.popitem(last=False)
+            # Engines keep it from here on, and here nobody hears of a voice that is deleted.
+            asyncio.get_running_loop().call_later(
+                REMEMBERED_S, self._packs.pop, voice.pack_digest, None
+            )
         return data
 
     def _loaded(self, voice: OwnVoice, done: "asyncio.Task[bytes]") -> None:
@@ -194,6 +222,7 @@ def _own(voice: Voice) -> OwnVoice:
         name=voice.name,
         language=voice.language,
         gender=heard_gender(voice),
+        accent=stated_accent(voice),
         description=voice.description,
         engine=voice.engine,
         pack_file=voice.pack_file,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from models.audio import AudioChunk
 from models.errors import EngineError
@@ -37,6 +37,15 @@ class Speaker(Port, Protocol):
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         """Speech of one sentence; closing the generator stops the work. Raises EngineError."""
+        ...
+
+
+@runtime_checkable
+class PackKeeper(Protocol):
+    """A speaker that remembers the packs of custom voices, in any number of processes."""
+
+    async def forget_pack(self, digest: str) -> None:
+        """Of a voice that was deleted. Raises EngineError when not all could be told."""
         ...
 
 

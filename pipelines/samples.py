@@ -18,7 +18,6 @@ from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.decoding import AudioDecoder
 from pipelines.errors import (
     AudioTooLong,
-    DecoderBusy,
     FileTooLarge,
     InvalidAudio,
     InvalidRequest,
@@ -135,8 +134,6 @@ class SampleChecker:
             raise AudioTooLong(self._wrong_length(file)) from None
         except (InvalidAudio, FileTooLarge) as error:
             raise type(error)(f"files: {file.name!r}: {error}") from None
-        except DecoderBusy:
-            raise
         if audio.duration_s < self._rules.min_seconds - LENGTH_SLACK_S:
             raise InvalidAudio(self._wrong_length(file, audio.duration_s))
         return await asyncio.to_thread(self._listen, file, media_type, audio.duration_s, audio.pcm)

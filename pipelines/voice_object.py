@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from db.outbox import NewEvent
 from db.voice_tables import Voice
-from models.info import VoiceGender
+from models.info import Accent, VoiceGender
 
 LOWEST_FEMALE_HZ = 165.0  # where the pitch of most women begins and that of most men has ended
 
@@ -47,6 +47,14 @@ def heard_gender(voice: Voice) -> VoiceGender:
         if voice.gender == gender:
             return gender  # type: ignore[no-any-return]
     return "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
+
+
+def stated_accent(voice: Voice) -> Accent:
+    """As whoever asked for the voice named its language."""
+    for accent in get_args(Accent):
+        if voice.accent == accent:
+            return accent  # type: ignore[no-any-return]
+    return "Neutral"
 
 
 def iso_moment(moment: datetime) -> str:

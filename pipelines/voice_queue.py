@@ -34,6 +34,7 @@ from db.voice_queue import (
     count_held,
     delete_failed_voices,
     expect_waiting,
+    extend_holds,
     held_leases,
     hopeless_voice,
     hopeless_voices,
@@ -51,6 +52,8 @@ from pipelines.voice_object import failed_event, ready_event
 
 logger = logging.getLogger(__name__)
 
+HOLD = timedelta(days=7)  # of the price; it is kept on for as long as the voice is not finished
+HOLD_LEFT = timedelta(days=6)  # after which that is noted
 UNPUBLISHED_S = 3600.0  # how long files last that no voice refers to yet
 GIVEN_UP = "the voice could not be made; nothing was charged, and it may be tried again"
 
@@ -68,6 +71,8 @@ class ClaimedVoice:
     pitch_hz: float | None
     sample_files: tuple[str, ...]  # ids of the recordings as they were sent
     checkpoint_file: str | None  # what an attempt before had reached
+    progress: float = 0.0  # share of the work that was done when this was read, 0 to 1
+    british: bool = False  # how English is to be said
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class MadeVoice:
 
 
 class VoiceQueue:
-    """The oldest voice comes first."""
+    """Workspaces take turns; of one workspace the oldest voice comes first."""
 
     def __init__(
         self, database: Database, files: Files, billing: Billing, work: CloningWork
@@ -129,8 +134,7 @@ class VoiceQueue:
 
     async def expect_waiting(self) -> None:
         """Says anew when the voices that wait will be finished."""
-        work = self._work
-        await self._database.run(expect_waiting, utc_now(), work.seconds_per_voice, work.at_once)
+        await self._database.run(_expect_waiting, utc_now(), self._work)
 
     async def renew(
         self,
@@ -216,6 +220,11 @@ class VoiceQueue:
         for workspace_id, voice_id in found:
             failed += await self._database.run(self._fail_hopeless, workspace_id, voice_id, before)
         return failed
+
+    async def keep_holds(self) -> int:
+        """Holds of voices that wait or are made last on; how many were about to end."""
+        now = utc_now()
+        return await self._database.run(extend_holds, now + HOLD, now + HOLD_LEFT)
 
     async def delete_failed(self, finished_before: datetime) -> int:
         """Rows of voices that failed long ago; how many, some at a time."""
@@ -307,8 +316,12 @@ def _claim(session: Session, lease: str, now: datetime, config: CloningWork) -> 
     left = 1.0 - voice.progress  # a checkpoint may have most of it
     voice.estimated_completion = now + timedelta(seconds=left * config.seconds_per_voice)
     session.add(voice)
-    expect_waiting(session, now, config.seconds_per_voice, config.at_once)
+    _expect_waiting(session, now, config)
     return _as_claimed(session, voice, lease)
+
+
+def _expect_waiting(session: Session, now: datetime, work: CloningWork) -> None:
+    expect_waiting(session, now, work.most_attempts, work.seconds_per_voice, work.at_once)
 
 
 def _as_claimed(session: Session, voice: Voice, lease: str) -> ClaimedVoice:
@@ -322,6 +335,8 @@ def _as_claimed(session: Session, voice: Voice, lease: str) -> ClaimedVoice:
         pitch_hz=voice.pitch_hz,
         sample_files=tuple(sample.file_id for sample in samples_of(session, voice.id)),
         checkpoint_file=voice.checkpoint_file,
+        progress=voice.progress,
+        british=voice.accent == "British",
     )
 
 

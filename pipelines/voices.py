@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Literal
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
@@ -22,6 +20,7 @@ from db.errors import DatabaseError
 from db.files import expire_these_files, keep_file
 from db.session import Database
 from db.voice_tables import Voice, VoiceSample
+from db.voice_turns import ends_in_turn
 from models.errors import EngineError
 from models.stt.base import FILE, TranscriptionRequest
 from pipelines.billing import Billing, paid_once, to_usd
@@ -30,6 +29,7 @@ from pipelines.errors import (
     InsufficientCredit,
     InvalidRequest,
     NotFound,
+    PipelineError,
     PlanRequired,
     StorageUnavailable,
     Unauthorized,
@@ -37,13 +37,14 @@ from pipelines.errors import (
     VoiceNotReady,
 )
 from pipelines.files import Files
-from pipelines.languages import engine_codes, iso_code
+from pipelines.languages import accent_of, engine_codes, is_language, iso_code
 from pipelines.own_voices import OwnVoices, key_of, parse_id
 from pipelines.ports import Transcriber
 from pipelines.principals import UNAUTHORIZED, Principal
 from pipelines.samples import CheckedSamples, SampleChecker, SampleFile
 from pipelines.speech import SpeechPipeline
 from pipelines.voice_object import created_event
+from pipelines.voice_queue import HOLD
 from pipelines.voice_report import ReportError, VoiceReport
 
 logger = logging.getLogger(__name__)
@@ -51,8 +52,7 @@ logger = logging.getLogger(__name__)
 VoiceStatus = Literal["processing", "ready", "failed"]
 VoiceGenderGiven = Literal["male", "female", "neutral"]
 
-UNCLAIMED_S = 3600.0  # how long samples last until their voice refers to them
-HOLD = timedelta(days=7)  # longer than any voice waits
+UNCLAIMED_S = 600.0  # how long samples last until their voice refers to them
 FALLBACK_LANGUAGE = "en"
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 SHOWN_S = 3600.0  # how long the address of a report lasts
@@ -66,7 +66,7 @@ class NewVoice:
 
     name: str
     description: str | None = None
-    language: str | None = None  # any code; None: what the samples are heard to be in
+    language: str | None = None  # any code, as en-GB; None: what the samples are heard to be in
     gender: VoiceGenderGiven = "neutral"
     consent: str | None = None  # what is attested
     consent_token: str | None = None  # of the sentence that is said
@@ -131,16 +131,16 @@ class Voices:
         gets the voice that was made then. Raises InvalidRequest and the like for the samples,
         PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable.
         """
+        if (made := await self._made_before(principal)) is not None:
+            return made  # also when what came with it has expired since
         sentence = self._spoken_consent(principal, new)
-        voice_id = _new_id()
-        made = await self._database.read(self._first_look, principal.workspace_id, voice_id)
-        if made is not None:
-            return made
+        await self._database.read(self._check_room, principal.workspace_id)
         language = None if new.language is None else await self._known_language(new.language)
         checked = await self._checker.check(files)
         if sentence is not None:
             place, said = await self._consent.find(sentence, checked.openings)
             await self._checker.check_speaker(said, checked, place, self._consent.min_similarity)
+        voice_id = _new_id()
         voice = Voice(
             id=voice_id,
             workspace_id=principal.workspace_id,
@@ -148,6 +148,7 @@ class Voices:
             name_key=key_of(new.name),
             description=new.description,
             language=language or await self._heard_language(checked),
+            accent=None if new.language is None else accent_of(new.language),
             gender=new.gender,
             pitch_hz=checked.pitch_hz,
             estimated_completion=utc_now(),  # until the queue is known
@@ -160,6 +161,14 @@ class Voices:
             voice.consent_at = utc_now()
         return await self._keep(principal, voice, checked)
 
+    async def check_room(self, principal: Principal) -> None:
+        """Before the recordings are there; `create` looks again.
+
+        Raises PlanRequired or InsufficientCredit, unless this request made its voice before.
+        """
+        if await self._made_before(principal) is None:
+            await self._database.read(self._check_room, principal.workspace_id)
+
     async def page(
         self,
         principal: Principal,
@@ -168,9 +177,15 @@ class Voices:
         status: VoiceStatus | None = None,
         language: str | None = None,
     ) -> tuple[list[Voice], int]:
-        """One page, newest first, and the number of all; `page` from 1."""
+        """One page, newest first, and the number of all; `page` from 1.
+
+        Raises InvalidRequest for a `language` that is none.
+        """
+        if language is not None and not is_language(language):
+            raise InvalidRequest(f"language: {language[:40]!r} is not the code of a language")
+        codes = None if language is None else engine_codes(language)
         return await self._database.read(
-            voices.voices_page, principal.workspace_id, page, limit, status, language
+            voices.voices_page, principal.workspace_id, page, limit, status, codes
         )
 
     async def get(self, principal: Principal, voice_id: str) -> Voice:
@@ -226,21 +241,27 @@ class Voices:
             raise VoiceNotFound(NOT_FOUND)
         digest, files = await self._database.run(_delete, principal, identity)
         self._own.forget(identity, digest)
+        await self._delete_files(principal.workspace_id, identity, files)
+
+    async def _delete_files(self, workspace_id: int, voice_id: UUID, file_ids: list[str]) -> None:
         try:
-            for file_id in files:
-                await self._files.delete(principal.workspace_id, file_id)
+            for file_id in file_ids:
+                await self._files.delete(workspace_id, file_id)
             await self._database.forget_deleted()
         except (StorageUnavailable, DatabaseError):  # they are due: the sweep tries again
-            logger.warning("files_of_a_voice_left", extra={"voice_id": str(identity)})
+            logger.warning("files_of_a_voice_left", extra={"voice_id": str(voice_id)})
 
-    def _first_look(self, session: Session, workspace_id: int, voice_id: UUID) -> Voice | None:
-        """The voice, if this request made it before. Raises what would refuse a new one."""
-        made = voices.voice_of(session, workspace_id, voice_id)
-        if made is None:
-            self._check_plan(session, voices.plan_of(session, workspace_id), workspace_id)
-            if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
-                raise self._too_poor()
-        return made
+    async def _made_before(self, principal: Principal) -> Voice | None:
+        """The voice of the same request with its Idempotency-Key."""
+        if paid_once.get() is None:
+            return None
+        return await self._database.read(voices.voice_of, principal.workspace_id, _new_id())
+
+    def _check_room(self, session: Session, workspace_id: int) -> None:
+        """Raises what would refuse a new voice."""
+        self._check_plan(session, voices.plan_of(session, workspace_id), workspace_id)
+        if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
+            raise self._too_poor()
 
     def _spoken_consent(self, principal: Principal, new: NewVoice) -> ConsentSentence | None:
         """The sentence that a file must begin with. Raises InvalidRequest."""
@@ -295,27 +316,37 @@ class Voices:
     async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:
         """Files first; they go by themselves unless the transaction after them keeps them.
 
-        So a caller may leave at any time: the voice is there as a whole, or not at all.
+        So a caller may leave at any time: the voice is there as a whole, or not at all. What is
+        refused leaves no file.
         """
-        rows = []
-        for position, sample in enumerate(checked.samples):
-            data = await asyncio.to_thread(sample.file.path.read_bytes)
-            file_id = await self._files.put(
-                voice.workspace_id, "sample", sample.media_type, data, UNCLAIMED_S
-            )
-            rows.append(
-                VoiceSample(
-                    voice_id=voice.id,
-                    position=position,
-                    file_id=file_id,
-                    seconds=sample.duration_s,
-                    speech_share=sample.speech_share,
-                    snr_db=sample.snr_db,
-                    level_dbfs=sample.level_dbfs,
-                    clipped_share=sample.clipped_share,
+        rows: list[VoiceSample] = []
+        file_ids: list[str] = []
+        try:
+            for position, sample in enumerate(checked.samples):
+                data = await asyncio.to_thread(sample.file.path.read_bytes)
+                file_id = await self._files.put(
+                    voice.workspace_id, "sample", sample.media_type, data, UNCLAIMED_S
                 )
-            )
-        return await self._database.run(self._add, principal, voice, rows)
+                file_ids.append(file_id)
+                rows.append(
+                    VoiceSample(
+                        voice_id=voice.id,
+                        position=position,
+                        file_id=file_id,
+                        seconds=sample.duration_s,
+                        speech_share=sample.speech_share,
+                        snr_db=sample.snr_db,
+                        level_dbfs=sample.level_dbfs,
+                        clipped_share=sample.clipped_share,
+                    )
+                )
+            kept = await self._database.run(self._add, principal, voice, rows)
+        except PipelineError:  # nothing was committed; with another error nobody knows
+            await self._delete_files(voice.workspace_id, voice.id, file_ids)
+            raise
+        if kept is not voice:
+            await self._delete_files(voice.workspace_id, voice.id, file_ids)
+        return kept
 
     def _add(
         self, session: Session, principal: Principal, voice: Voice, samples: list[VoiceSample]
@@ -330,8 +361,10 @@ class Voices:
                 raise StorageUnavailable("the samples were deleted while they were stored")
         now = utc_now()
         voice.created_at = now
-        voice.estimated_completion = now + self._expected(voices.count_unfinished(session))
         voices.add_voice(session, voice, samples)
+        work = self._work
+        ends = ends_in_turn(session, now, work.most_attempts, work.seconds_per_voice, work.at_once)
+        voice.estimated_completion = dict(ends)[voice.id]
         cost = self._billing.cost("voice", 1)
         if not ledger.hold(session, workspace_id, voice.operation, "voice", cost, now + HOLD):
             raise self._too_poor()
@@ -343,11 +376,6 @@ class Voices:
         }
         audit(session, workspace_id, "voice.created", principal.actor, str(voice.id), details)
         return voice
-
-    def _expected(self, before: int) -> timedelta:
-        """How long it takes when so many voices wait, or are being made."""
-        rounds = math.floor(before / self._work.at_once) + 1
-        return timedelta(seconds=rounds * self._work.seconds_per_voice)
 
 
 def _new_id() -> UUID:

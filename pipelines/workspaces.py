@@ -13,10 +13,12 @@ from db.keeping_tables import AuditEntry
 from db.ledger import release_named
 from db.session import Database
 from db.tables import Workspace
-from db.voices import unfinished_operations
+from db.voice_tables import Voice
+from db.voices import lock_workspace, ready_voices, unfinished_operations
 from pipelines.accounts import Accounts
 from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized
 from pipelines.files import Files
+from pipelines.own_voices import OwnVoices
 from pipelines.principals import ALL_SCOPES, UNAUTHORIZED, Principal
 
 logger = logging.getLogger(__name__)
@@ -25,8 +27,11 @@ logger = logging.getLogger(__name__)
 class Workspaces:
     """Every method raises DatabaseUnavailable, and Unauthorized when the workspace is gone."""
 
-    def __init__(self, database: Database, accounts: Accounts, files: Files) -> None:
+    def __init__(
+        self, database: Database, accounts: Accounts, files: Files, voices: OwnVoices
+    ) -> None:
         self._database = database
+        self._voices = voices
         self._accounts = accounts
         self._files = files
 
@@ -61,7 +66,8 @@ class Workspaces:
             raise InsufficientScope(
                 "an account is erased by its owner's token or a key with every scope"
             )
-        await self._database.run(_erase, principal)
+        for voice in await self._database.run(_erase, principal):
+            self._voices.forget(voice.id, voice.pack_digest)
         self._accounts.forget_workspace(principal.workspace_id)
         try:
             await self._files.delete_expired()
@@ -83,13 +89,17 @@ def _update(
     return workspace
 
 
-def _erase(session: Session, principal: Principal) -> None:
+def _erase(session: Session, principal: Principal) -> list[Voice]:
+    """The voices that could speak."""
+    lock_workspace(session, principal.workspace_id)  # no voice is added from here on
     unfinished = unfinished_operations(session, principal.workspace_id)  # before the rows go
+    ready = ready_voices(session, principal.workspace_id)
     if not delete_user(session, principal.user_id):
         raise Unauthorized(UNAUTHORIZED)
     expire_files(session, principal.workspace_id, utc_now())
     release_named(session, unfinished)
     _audit(session, principal, "account.erased", {})
+    return ready
 
 
 def _audit(session: Session, principal: Principal, action: str, details: dict[str, Any]) -> None:

@@ -11,8 +11,9 @@ from api.errors import ApiError
 from api.routing import make_router
 from api.schemas import Done, OneLine, Page, Pagination, RequestModel
 from api.streaming import while_connected
-from api.uploads import Form, UploadLimits, receive_form
-from configs.cloning_schema import SampleRules
+from api.uploads import MAX_FILE_BYTES, Form, UploadLimits, receive_form
+from configs.cloning_schema import CloningConfig, SampleRules
+from configs.load import load_yaml
 from db.voice_tables import Voice
 from pipelines.samples import SampleFile
 from pipelines.voice_object import iso_moment, voice_object
@@ -61,7 +62,10 @@ class VoiceFields(BaseModel):
     name: OneLine = Field(min_length=1)
     description: Annotated[str, Field(max_length=1000), AfterValidator(_text)] = ""
     language: str = Field(
-        default="", max_length=35, description="A language code; heard in the files when absent."
+        default="",
+        max_length=35,
+        description="A language code, such as `es` or, for a British accent, `en-GB`; heard in the "
+        "files when absent.",
     )
     gender: VoiceGenderGiven = "neutral"
     consent: Annotated[str, Field(max_length=2000), AfterValidator(_text)] = Field(
@@ -89,6 +93,7 @@ class VoiceFields(BaseModel):
 
 def _form_schema() -> dict[str, Any]:
     """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
+    rules = load_yaml(CloningConfig, "cloning").samples
     schema = VoiceFields.model_json_schema()
     file = {
         "type": "string",
@@ -98,10 +103,11 @@ def _form_schema() -> dict[str, Any]:
     files = {
         "type": "array",
         "items": file,
-        "minItems": 3,
-        "maxItems": 10,
-        "description": "3 to 10 recordings of one speaker as MP3, WAV or FLAC, each of 10 to 60 "
-        "seconds and 25 MB at most, together 2 minutes or more.",
+        "minItems": rules.min_files,
+        "maxItems": rules.max_files,
+        "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
+        f"WAV or FLAC, each of {rules.min_seconds:g} to {rules.max_seconds:g} seconds and "
+        f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more.",
     }
     schema["properties"] = {"files": files, **schema["properties"]}
     schema["required"] = ["name", "files"]
@@ -122,10 +128,12 @@ async def create_voice(
 ) -> CustomVoice:
     """Checks the recordings before it answers; the voice itself takes minutes.
 
-    Its price is held until it is ready, and given back if it cannot be made.
+    Its price is held until it is ready, and given back if it cannot be made. Where there is no
+    room or no credit for it, large forms are refused before they are read.
     """
     rules = services.voices.rules
-    async with receive_form(request, UploadLimits(max_files=rules.max_files)) as form:
+    limits = UploadLimits(max_files=rules.max_files)
+    async with receive_form(request, limits, lambda: services.voices.check_room(principal)) as form:
         fields = _fields_of(form)
         files = _files_of(form, rules)
         new = NewVoice(
@@ -187,8 +195,7 @@ async def list_voices(
     ] = None,
 ) -> Page[CustomVoice]:
     """Newest first."""
-    code = None if language is None else language.replace("_", "-").partition("-")[0].lower()
-    found, total = await services.voices.page(principal, page, limit, status, code)
+    found, total = await services.voices.page(principal, page, limit, status, language)
     return Page(
         data=[_shown(voice) for voice in found],
         pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),

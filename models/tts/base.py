@@ -51,6 +51,15 @@ class TTSEngine(Protocol):
 
 
 @runtime_checkable
+class KeepingPacks(Protocol):
+    """An engine that remembers the packs that came with requests."""
+
+    def forget_pack(self, digest: str) -> None:
+        """Of a voice that was deleted; does nothing for one that is not known."""
+        ...
+
+
+@runtime_checkable
 class Rehearsing(Protocol):
     """An engine that meets something for the first time faster when nobody waits for it."""
 

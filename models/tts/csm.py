@@ -55,6 +55,9 @@ class CsmEngine:
         self._prompts = PackCache(_Reader(self._model).read)
         self._model.close()
 
+    def forget_pack(self, digest: str) -> None:
+        self._prompts.forget(digest)
+
     def voices(self) -> Sequence[VoiceInfo]:
         return ()
 

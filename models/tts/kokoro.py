@@ -95,6 +95,9 @@ class KokoroEngine:
             yield from self._speak(piece, pack, request, inside)
             at += len(piece)
 
+    def forget_pack(self, digest: str) -> None:
+        self._packs.forget(digest)
+
     def _pack_of(self, request: SynthesisRequest) -> VoicePack:
         """The one that came with the request, or that of the voice."""
         if request.pack is not None:

@@ -49,6 +49,9 @@ class ToneEngine:
             from_s, until_s = start / self.sample_rate, (start + step) / self.sample_rate
             yield AudioChunk(pcm, self.sample_rate, within(words, from_s, until_s))
 
+    def forget_pack(self, digest: str) -> None:
+        self._packs.forget(digest)
+
     def _name(self, request: SynthesisRequest) -> str:
         """Of the voice or the pack, which decides the pitch."""
         if request.pack is None:

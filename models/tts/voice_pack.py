@@ -103,3 +103,8 @@ class PackCache(Generic[Pack]):
             while len(self._packs) > self._most:
                 self._packs.popitem(last=False)
         return pack
+
+    def forget(self, digest: str) -> None:
+        """Its voice was deleted."""
+        with self._lock:
+            self._packs.pop(digest, None)

@@ -95,6 +95,21 @@ async def test_a_declared_length_over_the_limit_is_refused_before_reading() -> N
     assert (error.error, error.headers, sent.read) == ("file_too_large", {"Connection": "close"}, 0)
 
 
+async def test_a_large_body_can_be_refused_before_reading() -> None:
+    async def refuse() -> None:
+        raise ApiError(403, "plan_required", "no room")
+
+    limits = UploadLimits(max_file_bytes=2**21)
+    small = Sent(form(part("audio", b"x", "a")), headers={"content-length": "1048576"})
+    async with receive_form(small.request, limits, refuse) as received:
+        assert len(received.files) == 1
+    large = Sent(b"", headers={"content-length": "1048577"})
+    with pytest.raises(ApiError, match="no room"):
+        async with receive_form(large.request, limits, refuse):
+            pass
+    assert large.read == 0
+
+
 async def test_an_undeclared_length_is_counted_while_it_arrives() -> None:
     sent = Sent(form(part("audio", b"x" * 10_000_000, "a")), chunk=10_000)
     assert (await refusal(sent)).error == "file_too_large"

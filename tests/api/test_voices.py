@@ -1,6 +1,7 @@
 """Custom voices over HTTP: asked for, made, spoken with, deleted; and nobody else's."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,7 @@ async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
 ) -> None:
     books = await books_of(services, auth)
     await books.want("voice.ready")
-    voice = await made(client, auth, description="Mine")
+    voice = await made(client, auth, description="Mine", language="en-GB")
     assert (await say(client, auth, voice_id=voice["id"])).status_code == 400
     await finish(services)
 
@@ -176,7 +177,7 @@ async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
         "voice_id": voice["id"],
         "name": "Ann",
         "model": "Antiphon Fast",
-        "labels": {**labels, "accent": "Neutral"},
+        "labels": {**labels, "accent": "British"},
         "description": "Mine",
         "categories": ["Professional Cloning"],
         "voice_type": "cloned",
@@ -243,7 +244,9 @@ async def test_the_plan_says_how_many_voices_there_may_be(
     found = (await client.get("/voices?status=failed&language=en-US", headers=auth)).json()["data"]
     assert [one["reason"] for one in found] == ["It does not sound alike."]
     assert (await client.get("/voices?language=de", headers=auth)).json()["data"] == []
-    for query in ("limit=101", "limit=0", "page=0", "status=done", "language=*"):
+    page = (await client.get("/voices?language=eng", headers=auth)).json()["pagination"]
+    assert page["total"] == 2
+    for query in ("limit=101", "limit=0", "page=0", "status=done", "language=*", "language=xx"):
         answer = await client.get(f"/voices?{query}", headers=auth)
         assert (answer.status_code, answer.json()["error"]) == (400, "validation_error"), query
 
@@ -255,6 +258,19 @@ async def test_without_credit_no_voice_is_made(
     await books.leave_credit(PRICE - 1)
     answer = await ask(client, auth)
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
+
+
+async def test_without_room_large_forms_are_refused_before_they_are_checked(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    books = await books_of(services, auth)
+    await books.leave_credit(PRICE - 1)
+    files = [("files", ("big.wav", b"no audio" * 2**18))]
+    answer = await client.post("/voices", headers=auth, data={"name": "A"}, files=files)
+    assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
+    small = [("files", ("small.wav", b"no audio"))]
+    answer = await client.post("/voices", headers=auth, data={"name": "A"}, files=small)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_file_count")
 
 
 async def test_a_request_sent_twice_makes_one_voice(
@@ -281,6 +297,10 @@ async def test_a_request_whose_process_died_after_the_work_finds_its_voice(
     first = await services.voices.create(who, NewVoice("Ann", language="en"), files)
     again = await services.voices.create(who, NewVoice("Ann", language="en"), files)
     assert first.id == again.id
+    # Also when the token of its consent has expired meanwhile, and there is no room for another.
+    late = replace(NewVoice("Ann", language="en"), consent_token="expired")
+    assert (await services.voices.create(who, late, files)).id == first.id
+    await services.voices.check_room(who)
     assert await (await books_of(services, auth)).kinds() == ["hold"]
 
 

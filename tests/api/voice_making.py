@@ -39,7 +39,7 @@ async def ask(
 
 async def made(client: httpx.AsyncClient, headers: Headers, **fields: Any) -> dict[str, Any]:
     """The object of a voice that waits to be made."""
-    answer = await ask(client, headers, language="en", **fields)
+    answer = await ask(client, headers, **{"language": "en", **fields})
     assert answer.status_code == 201, answer.text
     voice: dict[str, Any] = answer.json()
     return voice

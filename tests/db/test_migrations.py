@@ -18,6 +18,7 @@ import db.webhook_tables  # noqa: F401  (the metadata knows only tables that wer
 from db import ledger
 from db.ledger_check import check_days
 from db.migrate import MIGRATIONS, upgrade
+from db.service import service_id
 from db.session import make_engine
 from db.tables import metadata
 from tests.db.ledger_work import transact
@@ -78,3 +79,14 @@ def test_entries_of_before_are_summed_by_day(
         ("2028-03-01", 7, 1, 10),
     ]
     engine.dispose()
+
+
+def test_a_database_keeps_the_name_of_its_service(database_url: str) -> None:
+    engine = make_engine(database_url)
+    names = set()
+    for _ in range(2):
+        upgrade(database_url)
+        names.add(transact(engine, service_id))
+    engine.dispose()
+    (name,) = names
+    assert len(name) == 16

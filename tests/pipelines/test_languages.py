@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.languages import engine_codes, name_language
+from pipelines.languages import accent_of, engine_codes, is_language, name_language
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,28 @@ def test_a_code_that_iso_withdrew_is_shown_and_understood_as_todays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "code"), [("en-US", "en"), (" PT_br ", "pt"), ("nb", "no"), ("fil-PH", "tl")]
+    ("named", "code"),
+    [
+        *(("en-US", "en"), (" PT_br ", "pt"), ("nb", "no"), ("fil-PH", "tl")),
+        *(("eng", "en"), ("deu", "de"), ("ger", "de"), ("cmn-CN", "zh"), ("iw", "he")),
+        *(("tgl", "tl"), ("srp", "sr"), ("yue", "yue")),
+    ],
 )
 def test_a_language_is_understood_by_the_names_that_callers_use(named: str, code: str) -> None:
     assert code in engine_codes(named)
+
+
+@pytest.mark.parametrize(
+    ("code", "accent"),
+    [
+        *(("en-GB", "British"), ("EN_uk", "British"), ("eng-Latn-GB", "British")),
+        *(("en-US", "American"), ("en", None), ("en-AU", None), ("de-GB", None), ("gb", None)),
+    ],
+)
+def test_a_region_may_tell_the_accent(code: str, accent: str | None) -> None:
+    assert accent_of(code) == accent
+
+
+def test_what_names_no_language_is_told_from_what_does() -> None:
+    assert all(map(is_language, ("en", "eng", "de-AT", "PT_br", "haw", "yue", "tl", "jw")))
+    assert not any(map(is_language, ("", "xx", "qqq", "english", "12")))

@@ -12,10 +12,10 @@ import pytest
 
 from db.session import Database
 from models.audio import AudioChunk
-from models.errors import EngineLost
+from models.errors import EngineLost, PackMissing
 from models.info import ModelInfo
 from models.loading import load_tts
-from models.tts.base import SynthesisRequest
+from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from models.weights.store import WeightStore
 from pipelines.errors import VoiceNotFound, VoiceNotReady
@@ -138,6 +138,26 @@ async def test_a_voice_whose_pack_is_gone_is_not_found(
     request = SpeechRequest("Hello.", voice_id=str(voice_id), workspace_id=workspace_id)
     with pytest.raises(VoiceNotFound):
         await speech.speak(await speech.plan(request))
+
+
+async def test_a_deleted_voice_leaves_no_pack_in_any_memory(
+    database: Database, files: Files, speaker: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.own_voices.REMEMBERED_S", 0.2)
+    workspace_id, voice_id = await ready_voice(database, files)
+    own, elsewhere = (OwnVoices(database, files, {"tone": speaker}) for _ in range(2))
+    request = SpeechRequest("Hello.", voice_id=str(voice_id), workspace_id=workspace_id)
+    for known in (own, elsewhere):
+        speech = pipeline(speaker, known)
+        await speech.speak(await speech.plan(request))
+        voice = await known.find(workspace_id, voice_id=str(voice_id))
+        assert voice is not None and await known.pack(voice) == PACK
+    own.forget(voice_id, pack_digest(PACK))
+    await asyncio.sleep(0.3)
+    assert own._packs == elsewhere._packs == {}
+    asked = SynthesisRequest("Hello.", "x", "en", pack=PackRef(pack_digest(PACK)))
+    with pytest.raises(PackMissing):
+        await anext(speaker.synthesize(asked))
 
 
 async def test_what_was_deleted_elsewhere_is_gone_when_the_memory_fades(

@@ -1,5 +1,6 @@
 """After a rotation the old key is needed no more, and nothing was lost."""
 
+import asyncio
 import os
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -12,6 +13,8 @@ from sqlmodel import Session, select
 from db.accounts import add_user
 from db.chat_tables import ChatEntry
 from db.chats import append_to_chat
+from db.files import read_file
+from db.keeping_tables import StoredFile
 from db.outbox import NewEvent, add_event, body_about
 from db.session import Database
 from db.tables import User, Workspace
@@ -113,3 +116,28 @@ async def test_without_the_old_key_nothing_is_touched(database: Database, tmp_pa
     with pytest.raises(SealBroken):
         await Rotation(database, new, _files(database, tmp_path, new)).run()
     assert (await history.load(workspace.id, chat_id))[1].content == "yes"
+
+
+@pytest.mark.parametrize("row_is_gone", [True, False])
+async def test_a_file_deleted_while_it_is_sealed_anew_does_not_come_back(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_is_gone: bool
+) -> None:
+    user = User(email="a@example.com", password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    other = _files(database, tmp_path, Sealer([OLD]))
+    file_id = await other.put(workspace.id, "sample", "audio/wav", SAMPLE, None)
+    files = _files(database, tmp_path, Sealer([NEW, OLD]))
+    loop, sealed = asyncio.get_running_loop(), files._sealed
+
+    def delete_meanwhile(file: StoredFile, data: bytes) -> bytes:
+        deleting = other.delete(workspace.id, file_id)
+        asyncio.run_coroutine_threadsafe(deleting, loop).result(10)
+        return sealed(file, data)
+
+    if not row_is_gone:  # the one who deletes it has not come so far
+        monkeypatch.setattr("pipelines.files.delete_file", lambda session, file_id: None)
+    monkeypatch.setattr(files, "_sealed", delete_meanwhile)
+    file = await database.read(read_file, file_id)
+    assert file is not None and not await files.rotate(file)
+    assert [path for path in (tmp_path / "files").rglob("*") if path.is_file()] == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,19 +10,28 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
-from sqlmodel import Session, col, update
+from sqlalchemy import func
+from sqlmodel import Session, col, select, update
 
 from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
 from configs.plans_schema import PlansConfig
 from configs.retention_schema import RetentionConfig
+from db.accounts import read_workspace
 from db.columns import utc_now
 from db.ledger import credit_of, discrepancies, open_account
+from db.money_tables import Hold
 from db.session import Database
 from db.voice_tables import Voice
 from db.webhook_tables import Webhook
 from pipelines.billing import Billing
-from pipelines.errors import InvalidRequest, PlanRequired, VoiceNotFound
+from pipelines.errors import (
+    InvalidRequest,
+    PlanRequired,
+    StorageUnavailable,
+    Unauthorized,
+    VoiceNotFound,
+)
 from pipelines.files import Files
 from pipelines.housekeeping import Housekeeper
 from pipelines.own_voices import OwnVoices
@@ -30,6 +40,7 @@ from pipelines.samples import CheckedSamples, Sample, SampleFile
 from pipelines.sealing import Sealer
 from pipelines.voice_queue import MadeVoice, VoiceQueue
 from pipelines.voices import NewVoice, Voices
+from pipelines.workspaces import _erase
 from tests.db.test_chats import add_workspace
 
 CREDIT = 100_000_000
@@ -109,6 +120,7 @@ async def test_requests_at_once_do_not_pass_the_plan(house: House) -> None:
     results = await asyncio.gather(*(house.add() for _ in range(5)), return_exceptions=True)
     assert sum(isinstance(one, Voice) for one in results) == 1, results
     assert all(isinstance(one, Voice | PlanRequired) for one in results), results
+    assert house.stored() == 3  # what was refused is not kept
     assert await house.spent() == PLANS.prices.custom_voice
 
 
@@ -160,6 +172,44 @@ async def test_two_workers_publish_once(house: House) -> None:
     assert await house.spent() == PLANS.prices.custom_voice
     await house.files.delete_expired()
     assert house.stored() == 5  # three samples, the pack and the report
+
+
+async def test_the_price_is_held_for_as_long_as_a_voice_waits(house: House) -> None:
+    await house.add()
+    retention = RetentionConfig(chat_days=None, event_days=30, delivery_days=30)
+
+    def wait_for_a_week(session: Session) -> None:
+        session.exec(update(Hold).values(expires_at=utc_now()))
+
+    await house.database.run(wait_for_a_week)
+    keeper = Housekeeper(house.database, house.files, retention, house.queue)
+    done = await keeper.run_once()
+    assert (done["voice_holds"], done["holds"]) == (1, 0)
+    assert await house.spent() == PLANS.prices.custom_voice
+    work = await house.queue.claim()
+    assert work is not None and await house.queue.fail(work, "voice_unlike", "It is not alike.")
+    done = await keeper.run_once()
+    assert (done["voice_holds"], done["holds"], await house.spent()) == (0, 0, 0)
+
+
+async def test_a_voice_added_while_its_workspace_is_erased_leaves_nothing(house: House) -> None:
+    for _ in range(6):
+        workspace = await house.database.read(read_workspace, house.principal.workspace_id)
+        assert workspace is not None
+        who = replace(house.principal, user_id=workspace.owner_id)
+        added, erased = await asyncio.gather(
+            house.add(), house.database.run(_erase, who), return_exceptions=True
+        )
+        assert isinstance(added, Voice | Unauthorized | StorageUnavailable), added
+        assert not isinstance(erased, BaseException), erased
+        await house.files.delete_expired()
+        assert house.stored() == 0
+        assert await house.database.read(_held) == 0
+        await house.move_in()
+
+
+def _held(session: Session) -> int:
+    return session.exec(select(func.count()).select_from(Hold)).one()
 
 
 async def test_where_consent_is_required_nothing_begins_without_it(house: House) -> None:

@@ -77,6 +77,18 @@ def test_the_packs_used_last_are_kept_for_a_while() -> None:
             cache.take(name)
 
 
+def test_the_pack_of_a_deleted_voice_is_forgotten_at_once() -> None:
+    cache = PackCache(read_pack)
+    kept, deleted = (reference(write_pack(VoicePack(STYLE * scale))) for scale in (1, 2))
+    for pack in (kept, deleted):
+        cache.take(pack)
+    for digest in (deleted.digest, "0" * 64):
+        cache.forget(digest)
+    cache.take(PackRef(kept.digest))
+    with pytest.raises(PackMissing):
+        cache.take(PackRef(deleted.digest))
+
+
 @pytest.fixture(params=["tone", pytest.param("kokoro", marks=pytest.mark.weights)])
 def model(request: pytest.FixtureRequest) -> tuple[TTSEngine, ModelInfo]:
     return loaded(request.param)
