@@ -155,6 +155,9 @@ voice_seconds = _histogram(
     bins=(60, 300, 480, 600, 720, 900, 1200, 1800, 3600, 7200, 21600, 86400),
 )
 voices_unfinished = _gauge("voices_unfinished", "Custom voices that wait or are made", "state")
+voice_still_seconds = _gauge(
+    "voice_still_seconds", "Since the custom voice that is made most slowly last got further"
+)
 voice_attempts_lost = _counter("voice_attempts_lost_total", "Jobs that ended before their voice")
 
 # Webhooks.

@@ -3,14 +3,14 @@
 import asyncio
 
 from configs.serve_schema import CloneArgs
-from deployments.metrics import cluster_reports
+from deployments.worker import Worker
 
 CLEANED_EVERY_S = 60.0
 
 # Imports inside functions: what builds the application loads this module too.
 
 
-class VoiceClone:
+class VoiceClone(Worker):
     """Holds no model. One is enough, and several do no harm: voices are claimed under leases."""
 
     job = "deployments.clone_job"  # the program of a job
@@ -18,36 +18,20 @@ class VoiceClone:
     async def __init__(self, args: CloneArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         from configs.cloning_schema import CloningConfig
         from configs.load import load_yaml
-        from configs.logs import setup_logs
-        from configs.settings import load_settings
-        from db.migrate import upgrade
-        from db.session import Database
+        from db.service import service_id
         from deployments.clone_jobs import Jobs, places
         from deployments.clone_watch import Watch
         from pipelines.sealing import Sealer
-        from pipelines.secret_marks import check_secrets
         from pipelines.voice_queue import VoiceQueue
 
-        setup_logs()
-        settings = load_settings()
-        await asyncio.to_thread(upgrade, settings.database_url)
-        self._database = Database(settings.database_url)
-        await check_secrets(self._database, settings.secrets)
-        queue = VoiceQueue.of(settings, self._database, Sealer(settings.secrets.data_keys))
+        settings, database = await self._open()
+        service = await database.read(service_id)
+        queue = VoiceQueue.of(settings, database, Sealer(settings.secrets.data_keys))
         work = load_yaml(CloningConfig, "cloning").work
-        self._watch = Watch(queue, Jobs(self.job, places(settings)), work)
-        self._tasks = [
-            asyncio.create_task(self._watch.run(), name="watch voices"),
-            asyncio.create_task(_keep_clean(), name="delete left recordings"),
-        ]
-        if (reports := cluster_reports(args.models_app)) is not None:
-            self._tasks.append(asyncio.create_task(reports.run(), name="report metrics"))
-
-    def check_health(self) -> None:
-        """Serve restarts the replica when one of its loops has ended."""
-        for task in self._tasks:
-            if task.done():
-                raise RuntimeError(f"the task {task.get_name()!r} has ended")
+        self._watch = Watch(queue, Jobs(service, self.job, places(settings)), work)
+        self._start(
+            args.models_app, watch_voices=self._watch.run(), delete_left_recordings=_keep_clean()
+        )
 
     async def __del__(self) -> None:
         """Serve awaits this when the replica leaves. Jobs go on unless the service ends too."""
@@ -55,10 +39,8 @@ class VoiceClone:
 
         if await service_stops():
             await self._watch.stop_jobs()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.to_thread(self._database.close)
+        await self._stop()
+        await self._close()
 
 
 async def _keep_clean() -> None:

@@ -67,10 +67,14 @@ class Job:
 
 
 class Jobs:
-    """All of the cluster. Blocks in threads; every method raises JobsUnavailable."""
+    """Those of one service. Blocks in threads; every method raises JobsUnavailable."""
 
-    def __init__(self, module: str, variables: dict[str, str]) -> None:
-        """`module` is the program. `variables` are seen by whoever sees the dashboard."""
+    def __init__(self, service: str, module: str, variables: dict[str, str]) -> None:
+        """`service` is its name among those that use the cluster, and `module` the program.
+
+        `variables` are seen by whoever sees the dashboard.
+        """
+        self._service = service
         self._module = module
         self._variables = variables
 
@@ -83,7 +87,11 @@ class Jobs:
             "submit_job",
             entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell between it and signals
             submission_id=job.id,
-            metadata={"voice": str(job.voice_id), "lease": job.lease},
+            metadata={
+                "service": self._service,
+                "voice": str(job.voice_id),
+                "lease": job.lease,
+            },
             runtime_env={
                 "working_dir": str(PROJECT_DIR),
                 "excludes": [*unsent(PROJECT_DIR), "__pycache__"],
@@ -93,11 +101,11 @@ class Jobs:
         return job
 
     async def known(self) -> list[tuple[Job, bool]]:
-        """All that Ray remembers, whoever started them, and which of them have ended."""
+        """All that Ray remembers, whichever process started them, and which of them have ended."""
         found = []
         for one in await self._call("list_jobs"):
-            told = one.metadata or {}  # none in those of others who use the cluster
-            if (one.submission_id or "").startswith(PREFIX) and {"voice", "lease"} <= told.keys():
+            told = one.metadata or {}  # of others who use the cluster: none, or another service
+            if one.submission_id and told.get("service") == self._service:
                 job = Job(one.submission_id, UUID(told["voice"]), told["lease"])
                 found.append((job, one.status.is_terminal()))
         return found

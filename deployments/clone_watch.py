@@ -9,6 +9,7 @@ from configs import metrics
 from configs.cloning_schema import CloningWork
 from db.errors import DatabaseUnavailable
 from deployments.clone_jobs import Job, JobState, JobsUnavailable
+from deployments.clone_pace import Paces
 from pipelines.voice_queue import ClaimedVoice, VoiceQueue
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Watch:
         self._jobs = jobs
         self._work = work
         self._following: dict[Job, asyncio.Task[None]] = {}
+        self._paces = Paces()
         self._knows_jobs = False  # those that were there before this
         self._is_stopping = False
         self._expect_at = 0.0
@@ -89,6 +91,7 @@ class Watch:
         state = await self._queue.state()
         metrics.voices_unfinished.labels("waiting").set(state.free)
         metrics.voices_unfinished.labels("made").set(state.held)
+        metrics.voice_still_seconds.set(self._paces.still_s())
         if state.free and time.monotonic() >= self._expect_at:
             self._expect_at = time.monotonic() + EXPECT_S
             await self._queue.expect_waiting()
@@ -107,7 +110,11 @@ class Watch:
     def _follow(self, job: Job) -> None:
         task = asyncio.create_task(self._see_off(job), name=job.id)
         self._following[job] = task
-        task.add_done_callback(lambda _: self._following.pop(job, None))
+        task.add_done_callback(lambda _: self._forget(job))
+
+    def _forget(self, job: Job) -> None:
+        self._following.pop(job, None)
+        self._paces.forget(job)
 
     async def _see_off(self, job: Job) -> None:
         """Returns when the job has ended, or is to be forgotten."""
@@ -125,6 +132,7 @@ class Watch:
                 if claimed is None:
                     await self._end(job)
                     return
+                self._paces.note(job, claimed.progress, state)
                 if state == "starting":
                     if time.monotonic() > give_up_at:
                         await self._end(job)

@@ -294,6 +294,11 @@ ROWS = (
                 },
             ),
             Panel(
+                "Custom voices, since one got further",
+                "s",
+                {"the slowest": "max(antiphon_voice_still_seconds)"},
+            ),
+            Panel(
                 "Requests counted",
                 "ops",
                 {"{{backend}} {{decision}}": rate("limit_decisions_total", "backend, decision")},

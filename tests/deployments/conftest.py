@@ -4,6 +4,7 @@ import asyncio
 import copy
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -77,6 +78,43 @@ def gateway_app(
     }
 
 
+def worker_app(
+    name: str, deployment: str, import_path: str, environment: dict[str, str], stop_s: float = 5
+) -> dict[str, Any]:
+    """An application of one worker behind the scenes, with environment variables of its own."""
+    return {
+        "name": name,
+        "route_prefix": None,
+        "import_path": import_path,
+        "args": {},
+        "deployments": [
+            {
+                "name": deployment,
+                "ray_actor_options": {"num_cpus": 0, "runtime_env": {"env_vars": environment}},
+                "health_check_period_s": 1,
+                "graceful_shutdown_wait_loop_s": 0.1,
+                "graceful_shutdown_timeout_s": stop_s,
+            }
+        ],
+    }
+
+
+async def actor_pid(part: str) -> int:
+    """The process of the one live actor whose name has that in it.
+
+    Named, since another service may run on this machine.
+    """
+    import ray
+    from ray.util.state import list_actors
+
+    address = ray.get_runtime_context().gcs_address
+    found = await asyncio.to_thread(
+        list_actors, address, filters=[("state", "=", "ALIVE")], detail=True
+    )
+    (actor,) = [one for one in found if part in (one["name"] or "")]
+    return int(actor["pid"])
+
+
 async def until_ready(client: httpx.AsyncClient) -> None:
     """Waits until the gateway and all models answer."""
     deadline = time.monotonic() + 60
@@ -97,6 +135,15 @@ class TestCluster:
         self.dashboard_url = dashboard_url
         self.models_app = copy.deepcopy(MODELS_APP)
         self.extra_apps: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def with_app(self, app: dict[str, Any]) -> AsyncIterator[None]:
+        """Runs it beside the models."""
+        self.extra_apps.append(app)
+        await asyncio.to_thread(self.deploy)
+        yield
+        self.extra_apps.remove(app)
+        await asyncio.to_thread(self.deploy)
 
     def deploy(self) -> None:
         """What `serve deploy` does with the current configuration."""

@@ -7,35 +7,16 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tests.deployments.conftest import TestCluster
+from tests.deployments.conftest import TestCluster, actor_pid, worker_app
 from tests.deployments.slow_voices import GENERATIONS, TRIALS, notes
 from tests.deployments.voice_house import Watched, events, house_in
 from tests.pipelines.test_voice_queue import PLANS, House
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
-
-
-def voices_app(environment: dict[str, str]) -> dict[str, Any]:
-    return {
-        "name": "voices",
-        "route_prefix": None,
-        "import_path": "tests.deployments.slow_voices:build_voices",
-        "args": {},
-        "deployments": [
-            {
-                "name": "VoiceClone",
-                "ray_actor_options": {"num_cpus": 0, "runtime_env": {"env_vars": environment}},
-                "health_check_period_s": 1,
-                "graceful_shutdown_wait_loop_s": 0.1,
-                "graceful_shutdown_timeout_s": 15,
-            }
-        ],
-    }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -45,12 +26,11 @@ async def house(
     """A workspace in the database of a VoiceClone that runs."""
     folder: Path = tmp_path_factory.mktemp("voices")
     house = house_in(folder)
-    app = voices_app({"ANTIPHON_DATA": str(folder)})
-    ray_cluster.extra_apps.append(app)
-    await asyncio.to_thread(ray_cluster.deploy)
-    yield house
-    ray_cluster.extra_apps.remove(app)
-    await asyncio.to_thread(ray_cluster.deploy)
+    program = "tests.deployments.slow_voices:build_voices"
+    environment = {"ANTIPHON_DATA": str(folder)}
+    app = worker_app("voices", "VoiceClone", program, environment, stop_s=15)
+    async with ray_cluster.with_app(app):
+        yield house
     house.database.close()
 
 
@@ -68,18 +48,6 @@ async def at_work(house: House) -> set[int]:
         while len(found := {pid for _, pid in notes(house.folder, "trial")}) < 2:
             await asyncio.sleep(0.1)
     return found
-
-
-async def clone_pid() -> int:
-    import ray
-    from ray.util.state import list_actors
-
-    address = ray.get_runtime_context().gcs_address
-    found = await asyncio.to_thread(
-        list_actors, address, filters=[("state", "=", "ALIVE")], detail=True
-    )
-    (actor,) = [one for one in found if "voices#VoiceClone#" in (one["name"] or "")]
-    return int(actor["pid"])
 
 
 def job_pids(voice: Watched) -> list[int]:
@@ -107,7 +75,7 @@ async def test_a_voice_is_made_once_whatever_is_killed(workspace: House) -> None
     evaluators = await at_work(house)
     os.kill(evaluators.pop(), signal.SIGKILL)
     await voice.until(voice.progress + 0.05)
-    os.kill(await clone_pid(), signal.SIGKILL)
+    os.kill(await actor_pid("voices#VoiceClone#"), signal.SIGKILL)
     await voice.until(voice.progress + 0.05)
     (job,) = job_pids(voice)
     os.kill(job, signal.SIGKILL)

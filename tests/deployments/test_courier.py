@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -22,28 +21,10 @@ from pipelines.sealing import Sealer
 from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
 from tests.db.test_outbox import plain
-from tests.deployments.conftest import TestCluster
+from tests.deployments.conftest import TestCluster, actor_pid, worker_app
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
-
-
-def courier_app(environment: dict[str, str]) -> dict[str, Any]:
-    return {
-        "name": "courier",
-        "route_prefix": None,
-        "import_path": "deployments.app:build_courier",
-        "args": {},
-        "deployments": [
-            {
-                "name": "Courier",
-                "ray_actor_options": {"num_cpus": 0, "runtime_env": {"env_vars": environment}},
-                "health_check_period_s": 1,
-                "graceful_shutdown_wait_loop_s": 0.1,
-                "graceful_shutdown_timeout_s": 5,
-            }
-        ],
-    }
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +52,10 @@ async def outbox(
     database = Database(settings.database_url)
     webhooks = Webhooks(database, Sealer(settings.secrets.data_keys), settings)
     principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
-    app = courier_app(environment)
-    ray_cluster.extra_apps.append(app)
-    await asyncio.to_thread(ray_cluster.deploy)
-    yield database, webhooks, principal
-    ray_cluster.extra_apps.remove(app)
-    await asyncio.to_thread(ray_cluster.deploy)
+    app = worker_app("courier", "Courier", "deployments.app:build_courier", environment)
+    async with ray_cluster.with_app(app):
+        yield database, webhooks, principal
     database.close()
-
-
-def courier_pid() -> int:
-    import ray
-    from ray.util.state import list_actors
-
-    # Named, since another service may run on this machine.
-    address = ray.get_runtime_context().gcs_address
-    (actor,) = [
-        one
-        for one in list_actors(address, filters=[("state", "=", "ALIVE")], detail=True)
-        if "courier#Courier#" in one["name"]
-    ]
-    return int(actor["pid"])
 
 
 async def test_an_event_reaches_its_receiver_within_a_second(
@@ -123,7 +87,7 @@ async def test_a_courier_killed_in_the_middle_of_attempts_loses_nothing(
             await database.run(add_event, principal.workspace_id, event, plain) for _ in range(20)
         }
         await hook.until(3)
-        os.kill(await asyncio.to_thread(courier_pid), signal.SIGKILL)
+        os.kill(await actor_pid("courier#Courier#"), signal.SIGKILL)
         hook.answer = 200
         await database.run(_let_leases_run_out)  # as they do by themselves after half a minute
         async with asyncio.timeout(60):
