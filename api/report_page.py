@@ -87,7 +87,7 @@ def _curve(report: VoiceReport) -> Markup:
 
 
 def _stock(report: VoiceReport, count: int) -> Markup:
-    shown = [(one.voice, one.similarity, "plain") for one in report.stock[:count]]
+    shown = [(one.name or one.voice, one.similarity, "plain") for one in report.stock[:count]]
     if report.judged is not None and shown:
         shown.insert(0, ("this voice", report.judged.similarity, "clone"))
     return bars("Similarity of the stock voices with the speaker", shown)

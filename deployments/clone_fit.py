@@ -100,7 +100,14 @@ class FitMaker:
         fit = self.config.fit
         encoder = load_speaker_encoder(self.config.work.encoder, WeightStore(weights_dir()))
         return Fit.resume(
-            samples, claimed.language, claimed.gender, fit, encoder, fit.seed, state or None
+            samples,
+            claimed.language,
+            claimed.gender,
+            fit,
+            encoder,
+            fit.seed,
+            state or None,
+            british=claimed.british,
         )
 
     def trials(self, target: "Target") -> "Trials":

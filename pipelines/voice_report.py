@@ -35,6 +35,7 @@ class StockSimilarity(_Part):
     """How near a stock voice is to the speaker."""
 
     voice: str
+    name: str | None = Field(default=None, description="What people call it; None: as `voice`.")
     similarity: FiniteFloat
 
 

@@ -80,24 +80,28 @@ class Fit:
         seed: int,
         *,
         knowledge: Knowledge,
+        british: bool = False,
         searched: Searched | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Goes on from what was searched; blocking, a second. For callers: `begin`, `resume`."""
+        """Goes on from what was searched; blocking, a second. For callers: `begin`, `resume`.
+
+        `british` is how English is said, and changes no other language.
+        """
         self._began = time.monotonic()
         self._speaker = speaker
         self._config = config
         self._knowledge = knowledge
         self._language, self._sentences = sentences_of(language)
         self._first = 0 if self._language == FALLBACK_LANGUAGE else OTHER_LANGUAGE
-        self._stock = knowledge.stock_for(speaker, language, gender)
+        self._stock = knowledge.stock_for(speaker, language, gender, british=british)
         self._search = Search(knowledge.space, knowledge.prior, speaker, seed, searched)
         self._progress = progress or Progress()
         self._attempts: list[Attempt] = []
         self._names: dict[int, str] = {}  # of the voice that each trial of a judgement speaks with
         self._heard: list[Outcome] = []  # in the last judgement
         self.target = Target(
-            speaker.embedding, speaker.held_out, self._language, knowledge.space.rows
+            speaker.embedding, speaker.held_out, self._language, knowledge.space.rows, british
         )
 
     @classmethod
@@ -125,6 +129,8 @@ class Fit:
         seed: int,
         state: bytes | None,
         knowledge: Knowledge | None = None,
+        *,
+        british: bool = False,
     ) -> "Fit":
         """Goes on where `state` was taken; one that cannot be read begins anew. Else as `begin`."""
         speaker = listen(decode_all(recordings), encoder)
@@ -143,6 +149,7 @@ class Fit:
             config,
             seed,
             knowledge=knowledge,
+            british=british,
             searched=searched,
             progress=progress,
         )
@@ -219,7 +226,7 @@ class Fit:
             return FailedFit(TOO_UNCLEAR, reason, report)
         style = np.array(chosen.style, np.float32)
         rate = self._heard[0].sample_rate
-        pack = pack_of(style, self._knowledge.space.rows, [chosen.bands], rate)
+        pack = pack_of(self.target, style, [chosen.bands], rate)
         return FittedVoice(pack, verdict.held_out, report)
 
     def final_trial(self) -> Trial:
@@ -300,7 +307,11 @@ class Fit:
             seconds=round(state.seconds + time.monotonic() - self._began, 1),
             similarity_curve=best_so_far(self._search.searched.curve),
             stock=[
-                StockSimilarity(voice=name, similarity=round(value, 4))
+                StockSimilarity(
+                    voice=name,
+                    name=self._knowledge.titles.get(name),
+                    similarity=round(value, 4),
+                )
                 for name, value in self._stock.similarities
             ],
             pitch=pitch_of(speaker.pitches, np.array(verdict.pitches, np.float32)),

@@ -1,6 +1,7 @@
 """What every fit begins with: the stock voices, and how mixtures of them sound."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,6 +29,7 @@ LANGUAGES = {
     "z": "zh",
 }
 """What a stock voice was trained in, by the first letter of its name; the second is its gender."""
+BRITISH = "b"  # among those of English
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,11 @@ class Knowledge:
 
     space: StyleSpace
     prior: Prior
+    titles: Mapping[str, str] = field(default_factory=dict)  # what people call the stock voices
 
-    def stock_for(self, speaker: Speaker, language: str, gender: str) -> StockVoices:
+    def stock_for(
+        self, speaker: Speaker, language: str, gender: str, *, british: bool = False
+    ) -> StockVoices:
         """By recordings that are kept out of the fit, so that its gain is not flattered."""
         values = self.prior.stock @ speaker.held_out
         order = [int(index) for index in np.argsort(-values)]
@@ -54,6 +59,8 @@ class Knowledge:
         names = [name for name, _ in ranked]
         known = language if language in LANGUAGES.values() else FALLBACK_LANGUAGE
         native = [name for name in names if LANGUAGES.get(name[:1]) == known]
+        if british and known == FALLBACK_LANGUAGE:
+            native = [name for name in native if name[:1] == BRITISH]
         alike = [name for name in native if name[1:2] == gender[:1]]
         return StockVoices(ranked, names[0], (alike or native or names)[0])
 
@@ -62,9 +69,18 @@ def load_knowledge() -> Knowledge:
     """Of this machine's weights; blocking, a second. Raises EngineError."""
     space = stock_space(WeightStore(weights_dir()))
     prior = read_prior(PRIOR_FILE.read_bytes())
-    if prior.points.shape[1] != space.size or len(prior.stock) != len(space.names):
-        raise WeightsCorrupt("what fits know was made with other stock voices")
-    return Knowledge(space, prior)
+    check_prior(prior, space)
+    voices = load_yaml(KokoroConfig, MODEL).voices
+    return Knowledge(space, prior, {voice.key: voice.name for voice in voices})
+
+
+def check_prior(prior: Prior, space: StyleSpace) -> None:
+    """Its points mean nothing among other voices. Raises WeightsCorrupt."""
+    if prior.fingerprint != space.fingerprint:
+        raise WeightsCorrupt(
+            f"what fits know ({PRIOR_FILE.name}) was made with other stock voices; run "
+            "python -m pipelines.cloning.make_prior"
+        )
 
 
 def stock_space(weights: WeightStore) -> StyleSpace:

@@ -120,6 +120,7 @@ def _joined(folder: Path, space: StyleSpace) -> Prior:
         pitches=rows[:, 2:4],
         sentences=np.array([texts.index(trial.text) for trial, _ in spoken]),
         stock=stock / np.linalg.norm(stock, axis=1, keepdims=True),
+        fingerprint=space.fingerprint,
     )
 
 

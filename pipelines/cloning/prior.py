@@ -30,6 +30,7 @@ class Prior:
     pitches: Vectors  # [n, 2], as pitch_marks gives them
     sentences: NDArray[np.int64]  # [n], of those that fits speak in English
     stock: Vectors  # [voices of the space, 256], the mean embedding of each stock voice
+    fingerprint: str  # of the space that the points are in
 
     def heard(self, space: StyleSpace) -> Heard:
         return Heard(
@@ -52,6 +53,7 @@ def write_prior(prior: Prior) -> bytes:
         stock=prior.stock.astype(np.float16),
         spectra=np.clip(np.rint(levels), 0, 255).astype(np.uint8),
         sentences=prior.sentences.astype(np.int16),
+        fingerprint=np.frombuffer(bytes.fromhex(prior.fingerprint), np.uint8),
     )
     return target.getvalue()
 
@@ -69,6 +71,7 @@ def read_prior(data: bytes) -> Prior:
                 pitches=parts["pitches"].astype(np.float64),
                 sentences=parts["sentences"].astype(np.int64),
                 stock=stock / np.linalg.norm(stock, axis=1, keepdims=True),
+                fingerprint=parts["fingerprint"].tobytes().hex(),
             )
     except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise WeightsCorrupt("what fits know of the stock voices cannot be read") from error

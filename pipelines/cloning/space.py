@@ -4,6 +4,7 @@ A pack has a row for each number of symbols. What is searched is one style, abou
 vary as those of the stock voices do on average.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class StyleSpace:
     mean: Vectors  # [256]
     directions: Vectors  # [n, 256]
     rarity: Vectors  # [n]; how unlike stock voices a step in each direction is, squared
+    fingerprint: str  # SHA-256 of the names and packs, in hexadecimal digits
 
     @property
     def size(self) -> int:
@@ -50,6 +52,9 @@ def style_space(packs: Mapping[str, NDArray[np.float32]]) -> StyleSpace:
     for name in sorted(packs):
         seen.setdefault(np.asarray(packs[name]).tobytes(), name)
     names = tuple(seen.values())
+    digest = hashlib.sha256()
+    for content, name in seen.items():
+        digest.update(f"{name}:{len(content)}:".encode() + content)
     usual = np.stack([packs[name][USUAL_ROWS].mean(axis=0, dtype=np.float64) for name in names])
     rows = np.zeros(STYLE_SHAPE, np.float64)
     for name, style in zip(names, usual, strict=True):
@@ -71,4 +76,5 @@ def style_space(packs: Mapping[str, NDArray[np.float32]]) -> StyleSpace:
         mean=mean,
         directions=np.concatenate(directions),
         rarity=np.concatenate(rarity),
+        fingerprint=digest.hexdigest(),
     )

@@ -42,6 +42,7 @@ class Target:
     held_out: Embedding  # of those that only judge
     language: str  # ISO 639-1 code of the sentences
     rows: NDArray[np.float32]  # [510, 256], how the rows of a pack differ from its style
+    british: bool = False  # how English is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Trials:
         pack = None
         if trial.style is not None:
             filters = trial.filters if trial.judge else ()
-            data = pack_of(trial.style, self._target.rows, filters, self._engine.sample_rate)
+            data = pack_of(self._target, trial.style, filters, self._engine.sample_rate)
             pack = PackRef(pack_digest(data), data)
         voice = trial.voice or self._any_voice
         request = SynthesisRequest(trial.text, voice, self._target.language, pack=pack)
@@ -138,11 +139,11 @@ class Trials:
 
 
 def pack_of(
-    style: Style, rows: NDArray[np.float32], filters: Sequence[Sequence[float]], sample_rate: int
+    target: Target, style: Style, filters: Sequence[Sequence[float]], sample_rate: int
 ) -> bytes:
     """A voice pack with the first of the filters, for an engine of that rate."""
     made = taps(np.array(filters[0]), sample_rate) if filters else None
-    return write_pack(VoicePack(np.asarray(style + rows, np.float32), made))
+    return write_pack(VoicePack(np.asarray(style + target.rows, np.float32), made, target.british))
 
 
 def _filtered(pcm: Pcm, bands: NDArray[np.float64]) -> Pcm:

@@ -47,7 +47,8 @@ def full_report(sentence: str = "The river runs past the old mill.") -> VoiceRep
         seconds=642.5,
         similarity_curve=[(n * 10, 0.86 - 0.14 * 0.9**n) for n in range(1, 33)],
         stock=[
-            StockSimilarity(voice=f"am_voice{n}", similarity=0.74 - 0.006 * n) for n in range(54)
+            StockSimilarity(voice=f"am_voice{n}", name=f"Name {n}", similarity=0.74 - 0.006 * n)
+            for n in range(54)
         ],
         pitch=Pitch(
             hz_bins=hz_bins, source=bell(8, 3), clone=bell(9, 2.5), source_hz=117, clone_hz=121

@@ -92,6 +92,7 @@ async def test_the_page_needs_nothing_else_and_escapes_what_others_wrote(
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert f"'sha256-{digest}'" in answer.headers["content-security-policy"]
     assert page.count("<svg") == 5 and page.count("<audio") == 2
+    assert "Name 0" in page and "am_voice0" not in page
 
 
 async def test_a_page_has_an_address_for_browsers_that_ends(

@@ -45,6 +45,14 @@ def test_a_voice_is_found_that_sounds_like_the_speaker() -> None:
     assert read_pack(voice.pack).filter is not None
 
 
+def test_a_british_voice_says_english_so_in_each_trial_and_in_the_end() -> None:
+    one = fit(SHORT, british=True)
+    assert one.target.british
+    made(one)
+    voice = one.result()
+    assert isinstance(voice, FittedVoice) and read_pack(voice.pack).british
+
+
 def test_the_report_has_all_that_its_page_shows() -> None:
     one = fit(SHORT)
     made(one)

@@ -8,6 +8,7 @@ from configs.load import load_yaml
 from models.errors import WeightsMissing
 from models.weights.store import WeightStore
 from pipelines.cloning import knowledge
+from pipelines.cloning.prior import PRIOR_FILE, read_prior
 
 
 @pytest.mark.weights
@@ -24,3 +25,4 @@ def test_fits_know_voices_that_the_operator_does_not_offer(monkeypatch: pytest.M
     except WeightsMissing as error:
         pytest.skip(str(error))
     assert len(space.names) == 54
+    knowledge.check_prior(read_prior(PRIOR_FILE.read_bytes()), space)

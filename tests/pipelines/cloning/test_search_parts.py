@@ -1,15 +1,21 @@
 """What a search is made of: its model of sounds, its filter, its space and its sentences."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.signal import freqz
 
 from configs.load import load_yaml
 from configs.tts_schema import KokoroConfig
+from models.errors import WeightsCorrupt
 from models.speaker.mel import mel_centres_hz
+from models.tts.voice_pack import STYLE_SHAPE
 from pipelines.cloning.judges import edits, words_of
+from pipelines.cloning.knowledge import check_prior
 from pipelines.cloning.prior import read_prior, write_prior
 from pipelines.cloning.sentences import sentences_of
+from pipelines.cloning.space import style_space
 from pipelines.cloning.surrogate import Surrogate, likeness
 from pipelines.cloning.voice_filter import BANDS, bands_between, gains, taps
 from tests.pipelines.cloning.world import knowledge, sound_of, unit
@@ -77,6 +83,20 @@ def test_what_is_known_of_mixtures_outlives_its_file() -> None:
     np.testing.assert_allclose(read.points, prior.points, atol=0.01)
     assert (read.embeddings * prior.embeddings).sum(axis=1).min() > 0.999
     np.testing.assert_allclose(read.spectra, prior.spectra, rtol=0.06)
+    assert read.fingerprint == prior.fingerprint
+
+
+def test_what_was_made_with_other_stock_voices_is_refused() -> None:
+    draw = np.random.default_rng(1)
+    packs = {name: draw.normal(size=STYLE_SHAPE).astype(np.float32) for name in ("a", "b", "c")}
+    space = style_space(packs)
+    prior = replace(knowledge().prior, fingerprint=space.fingerprint)
+    check_prior(prior, style_space(dict(reversed(packs.items()))))  # in whatever order
+    packs["b"][7, 7] += np.float32(1e-6)
+    renamed = {"d" if name == "c" else name: pack for name, pack in packs.items()}
+    for other in (packs, renamed):
+        with pytest.raises(WeightsCorrupt, match="make_prior"):
+            check_prior(prior, style_space(other))
 
 
 def test_every_language_of_the_engine_has_sentences_of_its_own() -> None:

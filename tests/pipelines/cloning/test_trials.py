@@ -1,5 +1,7 @@
 """A trial from its style to what is heard, with engines that need no weights."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,10 +72,14 @@ def test_a_text_without_sound_is_like_nobody(trials: Trials) -> None:
 
 def test_a_pack_has_the_rows_and_the_filter() -> None:
     rows = np.arange(510 * 256, dtype=np.float32).reshape(510, 256)
-    pack = read_pack(pack_of(np.ones(256, np.float32), rows, [[0.0] * 13 + [6.0]], 24_000))
+    target = Target(NOBODY, NOBODY, "en", rows)
+    style = np.ones(256, np.float32)
+    pack = read_pack(pack_of(target, style, [[0.0] * 13 + [6.0]], 24_000))
     np.testing.assert_array_equal(pack.style, rows + 1)
     assert pack.filter is not None
-    assert read_pack(pack_of(np.ones(256, np.float32), rows, [], 24_000)).filter is None
+    assert not pack.british
+    plain = read_pack(pack_of(replace(target, british=True), style, [], 24_000))
+    assert plain.filter is None and plain.british
 
 
 def test_the_end_of_each_recording_is_kept_out(weights: WeightStore) -> None:

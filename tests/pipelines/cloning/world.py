@@ -53,7 +53,10 @@ def knowledge() -> Knowledge:
     sentences = draw.integers(40, size=len(points))
     spectra = np.tile(FLAT, (len(points), 1)).astype(np.float64)
     heard = sound_of(space.style(points))
-    return Knowledge(space, Prior(points, heard, spectra, marks, sentences, sound_of(space.stock)))
+    stock = sound_of(space.stock)
+    return Knowledge(
+        space, Prior(points, heard, spectra, marks, sentences, stock, space.fingerprint)
+    )
 
 
 @cache
@@ -77,6 +80,7 @@ def fit(
     config: FitConfig = CONFIG,
     *,
     seed: int = 1,
+    british: bool = False,
     searched: Searched | None = None,
     progress: Progress | None = None,
 ) -> Fit:
@@ -87,6 +91,7 @@ def fit(
         config,
         seed,
         knowledge=knowledge(),
+        british=british,
         searched=searched,
         progress=progress,
     )
