@@ -17,9 +17,13 @@ from api.routes import (
     custom_voices,
     files,
     health,
+    inworld,
     keys,
     metrics,
     models,
+    openai_models,
+    openai_speech,
+    openai_transcription,
     plans,
     speech,
     stt_socket,
@@ -68,11 +72,15 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
         plans.router,
         billing.router,
         models.router,
+        openai_models.router,
         speech.router,
+        openai_speech.router,
+        inworld.router,
         voices.router,
         custom_voices.router,
         *voice_reports.routers,
         transcription.router,
+        openai_transcription.router,
         audio.router,
         chat.router,
         files.router,
@@ -83,6 +91,7 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
     app.router.routes.extend(tts_socket.routes)
+    app.router.routes.extend(inworld.routes)
     app.router.routes.extend(console.routes())
     app.router.routes.extend(metrics.routes())
     app.router.routes.extend(stt_socket.routes())

@@ -10,14 +10,17 @@ from api.sockets.registry import SocketRegistry
 from configs.admission_schema import AdmissionConfig
 from configs.cloning_schema import CloningConfig
 from configs.consent_schema import ConsentConfig
+from configs.correction_schema import CorrectionConfig
 from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
+from configs.openai_schema import OpenAIConfig
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
 from configs.sockets_schema import load_socket_limits
 from configs.transcription_schema import load_profiles
 from configs.voices_schema import VoicesConfig
 from db.session import Database
+from models.grammar.base import GrammarEngine
 from models.speaker.base import SpeakerEncoder
 from models.vad.base import VADEngine
 from models.watermark.base import Watermark
@@ -27,6 +30,8 @@ from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
 from pipelines.consent import Consent
+from pipelines.correction.pipeline import CorrectionPipeline
+from pipelines.correction.rules import load_rules
 from pipelines.decoding import AudioDecoder
 from pipelines.files import Files
 from pipelines.limits_shared import SharedLimits
@@ -56,6 +61,7 @@ class Models:
     vad: VADEngine  # of files
     live_vad: VADEngine
     speaker_encoder: Callable[[], SpeakerEncoder]  # called in threads; may load it at the first
+    grammar: Callable[[], GrammarEngine]  # called once, in a thread; loads it
     watermark: Watermark | None = None  # None where nothing is marked
 
 
@@ -84,6 +90,8 @@ def build_services(
     marks = Marks(settings.watermark, models.watermark, models.vad)
     speech = SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices"), own_voices, marks)
     cloning = load_yaml(CloningConfig, "cloning")
+    correction = load_yaml(CorrectionConfig, "correction")
+    chat = ChatPipeline(models.chat_models, chats, billing)
     checker = SampleChecker(decoder, models.vad, models.speaker_encoder, cloning.samples)
     return Services(
         settings=settings,
@@ -105,8 +113,15 @@ def build_services(
         listening=ListeningPipeline(
             models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
         ),
-        chat=ChatPipeline(models.chat_models, chats, billing),
+        chat=chat,
         chats=chats,
+        correction=CorrectionPipeline(
+            chat,
+            lambda: load_rules(models.grammar(), correction),
+            chats,
+            billing,
+            correction,
+        ),
         sockets=SocketRegistry(
             load_socket_limits(), accounts, SocketLeases(plans, limits, admission.sockets)
         ),
@@ -127,4 +142,5 @@ def build_services(
             Consent(sealer, load_yaml(ConsentConfig, "consent"), models.transcriber),
             settings.require_consent,
         ),
+        openai=load_yaml(OpenAIConfig, "openai"),
     )

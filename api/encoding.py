@@ -13,12 +13,14 @@ from api.provenance import TAGS, id3_length
 from models.audio import AudioChunk, Pcm, float_to_pcm16
 
 OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
+FileFormat = OutputFormat | Literal["aac"]
 StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
 
-_STREAM_OPTIONS: Mapping[OutputFormat, dict[str, str]] = {
+_STREAM_OPTIONS: Mapping[FileFormat, dict[str, str]] = {
     "mp3": {"write_xing": "0"},  # the length of a stream is not known
     "flac": {"metadata_header_padding": "0"},  # 8 kB that only an editor of tags wants
     "ogg": {"page_duration": "40000"},  # microseconds; by default a page waits for a second
+    "aac": {"write_id3v2": "1"},  # else the tags have no place
 }
 _FLUSH_PACKETS = 0x200  # each packet is written at once
 _MP3_DELAY = 576  # samples that LAME is late, beside what every decoder is
@@ -35,9 +37,10 @@ class Codec:
     rates: tuple[int, ...]  # Hz that the codec takes; empty: any that audio has here
     decoded_rate: int | None = None  # Hz of what a decoder gives; None: as encoded
     bit_rate: int | None = None
+    container: str | None = None  # PyAV's name; None: as the format's
 
 
-CODECS: Mapping[OutputFormat, Codec] = {
+CODECS: Mapping[FileFormat, Codec] = {
     "mp3": Codec(
         "MP3",
         "libmp3lame",
@@ -57,6 +60,15 @@ CODECS: Mapping[OutputFormat, Codec] = {
         bit_rate=48_000,
     ),
     "flac": Codec("FLAC", "flac", "s16", "audio/flac", ()),
+    "aac": Codec(
+        "AAC",
+        "aac",
+        "fltp",
+        "audio/aac",
+        (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
+        bit_rate=64_000,
+        container="adts",
+    ),
 }
 
 
@@ -105,7 +117,7 @@ class StreamEncoder:
     """Writes one file piece by piece."""
 
     def __init__(
-        self, output_format: OutputFormat, sample_rate: int, target: io.BytesIO | None = None
+        self, output_format: FileFormat, sample_rate: int, target: io.BytesIO | None = None
     ) -> None:
         self._codec = CODECS[output_format]
         self._from_hz = sample_rate
@@ -119,7 +131,8 @@ class StreamEncoder:
         self._sink = _Sink()
         # A file that can be sought gets its true length in the header; a stream cannot.
         options = {} if target else _STREAM_OPTIONS.get(output_format, {})
-        self._container = av.open(target or self._sink, "w", format=output_format, options=options)
+        container = self._codec.container or output_format
+        self._container = av.open(target or self._sink, "w", format=container, options=options)
         self._container.metadata.update(TAGS)
         if target is None:
             self._container.flags |= _FLUSH_PACKETS
@@ -185,7 +198,7 @@ class StreamEncoder:
         return frame
 
 
-def open_stream(output_format: StreamFormat, sample_rate: int) -> SpeechEncoder:
+def open_stream(output_format: StreamFormat | FileFormat, sample_rate: int) -> SpeechEncoder:
     """An encoder of a stream of that format, which nobody can seek in."""
     if output_format == "pcm":
         return RawEncoder(sample_rate)

@@ -2,6 +2,8 @@
 
 import io
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +18,7 @@ from models.audio import AudioChunk
 from pipelines.billing import HOLD_S
 from pipelines.charges import Charge, begin_charge
 from pipelines.errors import StorageUnavailable
+from pipelines.speech import Plan, SpeechRequest
 from pipelines.spoken import SpokenChunk
 
 logger = logging.getLogger(__name__)
@@ -125,6 +128,35 @@ async def pay_for_speech(
     """The paid speech of `text`. Raises InsufficientCredit or DatabaseUnavailable."""
     wanted = await services.webhooks.wants(workspace_id, "tts.completed")
     return await PaidSpeech(services, workspace_id, text, voice_id, wanted=wanted).begin()
+
+
+async def begin_stream(
+    services: Services, request: SpeechRequest, workspace_id: int
+) -> tuple[Plan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
+    """Paid speech whose first chunk is made already, and what comes after it.
+
+    Closing the rest early charges for what was taken of it. Raises as `SpeechPipeline.plan` and
+    `SpeechPipeline.stream`, InsufficientCredit or DatabaseUnavailable.
+    """
+    plan = await services.speech.plan(request, early_start=True)
+    paid = await pay_for_speech(services, workspace_id, request.text, plan.voice.voice.voice_id)
+    chunks = _paid_chunks(paid, services.speech.stream(plan))
+    try:
+        return plan, await anext(chunks), chunks
+    except BaseException:
+        await chunks.aclose()
+        raise
+
+
+async def _paid_chunks(
+    paid: PaidSpeech, chunks: AsyncGenerator[SpokenChunk, None]
+) -> AsyncGenerator[SpokenChunk, None]:
+    """The same chunks; closing it early charges for those that were taken."""
+    async with paid, aclosing(chunks):
+        async for chunk in chunks:
+            await paid.hear(chunk)
+            yield chunk
+        await paid.done()
 
 
 class _Copy:

@@ -6,6 +6,7 @@ from api.in_flight import InFlight
 from api.sockets.registry import SocketRegistry
 from configs.admission_schema import AdmissionConfig
 from configs.metrics_reports import OwnReports, Reports
+from configs.openai_schema import OpenAIConfig
 from configs.plans_schema import PlansConfig
 from configs.settings import Settings
 from db.session import Database
@@ -14,6 +15,7 @@ from pipelines.answers import Answers
 from pipelines.billing import Billing
 from pipelines.chat import ChatPipeline
 from pipelines.chat_history import ChatHistory
+from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.decoding import AudioDecoder
 from pipelines.files import Files
 from pipelines.limits_shared import SharedLimits
@@ -49,10 +51,12 @@ class Services:
     listening: ListeningPipeline
     chat: ChatPipeline
     chats: ChatHistory
+    correction: CorrectionPipeline
     sockets: SocketRegistry
     limits: SharedLimits
     admission: AdmissionConfig
     in_flight: InFlight
     webhooks: Webhooks
     voices: Voices
+    openai: OpenAIConfig
     reports: Reports = field(default_factory=OwnReports)  # what GET /metrics shows

@@ -49,26 +49,30 @@ class CompletionFrames:
         return f"{self._before}{json.dumps(text)}{self._after}".encode()
 
     def piece(self, delta: GenerationDelta) -> bytes:
-        """What the model made since the last line: thoughts, text, pieces of tool calls."""
-        if not delta.reasoning and not delta.tool_calls:
-            return self.content(delta.text)
-        fields: dict[str, Any] = {"content": delta.text}
+        """What the model made since the last line: thoughts, text, pieces of tool calls.
+
+        Each piece of a call has a line of its own, as OpenAI sends them: some clients read no more
+        than the first of a line, and none of the text beside it.
+        """
+        lines = [self._line({"content": "", "tool_calls": [call]}) for call in delta.tool_calls]
         if delta.reasoning:
-            fields["reasoning_content"] = delta.reasoning
-        if delta.tool_calls:
-            fields["tool_calls"] = delta.tool_calls
-        return self._line(fields)
+            thoughts = {"content": delta.text, "reasoning_content": delta.reasoning}
+            lines.insert(0, self._line(thoughts))
+        elif delta.text or not lines:
+            lines.insert(0, self.content(delta.text))
+        return b"".join(lines)
 
     def finish(self, reason: FinishReason) -> bytes:
         return self._line({"content": ""}, reason)
 
-    def done(self, response_time_ms: int, usage: Usage) -> bytes:
+    def done(self, response_time_ms: int, usage: Usage, **more: Any) -> bytes:
         """The last line but one; a usage line of its own would be lost in some clients."""
         return self._line(
             {"content": ""},
             type="done",
             response_time_ms=response_time_ms,
             usage=usage_body(usage),
+            **more,
         )
 
     def _line(
@@ -96,11 +100,11 @@ def usage_body(usage: Usage) -> dict[str, int]:
 
 def answer_body(answer: AnswerAssembler) -> dict[str, Any]:
     """The message of an answer that is given whole."""
-    body: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
+    calls = answer.tool_calls
+    body: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if answer.reasoning:
         body["reasoning_content"] = answer.reasoning
-    if answer.tool_calls:
-        body["tool_calls"] = answer.tool_calls
-    else:
-        body["content"] = answer.text
+    if calls:
+        body["content"] = answer.text or None
+        body["tool_calls"] = calls
     return body

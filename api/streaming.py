@@ -1,5 +1,6 @@
 """A streamed response that stops its work when the client leaves, and what waits for an answer."""
 
+import logging
 import time
 from asyncio import FIRST_COMPLETED, Task, create_task, wait
 from collections.abc import AsyncGenerator, Coroutine
@@ -9,6 +10,8 @@ import anyio
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -21,8 +24,14 @@ class Closable(Protocol):
     async def aclose(self) -> object: ...
 
 
+class CutShort(Exception):
+    """A stream cannot go on, and its format has no way to say so; the message says why."""
+
+
 class StreamedResponse(Response):
     """Sends each item of `frames` at once; a slow reader makes `frames` wait.
+
+    When they raise CutShort the connection is cut, so that nobody takes a part for the whole.
 
     A client that leaves closes `frames`, also while the next item is awaited, and `source`, which
     frames that were never begun could not close. `keep_alive` is what is sent after each 15 idle
@@ -35,8 +44,9 @@ class StreamedResponse(Response):
         self,
         frames: AsyncGenerator[bytes, None],
         source: Closable | None = None,
+        media_type: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(media_type=media_type)
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-cache, no-transform"
         self.headers["x-accel-buffering"] = "no"  # else nginx holds the stream back
@@ -61,9 +71,13 @@ class StreamedResponse(Response):
     async def _send_all(self, send: Send) -> None:
         self._sent_at = time.monotonic()
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async for frame in self._frames:
-            self._sent_at = time.monotonic()
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        try:
+            async for frame in self._frames:
+                self._sent_at = time.monotonic()
+                await send({"type": "http.response.body", "body": frame, "more_body": True})
+        except CutShort as cut:
+            logger.warning("stream_cut", extra={"error": str(cut)})
+            return  # an answer without its end: the server closes the connection
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _keep_alive(self, send: Send, line: bytes) -> None:

@@ -1,6 +1,5 @@
 """Multipart forms with files, read as they arrive and cut off at their limits."""
 
-import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from api.errors import ApiError
+from pipelines.private_folders import private_folder
 
+UPLOAD_FOLDERS = (
+    "upload"  # the purpose of the folders; a new process deletes what a killed one left
+)
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
@@ -72,8 +75,8 @@ async def receive_form(
         raise _too_large(limits)
     if before_large is not None and declared > LARGE_BODY_BYTES:
         await before_large()
-    with tempfile.TemporaryDirectory(prefix="antiphon-upload-") as folder:
-        receiver = _Receiver(limits, Path(folder))
+    with private_folder(UPLOAD_FOLDERS) as folder:
+        receiver = _Receiver(limits, folder)
         try:
             parser = MultipartParser(boundary, receiver.callbacks())  # type: ignore[arg-type]
             received = 0

@@ -44,6 +44,7 @@ LETTERS_PER_S = 18  # that voices say
 MOST_GROWTH, LEAST_GROWTH = 3.0, 1.4
 SAFETY = 0.8
 CROWDED = 0.5  # of an engine's time, by those who listen
+ENGINE_SPEEDS = (0.5, 2.0)  # that engines read in, those that do; beyond it sound is stretched
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 _DETECTED_CHARACTERS = 1000
 
@@ -57,7 +58,7 @@ class SpeechRequest:
     text: str
     voice_id: str | None = None  # wins over `voice`
     voice: str | None = None  # a display name
-    speed: float = 1.0  # tempo ratio, 0.5 to 2.0
+    speed: float = 1.0  # tempo ratio, 0.25 to 4.0
     pitch: float = 1.0  # frequency ratio, 0.5 to 2.0
     enhance: bool = True
     stability: float = 1.0
@@ -136,10 +137,7 @@ class SpeechPipeline:
         voice = await self._directory.find(request.voice_id, request.voice, request.workspace_id)
         if voice is None:
             offered = await self._directory.offered()
-            languages = frozenset(one.voice.language for one in offered)
-            beginning = request.text[:_DETECTED_CHARACTERS]
-            language = await asyncio.to_thread(lambda: detect_language(clean(beginning), languages))
-            voice = self._directory.default(language, offered)
+            voice = self._directory.default(await language_of(request.text, offered), offered)
         spoken = voice.model.languages if voice.model.crosses_languages else ()
         rest = read(
             request.text,
@@ -260,7 +258,7 @@ class SpeechPipeline:
         """Speech as it is made, not enhanced: pieces in order, with the pauses between them."""
         request, voice = plan.request, plan.voice
         rota = self._rotas[voice.speaker]
-        tempo = 1.0 if voice.model.native_speed else request.speed
+        tempo = request.speed / _engine_speed(plan)
         flights = fly(
             plan.first,
             lambda: asyncio.to_thread(next, plan.rest, None),
@@ -303,12 +301,19 @@ class SpeechPipeline:
             text=piece.text,
             voice=voice.voice.key,
             language=piece.language,
-            speed=request.speed if voice.model.native_speed else 1.0,
+            speed=_engine_speed(plan),
             stability=request.stability,
             timings=request.timings,
             slack_s=slack_s,
         )
         return Flight(piece, speaker, call)
+
+
+async def language_of(text: str, offered: Sequence[OfferedVoice]) -> str:
+    """The language of a text, of those that the voices are for."""
+    languages = frozenset(one.voice.language for one in offered)
+    beginning = text[:_DETECTED_CHARACTERS]
+    return await asyncio.to_thread(lambda: detect_language(clean(beginning), languages))
 
 
 _NO_SOUND = "text gives no sound: the voice cannot read any of its letters"
@@ -319,6 +324,14 @@ async def _run(work: Callable[..., Pcm], argument: object, duration_s: float) ->
     if duration_s > INLINE_S:
         return await asyncio.to_thread(work, argument)
     return work(argument)
+
+
+def _engine_speed(plan: Plan) -> float:
+    """The part of the tempo that the engine changes itself, better than any stretching."""
+    if not plan.voice.model.native_speed:
+        return 1.0
+    slowest, fastest = ENGINE_SPEEDS
+    return min(fastest, max(slowest, plan.request.speed))
 
 
 def _pause_s(piece: Piece) -> float:

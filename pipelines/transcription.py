@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ IN_FLIGHT = 2  # calls of one file to the engine; the rest of it waits here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 FALLBACK_LANGUAGE = "en"  # of a file without speech
+PROMPT_CHARACTERS = 700  # about as much as an engine listens to
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,11 @@ class FileRequest:
     """What is asked about one file."""
 
     language: str | None = None  # code; None detects
+    languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     profile: ProfileName = "general"
     words: bool = False
     speakers: bool = False  # who said what; the words come with it
+    prompt: str = ""  # names and terms to expect, or what was said before; its end counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,14 @@ class FileTranscript:
 
 
 @dataclass(frozen=True, slots=True)
+class HeardText:
+    """The text that a stretch of a file adds to what came before, with the space between."""
+
+    text: str
+    end_s: float  # where the stretch ends in the file
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """A decoded file, with what is asked about it."""
 
@@ -72,6 +84,8 @@ class Recording:
     profile: Profile
     words: bool
     speakers: bool = False
+    languages: tuple[str, ...] = ()  # the engine's codes
+    prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +128,11 @@ class TranscriptionPipeline:
         Raises PipelineError or EngineError.
         """
         language = request.language
-        if language is not None:
+        languages: tuple[str, ...] = ()
+        if language is not None or request.languages:
             known = (await self._transcriber.describe()).languages
-            language = known_language(language, known, "language")
+            language = None if language is None else known_language(language, known, "language")
+            languages = tuple(known_language(one, known, "languages") for one in request.languages)
         profile = self._profiles[request.profile]
         audio = await self._decoder.decode(path)
         return Recording(
@@ -126,29 +142,54 @@ class TranscriptionPipeline:
             profile=profile,
             words=request.words or request.speakers,
             speakers=request.speakers,
+            languages=languages,
+            prompt=request.prompt[-PROMPT_CHARACTERS:],
         )
 
     async def transcribe(self, recording: Recording) -> FileTranscript:
         """Its text. Raises EngineError; cancelling stops the work."""
+        async with aclosing(self.stream(recording)) as heard:
+            async for item in heard:
+                if isinstance(item, FileTranscript):
+                    return item
+        raise AssertionError("the last item is the transcript")
+
+    async def stream(
+        self, recording: Recording
+    ) -> AsyncGenerator[HeardText | FileTranscript, None]:
+        """Yields the text of each stretch in order, and the whole at last.
+
+        Closing it stops the work. Raises EngineError.
+        """
         pcm, stretches, windows = await asyncio.to_thread(self._prepare, recording)
-        listening = _Listening(self._transcriber, pcm, recording.profile, recording.words, windows)
-        language, transcripts = await listening.hear(stretches, recording.language)
-        segments = tuple(
-            shift(segment, stretch.start / STT_SAMPLE_RATE)
-            for stretch, transcript in zip(stretches, transcripts, strict=True)
-            for segment in transcript.segments
-        )
-        separator = separator_of(language)
+        language = FALLBACK_LANGUAGE
+        transcripts: list[Transcript] = []
+        segments: list[Segment] = []
+        listening = _Listening(self._transcriber, pcm, recording, windows)
+        async with aclosing(listening.hear(stretches)) as heard:
+            async for language, transcript in heard:
+                stretch = stretches[len(transcripts)]
+                transcripts.append(transcript)
+                begins = not segments
+                start_s = stretch.start / STT_SAMPLE_RATE
+                segments += [shift(segment, start_s) for segment in transcript.segments]
+                if transcript.segments:
+                    separator = separator_of(language)
+                    text = separator.join(segment.text for segment in transcript.segments)
+                    end_s = stretch.end / STT_SAMPLE_RATE
+                    yield HeardText(text if begins else separator + text, end_s)
         utterances = None
         if recording.speakers:
             voices = voices_of(stretches, windows, transcripts)
-            utterances = await asyncio.to_thread(tell_apart, segments, voices, separator)
-        return FileTranscript(
-            text=separator.join(segment.text for segment in segments),
+            utterances = await asyncio.to_thread(
+                tell_apart, tuple(segments), voices, separator_of(language)
+            )
+        yield FileTranscript(
+            text=separator_of(language).join(segment.text for segment in segments),
             language=iso_code(language),
             confidence=confidence_of(segments),
             duration_s=recording.duration_s,
-            segments=segments,
+            segments=tuple(segments),
             utterances=utterances,
         )
 
@@ -180,54 +221,57 @@ class _Listening:
     """One file with the engine."""
 
     transcriber: Transcriber
-    pcm: Pcm
-    profile: Profile
-    words: bool
+    pcm: Pcm  # of the recording, filtered
+    recording: Recording
     windows: Mapping[Stretch, Windows]  # in which to hear voices
 
     async def hear(
-        self, stretches: Sequence[Stretch], language: str | None
-    ) -> tuple[str, list[Transcript]]:
-        """The language of the file and a transcript for each stretch.
+        self, stretches: Sequence[Stretch]
+    ) -> AsyncGenerator[tuple[str, Transcript], None]:
+        """A transcript for each stretch in order, with the language as far as it is known.
 
-        When the language is not known, the first stretch with words in it decides for all.
+        When it is not given, the first stretch with words in it decides for all.
         """
-        heard: list[Transcript] = []
-        while language is None and len(heard) < len(stretches):
-            stretch = stretches[len(heard)]
+        language = self.recording.language
+        done = 0
+        while language is None and done < len(stretches):
+            stretch = stretches[done]
             transcript = await self._hear_one(stretch, None)
             if transcript.segments:
                 language = transcript.language
-                if self.profile.terms.get(language):  # now that they are known to fit
+                if self.recording.profile.terms.get(language):  # now that they are known to fit
                     transcript = await self._hear_one(stretch, language)
-            heard.append(transcript)
-        if language is None:
-            return FALLBACK_LANGUAGE, heard
+            done += 1
+            yield language or FALLBACK_LANGUAGE, transcript
         slots = asyncio.Semaphore(IN_FLIGHT)
 
         async def hear_in_turn(stretch: Stretch) -> Transcript:
             async with slots:
                 return await self._hear_one(stretch, language, FILE)
 
-        tasks = [asyncio.create_task(hear_in_turn(one)) for one in stretches[len(heard) :]]
+        tasks = [asyncio.create_task(hear_in_turn(one)) for one in stretches[done:]]
         try:
-            return language, [*heard, *await asyncio.gather(*tasks)]
+            for task in tasks:
+                yield language or FALLBACK_LANGUAGE, await task
         finally:
             for task in tasks:  # of the others, when one failed
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _hear_one(
         self, stretch: Stretch, language: str | None, urgency: int = FINAL
     ) -> Transcript:
-        terms = self.profile.terms.get(language or "", ())
+        recording = self.recording
+        terms = ", ".join(recording.profile.terms.get(language or "", ()))
         return await self.transcriber.transcribe(
             TranscriptionRequest(
                 pcm=self.pcm[stretch.start : stretch.end],
                 language=language,
+                languages=() if language else recording.languages,
                 options=DecodingOptions(
-                    beam_size=self.profile.beam_size,
-                    initial_prompt=", ".join(terms) or None,
-                    words=self.words,
+                    beam_size=recording.profile.beam_size,
+                    initial_prompt=" ".join(filter(None, (terms, recording.prompt))) or None,
+                    words=recording.words,
                 ),
                 urgency=urgency,
                 voice_windows=self.windows.get(stretch, ()),

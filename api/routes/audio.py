@@ -1,12 +1,10 @@
 """Whether a recording was made here."""
 
-from typing import Any
-
 from fastapi import Request
 from pydantic import BaseModel, Field
 
 from api.deps import PrincipalDep, ServicesDep
-from api.errors import ApiError
+from api.forms import file_of, form_schema
 from api.routing import make_router
 from api.streaming import while_connected
 from api.uploads import UploadLimits, receive_form
@@ -15,28 +13,6 @@ from pipelines.marking import Verdict
 router = make_router(scope="stt")
 
 LIMITS = UploadLimits(max_files=1)
-_FORM: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["audio"],
-                    "properties": {
-                        "audio": {
-                            "type": "string",
-                            "format": "binary",
-                            "contentMediaType": "application/octet-stream",
-                            "description": "MP3, WAV, FLAC, OGG or M4A; at most 25 MB and 10 "
-                            "minutes.",
-                        }
-                    },
-                }
-            }
-        },
-    }
-}
 
 
 class MarkedStretch(BaseModel):
@@ -60,7 +36,7 @@ class Verification(BaseModel):
     "/audio/verify",
     tags=["speech to text"],
     summary="Look for the watermark in a recording",
-    openapi_extra=_FORM,
+    openapi_extra=form_schema("audio"),
 )
 async def verify(request: Request, principal: PrincipalDep, services: ServicesDep) -> Verification:
     """Says yes to speech that services of this kind made and marked; 404 where marks are off.
@@ -68,10 +44,7 @@ async def verify(request: Request, principal: PrincipalDep, services: ServicesDe
     Who finds no mark knows nothing: speech of before, or of elsewhere, has none.
     """
     async with receive_form(request, LIMITS) as form:
-        audio = next((file for file in form.files if file.field == "audio"), None)
-        if audio is None:
-            message = "audio: a file is required in this field"
-            raise ApiError(400, "validation_error", message, param="audio")
+        audio = file_of(form, "audio")
         work = services.marks.verify(services.decoder, audio.path)
         return _shown(await while_connected(request.receive, work))
 

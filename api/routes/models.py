@@ -31,19 +31,18 @@ class ModelListing(BaseModel):
 
 @router.get("/models", tags=["models"], summary="The models and their aliases")
 @router.get("/v1/models", include_in_schema=False)
-@router.get("/openai/v1/models", include_in_schema=False)
 async def list_models(services: ServicesDep) -> ModelListing:
-    return ModelListing(data=[_shown(listed) for listed in await services.models.models()])
+    return ModelListing(data=[shown_model(listed) for listed in await services.models.models()])
 
 
 @router.get("/models/{model_id:path}", tags=["models"], summary="One model, by id or alias")
 @router.get("/v1/models/{model_id:path}", include_in_schema=False)
-@router.get("/openai/v1/models/{model_id:path}", include_in_schema=False)
 async def get_model(model_id: str, services: ServicesDep) -> Model:
-    return _shown(await services.models.find(model_id))
+    return shown_model(await services.models.find(model_id))
 
 
-def _shown(listed: ListedModel) -> Model:
+def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
+    """As all lists show it; `other_aliases` are names that the model itself does not know."""
     info = listed.info
     return Model(
         id=info.id,
@@ -52,6 +51,6 @@ def _shown(listed: ListedModel) -> Model:
         kind=info.kind,
         engine=info.engine,
         languages=list(info.languages),
-        aliases=list(info.aliases),
+        aliases=[*info.aliases, *other_aliases],
         status=listed.status,
     )

@@ -1,8 +1,6 @@
 """Text to files and streams of speech."""
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 from anyio import to_thread
@@ -12,7 +10,7 @@ from starlette.responses import Response
 
 from api.deps import PrincipalDep, ServicesDep
 from api.encoding import EncodedAudio, OutputFormat, encode
-from api.paid_speech import PaidSpeech, pay_for_speech
+from api.paid_speech import begin_stream, pay_for_speech
 from api.routing import make_router
 from api.services import Services
 from api.speech_lines import SpeechLines, only_error, speech_lines, word_list
@@ -20,7 +18,7 @@ from api.speech_schemas import StreamBody, StreamLine, SynthesisBody, SynthesisR
 from api.streaming import while_connected
 from models.errors import UnknownVoice
 from pipelines.errors import VoiceNotFound
-from pipelines.speech import Speech, SpokenChunk
+from pipelines.speech import Speech
 
 router = make_router(scope="tts")
 
@@ -100,27 +98,8 @@ def _answer(
 async def _begin(body: StreamBody, services: Services, workspace_id: int) -> Response:
     """The answer, with its first audio already made."""
     try:
-        plan = await services.speech.plan(body.to_request(workspace_id), early_start=True)
-        voice_id = plan.voice.voice.voice_id
-        paid = await pay_for_speech(services, workspace_id, body.text, voice_id)
-        chunks = _paid_chunks(paid, services.speech.stream(plan))
-        try:
-            first = await anext(chunks)
-        except BaseException:
-            await chunks.aclose()
-            raise
+        _, first, chunks = await begin_stream(services, body.to_request(workspace_id), workspace_id)
     except (VoiceNotFound, UnknownVoice) as error:
         return SpeechLines(only_error(error))
     lines = speech_lines(first, chunks, body.output_format, timestamps=body.timestamps)
     return SpeechLines(lines, chunks)
-
-
-async def _paid_chunks(
-    paid: PaidSpeech, chunks: AsyncGenerator[SpokenChunk, None]
-) -> AsyncGenerator[SpokenChunk, None]:
-    """The same chunks; closing it early charges for those that were taken."""
-    async with paid, aclosing(chunks):
-        async for chunk in chunks:
-            await paid.hear(chunk)
-            yield chunk
-        await paid.done()

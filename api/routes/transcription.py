@@ -1,24 +1,21 @@
 """Files to text."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import Response
 
 from api.deps import PrincipalDep, ServicesDep
-from api.errors import ApiError, shown_error
+from api.forms import file_of, form_schema, validated
+from api.paid_transcription import transcribe_paid
 from api.routing import make_router
-from api.services import Services
 from api.streaming import while_connected
-from api.uploads import Form, Upload, UploadLimits, receive_form
+from api.uploads import UploadLimits, receive_form
 from configs.transcription_schema import ProfileName
-from db.outbox import NewEvent
 from models.stt.base import Word
-from pipelines.charges import Charge, begin_charge
 from pipelines.subtitles import to_srt, to_vtt
 from pipelines.transcription import FileRequest, FileTranscript, separator_of
 
@@ -103,22 +100,6 @@ class TranscriptionFields(BaseModel):
         return value
 
 
-def _form_schema() -> dict[str, Any]:
-    """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
-    schema = TranscriptionFields.model_json_schema()
-    audio = {
-        "type": "string",
-        "format": "binary",
-        "contentMediaType": "application/octet-stream",
-        "description": "MP3, WAV, FLAC, OGG or M4A; at most 25 MB and 10 minutes.",
-    }
-    schema["properties"] = {"audio": audio, **schema["properties"]}
-    schema["required"] = ["audio"]
-    return {
-        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
-    }
-
-
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "model": TranscriptionResult,
@@ -136,21 +117,27 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     "/stt",
     tags=["speech to text"],
     summary="Transcribe a file",
-    openapi_extra=_form_schema(),
+    openapi_extra=form_schema("audio", TranscriptionFields),
     responses=_ANSWERS,
 )
 async def transcribe(request: Request, principal: PrincipalDep, services: ServicesDep) -> Response:
     """The text of a recording. A client that leaves stops the work, and pays nothing."""
     async with receive_form(request, LIMITS) as form:
-        audio = _audio_of(form)
-        fields = _fields_of(form)
+        audio = file_of(form, "audio")
+        fields = validated(TranscriptionFields, form.fields)
         asked = FileRequest(
             language=fields.language or None,
             profile=fields.model,
             words=fields.timestamps or fields.response_format in ("srt", "vtt"),
             speakers=fields.speaker_labels,
         )
-        work = _transcribe(services, principal.workspace_id, audio.path, asked, fields)
+        work = transcribe_paid(
+            services,
+            principal.workspace_id,
+            audio.path,
+            asked,
+            lambda heard: _answer(heard, fields),
+        )
         return await while_connected(request.receive, work)
 
 
@@ -173,57 +160,6 @@ async def list_languages(services: ServicesDep) -> LanguageList:
             for language in await services.transcription.languages()
         ]
     )
-
-
-async def _transcribe(
-    services: Services,
-    workspace_id: int,
-    path: Path,
-    asked: FileRequest,
-    fields: TranscriptionFields,
-) -> Response:
-    """Pays for the length of the decoded audio: a header may say anything."""
-    recording = await services.transcription.open(path, asked)
-    milliseconds = round(recording.duration_s * 1000)
-
-    def failed(error: Exception) -> NewEvent:
-        code, message = shown_error(error)
-        return NewEvent("stt.failed", {"id": charge.operation, "error": code, "message": message})
-
-    charge = await begin_charge(services.billing, workspace_id, "stt", milliseconds, failed=failed)
-    async with charge:
-        transcript = await services.transcription.transcribe(recording)
-        answer = _answer(transcript, fields)  # before the charge: what cannot be told costs nothing
-        await charge.capture(milliseconds, _completed(charge, transcript))
-    return answer
-
-
-def _completed(charge: Charge, transcript: FileTranscript) -> NewEvent:
-    data = {
-        "id": charge.operation,
-        "text": transcript.text,
-        "language": transcript.language,
-        "duration": round(transcript.duration_s, 3),
-    }
-    return NewEvent("stt.completed", data)
-
-
-def _audio_of(form: Form) -> Upload:
-    for file in form.files:
-        if file.field == "audio":
-            return file
-    message = "audio: a file is required in this field"
-    raise ApiError(400, "validation_error", message, param="audio")
-
-
-def _fields_of(form: Form) -> TranscriptionFields:
-    try:
-        return TranscriptionFields.model_validate(form.fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = str(first["loc"][0])
-        text = str(first["msg"]).removeprefix("Value error, ")
-        raise ApiError(400, "validation_error", f"{name}: {text}", param=name) from None
 
 
 def _answer(transcript: FileTranscript, fields: TranscriptionFields) -> Response:

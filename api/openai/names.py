@@ -1,0 +1,117 @@
+"""What clients of OpenAI's call models and voices, found among those that are here."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+
+from api.errors import ApiError
+from api.services import Services
+from configs.openai_schema import OpenAIConfig, OpenAIVoice, Tier
+from models.info import ModelInfo, ModelKind
+from pipelines.errors import ModelNotFound, VoiceNotFound
+from pipelines.speech import language_of
+from pipelines.voice_choice import OfferedVoice
+
+_WORK = {"tts": "speaks", "stt": "transcribes", "chat": "chats"}
+
+
+async def speech_tier(services: Services, model: str | None) -> Tier | None:
+    """The kind of voice that a model stands for; None leaves it open.
+
+    Raises ApiError(model_not_found).
+    """
+    if model is None:
+        return None
+    known = services.openai.speech_models.get(model)
+    return known or (await named_model(services, model, "tts")).tier
+
+
+async def check_transcriber(services: Services, model: str) -> None:
+    """Raises ApiError(model_not_found) for what is no name of a recogniser."""
+    if model not in services.openai.transcription_models:
+        await named_model(services, model, "stt")
+
+
+async def named_model(services: Services, model: str, kind: ModelKind) -> ModelInfo:
+    """The model of that id or alias and of that kind. Raises ApiError(model_not_found)."""
+    with suppress(ModelNotFound):
+        info = (await services.models.find(model)).info
+        if info.kind == kind:
+            return info
+    raise unknown_model(kind)
+
+
+def unknown_model(kind: ModelKind | None = None) -> ApiError:
+    """The answer to a name that no model has, or none of that kind."""
+    does = "" if kind is None else f" that {_WORK[kind]}"
+    message = f"no model{does} has that id; GET /openai/v1/models lists all"
+    return ApiError(404, "model_not_found", message, param="model")
+
+
+def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, list[str]]:
+    """Names of OpenAI's by the id of the model that answers to them.
+
+    A voice that only another model has is spoken by that one, whatever model was named.
+    """
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    speaking = [info for info in models if info.kind == "tts"]
+    for name, tier in config.speech_models.items():
+        of_tier = [info for info in speaking if info.tier == tier]
+        for info in (of_tier or speaking)[:1]:
+            names[info.id].append(name)
+    for info in [info for info in models if info.kind == "stt"][:1]:
+        names[info.id] += config.transcription_models
+    return names
+
+
+async def choose_voice(
+    services: Services, wanted: str | None, tier: Tier | None, text: str, workspace_id: int
+) -> str | None:
+    """The id of the voice that is meant by a name of OpenAI's, or by a name or id of a voice here.
+
+    None lets the language of the text decide. Raises ApiError(voice_not_found), VoiceNotReady,
+    EngineLost or DatabaseUnavailable.
+    """
+    if wanted is None:
+        return None
+    known = services.openai.voices.get(wanted.strip().lower())
+    if known is None:
+        return (await _named(services, wanted, workspace_id)).voice.voice_id
+    # Some clients let nobody name a voice but OpenAI's: so a workspace may give its own that name.
+    with suppress(VoiceNotFound):
+        named = await services.speech.voice(None, wanted, workspace_id)
+        if named is not None and named.own is not None:
+            return named.voice.voice_id
+    offered = await services.speech.voices()
+    chosen = _stand_in(known, tier, await language_of(text, offered), offered)
+    return None if chosen is None else chosen.voice.voice_id
+
+
+async def _named(services: Services, wanted: str, workspace_id: int) -> OfferedVoice:
+    for voice_id, name in ((wanted, None), (None, wanted)):
+        with suppress(VoiceNotFound):
+            found = await services.speech.voice(voice_id, name, workspace_id)
+            assert found is not None, "something was named"
+            return found
+    message = "no voice has that name or id; GET /default-voices lists them, and of OpenAI's names "
+    message += f"these are known: {', '.join(services.openai.voices)}"
+    raise ApiError(404, "voice_not_found", message, param="voice")
+
+
+def _stand_in(
+    known: OpenAIVoice, tier: Tier | None, language: str, offered: list[OfferedVoice]
+) -> OfferedVoice | None:
+    """The first of its voices that speaks the language, else one of its gender that does."""
+    for ref in known.refs(tier):
+        for one in offered:
+            if (one.voice.engine, one.voice.key) == (ref.engine, ref.key) and _speaks(
+                one, language
+            ):
+                return one
+    speaking = [one for one in offered if one.voice.language == language]
+    return next((one for one in speaking if one.voice.gender == known.gender), None)
+
+
+def _speaks(voice: OfferedVoice, language: str) -> bool:
+    crosses = voice.model.crosses_languages and language in voice.model.languages
+    return crosses or voice.voice.language == language
