@@ -1,5 +1,6 @@
 """What routes ask for, and how a request proves who it acts for."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends
@@ -25,6 +26,9 @@ ServicesDep = Annotated[Services, Depends(services_of)]
 PrincipalDep = Annotated[Principal, Depends(_principal_of)]
 """Whom the request acts for; only on routes that are not public."""
 
+CredentialOf = Callable[[HTTPConnection], str | None]
+"""Where a route looks for the API key or token."""
+
 
 async def authenticate(services: Services, credential: str | None) -> Principal:
     """Whom an API key or token stands for; also for `apiKey` of WebSockets.
@@ -38,8 +42,17 @@ async def authenticate(services: Services, credential: str | None) -> Principal:
 
 def bearer(connection: HTTPConnection) -> str | None:
     """The credential of the Authorization header."""
+    return _of_header(connection, "bearer")
+
+
+def bearer_or_basic(connection: HTTPConnection) -> str | None:
+    """The same, also of clients that put an API key behind `Basic` as it is."""
+    return _of_header(connection, "bearer", "basic")
+
+
+def _of_header(connection: HTTPConnection, *schemes: str) -> str | None:
     scheme, _, credential = connection.headers.get("authorization", "").partition(" ")
-    return credential.strip() if scheme.lower() == "bearer" else None
+    return credential.strip() if scheme.lower() in schemes else None
 
 
 def require_scope(principal: Principal, scope: str | None) -> None:

@@ -28,6 +28,9 @@ leaves.
 
 Live speech and live transcription are the WebSockets `/ws/tts` and `/ws/stt`, which OpenAPI cannot
 describe: `docs/websockets.md` has their messages.
+
+The paths under `/tts/v1` are those of Inworld's text-to-speech API, for its clients. There a key
+may also stand behind `Basic`, as it is; `docs/inworld.md` tells more.
 """
 SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."}}
 LINES_TYPE = "application/x-ndjson"

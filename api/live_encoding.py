@@ -1,5 +1,6 @@
 """Speech as the TTS socket sends it: raw pcm, mu-law, or Ogg Opus files that decode alone."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, cast
@@ -37,19 +38,14 @@ def usable_pair(encoding: str, sample_rate_hz: int) -> tuple[AudioEncoding, int]
     return FALLBACK
 
 
-class LiveEncoder:
-    """Turns consecutive chunks into consecutive messages; one instance a context.
+class ChunkEncoder(ABC):
+    """Turns consecutive chunks, of any rates, into consecutive messages of one rate.
 
-    Blocking, for one thread at a time: well under 1 ms for raw pcm, 3 ms a second for Opus.
+    Blocking, for one thread at a time.
     """
 
-    def __init__(self, encoding: AudioEncoding, sample_rate_hz: int) -> None:
-        """Raises ValueError for a pair that `usable_pair` would change."""
-        if usable_pair(encoding, sample_rate_hz) != (encoding, sample_rate_hz):
-            raise ValueError(f"{encoding} cannot be at {sample_rate_hz} Hz")
+    def __init__(self, sample_rate_hz: int) -> None:
         self._sample_rate = sample_rate_hz
-        self._opus = _OpusFiles(sample_rate_hz) if encoding == "OGG_OPUS" else None
-        self._is_mulaw = encoding in ("MULAW", "ULAW")
         self._from_hz = 0
         self._resampler: soxr.ResampleStream | None = None
 
@@ -67,6 +63,10 @@ class LiveEncoder:
         self._resampler = None
         return self._write(pcm, last=True)
 
+    @abstractmethod
+    def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
+        """Messages of `pcm`, float32 [n] at the one rate; with `last` all that is held back."""
+
     def _resample(self, pcm: Pcm, *, last: bool) -> Pcm:
         if self._from_hz in (0, self._sample_rate):
             return pcm
@@ -77,6 +77,21 @@ class LiveEncoder:
                 self._from_hz, self._sample_rate, 1, dtype="float32", quality="HQ"
             )
         return np.asarray(self._resampler.resample_chunk(pcm, last=last), dtype=np.float32)
+
+
+class LiveEncoder(ChunkEncoder):
+    """The formats of `/ws/tts`; one instance a context.
+
+    Takes well under 1 ms for raw pcm, 3 ms a second for Opus.
+    """
+
+    def __init__(self, encoding: AudioEncoding, sample_rate_hz: int) -> None:
+        """Raises ValueError for a pair that `usable_pair` would change."""
+        if usable_pair(encoding, sample_rate_hz) != (encoding, sample_rate_hz):
+            raise ValueError(f"{encoding} cannot be at {sample_rate_hz} Hz")
+        super().__init__(sample_rate_hz)
+        self._opus = _OpusFiles(sample_rate_hz) if encoding == "OGG_OPUS" else None
+        self._is_mulaw = encoding in ("MULAW", "ULAW")
 
     def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
         if self._opus is not None:

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.deps import authenticate, bearer, require_scope, services_of
+from api.deps import CredentialOf, authenticate, bearer, require_scope, services_of
 from api.idempotency import answer_once
 from api.in_flight import LEAVE
 from api.json_body import read_json
@@ -58,7 +58,7 @@ class StrictRoute(APIRoute):
         return read_and_handle
 
 
-def guarded_route(scope: str | None) -> type[StrictRoute]:
+def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRoute]:
     """A route class that lets in only principals with that scope."""
 
     class GuardedRoute(StrictRoute):
@@ -69,7 +69,7 @@ def guarded_route(scope: str | None) -> type[StrictRoute]:
 
             async def authenticate_and_handle(request: Request) -> Response:
                 services = await services_of(request)
-                principal = await authenticate(services, bearer(request))
+                principal = await authenticate(services, credential(request))
                 request.state.principal = principal
                 await count_request(request, services, principal)
                 require_scope(principal, scope)
@@ -81,7 +81,9 @@ def guarded_route(scope: str | None) -> type[StrictRoute]:
     return GuardedRoute
 
 
-def make_router(*, scope: str | None = None, public: bool = False) -> APIRouter:
+def make_router(
+    *, scope: str | None = None, public: bool = False, credential: CredentialOf = bearer
+) -> APIRouter:
     """A router; `scope` is what a key needs, `public` routes ask for no key.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
@@ -91,7 +93,7 @@ def make_router(*, scope: str | None = None, public: bool = False) -> APIRouter:
         for status, text in (_PUBLIC_ERRORS if public else _ERRORS).items()
     }
     return APIRouter(
-        route_class=StrictRoute if public else guarded_route(scope),
+        route_class=StrictRoute if public else guarded_route(scope, credential),
         redirect_slashes=False,
         responses=errors,
     )

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from api.encoding import OutputFormat, StreamFormat
 from api.schemas import RequestModel
@@ -11,13 +11,25 @@ from pipelines.spoken import TimedWord
 
 TEXT_CHARACTERS = 5000
 
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    return value
+
+
+SpokenText = Annotated[
+    str, Field(min_length=1, max_length=TEXT_CHARACTERS), AfterValidator(_not_blank)
+]
+"""What one request says."""
+
 Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
 
 
 class SpeechBody(RequestModel):
     """What to say, and how."""
 
-    text: str = Field(min_length=1, max_length=TEXT_CHARACTERS)
+    text: SpokenText
     voice_id: str | None = Field(
         default=None, max_length=100, description="Wins over `voice`; see `GET /default-voices`."
     )
@@ -30,13 +42,6 @@ class SpeechBody(RequestModel):
     speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
     pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
     timestamps: bool = Field(default=False, description="Adds `words` and when each sounds.")
-
-    @field_validator("text", mode="after")
-    @classmethod
-    def _has_text(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("must not be blank")
-        return value
 
     @field_validator("voice_id", "voice", mode="after")
     @classmethod

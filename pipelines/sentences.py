@@ -70,6 +70,9 @@ _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]$")
 _ADDRESS = re.compile(r"://|www\.|@|\w/\w")
 _SPACE = re.compile(r"\s")
+_MARK = re.compile(r"[.!?…。！？।؟۔॥]")
+_ENDS_SURELY = re.compile(r"[\s。！？।]$")
+_NEXT = " Xa"  # what follows in a text that goes on: a word that may begin a sentence
 
 
 def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
@@ -84,6 +87,22 @@ def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
         else:
             spans.append((start, end))
     return spans
+
+
+def finished(text: str, language: str, *, sure: bool = True) -> int:
+    """How many characters of a text that still grows are whole sentences and lines.
+
+    A sentence at its end counts when nothing that may follow could go on with it; when not `sure`,
+    also without the space or the wide stop that shows that its last mark is its last.
+    """
+    line = text.rfind("\n") + 1
+    rest = text[line:]
+    if not _MARK.search(rest):
+        return line
+    starts = [start for start, _ in sentence_spans(rest.rstrip() + _NEXT, language)]
+    if sure and starts[-1] >= len(rest.rstrip()) and not _ENDS_SURELY.search(rest):
+        starts.pop()
+    return line + min(starts[-1], len(rest)) if starts else line
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:

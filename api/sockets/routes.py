@@ -4,13 +4,15 @@ import asyncio
 import logging
 import secrets
 import time
+from dataclasses import dataclass
 
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from api.deps import authenticate, bearer, require_scope, services_of
+from api.deps import CredentialOf, authenticate, bearer, require_scope, services_of
 from api.errors import ApiError, error_response, to_api_error
 from api.middleware import access_log
 from api.services import Services
@@ -25,11 +27,32 @@ from pipelines.billing import to_usd
 logger = logging.getLogger(__name__)
 
 
-def socket_routes(path: str, factory: ConversationFactory, scope: str) -> list[BaseRoute]:
-    """The WebSocket at `path`, for principals with `scope`, and its plain GET."""
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """What lies behind one path, and who may come in."""
+
+    factory: ConversationFactory
+    scope: str
+    credential: CredentialOf
+    greets: bool
+
+
+def socket_routes(
+    path: str,
+    factory: ConversationFactory,
+    scope: str,
+    *,
+    credential: CredentialOf = bearer,
+    greets: bool = True,
+) -> list[BaseRoute]:
+    """The WebSocket at `path`, for principals with `scope`, and its plain GET.
+
+    `credential` is where a key is looked for beside `apiKey`; `greets` sends the hello messages.
+    """
+    door = _Door(factory, scope, credential, greets)
 
     async def serve(websocket: WebSocket) -> None:
-        await _serve(websocket, factory, scope)
+        await _serve(websocket, door)
 
     return [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
 
@@ -47,7 +70,8 @@ async def _unknown(websocket: WebSocket) -> None:
     await _refuse(websocket, ApiError(404, "not_found", "there is no WebSocket at this path"))
 
 
-async def _serve(websocket: WebSocket, factory: ConversationFactory, scope: str) -> None:
+async def _serve(websocket: WebSocket, door: _Door) -> None:
+    scope = door.scope
     identity = secrets.token_hex(16)
     request_id.set(identity)  # the server runs each socket in a task of its own
     started = time.perf_counter()
@@ -55,7 +79,7 @@ async def _serve(websocket: WebSocket, factory: ConversationFactory, scope: str)
     sockets = services.sockets
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
-            admission = await _admit(websocket, services, scope)
+            admission = await _admit(websocket, services, door)
             credit = await services.billing.credit(admission.principal.workspace_id)
             lease = await sockets.leases.acquire(admission.principal)
     except TimeoutError:
@@ -66,12 +90,11 @@ async def _serve(websocket: WebSocket, factory: ConversationFactory, scope: str)
         return
     try:
         await websocket.accept(headers=[(b"x-request-id", identity.encode())])
-        session = Session(websocket, services, admission, sockets.limits, factory)
+        session = Session(websocket, services, admission, sockets.limits, door.factory)
         sockets.add(session)
         try:
             with metrics.sockets_live.labels(scope).track_inprogress():
-                hello = Connecting(timestamp=now_s()), _established(session, scope, credit)
-                await session.run(*hello)
+                await session.run(*(_hello(session, scope, credit) if door.greets else ()))
         finally:
             sockets.discard(session)
             seconds = time.perf_counter() - started
@@ -93,15 +116,15 @@ async def _serve(websocket: WebSocket, factory: ConversationFactory, scope: str)
         await lease.release()
 
 
-async def _admit(websocket: WebSocket, services: Services, scope: str) -> Admission:
+async def _admit(websocket: WebSocket, services: Services, door: _Door) -> Admission:
     """Raises ApiError or PipelineError."""
     if services.sockets.draining:
         raise ApiError(503, "unavailable", "this server is stopping")
-    credential = websocket.query_params.get("apiKey") or bearer(websocket)
+    credential = websocket.query_params.get("apiKey") or door.credential(websocket)
     principal = await authenticate(services, credential)
-    require_scope(principal, scope)
+    require_scope(principal, door.scope)
     assert credential is not None
-    return Admission(principal, credential, scope)
+    return Admission(principal, credential, door.scope)
 
 
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:
@@ -119,12 +142,14 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
         pass
 
 
-def _established(session: Session, scope: str, credit: int) -> ConnectionEstablished:
-    return ConnectionEstablished(
-        connection_established=Established(
-            service="tts" if scope == "tts" else "stt",
-            user_id=session.principal.user_id,
-            credit_balance=to_usd(credit),
-            workspace=session.principal.workspace,
-        )
+def _hello(session: Session, scope: str, credit: int) -> tuple[BaseModel, ...]:
+    established = Established(
+        service="tts" if scope == "tts" else "stt",
+        user_id=session.principal.user_id,
+        credit_balance=to_usd(credit),
+        workspace=session.principal.workspace,
+    )
+    return (
+        Connecting(timestamp=now_s()),
+        ConnectionEstablished(connection_established=established),
     )

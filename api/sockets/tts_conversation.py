@@ -1,19 +1,23 @@
 """The protocol of `/ws/tts`: contexts are made, filled, flushed and closed."""
 
-import contextlib
 import uuid
-from collections import deque
 from functools import partial
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from api.errors import to_api_error
-from api.live_encoding import AudioEncoding
-from api.paid_speech import pay_for_speech
+from api.live_encoding import AudioEncoding, LiveEncoder, usable_pair
 from api.sockets.conversation import ClientFault, Service
 from api.sockets.session import Session
 from api.sockets.tts_context import SpeakingContext
+from api.sockets.tts_contexts import (
+    CONTEXTS,
+    OpenContexts,
+    Style,
+    context_voice,
+    offered_voice,
+)
 from api.sockets.tts_events import (
     AudioConfig,
     ClientMessage,
@@ -23,19 +27,16 @@ from api.sockets.tts_events import (
     CreateContext,
     FlushContext,
     SendText,
+    TtsWire,
     check_message,
     parse_message,
     shown,
     tts_error,
 )
-from api.sockets.tts_voice import ContextVoice
 from db.errors import DatabaseError
 from models.errors import EngineError
-from pipelines.errors import PipelineError, VoiceNotFound
-from pipelines.speech import SpeechRequest
+from pipelines.errors import PipelineError
 
-CONTEXTS = 5  # open at once on one socket
-REMEMBERED = 100  # ids of closed contexts, so that errors can name them
 ENCODINGS = get_args(AudioEncoding)
 SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
 
@@ -47,8 +48,7 @@ class TtsConversation:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._contexts: dict[str, SpeakingContext] = {}
-        self._closed: deque[str] = deque(maxlen=REMEMBERED)
+        self._contexts = OpenContexts(session, self._ended)
 
     async def opened(self) -> None:
         """The client speaks first."""
@@ -89,54 +89,34 @@ class TtsConversation:
         if not (message.voice_id or "").strip():
             raise ClientFault("voice_id required")
         encoding, sample_rate_hz = _format_of(message.audio_config)
-        voice_id = await self._voice(message.voice_id or "")
-        services, workspace_id = self._session.services, self._session.principal.workspace_id
-        speaking = ContextVoice(
-            services.speech,
-            SpeechRequest(
-                text="",
-                voice_id=voice_id,
-                speed=message.speaking_rate,
-                pitch=2 ** (message.pitch / 12),
-                enhance=False,  # the engine's own level, unless boost_volume asks for another
-                stability=message.stability,
-                timings=message.timestamps,
-                workspace_id=workspace_id,
-            ),
-            encoding,
-            sample_rate_hz,
+        encoding, sample_rate_hz = usable_pair(encoding, sample_rate_hz)
+        style = Style(
+            speaking_rate=message.speaking_rate,
+            pitch_semitones=message.pitch,
+            stability=message.stability,
             boost_volume=message.boost_volume,
-            pay=partial(pay_for_speech, services, workspace_id, voice_id=voice_id),
+            timings=message.timestamps,
         )
-        context = SpeakingContext(self._session, context_id, speaking)
-        self._contexts[context_id] = context
-        await self._session.send(ContextCreated(context_created=ContextRef(context_id=context_id)))
-        self._session.spawn(self._run(context), f"context {context_id}")
-
-    async def _run(self, context: SpeakingContext) -> None:
-        await context.run()
-        del self._contexts[context.context_id]
-        self._closed.append(context.context_id)
-        if not self._contexts:
-            self._session.finish()
-
-    async def _voice(self, voice_id: str) -> str:
-        """The id of the voice, also when a client gives its name, as other services allow."""
-        speech = self._session.services.speech
-        workspace_id = self._session.principal.workspace_id
+        services, workspace_id = self._session.services, self._session.principal.workspace_id
         try:
-            try:
-                found = await speech.voice(voice_id, None, workspace_id)
-            except VoiceNotFound as error:
-                with contextlib.suppress(VoiceNotFound):
-                    found = await speech.voice(None, voice_id, workspace_id)
-                    assert found is not None
-                    return found.voice.voice_id
-                raise error from None
+            offered = await offered_voice(services, workspace_id, message.voice_id or "")
         except (EngineError, PipelineError, DatabaseError) as error:
             raise ClientFault(to_api_error(error).message) from None
-        assert found is not None
-        return found.voice.voice_id
+        voice = context_voice(
+            services,
+            workspace_id,
+            offered,
+            style,
+            partial(LiveEncoder, encoding, sample_rate_hz),
+            slow_encoder=encoding == "OGG_OPUS",
+        )
+        context = self._contexts.open(context_id, voice, TtsWire(context_id))
+        await self._session.send(ContextCreated(context_created=ContextRef(context_id=context_id)))
+        self._contexts.start(context)
+
+    def _ended(self, context_id: str) -> None:
+        if not self._contexts:
+            self._session.finish()
 
     def _of_context(self, fault: ClientFault, body: Any) -> ClientFault:
         """The same fault with the context that the body names, if there is one."""
@@ -148,16 +128,17 @@ class TtsConversation:
     def _find(self, message: ClientMessage) -> SpeakingContext:
         """The context that a message means; with one open, its id may be left out."""
         wanted = message.context_id
-        if wanted is None and len(self._contexts) == 1:
-            return next(iter(self._contexts.values()))
-        if wanted is not None and wanted in self._contexts:
-            return self._contexts[wanted]
-        if not self._contexts and not self._closed:
+        context = self._contexts.find(wanted)
+        if context is not None:
+            return context
+        if not self._contexts and not self._contexts.closed:
             raise ClientFault("create_context must come first")
         if wanted is None:
             raise ClientFault("context_id required: several contexts are open")
         text = f"no context has the context_id {shown(wanted)}"
-        raise ClientFault(text, tts_error(text, wanted if wanted in self._closed else None))
+        raise ClientFault(
+            text, tts_error(text, wanted if wanted in self._contexts.closed else None)
+        )
 
 
 def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:

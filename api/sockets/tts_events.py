@@ -1,6 +1,7 @@
 """The messages of `/ws/tts`: JSON objects with one key, which names the message."""
 
 import json
+from base64 import b64encode
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
@@ -8,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from api.schemas import RequestModel
 from api.sockets.conversation import ClientFault
 from api.sockets.events import first_fault, parse_event
+from api.sockets.tts_voice import EncodedChunk
+from pipelines.spoken import TimedWord
 
 SPEAKING_RATES = (0.5, 1.5)
 PITCHES = (-6.0, 6.0)  # semitones
@@ -15,7 +18,7 @@ STABILITIES = (0.6, 1.5)
 SHOWN_CHARACTERS = 100  # of a wrong value that an error repeats
 
 
-def _clamped(limits: tuple[float, float]) -> AfterValidator:
+def clamped(limits: tuple[float, float]) -> AfterValidator:
     low, high = limits
     return AfterValidator(lambda value: min(max(value, low), high))
 
@@ -49,9 +52,9 @@ class CreateContext(ClientMessage):
 
     voice_id: str | None = None
     audio_config: AudioConfig = AudioConfig()
-    speaking_rate: Annotated[float, _clamped(SPEAKING_RATES)] = 1.0
-    pitch: Annotated[float, _clamped(PITCHES)] = 0.0
-    stability: Annotated[float, _clamped(STABILITIES)] = 1.0
+    speaking_rate: Annotated[float, clamped(SPEAKING_RATES)] = 1.0
+    pitch: Annotated[float, clamped(PITCHES)] = 0.0
+    stability: Annotated[float, clamped(STABILITIES)] = 1.0
     boost_volume: bool = False
     timestamps: bool = False
 
@@ -132,10 +135,41 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
-def audio_chunk(context_id_json: str, audio_base64: str, words_json: str | None = None) -> str:
-    """The frame of one piece of audio; not a model, since its checks would cost more than all."""
-    words = "" if words_json is None else f',"words":{words_json}'
-    return (
-        f'{{"audio_chunk":{{"context_id":{context_id_json},'
-        f'"audioContent":"{audio_base64}"{words}}}}}'
-    )
+class TtsWire:
+    """How `/ws/tts` writes the events of one context."""
+
+    def __init__(self, context_id: str) -> None:
+        self._context_id = context_id
+        self._id_json = json.dumps(context_id)
+
+    def audio(self, chunk: EncodedChunk) -> str:
+        """Not a model, since its checks would cost more than all."""
+        words = "" if chunk.words is None else f',"words":{_words_json(chunk.words)}'
+        audio = b64encode(chunk.data).decode("ascii")
+        return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
+
+    def rest(self, spoken_s: float) -> None:
+        """Nothing is held back here."""
+
+    def flushed(self) -> FlushCompleted:
+        return FlushCompleted(flush_completed=ContextRef(context_id=self._context_id))
+
+    def closed(self) -> ContextClosed:
+        return ContextClosed(context_closed=ContextRef(context_id=self._context_id))
+
+    def error(self, message: str, status: int = 400) -> TtsError:
+        return tts_error(message, self._context_id)
+
+
+def _words_json(words: tuple[TimedWord, ...]) -> str:
+    shown = [
+        {
+            "word": word.word,
+            "start": round(word.start_s, 3),
+            "end": round(word.end_s, 3),
+            "text_start": word.text_start,
+            "text_end": word.text_end,
+        }
+        for word in words
+    ]
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))

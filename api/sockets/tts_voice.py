@@ -1,16 +1,14 @@
-"""How one context of `/ws/tts` sounds: from text to the base64 of its format."""
+"""How one context sounds: from text to the bytes of its format."""
 
 import asyncio
-import json
 import re
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from api.live_encoding import AudioEncoding, LiveEncoder, usable_pair
+from api.live_encoding import ChunkEncoder
 from api.paid_speech import PaidSpeech
 from models.audio import AudioChunk
 from pipelines import shaping
@@ -23,15 +21,18 @@ from pipelines.voice_choice import OfferedVoice
 BOOST_LUFS = -14.0
 PART_S = 1.0  # so that no message outgrows the limit that clients have by default (1 MiB)
 _SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
-INLINE_S = 0.25  # of sound; for more, and for Opus, others would wait longer than a thread costs
+INLINE_S = 0.25  # of sound; for more others would wait longer than a thread costs
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedChunk:
-    """One piece of audio as it is sent."""
+    """One piece of audio, and the words that begin in it when they were asked for.
 
-    base64: str
-    words: str | None  # a JSON array, when they were asked for
+    Their times and places count from the start of the context.
+    """
+
+    data: bytes
+    words: tuple[TimedWord, ...] | None
 
 
 class ContextVoice:
@@ -41,21 +42,22 @@ class ContextVoice:
         self,
         pipeline: SpeechPipeline,
         request: SpeechRequest,
-        encoding: AudioEncoding,
-        sample_rate_hz: int,
+        make_encoder: Callable[[], ChunkEncoder],
         *,
-        boost_volume: bool,
+        slow_encoder: bool = False,
+        boost_volume: bool = False,
         pay: Callable[[str], Awaitable[PaidSpeech]],
     ) -> None:
+        """`slow_encoder`: others would wait for it even for a little sound."""
         self._pipeline = pipeline
         self._pay = pay
         self._request = request
-        self._format = usable_pair(encoding, sample_rate_hz)
-        self._in_thread = self._format[0] == "OGG_OPUS"
+        self._make_encoder = make_encoder
+        self._in_thread = slow_encoder
         self._boosts = boost_volume
         self._rider: LevelRider | None = None  # made when the voice is known
         self._taught_s = 0.0  # of speech, whose level the pipeline knows from here
-        self._spoken_s = 0.0  # audio of all flushes
+        self.spoken_s = 0.0  # audio of all flushes
         self._read = 0  # characters of all flushes
         self._words: list[TimedWord] = []  # not sent yet
         self._heard_until = 0.0  # loop time at which the listener has played everything
@@ -64,14 +66,17 @@ class ContextVoice:
 
     def reset(self) -> None:
         """Forgets what was held back of a text that failed."""
-        self._encoder = LiveEncoder(*self._format)
+        self._encoder = self._make_encoder()
         if self._rider is not None:
             self._rider.flush()
         self._words.clear()
 
-    async def speak(self, text: str) -> AsyncGenerator[EncodedChunk, None]:
+    async def speak(
+        self, text: str, *, early_start: bool = True
+    ) -> AsyncGenerator[EncodedChunk, None]:
         """Pieces as soon as they are made; closing it stops the work, and charges for them.
 
+        Without `early_start` the first is not made short, so that it comes soon.
         Raises EngineError, PipelineError or DatabaseError.
         """
         read_before = self._read
@@ -79,23 +84,24 @@ class ContextVoice:
         if not text.strip():
             return
         async with await self._pay(text) as paid:
-            async with aclosing(self._speak(text, read_before, paid)) as pieces:
+            async with aclosing(self._speak(text, read_before, paid, early_start)) as pieces:
                 async for piece in pieces:
                     yield piece
             if paid.sounded:
                 await paid.done()
 
     async def _speak(
-        self, text: str, read_before: int, paid: PaidSpeech
+        self, text: str, read_before: int, paid: PaidSpeech, early_start: bool
     ) -> AsyncGenerator[EncodedChunk, None]:
         pause_s = self._take_pause(text)
         try:
-            plan = await self._pipeline.plan(replace(self._request, text=text), early_start=True)
+            request = replace(self._request, text=text)
+            plan = await self._pipeline.plan(request, early_start=early_start)
         except InvalidRequest:
             return  # no letter in it, as when a flush falls between two words
         if self._boosts and self._rider is None:
             self._rider = LevelRider(BOOST_LUFS, self._pipeline.levels.of(plan.voice))
-        began_s = self._spoken_s + pause_s
+        began_s = self.spoken_s + pause_s
         async with aclosing(self._pipeline.stream(plan)) as chunks:
             async for chunk in chunks:
                 await paid.hear(chunk)
@@ -131,7 +137,7 @@ class ContextVoice:
     def _count(self, audio: AudioChunk) -> None:
         now = asyncio.get_running_loop().time()
         self._heard_until = max(now, self._heard_until) + audio.duration_s
-        self._spoken_s += audio.duration_s
+        self.spoken_s += audio.duration_s
 
     async def _encode(self, audio: AudioChunk) -> list[EncodedChunk]:
         if self._in_thread or audio.duration_s > INLINE_S:
@@ -153,25 +159,14 @@ class ContextVoice:
         return self._pack(held + self._encoder.flush())
 
     def _pack(self, encoded: list[bytes]) -> list[EncodedChunk]:
-        return [
-            EncodedChunk(b64encode(data).decode("ascii"), self._take_words()) for data in encoded
-        ]
+        return [EncodedChunk(data, self._take_words()) for data in encoded]
 
-    def _take_words(self) -> str | None:
+    def _take_words(self) -> tuple[TimedWord, ...] | None:
         if not self._request.timings:
             return None
-        words = [
-            {
-                "word": word.word,
-                "start": round(word.start_s, 3),
-                "end": round(word.end_s, 3),
-                "text_start": word.text_start,
-                "text_end": word.text_end,
-            }
-            for word in self._words
-        ]
+        words = tuple(self._words)
         self._words.clear()
-        return json.dumps(words, ensure_ascii=False, separators=(",", ":"))
+        return words
 
 
 def _after(pause_s: float, audio: AudioChunk) -> AudioChunk:

@@ -1,6 +1,7 @@
 """Other people's Python programs, run as scripts in an environment of their own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,11 +28,18 @@ class RegistryClients:
             pytest.skip("`make clients` has not made .venv-clients, so its clients were NOT tried")
 
     def run(self, script: Path, *arguments: str, timeout_s: float = TIMEOUT_S) -> Any:
-        """What `script` prints as JSON on its last line; fails with all it said when it fails."""
+        """What `script` prints as JSON on its last line; fails with all it said when it fails.
+
+        It may import what needs none of this project's packages.
+        """
         command = [str(PYTHON), "-X", "faulthandler", str(script), *arguments]
         try:
             ran = subprocess.run(
-                command, capture_output=True, text=True, timeout=timeout_s, cwd=script.parent
+                command,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
             )
         except subprocess.TimeoutExpired as late:
             said = "".join(_text(part) for part in (late.stdout, late.stderr))

@@ -1,0 +1,131 @@
+"""Inworld's paths over HTTP."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from models.tts.tone import ToneEngine
+from tests.api.local_server import Server, serve_local
+
+TEXT = "It costs 5 euros. Shall we go?"
+RAW = {"audioEncoding": "PCM", "sampleRateHertz": 16_000}
+CHARACTER_S = 0.06  # of the tone that speaks here
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve_local(tmp_path_factory.mktemp("inworld")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Basic {server.key}"}
+    with httpx.Client(base_url=server.url, headers=headers, trust_env=False) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def voice(client: httpx.Client) -> str:
+    voices = client.get("/tts/v1/voices").raise_for_status().json()["voices"]
+    return str(voices[0]["voiceId"])
+
+
+def lines(answer: httpx.Response) -> list[dict[str, Any]]:
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_voices_are_listed_and_filtered_by_language(client: httpx.Client) -> None:
+    every = client.get("/tts/v1/voices").json()["voices"]
+    assert set(every[0]) == {
+        "voiceId",
+        "displayName",
+        "description",
+        "languages",
+        "tags",
+        "isCustom",
+    }
+    english = client.get("/tts/v1/voices", params={"filter": "language=en-US"}).json()["voices"]
+    assert english == [one for one in every if one["languages"] == ["en"]] != []
+    wrong = client.get("/tts/v1/voices", params={"filter": "gender=male"})
+    assert (wrong.status_code, wrong.json()["error"]) == (400, "validation_error")
+
+
+def test_a_text_is_one_file(client: httpx.Client, voice: str) -> None:
+    body = {"text": TEXT, "voiceId": voice, "modelId": "inworld-tts-2", "timestampType": "WORD"}
+    answer = client.post("/tts/v1/voice", json=body | {"audioConfig": RAW}).json()
+    audio = base64.b64decode(answer["audioContent"])
+    assert len(audio) / 32_000 == pytest.approx(len(TEXT) * CHARACTER_S, rel=0.4)
+    assert answer["timestampInfo"]["wordAlignment"]["words"] == TEXT.split()
+    assert answer["usage"]["processedCharactersCount"] == len(TEXT)
+    wav = client.post(
+        "/tts/v1/voice", json=body | {"audioConfig": RAW | {"audioEncoding": "LINEAR16"}}
+    ).json()
+    assert base64.b64decode(wav["audioContent"])[44:] == audio
+    mp3 = client.post("/tts/v1/voice", json=body).json()  # what Inworld's default is
+    assert base64.b64decode(mp3["audioContent"])[:3] == b"ID3"
+
+
+def test_a_stream_is_lines_and_the_last_word_lasts_as_long_as_the_audio(
+    client: httpx.Client, voice: str
+) -> None:
+    body = {"text": TEXT, "voiceId": voice, "audioConfig": RAW, "timestampType": "WORD"}
+    results = [line["result"] for line in lines(client.post("/tts/v1/voice:stream", json=body))]
+    audio = b"".join(base64.b64decode(result["audioContent"]) for result in results)
+    rows = [one["timestampInfo"]["wordAlignment"] for one in results if "timestampInfo" in one]
+    assert [word for row in rows for word in row["words"]] == TEXT.split()
+    assert rows[-1]["wordEndTimeSeconds"][-1] == pytest.approx(len(audio) / 32_000, abs=0.02)
+    assert "usage" in results[0] and len(results) > 2
+
+
+def test_a_failure_in_the_middle_is_the_last_line(
+    client: httpx.Client, voice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speak = ToneEngine.synthesize
+
+    def broken(engine: ToneEngine, request: Any) -> Any:
+        yield next(speak(engine, request))
+        raise RuntimeError("the engine broke")
+
+    monkeypatch.setattr(ToneEngine, "synthesize", broken)
+    body = {"text": TEXT, "voiceId": voice, "audioConfig": RAW}
+    *_, last = lines(client.post("/tts/v1/voice:stream", json=body))
+    assert last["error"]["code"] == 13 and "broke" not in last["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/tts/v1/voice", "/tts/v1/voice:stream"])
+@pytest.mark.parametrize(
+    ("changes", "status", "part"),
+    [
+        ({"voiceId": "Nobody"}, 404, "no voice has that"),
+        ({"voiceId": None}, 400, "voiceId"),
+        ({"text": " "}, 400, "text"),
+        ({"text": "..."}, 400, "text"),
+        ({"text": "x" * 5001}, 400, "5000"),
+        ({"audioConfig": {"audioEncoding": "AIFF"}}, 400, "audioConfig.audioEncoding"),
+        ({"audioConfig": {"sampleRateHertz": 96_000}}, 400, "48000"),
+        ({"timestampType": "SYLLABLE"}, 400, "timestampType"),
+    ],
+)
+def test_what_is_wrong_has_a_status_of_its_own(
+    client: httpx.Client, voice: str, path: str, changes: dict[str, Any], status: int, part: str
+) -> None:
+    answer = client.post(path, json={"text": TEXT, "voiceId": voice} | changes)
+    assert answer.status_code == status, answer.text
+    assert part in answer.json()["message"]
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "Bearer"])
+def test_keys_are_taken_behind_either_word_but_only_here(server: Server, scheme: str) -> None:
+    def status(path: str, key: str) -> int:
+        headers = {"Authorization": f"{scheme} {key}"}
+        return httpx.get(server.url + path, headers=headers, trust_env=False).status_code
+
+    assert status("/tts/v1/voices", server.key) == 200
+    assert status("/tts/v1/voices", "sk_wrong") == 401
+    assert status("/default-voices", server.key) == (200 if scheme == "Bearer" else 401)
