@@ -11,6 +11,7 @@ from api.sockets.conversation import ClientFault, Service
 from api.sockets.events import parse_event
 from api.sockets.inworld_buffer import AutoFlush
 from api.sockets.inworld_events import (
+    ABORTED,
     ALREADY_EXISTS,
     INVALID_ARGUMENT,
     NOT_FOUND,
@@ -62,28 +63,29 @@ class InworldConversation:
         """The client speaks first."""
 
     async def receive_text(self, text: str) -> None:
-        event = parse_event(text)
+        named: str | None = None
         try:
+            event = parse_event(text)
+            named = named_context(event)
             message = parse_message(event)
         except ClientFault as fault:
-            named = named_context(event)
-            raise ClientFault(
-                fault.message, failure(fault.message, INVALID_ARGUMENT, named)
-            ) from None
+            raise _fault(fault.message, INVALID_ARGUMENT, named) from None
         try:
             await self._do(message)
         except ClientFault as fault:
             await self._session.send(fault.event or self.error(fault.message))
 
     async def receive_binary(self, data: bytes) -> None:
-        raise ClientFault("binary messages have no meaning here; send JSON as text")
+        text = "binary messages have no meaning here; send JSON as text"
+        raise _fault(text, INVALID_ARGUMENT)
 
     async def closed(self) -> None:
         for _, flushes in self._made.values():
             flushes.stop()
 
     def error(self, message: str) -> BaseModel:
-        return failure(message, INVALID_ARGUMENT)
+        """Why the session ends; what is wrong with a message has a code of its own."""
+        return failure(message, ABORTED)
 
     async def _do(self, message: ClientMessage) -> None:
         if isinstance(message, CreateMessage):
@@ -143,9 +145,9 @@ class InworldConversation:
     async def _update(self, context: SpeakingContext, create: Create) -> None:
         context_id = context.context_id
         voice, offered = await self._voice(create, context_id)
+        context.change(voice, InworldWire(context_id, create))
         _, flushes = self._made[context_id]
         flushes.stop()
-        context.change(voice, InworldWire(context_id, create))
         flushes.change(create, offered.voice.language)
         self._made[context_id] = create, flushes
         made = description(create, offered.model.id)

@@ -12,7 +12,8 @@ from api.sockets.tts_voice import EncodedChunk
 from pipelines.spoken import TimedWord
 
 # Of google.rpc.Code.
-INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED, INTERNAL = 3, 5, 6, 8, 13
+INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED = 3, 5, 6, 8
+ABORTED, INTERNAL = 10, 13
 # What HTTP statuses are as such codes. Not found is for contexts alone: clients pass over it.
 _CODES = {400: INVALID_ARGUMENT, 403: 7, 404: INVALID_ARGUMENT, 429: RESOURCE_EXHAUSTED, 503: 14}
 

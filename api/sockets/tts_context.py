@@ -92,7 +92,7 @@ class SpeakingContext:
     @property
     def idle(self) -> bool:
         """Whether it has nothing to speak, now or later."""
-        return not (self._closing or self._parts or self._unfinished)
+        return not (self._closing or self._unfinished or self.buffered.strip())
 
     @property
     def crowded(self) -> bool:
@@ -131,7 +131,13 @@ class SpeakingContext:
             self._put(Flush(text, self._voice, self._wire, grows=True))
 
     def change(self, voice: ContextVoice, wire: ContextWire) -> None:
-        """Speaks what the buffer holds with the voice so far, and what comes with another."""
+        """Speaks what the buffer holds with the voice so far, and what comes with another.
+
+        Raises ClientFault when too many flushes wait.
+        """
+        self._check_open()
+        if self._parts and self.crowded:
+            raise self._fault(f"{WAITING_FLUSHES} flushes wait already; nothing is changed")
         self.speak_on(len(self.buffered))
         self._voice, self._wire = voice, wire
 
