@@ -14,7 +14,7 @@ _FILE = {
     "type": "string",
     "format": "binary",
     "contentMediaType": "application/octet-stream",
-    "description": "MP3, WAV, FLAC, OGG or M4A; at most 25 MB and 10 minutes.",
+    "description": "MP3, WAV, FLAC, OGG, M4A or WebM; at most 25 MB and 10 minutes.",
 }
 
 

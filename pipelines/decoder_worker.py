@@ -39,6 +39,7 @@ DEMUXERS = {
     "flac": "flac",
     "ogg": "ogg",
     "m4a": "mov,mp4,m4a,3gp,3g2,mj2",  # one demuxer with many names
+    "webm": "matroska,webm",
 }
 CODECS = ("pcm_", "adpcm_", "mp3", "flac", "vorbis", "opus", "aac", "alac", "speex", "gsm")
 

@@ -1,10 +1,10 @@
-"""Which of the five audio formats a file is, by its first bytes; names and types are hints only."""
+"""Which of the audio formats a file is, by its first bytes; names and types are hints only."""
 
 from typing import Literal
 
 from pipelines.errors import InvalidAudio
 
-AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a"]
+AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm"]
 
 HEAD_BYTES = 64  # what `sniff` looks at
 
@@ -12,7 +12,8 @@ HEAD_BYTES = 64  # what `sniff` looks at
 _MP4_BRANDS = frozenset(
     "M4A |M4B |M4P |F4A |mp41|mp42|isom|iso2|iso3|iso4|iso5|iso6|dash|qt  ".split("|")
 )
-_REFUSAL = "the file is not MP3, WAV, FLAC, OGG or M4A audio"
+_EBML = b"\x1a\x45\xdf\xa3"
+_REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A or WebM audio"
 
 
 def sniff(head: bytes) -> AudioFormat:
@@ -25,6 +26,8 @@ def sniff(head: bytes) -> AudioFormat:
         return "ogg"
     if head[4:8] == b"ftyp" and head[8:12].decode("latin-1") in _MP4_BRANDS:
         return "m4a"
+    if head[:4] == _EBML and b"\x42\x82\x84webm" in head:  # what browsers record
+        return "webm"
     if head[:3] == b"ID3" or _is_mp3_frame(head):
         return "mp3"
     raise InvalidAudio(_REFUSAL if head else "the file is empty")

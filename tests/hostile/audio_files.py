@@ -14,6 +14,7 @@ CONTAINERS = {
     "flac": ("flac", "flac", "s16"),
     "ogg": ("ogg", "libopus", "flt"),
     "m4a": ("ipod", "aac", "fltp"),
+    "webm": ("webm", "libopus", "flt"),
 }
 
 

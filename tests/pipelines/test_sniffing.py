@@ -9,7 +9,7 @@ from tests.hostile.audio_files import CONTAINERS, encode, tone
 
 @pytest.mark.parametrize("kind", CONTAINERS)
 def test_a_file_is_known_by_its_first_bytes(kind: str) -> None:
-    rate = 48_000 if kind == "ogg" else 16_000
+    rate = 48_000 if kind in ("ogg", "webm") else 16_000
     assert sniff(encode(kind, tone(0.5, rate), rate)[:HEAD_BYTES]) == kind
 
 
@@ -25,6 +25,7 @@ def test_a_file_is_known_by_its_first_bytes(kind: str) -> None:
         b"\xff\xfb\xf0\x00",  # a bitrate that does not exist
         b"ffconcat version 1.0",
         b"<svg xmlns=",
+        b"\x1a\x45\xdf\xa3\x93\x42\x82\x88matroska",
     ],
 )
 def test_everything_else_is_refused(head: bytes) -> None:
