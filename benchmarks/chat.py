@@ -1,11 +1,13 @@
-"""Chat over HTTP against bare llama.cpp: tokens a second at 1 and 4 streams, in one run.
+"""Chat over HTTP against bare llama.cpp, in one run: tokens a second of 1, 4 and 8 streams, the
+first token, and the first token of a long chat that goes on.
 
     python -m benchmarks.chat                              # serves the application itself
     python -m benchmarks.chat --base-url http://127.0.0.1:8000 --key sk_...
 
-Each round measures bare llama.cpp, then HTTP, on the same prompts; a figure is the best of the
-rounds, which other work on the machine disturbs least. "defaults" is llama.cpp with its own
-settings of the cache and the OpenMP barrier, "bare" has those of configs/llm.
+Each round measures bare llama.cpp, then HTTP, on the same prompts; tokens a second are the best of
+the rounds, which other work on the machine disturbs least, and first tokens their median.
+"defaults" is llama.cpp with its own settings of the cache and the OpenMP barrier, "bare" has those
+of configs/llm.
 """
 
 import argparse
@@ -17,9 +19,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
@@ -34,24 +38,53 @@ from models.weights.store import WeightStore
 from tests.api.chat_server import serve_chat
 
 MODEL = "llm/smollm2"
-Ask = Callable[[str, int], int]
-"""Takes a prompt and the most tokens; returns how many were made."""
 
 
-def measure(ask: Ask, prompts: list[str], tokens: int) -> float:
-    """Tokens a second of all prompts at once."""
-    with ThreadPoolExecutor(len(prompts)) as threads:
+@dataclass(frozen=True)
+class Answer:
+    tokens: int
+    first_s: float  # from the call to the first text
+
+
+@dataclass(frozen=True)
+class Speed:
+    tokens_per_s: float  # of all together
+    first_s: float  # median
+
+
+Chat = list[str]
+"""What the user and the model said, by turns; the user last."""
+Ask = Callable[[Chat, int], Answer]
+"""Takes a chat and the most tokens."""
+
+
+def measure(ask: Ask, chats: list[Chat], tokens: int) -> Speed:
+    """All chats at once."""
+    with ThreadPoolExecutor(len(chats)) as threads:
         began = time.perf_counter()
-        made = sum(threads.map(lambda prompt: ask(prompt, tokens), prompts))
-        return made / (time.perf_counter() - began)
+        answers = list(threads.map(lambda chat: ask(chat, tokens), chats))
+        took_s = time.perf_counter() - began
+    made = sum(answer.tokens for answer in answers)
+    return Speed(made / took_s, median(answer.first_s for answer in answers))
 
 
-def prompts_of(number: int, streams: int) -> list[str]:
-    return [f"Tell a long story about the number {number * 10 + i}." for i in range(streams)]
+def messages_of(chat: Chat) -> list[dict[str, str]]:
+    roles = ("user", "assistant")
+    return [{"role": roles[i % 2], "content": text} for i, text in enumerate(chat)]
+
+
+def chats_of(number: int, streams: int) -> list[Chat]:
+    return [[f"Tell a long story about the number {number * 10 + i}."] for i in range(streams)]
+
+
+def long_chat(number: int) -> Chat:
+    """About 2,000 tokens, of which the last message has about 10."""
+    told = f"In town {number} there are many streets, old houses and a harbour by the sea. " * 12
+    return [f"{number}. {told}" if i < 8 else f"And then, {number}?" for i in range(9)]
 
 
 def serve_bare(connection: Connection, defaults: bool) -> None:
-    """In a process of its own: answers (prompts, tokens) with tokens a second."""
+    """In a process of its own: answers (chats, tokens) with their Speed."""
     config = load_yaml(TypeAdapter(ChatConfig), MODEL)
     assert isinstance(config, LlamaCppConfig)
     if defaults:
@@ -60,16 +93,19 @@ def serve_bare(connection: Connection, defaults: bool) -> None:
     path = WeightStore(weights_dir()).folder(config.weights) / "model.gguf"
     server = start_server(config, str(path))
 
-    def ask(prompt: str, tokens: int) -> int:
-        made = 0
+    def ask(chat: Chat, tokens: int) -> Answer:
+        began = time.perf_counter()
+        made, first_s = 0, 0.0
 
         def count(chunk: dict[str, Any]) -> None:
-            nonlocal made
+            nonlocal made, first_s
+            if not first_s and any(choice["delta"].get("content") for choice in chunk["choices"]):
+                first_s = time.perf_counter() - began
             made = chunk.get("usage", {}).get("completion_tokens", made)
 
         server.handle_chat_completions(
             {
-                "messages": [{"role": "user", "content": prompt}],
+                "messages": messages_of(chat),
                 "max_tokens": tokens,
                 "temperature": 0,
                 "stream": True,
@@ -77,7 +113,7 @@ def serve_bare(connection: Connection, defaults: bool) -> None:
             },
             count,
         )
-        return made
+        return Answer(made, first_s)
 
     connection.send("ready")
     while job := connection.recv():
@@ -95,11 +131,12 @@ def serve_http(connection: Connection) -> None:
 def ask_over_http(base_url: str, key: str) -> Ask:
     """Reads the stream line by line, as cheaply as Python can: it shares the cores."""
 
-    def ask(prompt: str, tokens: int) -> int:
+    def ask(chat: Chat, tokens: int) -> Answer:
+        began = time.perf_counter()
         address = urlsplit(base_url)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=300)
         body = {
-            "messages": [{"role": "user", "content": prompt}],
+            "messages": messages_of(chat),
             "max_tokens": tokens,
             "temperature": 0,
             "save_chat": False,
@@ -107,14 +144,16 @@ def ask_over_http(base_url: str, key: str) -> Ask:
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         response = connection.getresponse()
-        made = 0
+        made, first_s = 0, 0.0
         for line in response:
+            if not first_s and b'"content": "' in line and b'"content": ""' not in line:
+                first_s = time.perf_counter() - began
             if b'"usage"' in line:
                 made = json.loads(line.removeprefix(b"data: "))["usage"]["completion_tokens"]
         connection.close()
         if response.status != 200 or not made:
             raise SystemExit(f"the service answered {response.status} and no usage")
-        return int(made)
+        return Answer(int(made), first_s)
 
     return ask
 
@@ -133,7 +172,8 @@ def main() -> None:
     parser.add_argument("--key", help="an API key of that service")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8])
+    parser.add_argument("--firsts", type=int, default=15, help="first tokens measured")
     options = parser.parse_args()
 
     bare, _ = start(serve_bare, False)
@@ -146,19 +186,43 @@ def main() -> None:
 
     print(hardware())
     print(versions("xllamacpp"), f"· {MODEL} · {options.tokens} tokens · {options.rounds} rounds")
+
+    def ask_bare(chats: list[Chat], tokens: int, worker: Connection = bare) -> Speed:
+        worker.send((chats, tokens))
+        return cast(Speed, worker.recv())
+
     for streams in options.streams:
         best = {"defaults": 0.0, "bare": 0.0, "http": 0.0}
         for number in range(options.rounds):
-            prompts = prompts_of(number, streams)
-            for name, worker in (("defaults", defaults), ("bare", bare)):
-                worker.send((prompts, options.tokens))
-                best[name] = max(best[name], worker.recv())
-            best["http"] = max(best["http"], measure(ask, prompts, options.tokens))
+            chats = chats_of(number, streams)
+            for name, speed in (
+                ("defaults", ask_bare(chats, options.tokens, defaults)),
+                ("bare", ask_bare(chats, options.tokens)),
+                ("http", measure(ask, chats, options.tokens)),
+            ):
+                best[name] = max(best[name], speed.tokens_per_s)
         print(
             f"{streams} streams: HTTP {best['http']:.0f} tokens/s, "
             f"bare {best['bare']:.0f} (ratio {best['http'] / best['bare']:.2f}), "
-            f"defaults {best['defaults']:.0f} (ratio {best['http'] / best['defaults']:.2f})"
+            f"defaults {best['defaults']:.0f} (ratio {best['http'] / best['defaults']:.2f})",
+            flush=True,
         )
+    firsts: dict[str, list[float]] = {"bare": [], "HTTP": [], "new": [], "goes on": []}
+    for number in range(100, 100 + options.firsts):
+        chats = chats_of(number, 1)
+        firsts["bare"].append(ask_bare(chats, 8).first_s)
+        firsts["HTTP"].append(measure(ask, chats, 8).first_s)
+    for number in range(3):
+        chat = long_chat(number)
+        firsts["new"].append(measure(ask, [chat], 8).first_s)
+        measure(ask, chats_of(200 + number, 6), 8)  # others in between
+        chat = [*chat, "It was so.", "And after that?"]
+        firsts["goes on"].append(measure(ask, [chat], 8).first_s)
+    shown = {name: f"{median(times) * 1000:.0f} ms" for name, times in firsts.items()}
+    print(f"first token: HTTP {shown['HTTP']}, bare {shown['bare']}")
+    print(
+        f"first token of a long chat: {shown['new']} when new, {shown['goes on']} when it goes on"
+    )
     bare.send(None)
     defaults.send(None)
     if stop_http is not None:

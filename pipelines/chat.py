@@ -23,7 +23,13 @@ from models.llm.base import (
 )
 from pipelines.billing import HOLD_S, Billing
 from pipelines.charges import Charge, begin_charge
-from pipelines.chat_history import ChatHistory, continued, estimate_tokens, most_tokens
+from pipelines.chat_history import (
+    ChatHistory,
+    check_results,
+    continued,
+    estimate_tokens,
+    most_tokens,
+)
 from pipelines.errors import ModelNotFound
 from pipelines.ports import ChatModel, describe_all
 
@@ -173,12 +179,14 @@ class ChatPipeline:
     async def start(self, request: ChatRequest) -> Completion:
         """Waits for the first piece, so that what can fail at once fails here.
 
-        Raises ModelNotFound, ChatNotFound, InsufficientCredit, DatabaseUnavailable or EngineError.
+        Raises ModelNotFound, ChatNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable
+        or EngineError.
         """
-        model, info = await self._choose(request.model)
+        model, info = await self.choose(request.model)
         earlier: tuple[ChatMessage, ...] = ()
         if request.chat_id is not None:
             earlier = await self._history.load(request.workspace_id, request.chat_id)
+        check_results(earlier, request.messages)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(info, request, earlier))
             first, rest = await _first_piece(model, info, request, earlier)
@@ -193,14 +201,17 @@ class ChatPipeline:
         prompt = continued(earlier, request.messages, _history_budget(info, answer))
         tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
         if answer is not None:
-            tokens = min(tokens, most_tokens(prompt) + answer)
+            tokens = min(tokens, most_tokens(prompt, request.tools) + answer)
         lasts_s = HOLD_S + tokens * HELD_S_PER_TOKEN
         return await begin_charge(
             self._billing, request.workspace_id, "chat", tokens, lasts_s=lasts_s
         )
 
-    async def _choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
-        """Raises ModelNotFound, or EngineLost when the model may be one that is down now."""
+    async def choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
+        """The model of that id or alias.
+
+        Raises ModelNotFound, or EngineLost when the model may be one that is down now.
+        """
         models = list(self._models.values())
         answers = zip(models, await describe_all(models), strict=True)
         known = [(model, info) for model, info in answers if info is not None]

@@ -1,8 +1,9 @@
 """What was said before in a chat, and how much of it fits the model."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 from uuid import UUID
 
 from db.chat_tables import Chat, ChatEntry
@@ -10,7 +11,7 @@ from db.chats import append_to_chat, delete_chat, list_chats, read_chat_and_entr
 from db.session import Database
 from models.llm.base import ChatMessage, Usage
 from pipelines.chat_sealing import ChatSealer
-from pipelines.errors import ChatNotFound
+from pipelines.errors import ChatNotFound, InvalidRequest
 from pipelines.sealing import Sealer
 
 TITLE_LENGTH = 80
@@ -18,6 +19,7 @@ TITLE_LENGTH = 80
 # low the engine says so, and more is dropped.
 BYTES_PER_TOKEN = 3
 TOKENS_PER_MESSAGE = 8  # the template's own
+TOKENS_PER_TOOLS = 256  # for how they are called
 TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
 
 
@@ -105,6 +107,10 @@ def continued(
     instructions = _instructions(said) or _instructions(history)
     earlier = [message for message in history if message.role != "system"]
     new = [message for message in said if message.role != "system"]
+    if new and new[0].role == "tool":
+        # A result means nothing without its call, nor the call without what was asked.
+        start = _last_turn(earlier)
+        earlier, new = earlier[:start], [*earlier[start:], *new]
     if budget_tokens is not None:
         left = budget_tokens - estimate_tokens((*instructions, *new))
         earlier = _newest_that_fit(earlier, left)
@@ -113,13 +119,33 @@ def continued(
 
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
     """About how many tokens they take, rather too many than too few."""
-    return sum(len(m.content.encode()) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE for m in messages)
+    return sum(_size(message) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE for message in messages)
 
 
-def most_tokens(messages: Sequence[ChatMessage]) -> int:
+def most_tokens(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> int:
     """More than they can take: no tokenizer needs more tokens than bytes."""
-    sizes = (len(message.content.encode()) for message in messages)
-    return TOKENS_PER_PROMPT + sum(size + TOKENS_PER_MESSAGE for size in sizes)
+    shown = len(json.dumps(tools)) + TOKENS_PER_TOOLS if tools else 0
+    return TOKENS_PER_PROMPT + shown + sum(_size(m) + TOKENS_PER_MESSAGE for m in messages)
+
+
+def check_results(history: Sequence[ChatMessage], said: Sequence[ChatMessage]) -> None:
+    """Raises InvalidRequest when a result of a tool answers no call that came before it."""
+    called: set[str] = set()
+    for message in (*history, *said):
+        called.update(call["id"] for call in message.extra.get("tool_calls", ()))
+        if message.role == "tool" and message.extra.get("tool_call_id") not in called:
+            raise InvalidRequest("tool_call_id: there is no call of that id before the result")
+
+
+def _size(message: ChatMessage) -> int:
+    """Bytes of all that a template may show."""
+    return len(message.content.encode()) + len(json.dumps(message.extra)) - len("{}")
+
+
+def _last_turn(messages: Sequence[ChatMessage]) -> int:
+    """Where the last thing that a user said is."""
+    users = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "user")
+    return next(users, 0)
 
 
 def _instructions(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

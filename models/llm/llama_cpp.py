@@ -3,11 +3,12 @@
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from configs.chat_schema import LlamaCppConfig
+from configs.load import CONFIGS_DIR
 from models.errors import (
     ContextLengthExceeded,
     EngineError,
@@ -17,7 +18,10 @@ from models.errors import (
     UnsupportedFeature,
 )
 from models.llm.base import ChatMessage, FinishReason, GenerationDelta, GenerationRequest, Usage
-from models.llm.stream import ChunkStream
+from models.llm.grammar.answer import answer_grammar
+from models.llm.slots import Slots
+from models.llm.stream import Chunk, ChunkStream
+from models.llm.tool_text import ToolTextReader
 from models.weights.store import WeightStore
 
 # How long an OpenMP thread spins at a barrier before it sleeps. The default is about a
@@ -39,20 +43,38 @@ class LlamaCppEngine:
         self.context_tokens = config.context_tokens
         self._server = start_server(config, str(path))
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
+        self._slots = Slots(config.parallel)
+        self._has_tools = config.chat_template is not None
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        if request.tools and not self._has_tools:
+            raise UnsupportedFeature("this model has no tools")
         body = _to_body(request)
         stream = ChunkStream(asyncio.get_running_loop())
-        work = self._threads.submit(stream.run, self._server.handle_chat_completions, body)
+
+        def work_in_slot(body: Chunk, push: Callable[[Chunk], bool]) -> None:
+            with self._slots.take(request) as (slot, remembers):
+                body = {**body, "id_slot": slot, "cache_prompt": remembers}
+                self._server.handle_chat_completions(body, push)
+
+        work = self._threads.submit(stream.run, work_in_slot, body)
+        reader = ToolTextReader() if "grammar" in body and request.tools else None
         finish: FinishReason | None = None
         try:
             while chunks := await stream.take():
                 pieces = _read(chunks)
                 finish = pieces.finish or finish  # it comes before the usage, perhaps a batch ago
-                if pieces.text:
-                    yield GenerationDelta(text=pieces.text, usage=pieces.running)
+                text, calls = reader.feed(pieces.text) if reader else (pieces.text, ())
+                if text or calls or pieces.reasoning:
+                    yield GenerationDelta(text, None, pieces.running, calls, pieces.reasoning)
+                if reader and reader.repeated and pieces.running is not None:
+                    yield GenerationDelta(finish_reason="tool_calls", usage=pieces.running)
+                    return
                 if pieces.total is not None:
-                    yield GenerationDelta(finish_reason=finish, usage=pieces.total)
+                    text = reader.finish() if reader else ""
+                    if finish == "stop" and reader and reader.whole:
+                        finish = "tool_calls"
+                    yield GenerationDelta(text, finish, pieces.total)
                     return
             raise EngineLost("llama.cpp ended the answer before its finish")
         finally:
@@ -76,6 +98,8 @@ def start_server(config: LlamaCppConfig, path: str) -> Any:
     cache_type = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{config.cache_type.upper()}")
     params.cache_type_k = params.cache_type_v = cache_type
     params.ctx_shift = False  # a full context ends the answer; it never drops what was said
+    if config.chat_template is not None:
+        params.chat_template = (CONFIGS_DIR / "llm" / config.chat_template).read_text()
     params.prefill_assistant = False  # an assistant's message at the end is history, not a draft
     params.cache_ram_mib = 0
     params.fit_params = False
@@ -92,12 +116,13 @@ def start_server(config: LlamaCppConfig, path: str) -> Any:
 
 
 def _to_body(request: GenerationRequest) -> dict[str, Any]:
-    """The request as llama.cpp's chat route takes it. Raises UnsupportedFeature."""
-    if request.tools or request.response_format:
-        raise UnsupportedFeature("this model has neither tools nor structured output")
+    """The request as llama.cpp's chat route takes it. Raises SchemaError."""
+    grammar = answer_grammar(request)
+    # All of such an answer is ruled: it neither begins with thoughts nor stops in the middle.
+    ruled = grammar is not None and (request.tool_choice == "required" or not request.tools)
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
-    return {
+    body: dict[str, Any] = {
         "messages": [_to_message(message) for message in request.messages],
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -108,16 +133,19 @@ def _to_body(request: GenerationRequest) -> dict[str, Any]:
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
         "max_tokens": -1 if sampling.max_tokens is None else sampling.max_tokens,
-        "stop": list(sampling.stop),
+        "stop": [] if ruled else list(sampling.stop),
         "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
         "repeat_last_n": -1 if penalised else 0,
         "chat_template_kwargs": {
-            "enable_thinking": request.enable_thinking,
             **request.template_kwargs,
+            "enable_thinking": request.enable_thinking and not ruled,
+            # Given to the template only: llama.cpp's own reading of calls knows no bounds.
+            "tools": list(request.tools) or None,
         },
     }
+    return body if grammar is None else {**body, "grammar": grammar}
 
 
 def _to_message(message: ChatMessage) -> dict[str, Any]:
@@ -128,6 +156,7 @@ class _Pieces(NamedTuple):
     """What a batch of llama.cpp's chunks says."""
 
     text: str
+    reasoning: str
     finish: FinishReason | None
     running: Usage | None  # so far
     total: Usage | None  # with the last chunk only
@@ -136,6 +165,7 @@ class _Pieces(NamedTuple):
 def _read(chunks: list[dict[str, Any]]) -> _Pieces:
     """Raises EngineError when one of the chunks is an error."""
     text: list[str] = []
+    reasoning: list[str] = []
     finish: FinishReason | None = None
     running: Usage | None = None
     total: Usage | None = None
@@ -144,12 +174,15 @@ def _read(chunks: list[dict[str, Any]]) -> _Pieces:
             raise _to_error(chunk["error"])
         for choice in chunk["choices"]:
             text.append(choice["delta"].get("content") or "")
+            reasoning.append(choice["delta"].get("reasoning_content") or "")
             finish = choice["finish_reason"] or finish
         if "usage" in chunk:
-            total = Usage(chunk["usage"]["prompt_tokens"], chunk["usage"]["completion_tokens"])
+            usage = chunk["usage"]
+            cached = chunk.get("timings", {}).get("cache_n", 0)
+            total = Usage(usage["prompt_tokens"], usage["completion_tokens"], cached)
         elif timings := chunk.get("timings"):
             running = Usage(timings["cache_n"] + timings["prompt_n"], timings["predicted_n"])
-    return _Pieces("".join(text), finish, running, total)
+    return _Pieces("".join(text), "".join(reasoning), finish, running, total)
 
 
 def _to_error(error: dict[str, Any]) -> EngineError:

@@ -21,15 +21,26 @@ CallDelta = dict[str, Any]
 
 
 class ToolTextReader:
-    """Parts text from calls; arguments come out piece by piece, as they come in."""
+    """Parts text from calls; arguments of the first call come out piece by piece, as they come in.
+
+    Later calls come out when they are whole, and one that repeats an earlier call not at all: small
+    models repeat themselves to no end. `repeated` then says that the answer is better ended.
+    """
 
     def __init__(self) -> None:
-        self.calls = 0  # that have begun
-        self.whole = 0  # that have ended
+        self.calls = 0  # that have come out, at least in part
+        self.repeated = False
+        self._made: list[tuple[str, str]] = []  # names and arguments of the calls
         self._waiting = ""  # what cannot be told yet
         self._state: Literal["text", "head", "arguments", "end"] = "text"
+        self._name = self._arguments = ""  # of the call that is being read
         self._depth = 0
         self._in_string = self._escaped = False
+
+    @property
+    def whole(self) -> int:
+        """How many calls have come out whole."""
+        return len(self._made)
 
     def feed(self, text: str) -> tuple[str, tuple[CallDelta, ...]]:
         """The text outside of calls, and OpenAI's deltas of the calls, in what came."""
@@ -80,22 +91,41 @@ class ToolTextReader:
                 return True
             return False
         self._waiting, self._state = self._waiting[head.end() :], "arguments"
-        call = {"name": head[1], "arguments": ""}
-        identity = {"id": f"call_{token_hex(12)}", "type": "function"}
-        deltas.append({"index": self.calls, **identity, "function": call})
-        self.calls += 1
+        self._name, self._arguments = head[1], ""
+        if not self._made:
+            deltas.append(self._begun())
         return True
 
     def _read_arguments(self, deltas: list[CallDelta]) -> bool:
         end = self._end_of_arguments()
         piece, self._waiting = self._waiting[:end], self._waiting[end:]
-        if piece:
-            deltas.append({"index": self.calls - 1, "function": {"arguments": piece}})
-        if self._depth or not piece:
+        self._arguments += piece
+        whole = not self._depth and bool(piece)
+        if not self._made and piece:
+            deltas.append({"index": 0, "function": {"arguments": piece}})
+        if not whole:
             return False
-        self.whole += 1
+        call = (self._name, self._arguments)
+        if call in self._made:
+            self.repeated = True
+        else:
+            if self._made:
+                deltas.append(self._begun())
+                index = self.calls - 1
+                deltas.append({"index": index, "function": {"arguments": self._arguments}})
+            self._made.append(call)
         self._state = "end"
         return True
+
+    def _begun(self) -> CallDelta:
+        """The first delta of a call."""
+        self.calls += 1
+        return {
+            "index": self.calls - 1,
+            "id": f"call_{token_hex(12)}",
+            "type": "function",
+            "function": {"name": self._name, "arguments": ""},
+        }
 
     def _end_of_arguments(self) -> int:
         """How much of what waits belongs to the arguments; moves through its brackets."""

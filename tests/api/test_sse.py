@@ -10,9 +10,10 @@ from starlette.requests import ClientDisconnect
 
 from api import streaming
 from api.errors import ApiError
-from api.sse import DONE, CompletionFrames, EventStream, error_frame
+from api.sse import DONE, CompletionFrames, EventStream, answer_body, error_frame
 from api.streaming import while_connected
-from models.llm.base import Usage
+from models.llm.assembly import AnswerAssembler
+from models.llm.base import GenerationDelta, Usage
 
 Message = MutableMapping[str, Any]
 
@@ -32,6 +33,35 @@ def parse(frame: bytes) -> dict[str, Any]:
 def test_any_text_survives_in_one_line(text: str) -> None:
     body = parse(FRAMES.content(text))
     assert body["choices"] == [{"index": 0, "delta": {"content": text}, "finish_reason": None}]
+
+
+@given(st.text(), st.text(), st.lists(st.text(), max_size=4))
+def test_thoughts_and_calls_survive_in_one_line_each(
+    said: str, thought: str, pieces: list[str]
+) -> None:
+    head = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": ""}}
+    deltas = [
+        GenerationDelta(said, reasoning=thought),
+        GenerationDelta(tool_calls=({"index": 0, **head},)),
+        *(
+            GenerationDelta(tool_calls=({"index": 0, "function": {"arguments": piece}},))
+            for piece in pieces
+        ),
+    ]
+    whole, read = AnswerAssembler(), AnswerAssembler()
+    for delta in deltas:
+        whole.add(delta)
+        choice = parse(FRAMES.piece(delta))["choices"][0]["delta"]
+        calls = tuple(choice.get("tool_calls", ()))
+        thoughts = choice.get("reasoning_content", "")
+        read.add(GenerationDelta(choice["content"], tool_calls=calls, reasoning=thoughts))
+    assert answer_body(read) == answer_body(whole)
+    assert whole.tool_calls[0]["function"]["arguments"] == "".join(pieces)
+
+
+def test_an_answer_without_calls_or_thoughts_has_only_its_text() -> None:
+    answer = AnswerAssembler()
+    assert answer_body(answer) == {"role": "assistant", "content": ""}
 
 
 @given(st.text(), st.text())

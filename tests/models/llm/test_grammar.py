@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator as Validator
+from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
 
 from models.errors import InvalidEngineRequest
 from models.llm.base import GenerationRequest

@@ -1,0 +1,181 @@
+"""Whether answers are what was asked for: JSON by its schema, and calls of tools.
+
+    python -m benchmarks.chat_validity                     # 200 answers of each kind
+    python -m benchmarks.chat_validity --answers 40
+
+A figure counts answers that came to their end; those that met the limit of tokens are told apart.
+"""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError  # type: ignore[import-untyped]
+
+from benchmarks.hardware import hardware, versions
+from configs.settings import weights_dir
+from models.llm.assembly import AnswerAssembler
+from models.llm.base import ChatEngine, ChatMessage, GenerationRequest, SamplingOptions
+from models.loading import load_chat
+from models.weights.store import WeightStore
+from tests.models.llm.schemas import GOOD
+
+MODEL = "llm/smollm2"
+MAX_TOKENS = 600
+
+CITIES = ["Paris", "Rome", "Berlin", "Oslo", "Cairo", "Lima", "Tokyo", "Quito", "Delhi", "Perth"]
+WEATHER = {
+    "name": "get_weather",
+    "description": "Get the weather of a city",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "unit": {"enum": ["celsius", "fahrenheit"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+TIMER = {
+    "name": "set_timer",
+    "description": "Start a timer",
+    "parameters": {
+        "type": "object",
+        "properties": {"minutes": {"type": "integer", "minimum": 1, "maximum": 600}},
+        "required": ["minutes"],
+    },
+}
+TOOLS = tuple({"type": "function", "function": tool} for tool in (WEATHER, TIMER))
+SCHEMAS: dict[str, Any] = {tool["name"]: tool["parameters"] for tool in (WEATHER, TIMER)}  # type: ignore[misc]
+CHATTER = ["Tell me a joke.", "Who wrote Hamlet?", "What is love?", "Say hello.", "Name a colour."]
+
+
+@dataclass
+class Tally:
+    """Answers of one kind."""
+
+    good: int = 0
+    bad: int = 0
+    cut: int = 0  # at the limit of tokens
+
+    def __str__(self) -> str:
+        return f"{self.good} of {self.good + self.bad}, and {self.cut} cut at {MAX_TOKENS} tokens"
+
+
+Judge = Callable[[AnswerAssembler], bool]
+
+
+async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]) -> Tally:
+    """All at once; the engine takes as many as it has slots for."""
+    result = Tally()
+
+    async def one(request: GenerationRequest, judge: Judge) -> None:
+        answer, finish = AnswerAssembler(), None
+        async for delta in engine.generate(request):
+            answer.add(delta)
+            finish = delta.finish_reason
+        if finish == "length":
+            result.cut += 1
+        elif judge(answer):
+            result.good += 1
+        else:
+            result.bad += 1
+
+    await asyncio.gather(*(one(request, judge) for request, judge in asked))
+    return result
+
+
+def ask(text: str, seed: int, **more: Any) -> GenerationRequest:
+    sampling = SamplingOptions(max_tokens=MAX_TOKENS, seed=seed)
+    return GenerationRequest((ChatMessage("user", text),), sampling, **more)
+
+
+def obeys(text: str, schema: Any) -> bool:
+    try:
+        Draft202012Validator(schema).validate(json.loads(text))
+    except (ValueError, ValidationError):
+        return False
+    return True
+
+
+def in_json(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "record", "schema": schema}}
+
+
+def calls_obey(answer: AnswerAssembler) -> bool:
+    calls = [call["function"] for call in answer.tool_calls]
+    return bool(calls) and all(obeys(c["arguments"], SCHEMAS[c["name"]]) for c in calls)
+
+
+def weather(number: int) -> str:
+    return f"What is the weather in {CITIES[number % len(CITIES)]}?"
+
+
+def kinds(number: int) -> dict[str, list[tuple[GenerationRequest, Judge]]]:
+    """What is asked, by its name in the report."""
+    schemas = list(GOOD.values())
+
+    def by_schema(index: int) -> tuple[GenerationRequest, Judge]:
+        schema = schemas[index % len(schemas)]
+        request = ask("Write a record about a city.", index, response_format=in_json(schema))
+        return request, lambda answer: obeys(answer.text, schema)
+
+    def named(index: int) -> tuple[GenerationRequest, Judge]:
+        name = ("get_weather", "set_timer")[index % 2]
+        more: dict[str, Any] = {"tools": TOOLS, "tool_choice": "required", "called_tool": name}
+        return (
+            ask(weather(index), index, **more),
+            lambda answer: (
+                calls_obey(answer)
+                and {call["function"]["name"] for call in answer.tool_calls} == {name}
+            ),
+        )
+
+    plain = {"type": "json_object"}
+    return {
+        "json_schema": [by_schema(i) for i in range(number)],
+        "json_object": [
+            (
+                ask(f"Describe {CITIES[i % len(CITIES)]} as JSON.", i, response_format=plain),
+                lambda answer: obeys(answer.text, {"type": "object"}),
+            )
+            for i in range(number)
+        ],
+        "tool_choice required": [
+            (ask(weather(i), i, tools=TOOLS, tool_choice="required"), calls_obey)
+            for i in range(number)
+        ],
+        "tool_choice named": [named(i) for i in range(number)],
+        "auto calls the tool that is asked for": [
+            (ask(weather(i), i, tools=TOOLS), calls_obey) for i in range(number // 4)
+        ],
+        "auto answers small talk in text": [
+            (
+                ask(CHATTER[i % len(CHATTER)], i, tools=TOOLS),
+                lambda answer: bool(answer.text.strip()) and not answer.tool_calls,
+            )
+            for i in range(number // 4)
+        ],
+    }
+
+
+async def measure(number: int, only: list[str]) -> None:
+    engine, _ = load_chat(MODEL, WeightStore(weights_dir()))
+    for name, asked in kinds(number).items():
+        if not only or name in only:
+            print(f"{name}: {await tally(engine, asked)}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--answers", type=int, default=200)
+    parser.add_argument("--only", nargs="+", default=[], help="names of kinds")
+    options = parser.parse_args()
+    print(hardware())
+    print(versions("xllamacpp"), f"· {MODEL}")
+    asyncio.run(measure(options.answers, options.only))
+
+
+if __name__ == "__main__":
+    main()
