@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from api.correction_schemas import CorrectionBody, CorrectionFields
 from api.schemas import RequestModel
 from api.tool_schemas import (
     MAX_CALLS,
@@ -101,13 +102,8 @@ class StreamOptions(RequestModel):
     include_usage: bool | None = None  # accepted; usage always rides on the `done` line
 
 
-class Replacement(RequestModel):
-    term: Annotated[str, Field(min_length=1, max_length=200)]
-    replacement: Annotated[str, Field(max_length=200)]
-
-
-class ChatCompletionBody(RequestModel):
-    """A chat (`messages`). Text correction (`text`) is refused."""
+class ChatCompletionBody(CorrectionFields):
+    """A chat (`messages`), or a text to correct (`text`)."""
 
     model: Annotated[str, Field(max_length=200)] | None = DEFAULT_MODEL
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
@@ -135,17 +131,15 @@ class ChatCompletionBody(RequestModel):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
-    text: str | None = None
-    dictionary: Annotated[list[Replacement], Field(max_length=100)] | None = None
 
     @model_validator(mode="after")
-    def _is_direct_mode(self) -> "ChatCompletionBody":
+    def _has_one_mode(self) -> "ChatCompletionBody":
         if self.text is not None and self.messages is not None:
             raise ValueError("give either messages or text, not both")
-        if self.text is not None:
-            raise ValueError("text: this version has no text correction; use messages")
-        if self.messages is None:
-            raise ValueError("messages: at least 1 message is required")
+        if self.text is None and self.messages is None:
+            raise ValueError("messages: at least 1 message is required, or a text to correct")
+        if self.text is not None and (self.tool or self.tools or self.format() is not None):
+            raise ValueError("text: a correction has neither tools nor a form of its answer")
         if self.logprobs or self.top_logprobs:
             raise ValueError("logprobs: log probabilities are not given; leave it out")
         return self
@@ -236,6 +230,7 @@ class ChatCompletion(BaseModel):
     usage: UsageBody
     chat_id: str
     response_time_ms: int
+    correction: CorrectionBody | None = None  # absent unless a text was corrected
 
 
 class ListedChat(BaseModel):

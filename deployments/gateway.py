@@ -137,4 +137,5 @@ async def warm_up(services: "Services") -> None:
         except EngineError:
             await asyncio.sleep(1)
     await services.transcription.start()
+    await services.correction.warm_up()
     logger.info("gateway_warm")

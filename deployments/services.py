@@ -10,12 +10,13 @@ from configs.load import load_yaml
 from configs.metrics_reports import Reports
 from configs.settings import Settings
 from deployments.directory import ModelDirectory
-from models.loading import load_speaker_encoder, load_vad, load_watermark
+from models.loading import load_grammar, load_speaker_encoder, load_vad, load_watermark
 from models.weights.store import WeightStore
 from pipelines.limits_shared import SharedLimits
 
 VAD_CONFIG = "vad/silero"
 SPEAKER_CONFIG = "speaker/resemblyzer"
+GRAMMAR_CONFIG = "grammar/harper"
 WATERMARK_CONFIG = "watermark/perth"
 
 
@@ -38,6 +39,7 @@ def gateway_services(
         # One instance serves both where they name the same: what it hears lives in its streams.
         live_vad=vad if live == VAD_CONFIG else load_vad(live, weights),
         speaker_encoder=cache(lambda: load_speaker_encoder(SPEAKER_CONFIG, weights)),
+        grammar=lambda: load_grammar(GRAMMAR_CONFIG, weights),
         # Now, so that a service that cannot mark what it must does not begin to speak.
         watermark=(
             None if settings.watermark == "off" else load_watermark(WATERMARK_CONFIG, weights)

@@ -3,6 +3,7 @@
 from pydantic import TypeAdapter
 
 from configs.chat_schema import ChatConfig
+from configs.grammar_schema import HarperConfig
 from configs.load import load_yaml
 from configs.quality_schema import QualityConfig
 from configs.speaker_schema import SpeakerConfig
@@ -10,11 +11,13 @@ from configs.stt_schema import STTConfig, WhisperConfig
 from configs.tts_schema import TTSConfig
 from configs.vad_schema import VADConfig
 from configs.watermark_schema import PerthConfig
+from models.grammar.base import GrammarEngine
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
 from models.quality.base import QualityEngine
 from models.registry import (
     CHAT_ENGINES,
+    GRAMMAR_ENGINES,
     QUALITY_ENGINES,
     SPEAKER_ENGINES,
     STT_ENGINES,
@@ -120,4 +123,11 @@ def load_quality(name: str, weights: WeightStore) -> QualityEngine:
     """Loads the engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
     config: QualityConfig = load_yaml(TypeAdapter(QualityConfig), name)
     engine: QualityEngine = engine_class(QUALITY_ENGINES, config.engine)(config, weights)
+    return engine
+
+
+def load_grammar(name: str, weights: WeightStore) -> GrammarEngine:
+    """Loads the engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    config = load_yaml(HarperConfig, name)
+    engine: GrammarEngine = engine_class(GRAMMAR_ENGINES, config.engine)(config, weights)
     return engine

@@ -32,6 +32,9 @@ SPEAKER_ENGINES = {
 WATERMARK_ENGINES = {
     "perth": "models.watermark.perth:PerthWatermark",
 }
+GRAMMAR_ENGINES = {
+    "harper": "models.grammar.harper:HarperEngine",
+}
 QUALITY_ENGINES = {
     "dnsmos": "models.quality.dnsmos:DnsmosEngine",
 }

@@ -1,7 +1,7 @@
 """Chat completions and saved chats."""
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -10,17 +10,21 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from api.chat_schemas import ChatCompletion, ChatCompletionBody, ListedChat, SavedChat, SavedMessage
+from api.correction_schemas import correction_body
 from api.deps import PrincipalDep, ServicesDep
 from api.dialect import is_openai
 from api.errors import to_api_error
 from api.routing import make_router
 from api.schemas import Done, Page, Pagination
+from api.services import Services
 from api.sse import DONE, CompletionFrames, EventStream, answer_body, error_frame, usage_body
 from api.streaming import while_connected
 from models.errors import EngineLost
 from models.llm.assembly import AnswerAssembler
 from models.llm.base import FinishReason
-from pipelines.chat import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
+from pipelines.chat import DEFAULT_MODEL, ChatRequest, Completion
+from pipelines.correction.pipeline import CorrectedCompletion
+from pipelines.correction.request import CorrectionRequest
 from pipelines.errors import ChatNotFound
 from pipelines.principals import Principal
 
@@ -46,21 +50,28 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 async def complete(
     request: Request, body: ChatCompletionBody, principal: PrincipalDep, services: ServicesDep
 ) -> Response:
-    """Continues `messages`. Without `chat_id` the turn begins a saved chat."""
+    """Continues `messages`, or corrects `text`. Without `chat_id` the turn begins a saved chat."""
     began = time.monotonic()
-    chat = _to_chat_request(body, principal)
     stream = not is_openai(request) if body.stream is None else body.stream
     if stream:
         # An error that comes before the first piece still has a status of its own.
-        completion = await while_connected(request.receive, services.chat.start(chat))
+        completion = await while_connected(request.receive, _start(services, body, principal))
         return EventStream(_frames(completion, began), completion)
-    answer = await while_connected(request.receive, _collect(services.chat, chat, began))
+    answer = await while_connected(
+        request.receive, _collect(_start(services, body, principal), began)
+    )
     return JSONResponse(answer)
 
 
-async def _collect(pipeline: ChatPipeline, chat: ChatRequest, began: float) -> dict[str, Any]:
+async def _start(services: Services, body: ChatCompletionBody, principal: Principal) -> Completion:
+    if body.text is None:
+        return await services.chat.start(_to_chat_request(body, principal))
+    return await services.correction.start(_to_correction(body, body.text, principal))
+
+
+async def _collect(starting: Awaitable[Completion], began: float) -> dict[str, Any]:
     """The whole answer as a ChatCompletion."""
-    completion = await pipeline.start(chat)
+    completion = await starting
     answer = AnswerAssembler()
     finish: FinishReason | None = None
     async for delta in completion.deltas():
@@ -77,7 +88,15 @@ async def _collect(pipeline: ChatPipeline, chat: ChatRequest, began: float) -> d
         "usage": usage_body(completion.usage),
         "chat_id": str(completion.chat_id),
         "response_time_ms": _milliseconds_since(began),
+        **_correction(completion),
     }
+
+
+def _correction(completion: Completion) -> dict[str, Any]:
+    """What an answer has beside the fields of a chat when it is a correction that has ended."""
+    if not isinstance(completion, CorrectedCompletion):
+        return {}
+    return {"correction": correction_body(completion.corrected_text, completion.edits)}
 
 
 async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes, None]:
@@ -93,7 +112,8 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
                 yield frames.finish(delta.finish_reason)
         if completion.usage is None:
             raise EngineLost("the model ended without its finish")
-        yield frames.done(_milliseconds_since(began), completion.usage)
+        more = _correction(completion)
+        yield frames.done(_milliseconds_since(began), completion.usage, **more)
     except Exception as error:
         yield error_frame(to_api_error(error))
     finally:
@@ -115,6 +135,19 @@ def _to_chat_request(body: ChatCompletionBody, principal: Principal) -> ChatRequ
         called_tool=body.called_tool(),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         response_format=body.format(),
+        save_chat=body.save_chat is not False and principal.retention != "zero",
+        chat_id=None if body.chat_id is None else _to_uuid(body.chat_id),
+    )
+
+
+def _to_correction(body: ChatCompletionBody, text: str, principal: Principal) -> CorrectionRequest:
+    return CorrectionRequest(
+        workspace_id=principal.workspace_id,
+        text=text,
+        dictionary=body.entries(),
+        style=body.wished(),
+        app_context=body.app_context,
+        model=body.model,
         save_chat=body.save_chat is not False and principal.retention != "zero",
         chat_id=None if body.chat_id is None else _to_uuid(body.chat_id),
     )

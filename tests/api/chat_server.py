@@ -12,6 +12,8 @@ from api.assembly import Models, build_services
 from api.services import Services
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
+from models.loading import load_grammar
+from models.weights.store import WeightStore
 from pipelines.local import LocalChatModel
 from tests.api.local_server import local_settings, serve_app
 from tests.migrated import migrate
@@ -37,7 +39,17 @@ def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services
     migrate(settings.database_url)
     nothing = cast(Any, None)
     chat_models = {"chat": LocalChatModel(engine, info)}
-    return build_services(settings, Models({}, {}, nothing, chat_models, nothing, nothing, nothing))
+    models = Models(
+        {},
+        {},
+        nothing,
+        chat_models,
+        nothing,
+        nothing,
+        nothing,
+        lambda: load_grammar("grammar/harper", WeightStore(settings.weights_dir)),
+    )
+    return build_services(settings, models)
 
 
 @contextmanager

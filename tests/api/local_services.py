@@ -5,7 +5,14 @@ from api.services import Services
 from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
 from configs.settings import Settings
-from models.loading import load_chat, load_speaker_encoder, load_stt, load_tts, load_vad
+from models.loading import (
+    load_chat,
+    load_grammar,
+    load_speaker_encoder,
+    load_stt,
+    load_tts,
+    load_vad,
+)
 from models.weights.store import WeightStore
 from pipelines.decoding import AudioDecoder
 from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
@@ -29,5 +36,6 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
         vad=load_vad("vad/webrtc", weights),
         live_vad=load_vad(load_yaml(ListeningConfig, "listening").vad, weights),
         speaker_encoder=lambda: load_speaker_encoder("speaker/bands", weights),
+        grammar=lambda: load_grammar("grammar/harper", weights),
     )
     return build_services(settings, models, decoder)

@@ -1,0 +1,157 @@
+"""English by rules: what patterns, word counts and the grammar engine say, until nothing is left.
+
+What is protected is never touched, and a finding that is unclear changes nothing.
+"""
+
+import re
+from collections.abc import Iterator
+
+from configs.correction_schema import CorrectionWords
+from models.grammar.base import Finding, GrammarEngine
+from models.grammar.statistics import WordStatistics
+from pipelines.correction.edits import Edit, Kind, apply_edits, compose
+from pipelines.correction.patterns import Patterns, like, narrowed
+from pipelines.correction.protection import begins_sentence, protected_spans, respecting
+from pipelines.correction.spelling import Speller, Words
+
+_ROUNDS = 3  # a correction may show what was hidden by the mistake
+_TOKEN = re.compile(r"[A-Za-z0-9]+")
+_PUNCTUATION_RULES = frozenset({"CommaFixes", "Spaces"})
+_NO_LETTERS = re.compile(r"[^A-Za-z]*")
+
+
+class English:
+    """Rules for one language; one instance serves all threads."""
+
+    def __init__(
+        self, engine: GrammarEngine, statistics: WordStatistics, words: CorrectionWords
+    ) -> None:
+        self._engine = engine
+        self._statistics = statistics
+        self._patterns = Patterns(words)
+        self._speller = Speller(statistics, words.confusables, words.proper)
+        self._apostrophes = words.apostrophes
+        self._respellings = words.respellings
+        self._proper = frozenset(words.proper)
+        self._abbreviations = words.abbreviations
+        self.spelled_with_digits = frozenset(
+            word for word in words.respellings if not word.isalpha()
+        )
+
+    def is_english(self, text: str) -> bool:
+        """Whether most words are; nothing to go by counts as English."""
+        words = [text[start:end].lower() for start, end in Words(text).spans]
+        plain = [word.replace("’", "'").split("'")[0] for word in words]
+        known = sum(self._statistics.log_probability(word) > _COMMON for word in plain)
+        return known >= _ENGLISH_SHARE * len(words)
+
+    def correct(self, text: str, *, casual: bool = False) -> list[Edit]:
+        """The edits of one paragraph or less; `casual` leaves the spellings of messages."""
+        if _NO_LETTERS.fullmatch(text):
+            return []
+        edits: list[Edit] = []
+        steps = [lambda now: self._known_words(now, casual), self._rules, self._grammar]
+        for _ in range(_ROUNDS):
+            before = edits
+            for step in steps:
+                now = apply_edits(text, edits)
+                held = protected_spans(now, self.spelled_with_digits)
+                edits = compose(text, edits, respecting(held, step(now)))
+            if edits == before:
+                break
+        return edits
+
+    def findings(self, text: str) -> int:
+        """How much is wrong, as far as rules can tell."""
+        return len(self.correct(text))
+
+    def _known_words(self, text: str, casual: bool) -> Iterator[Edit]:
+        for match in _TOKEN.finditer(text):
+            word = match.group()
+            if text[match.end() : match.end() + 1] in ("'", "’") or text[
+                match.start() - 1 : match.start()
+            ] in ("'", "’"):
+                continue
+            put = self._apostrophes.get(word.lower())
+            if put is None and not casual:
+                put = self._respellings.get(word.lower())
+            if (
+                put is not None
+                and (word.islower() or word == word.capitalize())
+                and not _dotted(text, match)
+            ):
+                yield Edit(match.start(), match.end(), like(word, put), "spelling")
+
+    def _rules(self, text: str) -> Iterator[Edit]:
+        yield from self._patterns.edits(text)
+        words = Words(text)
+        for index, (start, end) in enumerate(words.spans):
+            word = text[start:end]
+            if word.lower() != word and not begins_sentence(text, start):
+                continue
+            swap = self._speller.swap(word.lower(), words.neighbours(index))
+            if swap is not None:
+                yield Edit(start, end, like(word, swap), "spelling")
+
+    def _grammar(self, text: str) -> Iterator[Edit]:
+        """Other findings before those of spelling: who knows "buyed" knows better than distance."""
+        findings = [finding for finding in self._engine.check(text) if not finding.is_spelling]
+        for finding in findings:
+            if text[finding.start : finding.end].lower() in self._abbreviations:
+                continue  # "btw" may stand
+            edit = Edit(finding.start, finding.end, finding.replacements[0], _kind(text, finding))
+            yield from narrowed([edit], text)
+        words = Words(text)
+        for finding in self._engine.check(text):
+            if finding.is_spelling and (put := self._spelled(text, words, finding)) is not None:
+                word = text[finding.start : finding.end]
+                only_case = put.lower() == word.lower()
+                kind: Kind = "capitalization" if only_case else "spelling"
+                yield Edit(finding.start, finding.end, put, kind)
+
+    def _spelled(self, text: str, words: Words, finding: Finding) -> str | None:
+        word = text[finding.start : finding.end]
+        index = words.index(finding.start, finding.end)
+        if index is None or not word.isalpha() or not word.isascii():
+            return None
+        if word.isupper() or word.lower() in {*self._respellings, *self._abbreviations}:
+            return None
+        capital = word[0].isupper()
+        initial = capital and begins_sentence(text, finding.start)
+        offered = finding.replacements
+        if capital and initial:
+            # How the word is spelled small tells whether it is a name.
+            offered = tuple(
+                r for f in self._engine.check(word.lower()) if f.is_spelling for r in f.replacements
+            )
+        elif capital:
+            offered = ()
+        put = self._speller.meant(
+            word.lower(), offered, words.neighbours(index), may_be_name=capital
+        )
+        if put is None or (capital and not initial and put not in self._proper):
+            return None
+        return like(word, put)
+
+
+_COMMON = -15.0  # a word rarer than this says nothing about the language
+_ENGLISH_SHARE = 0.6
+
+
+def _dotted(text: str, match: re.Match[str]) -> bool:
+    """Whether it is part of something like "u.s" or "im.net"."""
+    return text[match.start() - 1 : match.start()] in (".", "/", "@", "_", "-") or (
+        text[match.end() : match.end() + 1] in (".", "/", "@", "_", "-")
+        and text[match.end() + 1 : match.end() + 2].isalnum()
+    )
+
+
+def _kind(text: str, finding: Finding) -> Kind:
+    old, new = text[finding.start : finding.end], finding.replacements[0]
+    if old.lower() == new.lower():
+        return "capitalization"
+    if old.split() == new.split():
+        return "spacing"
+    if not any(map(str.isalnum, old + new)):
+        return "punctuation"
+    return "grammar"

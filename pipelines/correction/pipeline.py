@@ -1,0 +1,215 @@
+"""A text to its correction: rules, a language model where it helps, style, the dictionary last."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import TypeVar
+
+from configs.correction_schema import CorrectionConfig, Purpose
+from models.errors import EngineError, EngineLost
+from models.info import ModelInfo
+from models.llm.base import ChatMessage, GenerationDelta, Usage
+from pipelines.billing import HOLD_S, Billing
+from pipelines.charges import Charge, begin_charge
+from pipelines.chat import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
+from pipelines.chat_history import ChatHistory
+from pipelines.correction.dictionary import Dictionary
+from pipelines.correction.edits import Edit, apply_edits, compose
+from pipelines.correction.pieces import Piece, cut
+from pipelines.correction.request import CorrectionRequest
+from pipelines.correction.rewriting import Rewriter, most_for
+from pipelines.correction.rules import Rules
+from pipelines.ports import ChatModel
+
+T = TypeVar("T")
+
+_THREADS = 2  # rules hold one processor each
+
+
+class CorrectedCompletion(Completion):
+    """A correction that has begun; `edits` is complete when `deltas` has ended."""
+
+    edits: list[Edit]
+
+    @property
+    def corrected_text(self) -> str:
+        """The caller's text, which the offsets of `edits` count in."""
+        return self._request.messages[-1].content
+
+
+@dataclass(frozen=True, slots=True)
+class _Helper:
+    """The language model that is asked."""
+
+    model: ChatModel
+    info: ModelInfo
+
+
+class CorrectionPipeline:
+    """Corrects texts. Methods of the rules run in threads of its own."""
+
+    def __init__(
+        self,
+        chat: ChatPipeline,
+        rules: Callable[[], Rules],
+        history: ChatHistory,
+        billing: Billing,
+        config: CorrectionConfig,
+    ) -> None:
+        """`rules` loads them; it is called once, in a thread, when they are first needed."""
+        self._chat = chat
+        self._load = rules
+        self._loading = Lock()
+        self._loaded: Rules | None = None
+        self._history = history
+        self._billing = billing
+        self._config = config
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="correction")
+
+    async def start(self, request: CorrectionRequest) -> CorrectedCompletion:
+        """Waits for the first piece, so that what can fail at once fails here.
+
+        Raises ModelNotFound, ChatNotFound, InsufficientCredit, DatabaseUnavailable or EngineError.
+        """
+        rules = await self._in_thread(self._rules)
+        helper = await self._choose(rules, request)
+        if request.chat_id is not None:
+            await self._history.read(request.workspace_id, request.chat_id)
+        async with AsyncExitStack() as undo:
+            charge = await undo.enter_async_context(await self._hold(helper, request))
+            rewriter = None
+            if helper is not None:
+                rewriter = Rewriter(helper.model, request, self._config, rules.is_worse)
+            edits: list[Edit] = []
+            pieces = self._work(rules, rewriter, request, edits)
+            first = await anext(pieces)
+            undo.pop_all()
+        model = self._config.rules_id if helper is None else helper.info.id
+        completion = CorrectedCompletion(
+            _as_chat(request), model, first, pieces, self._history, charge
+        )
+        completion.edits = edits
+        return completion
+
+    async def warm_up(self) -> None:
+        """Loads the rules before a client waits for them."""
+        await self._in_thread(self._rules)
+
+    def _rules(self) -> Rules:
+        with self._loading:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._loaded
+
+    async def _choose(self, rules: Rules, request: CorrectionRequest) -> _Helper | None:
+        """The model that is asked, or None where rules are better or do alone.
+
+        A wish for a tone needs a model; anything else is done without one while it is down.
+        """
+        toned = request.style.tone is not None
+        try:
+            model, info = await self._chat.choose(request.model or DEFAULT_MODEL)
+        except EngineLost:
+            if toned:
+                raise
+            return None
+        purpose: Purpose = "tone"
+        if not toned:
+            english = await self._in_thread(rules.is_english, request.text)
+            purpose = "grammar" if english else "languages"
+        asked = purpose in self._config.models.get(info.id, (purpose,))
+        return _Helper(model, info) if asked else None
+
+    async def _hold(self, helper: _Helper | None, request: CorrectionRequest) -> Charge:
+        """The most that the correction can cost: nothing when no model is asked."""
+        tokens = 0
+        if helper is not None:
+            tokens = await self._in_thread(most_for, request, self._config, request.text)
+        lasts_s = HOLD_S + len(request.text) / 20 * self._config.sentence_s
+        return await begin_charge(
+            self._billing, request.workspace_id, "chat", tokens, lasts_s=lasts_s
+        )
+
+    async def _work(
+        self, rules: Rules, rewriter: Rewriter | None, request: CorrectionRequest, edits: list[Edit]
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        """The corrected text, and `edits` of the caller's, piece by piece."""
+        text = request.text
+        dictionary = Dictionary(request.dictionary)
+        ready = ""  # corrected, but for the dictionary
+        sent = 0  # of `ready`
+        before: list[Edit] = []
+        last: list[Edit] = []
+        for piece in await self._in_thread(_pieces, text, self._config.piece_characters):
+            made = await self._correct(
+                rules, rewriter, request, text[piece.start : piece.end], piece
+            )
+            before += (edit.moved(piece.start) for edit in made)
+            ready += apply_edits(text[piece.start : piece.end], made)
+            ends = piece.end == len(text)
+            safe = len(ready) if ends else len(ready) - dictionary.reach
+            if safe <= sent and not ends:
+                continue
+            found = await self._in_thread(_found, dictionary, ready, sent, safe)
+            last += found
+            until = max(safe, found[-1].end if found else 0)
+            out = apply_edits(ready[sent:until], [edit.moved(-sent) for edit in found])
+            sent = until
+            if out and not ends:
+                yield GenerationDelta(text=out, usage=_used(rewriter))
+            elif ends:
+                edits += await self._in_thread(compose, text, before, last)
+                yield GenerationDelta(text=out, finish_reason="stop", usage=_used(rewriter))
+
+    async def _correct(
+        self,
+        rules: Rules,
+        rewriter: Rewriter | None,
+        request: CorrectionRequest,
+        text: str,
+        piece: Piece,
+    ) -> list[Edit]:
+        """All but the dictionary."""
+        if not piece.is_prose:
+            return []
+        edits = await self._in_thread(rules.mistakes, text, request)
+        if rewriter is not None:
+            try:
+                asked = await rewriter.edits(apply_edits(text, edits))
+            except EngineError:
+                if request.style.tone is not None:
+                    raise
+                asked = []  # the rules' text stands
+            edits = compose(text, edits, asked)
+        styled = await self._in_thread(rules.styled, apply_edits(text, edits), piece, request)
+        return compose(text, edits, styled)
+
+    async def _in_thread(self, work: Callable[..., T], *values: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(work, *values))
+
+
+def _pieces(text: str, most: int) -> list[Piece]:
+    return list(cut(text, most))
+
+
+def _found(dictionary: Dictionary, text: str, start: int, end: int) -> list[Edit]:
+    return list(dictionary.edits(text, start, end))
+
+
+def _used(rewriter: Rewriter | None) -> Usage:
+    return Usage(0, 0) if rewriter is None else rewriter.used.usage()
+
+
+def _as_chat(request: CorrectionRequest) -> ChatRequest:
+    """The turn that is saved."""
+    return ChatRequest(
+        workspace_id=request.workspace_id,
+        messages=(ChatMessage("user", request.text),),
+        save_chat=request.save_chat,
+        chat_id=request.chat_id,
+    )

@@ -1,0 +1,42 @@
+"""What a correction is asked for."""
+
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+AppContext = Literal["email", "chat", "document", "message", "social"]
+
+MAX_CHARACTERS = 20_000  # of a text; about eight pages
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryEntry:
+    """A term that is always replaced."""
+
+    term: str  # 1 to 200 characters
+    replacement: str  # put as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Wishes beyond correctness; None leaves a thing to the corrector."""
+
+    tone: str | None = None
+    auto_capitalize: bool | None = None  # begin sentences with a capital
+    auto_punctuate: bool | None = None  # end sentences with a mark
+    use_contractions: bool | None = None  # False writes them out
+    expand_abbreviations: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionRequest:
+    """One text."""
+
+    workspace_id: int
+    text: str  # at most MAX_CHARACTERS, with something in it beside spaces
+    dictionary: tuple[DictionaryEntry, ...] = ()
+    style: Style = Style()
+    app_context: AppContext | None = None
+    model: str | None = None  # id or alias; None is the default one
+    save_chat: bool = True
+    chat_id: UUID | None = None  # None begins a chat
