@@ -55,8 +55,15 @@ def voices_in_turn(session: Session, now: datetime, most_attempts: int) -> Itera
     begun: list[WaitingVoice] = []
     turns: dict[int, datetime] = {}
     session.flush()
-    for *columns, turn_at in session.connection().execute(query):
-        voice = WaitingVoice(*columns)
+    for (
+        voice_id,
+        workspace_id,
+        progress,
+        created_at,
+        attempt,
+        turn_at,
+    ) in session.connection().execute(query):
+        voice = WaitingVoice(voice_id, workspace_id, progress, created_at, attempt)
         is_begun = voice.progress > 0 or voice.attempt > 0
         (begun if is_begun else waiting[voice.workspace_id]).append(voice)
         turns[voice.workspace_id] = turn_at or NEVER
