@@ -18,6 +18,7 @@ from api.app import create_app
 from api.openai.names import choose_voice
 from api.services import Services
 from configs.load import load_yaml
+from configs.settings import Settings
 from configs.tts_schema import HibariConfig, KokoroConfig
 from configs.voices_schema import VoiceRef, VoicesConfig
 from models.audio import pcm16_to_float
@@ -27,6 +28,8 @@ from models.tts.base import SynthesisRequest
 from pipelines.errors import VoiceNotFound
 from pipelines.speech import SpeechPipeline
 from tests.api.leaving import send_and_leave
+from tests.api.local_server import serve_app
+from tests.api.local_services import local_services
 from tests.api.money import Books, books_of
 from tests.api.test_tts_stream import FailsAt, call
 from tests.pipelines.voiced import INFO, VoicedSpeaker
@@ -274,9 +277,24 @@ async def test_a_failure_in_the_middle_is_an_event_and_costs_nothing(
     assert await books.kinds() == ["hold", "release"]
 
 
-@pytest.mark.parametrize(
-    ("body", "param", "words"),
-    [
+def test_a_failure_in_the_middle_of_bytes_cuts_the_connection(settings: Settings) -> None:
+    services = local_services(settings)
+    failing = FailsAt(1, EngineLost("the replica died"))
+    try:
+        with serve_app(create_app(speaking(services, one=failing))) as url:
+            key = asyncio.run(services.accounts.ensure_first_workspace())
+            headers = {"Authorization": f"Bearer {key}"}
+            with httpx.stream("POST", url + PATH, json={"input": TEXT}, headers=headers) as answer:
+                pieces = answer.iter_bytes()
+                assert answer.status_code == 200 and next(pieces)
+                with pytest.raises(httpx.RemoteProtocolError):
+                    list(pieces)
+    finally:
+        services.database.close()
+
+
+async def test_a_wrong_field_is_refused_by_name(voiced: httpx.AsyncClient, auth: Headers) -> None:
+    wrong: list[tuple[dict[str, Any], str, str]] = [
         ({"input": ""}, "input", "at least 1"),
         ({"input": "  "}, "input", "blank"),
         ({"input": "x" * 5001}, "input", "5000"),
@@ -287,33 +305,26 @@ async def test_a_failure_in_the_middle_is_an_event_and_costs_nothing(
         ({"voice": 3}, "voice", "string"),
         ({"voice": {"name": "x"}}, "voice", "string"),
         ({"instructions": "x" * 4097}, "instructions", "4096"),
-    ],
-)
-async def test_a_wrong_field_is_refused_by_name(
-    voiced: httpx.AsyncClient, auth: Headers, body: dict[str, Any], param: str, words: str
-) -> None:
-    answer = await say(voiced, auth, **body)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["type"]) == (400, "invalid_request_error")
-    assert (error["code"], error["param"]) == ("validation_error", param)
-    assert words in error["message"]
+    ]
+    for body, param, words in wrong:
+        answer = await say(voiced, auth, **body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["type"]) == (400, "invalid_request_error"), body
+        assert (error["code"], error["param"]) == ("validation_error", param)
+        assert words in error["message"]
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "param"),
-    [
+async def test_an_unknown_name_is_not_found(client: httpx.AsyncClient, auth: Headers) -> None:
+    unknown: list[tuple[dict[str, Any], str, str]] = [
         ({"voice": "nobody"}, "voice_not_found", "voice"),
         ({"voice": {"id": "00000000-0000-0000-0000-000000000000"}}, "voice_not_found", "voice"),
         ({"model": "tts-9"}, "model_not_found", "model"),
         ({"model": "svc/stt-scripted"}, "model_not_found", "model"),
-    ],
-)
-async def test_an_unknown_name_is_not_found(
-    client: httpx.AsyncClient, auth: Headers, body: dict[str, Any], code: str, param: str
-) -> None:
-    answer = await say(client, auth, **body)
-    assert answer.status_code == 404
-    assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == (code, param)
+    ]
+    for body, code, param in unknown:
+        answer = await say(client, auth, **body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (404, code, param)
 
 
 async def test_a_missing_key_is_refused_in_openais_shape(client: httpx.AsyncClient) -> None:

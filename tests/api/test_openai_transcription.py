@@ -115,40 +115,30 @@ async def test_json_is_the_default(
     assert [event["event"] for event in await books.events()] == ["stt.completed"]
 
 
-@pytest.mark.parametrize(
-    ("granularities", "members"),
-    [
+async def test_verbose_json_has_what_was_asked_for(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    asked: list[tuple[list[str], set[str]]] = [
         ([], {"segments"}),
         (["segment"], {"segments"}),
         (["word"], {"words"}),
         (["word", "segment"], {"words", "segments"}),
-    ],
-)
-async def test_verbose_json_has_what_was_asked_for(
-    client: httpx.AsyncClient,
-    auth: Headers,
-    speech_wav: bytes,
-    granularities: list[str],
-    members: set[str],
-) -> None:
-    body = (
-        await send(
-            client,
-            auth,
-            speech_wav,
-            response_format="verbose_json",
-            timestamp_granularities__=granularities,
-        )
-    ).json()
-    assert set(body) == {"task", "language", "duration", "text", "usage"} | members
-    assert (body["task"], body["language"]) == ("transcribe", "english")
-    if "words" in members:
-        assert [word["word"] for word in body["words"]] == SCRIPT.split()
-        assert set(body["words"][0]) == {"word", "start", "end"}
-    if "segments" in members:
-        (segment,) = body["segments"]
-        assert (segment["id"], segment["text"], segment["tokens"]) == (0, SCRIPT, [])
-        assert segment["compression_ratio"] > 0 > segment["avg_logprob"]
+    ]
+    for granularities, members in asked:
+        fields = {
+            "response_format": "verbose_json",
+            "timestamp_granularities__": granularities,
+        }
+        body = (await send(client, auth, speech_wav, **fields)).json()
+        assert set(body) == {"task", "language", "duration", "text", "usage"} | members
+        assert (body["task"], body["language"]) == ("transcribe", "english")
+        if "words" in members:
+            assert [word["word"] for word in body["words"]] == SCRIPT.split()
+            assert set(body["words"][0]) == {"word", "start", "end"}
+        if "segments" in members:
+            (segment,) = body["segments"]
+            assert (segment["id"], segment["text"], segment["tokens"]) == (0, SCRIPT, [])
+            assert segment["compression_ratio"] > 0 > segment["avg_logprob"]
 
 
 @pytest.mark.parametrize(
@@ -277,9 +267,10 @@ async def test_who_leaves_a_stream_pays_for_what_was_heard(
     assert 0 < milliseconds < total / 2
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
-    [
+async def test_a_wrong_field_is_refused_by_name(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    wrong: list[tuple[dict[str, Any], str | None, str]] = [
         ({"response_format": "xml"}, "response_format", "verbose_json"),
         ({"temperature": "1.5"}, "temperature", "1"),
         ({"temperature": "warm"}, "temperature", "number"),
@@ -288,21 +279,13 @@ async def test_who_leaves_a_stream_pays_for_what_was_heard(
         ({"timestamp_granularities__": ["letter"]}, "timestamp_granularities", "word"),
         ({"language": "xx"}, None, "language"),
         ({"keywords__": ["x" * 101]}, "keywords", "100"),
-    ],
-)
-async def test_a_wrong_field_is_refused_by_name(
-    client: httpx.AsyncClient,
-    auth: Headers,
-    speech_wav: bytes,
-    fields: dict[str, Any],
-    param: str | None,
-    words: str,
-) -> None:
-    answer = await send(client, auth, speech_wav, **fields)
-    assert answer.status_code == 400, answer.text
-    error = answer.json()["error"]
-    assert (error["type"], error["param"]) == ("invalid_request_error", param)
-    assert words in error["message"]
+    ]
+    for fields, param, words in wrong:
+        answer = await send(client, auth, speech_wav, **fields)
+        assert answer.status_code == 400, answer.text
+        error = answer.json()["error"]
+        assert (error["type"], error["param"]) == ("invalid_request_error", param)
+        assert words in error["message"]
 
 
 async def test_a_missing_file_a_wrong_model_and_no_audio_are_refused(

@@ -18,6 +18,7 @@ from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.llm.echo import EchoEngine
 from models.loading import load_stt, load_tts, load_vad
+from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
 from pipelines.listening import ListeningPipeline
 from pipelines.local import LocalSpeaker, LocalTranscriber
@@ -26,7 +27,10 @@ from pipelines.speech import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_app, serve_local
 from tests.api.local_services import local_services
+from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import RegistryClients
+from tests.hostile.audio_files import wav
+from tests.models.sounds import speak
 from tests.plans import raise_plans
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
@@ -89,6 +93,21 @@ def speech_server(
 def registry_clients() -> RegistryClients:
     """Skips where `make clients` has not run."""
     return RegistryClients()
+
+
+@pytest.fixture(scope="package")
+def node_clients() -> NodeClients:
+    """Packages of npm. Skips where they cannot be installed."""
+    return NodeClients()
+
+
+@pytest.fixture(scope="package")
+def recording(tmp_path_factory: pytest.TempPathFactory, weights: WeightStore) -> Path:
+    """A WAV file with a spoken sentence."""
+    pcm = speak("This is a sentence of some length.", weights)
+    path = tmp_path_factory.mktemp("recording") / "speech.wav"
+    path.write_bytes(wav((pcm * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE))
+    return path
 
 
 def english_voice(server: Server) -> str:

@@ -1,7 +1,6 @@
-"""Both sockets from Node: its own WebSocket, and the package `ws`, from npm, pinned."""
+"""Both sockets from Node: its own WebSocket, and the package `ws` of npm."""
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,8 +9,8 @@ import pytest
 
 from tests.api.local_server import Server
 from tests.clients.conftest import english_voice
+from tests.clients.node_clients import NodeClients
 
-VERSION = "8.18.3"
 SCRIPT = Path(__file__).parent / "sockets_node.mjs"
 TEXT = "A sentence from Node."
 
@@ -22,26 +21,13 @@ def command(request: pytest.FixtureRequest) -> list[str]:
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("node and npm are not installed, so the sockets were NOT tried from Node")
     if request.param == "ws":
-        return ["node", str(script_beside_ws())]
+        clients: NodeClients = request.getfixturevalue("node_clients")
+        return ["node", str(clients.script(SCRIPT.name))]
     flag = "--experimental-websocket"  # what Node 20 and 21 need, and later ones still take
     tried = subprocess.run(["node", flag, "--eval", "new WebSocket('ws://[')"], capture_output=True)
     if b"SyntaxError" not in tried.stderr:
         pytest.skip("this Node has no WebSocket of its own, so that was NOT tried")
     return ["node", flag, "--no-warnings", str(SCRIPT)]
-
-
-def script_beside_ws() -> Path:
-    """The script in a folder where `ws` is installed; the folder is kept between runs."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    folder = cache / "antiphon" / f"ws-node-{VERSION}"
-    if not (folder / "node_modules" / "ws" / "package.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "package.json").write_text('{"private": true}')
-        install = ["npm", "install", "--no-audit", "--no-fund", f"ws@{VERSION}"]
-        installed = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=240)
-        if installed.returncode:
-            pytest.skip(f"npm could not install ws@{VERSION}, so it was NOT tried")
-    return Path(shutil.copy(SCRIPT, folder / SCRIPT.name))
 
 
 @pytest.mark.parametrize("command", ["builtin", "ws"], indirect=True)
