@@ -2,14 +2,17 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from deployments.directory import ModelDirectory
-from models.errors import EngineLost, EngineOverloaded, UnknownVoice
+from models.errors import EngineLost, EngineOverloaded, PackMissing, UnknownVoice
 from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import TranscriptionRequest
-from models.tts.base import SynthesisRequest
+from models.tts.base import PackRef, SynthesisRequest
+from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from tests.deployments.conftest import TestCluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
@@ -37,6 +40,23 @@ async def test_an_engine_error_arrives_as_itself_without_the_remote_traceback(
         await speak(directory, "hello", voice="nobody")
     assert type(caught.value) is UnknownVoice
     assert "Traceback" not in str(caught.value)
+
+
+async def test_the_pack_of_a_deleted_voice_is_forgotten_by_each_replica(
+    directory: ModelDirectory,
+) -> None:
+    speaker = directory.speakers["TTSFast"]
+    data = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.5, np.float32)))
+    known = SynthesisRequest("hello", "custom", "en", pack=PackRef(pack_digest(data)))
+
+    async def spoken(request: SynthesisRequest) -> int:
+        return len([chunk async for chunk in speaker.synthesize(request)])
+
+    assert await spoken(replace(known, pack=PackRef(pack_digest(data), data)))
+    assert await spoken(known)
+    await speaker.forget_pack(pack_digest(data))
+    with pytest.raises(PackMissing):
+        await spoken(known)
 
 
 async def test_a_full_queue_is_overload(directory: ModelDirectory) -> None:
