@@ -20,7 +20,9 @@ _FILE = {
 
 def form_schema(file_field: str, fields: type[BaseModel] | None = None) -> dict[str, Any]:
     """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
-    schema = {"type": "object"} if fields is None else fields.model_json_schema()
+    schema: dict[str, Any] = {"type": "object"}
+    if fields is not None:
+        schema = fields.model_json_schema()
     schema["properties"] = {file_field: _FILE, **schema.get("properties", {})}
     schema["required"] = [file_field]
     return {

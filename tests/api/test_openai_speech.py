@@ -72,7 +72,7 @@ async def say(client: httpx.AsyncClient, auth: Headers, **body: Any) -> httpx.Re
 def duration_s(data: bytes, response_format: str) -> float:
     if response_format == "pcm":
         return len(pcm16_to_float(data)) / 24_000
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         stream = container.streams.audio[0]
         samples = sum(frame.samples for frame in container.decode(stream))
         return samples / int(stream.codec_context.sample_rate)
@@ -127,7 +127,7 @@ async def test_pcm_has_24_khz_whatever_the_voice_has(services: Services, auth: H
     async with await client_of(app) as client:
         pcm = (await say(client, auth, response_format="pcm")).content
         wav = (await say(client, auth, response_format="wav")).content
-    with av.open(io.BytesIO(wav)) as container:
+    with av.open(io.BytesIO(wav), "r") as container:
         assert container.streams.audio[0].codec_context.sample_rate == 16_000
     assert duration_s(pcm, "pcm") == pytest.approx(duration_s(wav, "wav"), abs=0.002)
 

@@ -22,7 +22,7 @@ class Person(BaseModel):
     work: Literal["science", "art", "sport"]
 
 
-@tool
+@tool  # type: ignore[untyped-decorator]  # not of this environment
 def weather(city: str, unit: Literal["celsius", "fahrenheit"]) -> str:
     """The weather of a city."""
     return f"fine in {city}, in {unit}"

@@ -23,7 +23,7 @@ class Person(BaseModel):
     age: int
 
 
-@tool
+@tool  # type: ignore[untyped-decorator]  # not of this environment
 def weather(city: str) -> str:
     """The weather of a city."""
     return f"fine in {city}"

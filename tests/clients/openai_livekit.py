@@ -20,7 +20,7 @@ from tests.clients.openai_texts import CALL, MODEL, TEXT
 ONCE = APIConnectOptions(max_retry=0, timeout=10)
 
 
-@llm.function_tool
+@llm.function_tool  # type: ignore[untyped-decorator]  # not of this environment
 async def weather(city: str) -> str:
     """The weather of a city."""
     return f"fine in {city}"

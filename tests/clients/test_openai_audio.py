@@ -32,7 +32,7 @@ def test_every_format_of_speech_is_read(client: OpenAI, response_format: Any) ->
     if response_format == "pcm":
         assert len(speech.content) / 48_000 == pytest.approx(2.4, abs=0.1)
         return
-    with av.open(io.BytesIO(speech.content)) as container:
+    with av.open(io.BytesIO(speech.content), "r") as container:
         assert sum(frame.samples for frame in container.decode(audio=0)) > 0
 
 
