@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -11,6 +10,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlmodel import Session
 
+from db.blocking_calls import BlockingCalls
 from db.errors import DatabaseUnavailable
 
 P = ParamSpec("P")
@@ -39,9 +39,8 @@ class Database:
     def __init__(self, url: str) -> None:
         self._engine = make_engine(url)
         self._reader = self._engine.execution_options(read_only=True)
-        self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="database")
+        self._threads = BlockingCalls(CONNECTIONS, ANSWER_S, "database")
         self._calls = 0
-        self._hung: set[Future[Any]] = set()  # calls that nobody waits for, but their threads do
 
     async def run(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
@@ -72,28 +71,19 @@ class Database:
             await self._in_thread(lambda: _checkpoint(self._engine))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Who waits for a database that hangs is told after a while, and who comes then at once."""
-        if self._hung:
-            self._hung = {call for call in self._hung if not call.done()}
-        if len(self._hung) == CONNECTIONS:
-            raise DatabaseUnavailable("the database does not answer")
         if self._calls >= CONNECTIONS + MAX_WAITING:
             raise DatabaseUnavailable("too many requests wait for the database")
         self._calls += 1
-        call = self._threads.submit(work)
         try:
-            async with asyncio.timeout(ANSWER_S):
-                return await asyncio.wrap_future(call)
+            return await self._threads.run(work)
         except TimeoutError:
-            if not call.done():  # one that had not begun was cancelled, and has ended
-                self._hung.add(call)
             raise DatabaseUnavailable("the database does not answer in time") from None
         finally:
             self._calls -= 1
 
     def close(self) -> None:
         """Ends the threads and closes the connections."""
-        self._threads.shutdown()
+        self._threads.close()
         self._engine.dispose()
 
 

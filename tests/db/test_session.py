@@ -174,7 +174,7 @@ async def test_who_waits_for_a_database_that_hangs_is_told_and_later_ones_at_onc
     assert {str(one) for one in outcomes} == {"the database does not answer in time"}
     started = time.perf_counter()
     for _ in range(100):
-        with pytest.raises(DatabaseUnavailable, match="does not answer$"):
+        with pytest.raises(DatabaseUnavailable, match="in time"):
             await database.read(hang)
     assert time.perf_counter() - started < 0.1
     go_on.set()
