@@ -14,9 +14,7 @@ from starlette.requests import Request
 from api.errors import ApiError
 from pipelines.private_folders import private_folder
 
-UPLOAD_FOLDERS = (
-    "upload"  # the purpose of the folders; a new process deletes what a killed one left
-)
+UPLOAD_FOLDERS = "upload"  # their purpose, by which those of killed processes are found
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
