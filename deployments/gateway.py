@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STATUS_S = 3.0  # for Serve to say what is going on
+MOVE_ON_S = 1.0  # for clients that keep a connection to hear that it ends with the next answer
 
 # Imports inside functions: what builds the application loads this module too, and would spend
 # seconds on the web framework while the replica waits to start.
@@ -30,17 +31,20 @@ class Gateway:
     ) -> None:
         """Without a `limiter` this replica counts for itself."""
         from api.app import create_app
+        from api.uploads import UPLOAD_FOLDERS
         from configs.logs import setup_logs
         from configs.settings import load_settings
         from db.migrate import upgrade
         from deployments.limiter import gateway_limits
         from deployments.listener import Listener
         from deployments.services import gateway_services
+        from pipelines.private_folders import delete_left_folders
         from pipelines.secret_marks import check_secrets
         from pipelines.store_watch import watch_store
 
         setup_logs()
         settings = load_settings()
+        await asyncio.to_thread(delete_left_folders, UPLOAD_FOLDERS)
         # `make run` has done it, but not `serve run`, nor the first gateway of a new release.
         await asyncio.to_thread(upgrade, settings.database_url)
         self._directory = ModelDirectory(args.models_app)
@@ -122,6 +126,7 @@ async def drain_sockets(services: "Services") -> None:
         await sockets.drain(
             sockets.limits.drain_s, close_codes.RESTART, "this server restarts; connect again"
         )
+        await asyncio.sleep(MOVE_ON_S)
 
 
 async def warm_up(services: "Services") -> None:

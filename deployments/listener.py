@@ -99,9 +99,14 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        # At once, so that new connections go to others that share the port.
-        for server in self._server.servers if self._server.started else []:
-            server.close()
+        if self._server.started:
+            self._end_connections_after_their_answer()
+            late = waiting_connections(self._socket)
+            # At once, so that new connections go to others that share the port.
+            for server in self._server.servers:
+                server.close()
+            for connection in late:
+                await loop.connect_accepted_socket(self._new_connection, connection)
         if drain is not None:
             await drain
         left_s = max(LAST_S, DRAIN_S - (loop.time() - began))
@@ -110,6 +115,27 @@ class Listener:
         if self._task is not None:
             await self._task
         self._socket.close()
+
+    def _end_connections_after_their_answer(self) -> None:
+        """So that clients that keep theirs move on to others, and lose no request when it ends."""
+        config, state = self._server.config, self._server.server_state
+        config.encoded_headers.append((b"connection", b"close"))
+        state.default_headers = [*state.default_headers, config.encoded_headers[-1]]
+
+    def _new_connection(self) -> HttpConnection:
+        server = self._server
+        return HttpConnection(server.config, server.server_state, server.lifespan.state)
+
+
+def waiting_connections(listener: socket.socket) -> list[socket.socket]:
+    """Accepts those that the kernel would reset when `listener` is closed."""
+    found: list[socket.socket] = []
+    with contextlib.suppress(OSError):  # BlockingIOError: there are no more
+        while True:
+            connection, _ = listener.accept()
+            connection.setblocking(False)
+            found.append(connection)
+    return found
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

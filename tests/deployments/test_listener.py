@@ -57,6 +57,42 @@ async def test_a_second_listener_takes_over_the_port(listener: Listener) -> None
     await second.stop()
 
 
+def all_of(client: socket.socket) -> bytes:
+    """What comes until the server closes the connection."""
+    client.settimeout(5)
+    answer = b""
+    while piece := client.recv(4096):
+        answer += piece
+    return answer
+
+
+async def test_who_connects_while_the_server_leaves_is_still_answered(listener: Listener) -> None:
+    address = ("127.0.0.1", listener.port)
+    with ExitStack() as stack:
+        # The kernel connects them; the loop, which does not run here, has not accepted any.
+        clients = [stack.enter_context(socket.create_connection(address)) for _ in range(5)]
+        for client in clients:
+            client.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        await listener.stop()
+        for client in clients:
+            answer = all_of(client)
+            assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"done")
+            assert b"connection: close" in answer.lower()
+
+
+async def test_who_keeps_a_connection_is_told_to_move_on(listener: Listener) -> None:
+    async def drain() -> None:
+        answer = await client.get(url)
+        assert answer.headers["connection"] == "close"
+        with pytest.raises(httpx.ConnectError):  # a new one, which others would get
+            await client.get(url)
+
+    url = f"http://127.0.0.1:{listener.port}/slow"
+    async with httpx.AsyncClient() as client:
+        assert "connection" not in (await client.get(url)).headers
+        await listener.stop(drain())
+
+
 FILES = 160  # of the server below: 80 connections are served, and 20 more told why not
 FEW_FILES = f"""
 import asyncio, resource
@@ -120,7 +156,8 @@ def test_too_many_connections_are_refused_and_the_old_ones_kept() -> None:
         answers += [ask(one, UPGRADE) for one in new[30:]]
         assert sum(answer.startswith(b"HTTP/1.1 404") for answer in answers) == 20
         told = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
-        assert 10 < len(told) <= 20 and all(b'"overloaded"' in answer for answer in told)
+        # Twenty at a time: on a busy machine others are accepted while these are told.
+        assert len(told) > 10 and all(b'"overloaded"' in answer for answer in told)
         assert all(b"retry-after" in answer.lower() for answer in told)
         assert any(answer == b"" for answer in answers)
         assert all(ask(one).startswith(b"HTTP/1.1 404") for one in old)
