@@ -20,8 +20,8 @@ _STREAM_OPTIONS: Mapping[FileFormat, dict[str, str]] = {
     "mp3": {"write_xing": "0"},  # the length of a stream is not known
     "flac": {"metadata_header_padding": "0"},  # 8 kB that only an editor of tags wants
     "ogg": {"page_duration": "40000"},  # microseconds; by default a page waits for a second
-    "aac": {"write_id3v2": "1"},  # else the tags have no place
 }
+_TAG_OPTIONS: Mapping[FileFormat, dict[str, str]] = {"aac": {"write_id3v2": "1"}}
 _FLUSH_PACKETS = 0x200  # each packet is written at once
 _MP3_DELAY = 576  # samples that LAME is late, beside what every decoder is
 
@@ -130,7 +130,9 @@ class StreamEncoder:
         self._samples = 0
         self._sink = _Sink()
         # A file that can be sought gets its true length in the header; a stream cannot.
-        options = {} if target else _STREAM_OPTIONS.get(output_format, {})
+        options = dict(_TAG_OPTIONS.get(output_format, {}))
+        if target is None:
+            options |= _STREAM_OPTIONS.get(output_format, {})
         container = self._codec.container or output_format
         self._container = av.open(target or self._sink, "w", format=container, options=options)
         self._container.metadata.update(TAGS)
@@ -153,7 +155,7 @@ class StreamEncoder:
 
     @property
     def duration_s(self) -> float:
-        """Of what was encoded so far; decoders drop the codec's own padding."""
+        """Of what was encoded so far; decoders drop the codec's padding, but for AAC's."""
         return self._samples / self._rate
 
     def encode(self, pcm: Pcm) -> bytes:
