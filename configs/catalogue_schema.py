@@ -1,6 +1,7 @@
 """The shape of `configs/catalogue.yaml`: every weight file, where it comes from, its licence."""
 
 import hashlib
+import re
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
@@ -89,13 +90,17 @@ class Artefact(StrictModel):
     homepage: str
     required: bool  # by the CPU profile; the others are fetched by name
     required_on_gpu: bool = False  # by the GPU profile, which needs the required ones too
-    files: dict[FileName, WeightFile]
+    # None where nobody has read them here: then the hub lists, of the commit that the only source
+    # names, the files that it gives.
+    files: dict[FileName, WeightFile] = {}
     sources: tuple[Annotated[Source, Field(discriminator="kind")], ...] = Field(
         min_length=1
     )  # tried in order
 
     @model_validator(mode="after")
     def _sources_give_every_file(self) -> Self:
+        if not self.files:
+            self.listed_source()
         for name in self.files:
             if ".." in PurePosixPath(name).parts:
                 raise ValueError(f"{name!r} leaves its folder")
@@ -104,6 +109,15 @@ class Artefact(StrictModel):
             if missing and EVERY_FILE not in source.files:
                 raise ValueError(f"a {source.kind} source lacks {sorted(missing)}")
         return self
+
+    def listed_source(self) -> HubSource:
+        """The source whose commit pins the files. Raises ValueError when there is none."""
+        [source, *more] = self.sources
+        if more or not isinstance(source, HubSource) or EVERY_FILE in source.files:
+            raise ValueError("without files there is one hub source, which names them")
+        if not re.fullmatch(r"[0-9a-f]{40}", source.revision):
+            raise ValueError("without files the revision is a whole commit, which cannot change")
+        return source
 
     @property
     def size_bytes(self) -> int:

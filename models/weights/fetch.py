@@ -12,6 +12,7 @@ from typing import Protocol
 from configs.catalogue_schema import Artefact, Source, WeightFile
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.identity import Digest, digest_of, expected
+from models.weights.listing import write_listing
 from models.weights.sources import SourceFailed, forget, read_file
 from models.weights.store import WeightStore
 
@@ -91,6 +92,9 @@ def _only_run(root: Path, progress: Progress) -> Iterator[None]:
 
 def _fetch_artefact(store: WeightStore, name: str, downloads: Path, progress: Progress) -> None:
     artefact = store.artefact(name)
+    if not artefact.files:
+        write_listing(artefact, store.listing_path(name))
+        artefact = store.artefact(name)
     for file_name, file in artefact.files.items():
         if not _is_stored(store, file):
             _fetch_file(

@@ -13,6 +13,7 @@ from configs.catalogue_schema import Artefact, Catalogue, WeightFile
 from configs.load import load_yaml
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.identity import digest_of, expected
+from models.weights.listing import with_listing
 
 
 @cache
@@ -31,10 +32,16 @@ class WeightStore:
     def artefact(self, name: str) -> Artefact:
         """Raises WeightsMissing, which lists the names there are."""
         try:
-            return self.catalogue.artefacts[name]
+            artefact = self.catalogue.artefacts[name]
         except KeyError:
             known = ", ".join(sorted(self.catalogue.artefacts))
             raise WeightsMissing(f"no artefact {name!r} in the catalogue; it has {known}") from None
+        return artefact if artefact.files else with_listing(artefact, self.listing_path(name))
+
+    def listing_path(self, name: str) -> Path:
+        """Where the hub's list of an artefact's files lies, or would; it is for one commit."""
+        revision = self.catalogue.artefacts[name].listed_source().revision
+        return self.root / "listings" / f"{name}@{revision}.json"
 
     def blob_path(self, file: WeightFile) -> Path:
         """Where the bytes of a file lie, or would."""
@@ -54,8 +61,14 @@ class WeightStore:
         Compares sizes only, so it is cheap enough for every start; `verify` reads the bytes.
         Raises WeightsMissing, which names the command that fetches them, or WeightsCorrupt.
         """
+        artefact = self.artefact(name)
+        if not artefact.files:
+            raise WeightsMissing(
+                f"the files of {name!r} were never listed; run"
+                f" `python -m models.weights fetch {name}`"
+            )
         folder = self.artefact_path(name)
-        for file_name, file in self.artefact(name).files.items():
+        for file_name, file in artefact.files.items():
             try:
                 size_bytes = (folder / file_name).stat().st_size
             except OSError:

@@ -67,6 +67,20 @@ def test_a_file_is_pinned_in_one_way(pins: dict[str, str]) -> None:
         artefact(files={"model.bin": {"size_bytes": 1, **pins}})
 
 
+COMMIT = {"kind": "hub", "repo": "a/b", "revision": "a" * 40, "files": {"model.bin": "m.bin"}}
+
+
+def test_without_files_a_commit_of_the_hub_pins_them() -> None:
+    assert artefact(files={}, sources=[COMMIT]).listed_source().revision == "a" * 40
+    for source in ({**COMMIT, "revision": "v1.0"}, {**COMMIT, "files": {"*": "{name}"}}):
+        with pytest.raises(ValidationError, match="without files"):
+            artefact(files={}, sources=[source])
+    with pytest.raises(ValidationError, match="without files"):
+        artefact(files={})
+    with pytest.raises(ValidationError, match="without files"):
+        artefact(files={}, sources=[COMMIT, COMMIT])
+
+
 def test_the_gpu_profile_needs_what_the_cpu_profile_needs_and_more() -> None:
     more = artefact(required=False, required_on_gpu=True)
     assert artefact().needed_by("gpu") and artefact().needed_by("cpu")
