@@ -126,8 +126,22 @@ class CsmConfig(SpeechModelConfig):
     voices: tuple[VoiceConfig, ...] = Field(default=(), max_length=0)
 
 
+class MmsVoiceConfig(VoiceConfig):
+    """A voice of MMS, the only one of its language."""
+
+    weights: str  # artefact with the files of the hub's repository
+
+
+class MmsConfig(SpeechModelConfig):
+    """VITS voices of MMS on the transformers library; all of one sample rate. GPU profile."""
+
+    engine: Literal["mms"]
+    device: str = "auto"  # as accelerate names them; "auto" is the GPU where there is one
+    voices: tuple[MmsVoiceConfig, ...] = Field(min_length=1)
+
+
 TTSConfig = Annotated[
-    ToneConfig | HibariConfig | KokoroConfig | EspeakConfig | VitsConfig | CsmConfig,
+    ToneConfig | HibariConfig | KokoroConfig | EspeakConfig | VitsConfig | CsmConfig | MmsConfig,
     Field(discriminator="engine"),
 ]
 

@@ -7,7 +7,7 @@ from configs.grammar_schema import HarperConfig
 from configs.load import load_yaml
 from configs.quality_schema import QualityConfig
 from configs.speaker_schema import SpeakerConfig
-from configs.stt_schema import STTConfig, WhisperConfig
+from configs.stt_schema import STTConfig
 from configs.tts_schema import TTSConfig
 from configs.vad_schema import VADConfig
 from configs.watermark_schema import PerthConfig
@@ -78,7 +78,7 @@ def load_stt(name: str, weights: WeightStore) -> tuple[STTEngine, ModelInfo]:
         created=config.created,
         aliases=config.aliases,
         languages=engine.languages,
-        device=config.device if isinstance(config, WhisperConfig) else "cpu",
+        device=getattr(engine, "device", None) or getattr(config, "device", "cpu"),
     )
 
 

@@ -11,14 +11,17 @@ TTS_ENGINES = {
     "espeak": "models.tts.espeak:EspeakEngine",
     "vits": "models.tts.vits:VitsEngine",
     "csm": "models.tts.csm:CsmEngine",
+    "mms": "models.tts.mms:MmsEngine",
     "tone": "models.tts.tone:ToneEngine",
 }
 STT_ENGINES = {
     "whisper": "models.stt.whisper:WhisperEngine",
+    "whisper_transformers": "models.stt.whisper_transformers:TransformersWhisperEngine",
     "scripted": "models.stt.scripted:ScriptedEngine",
 }
 CHAT_ENGINES = {
     "llama_cpp": "models.llm.llama_cpp:LlamaCppEngine",
+    "transformers": "models.llm.transformers_engine:TransformersEngine",
     "echo": "models.llm.echo:EchoEngine",
 }
 VAD_ENGINES = {

@@ -12,6 +12,7 @@ different lengths are decoded side by side.
 import logging
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Protocol
 
 import ctranslate2
 import numpy as np
@@ -29,6 +30,18 @@ WINDOW_STATES = WINDOW_FRAMES // 2  # the encoder halves the rate
 CALIBRATION_S = (1.5, 3.0, 6.0, 10.0, 14.0)  # the silence after shorter and longer speech
 
 States = NDArray[np.float32]  # [n, width]
+
+
+class Window(Protocol):
+    """What texts that are tried again are heard through."""
+
+    def encode_wide(self, pcm: Pcm, padding_s: float) -> States:
+        """float32 [n] of at most 30 s to [m, width], with so much silence after it."""
+        ...
+
+    def fill(self, states: States, length: int = WINDOW_STATES) -> States:
+        """The same followed by silence, [length, width]: what the decoder needs."""
+        ...
 
 
 class EncoderWindow:

@@ -12,7 +12,7 @@ from faster_whisper import WhisperModel
 from faster_whisper.tokenizer import Tokenizer
 from faster_whisper.transcribe import get_compression_ratio, get_suppressed_tokens
 
-from configs.stt_schema import WhisperConfig
+from configs.stt_schema import WhisperConfig, WhisperGuards
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, UnsupportedLanguage
 from models.stt.alignment import align_words
@@ -26,7 +26,7 @@ from models.stt.base import (
     TranscriptionRequest,
     Word,
 )
-from models.stt.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States
+from models.stt.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States, Window
 from models.weights.store import WeightStore
 
 MIN_SAMPLES = STT_SAMPLE_RATE // 50  # anything shorter than 20 ms holds no speech
@@ -96,8 +96,7 @@ class WhisperEngine:
     """All 99 languages of Whisper's vocabulary, or English alone for an English model."""
 
     def __init__(self, config: WhisperConfig, weights: WeightStore) -> None:
-        self._config = config
-        self._whisper = WhisperModel(
+        whisper = WhisperModel(
             str(weights.folder(config.artefact)),
             device=config.device,
             compute_type=config.compute_type,
@@ -105,19 +104,30 @@ class WhisperEngine:
             num_workers=config.workers,
             local_files_only=True,
         )
-        self._model: ctranslate2.models.Whisper = self._whisper.model
-        self.lanes = config.workers
-        self.languages: tuple[str, ...] = tuple(
-            code
-            for code in self._whisper.supported_languages
-            if self._whisper.hf_tokenizer.token_to_id(f"<|{code}|>") is not None
-        )
-        self._window = EncoderWindow(
-            self._model,
+        window = EncoderWindow(
+            whisper.model,
             config.padding_s,
             config.min_window_s,
             # Of these weights in this precision, and of these calibration sounds.
             weights.derived(config.artefact, f"silence-{config.compute_type}-v1.npy"),
+        )
+        self._encoder = window
+        self._full_window = config.window == "full"
+        self._begin(config, whisper, window, config.workers)
+
+    def _begin(
+        self, config: WhisperGuards, whisper: WhisperModel, window: Window, lanes: int
+    ) -> None:
+        """`whisper.model` is CTranslate2's, or what has the same methods."""
+        self._config = config
+        self._whisper = whisper
+        self._model: ctranslate2.models.Whisper = whisper.model
+        self._window = window
+        self.lanes = lanes
+        self.languages: tuple[str, ...] = tuple(
+            code
+            for code in whisper.supported_languages
+            if whisper.hf_tokenizer.token_to_id(f"<|{code}|>") is not None
         )
         self._tokenizers: dict[str, Tokenizer] = {}
 
@@ -126,14 +136,18 @@ class WhisperEngine:
             self._check(request)
         began = time.monotonic()
         transcripts: list[Transcript | None] = [None] * len(requests)
-        jobs: dict[int, Job] = {}
+        heard: dict[int, TranscriptionRequest] = {}
         for index, request in enumerate(requests):
             if len(request.pcm) < MIN_SAMPLES or not np.any(request.pcm):
                 language = request.language or (request.languages or ("en",))[0]
                 transcripts[index] = Transcript(language, 0.0)
-                continue
+            else:
+                heard[index] = request
+        jobs: dict[int, Job] = {}
+        encoded = self._encode(list(heard.values()))
+        for (index, request), states in zip(heard.items(), encoded, strict=True):
             within_s = math.inf if request.retry_within_s is None else request.retry_within_s
-            jobs[index] = Job(request, self._encode(request), began + within_s)
+            jobs[index] = Job(request, states, began + within_s)
         for job in jobs.values():
             self._choose_language(job)
         groups: dict[tuple[int, str | None, int], list[int]] = defaultdict(list)
@@ -148,17 +162,25 @@ class WhisperEngine:
                     transcripts[index] = self._finish(jobs[index], decoding)
         return [transcript for transcript in transcripts if transcript is not None]
 
-    def _encode(self, request: TranscriptionRequest) -> States:
-        if self._config.window == "full":
-            return self._window.encode_full(request.pcm)
+    def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:
+        """One by one: CTranslate2 takes as long for all at once."""
+        return [self._encode_one(request) for request in requests]
+
+    def _encode_one(self, request: TranscriptionRequest) -> States:
+        if self._full_window:
+            return self._encoder.encode_full(request.pcm)
         if request.urgency == INTERIM:
-            return self._window.encode_briefly(request.pcm)
-        return self._window.encode(request.pcm)
+            return self._encoder.encode_briefly(request.pcm)
+        return self._encoder.encode(request.pcm)
 
     def _stack(self, jobs: Sequence[Job]) -> ctranslate2.StorageView:
         """What the decoder hears, [jobs, n, width]: speech, then silence."""
         length = min(WINDOW_STATES, max(len(job.states) + job.silence for job in jobs))
-        return _view([self._window.fill(job.states, length) for job in jobs])
+        return self._view([self._window.fill(job.states, length) for job in jobs])
+
+    def _view(self, states: Sequence[States]) -> ctranslate2.StorageView:
+        """As `self._model` takes them, [n, m, width]"""
+        return ctranslate2.StorageView.from_array(np.stack(states))
 
     def _check(self, request: TranscriptionRequest) -> None:
         for language in (request.language, *request.languages):
@@ -181,7 +203,7 @@ class WhisperEngine:
 
     def _detect(self, job: Job, states: States) -> float:
         """Sets the language; returns the probability of the likeliest, expected or not."""
-        ranking = self._model.detect_language(_view([states]))[0]
+        ranking = self._model.detect_language(self._view([states]))[0]
         scores = {token[2:-2]: probability for token, probability in ranking}
         allowed = job.request.languages or self.languages
         job.language = max(allowed, key=lambda code: scores.get(code, 0.0))
@@ -215,7 +237,7 @@ class WhisperEngine:
                 self._whisper,
                 self._tokenizer(job.language),
                 decoding.tokens,
-                _view([job.states]),
+                self._view([job.states]),
                 _seconds(job.request.pcm),
             )
         segment = Segment(
@@ -340,10 +362,6 @@ class WhisperEngine:
                 language=language,
             )
         return self._tokenizers[language]
-
-
-def _view(states: Sequence[States]) -> ctranslate2.StorageView:
-    return ctranslate2.StorageView.from_array(np.stack(states))
 
 
 def _seconds(pcm: Pcm) -> float:

@@ -1,18 +1,30 @@
-"""The GPU profile is the CPU profile and what needs a GPU."""
+"""The GPU profile is the CPU profile with larger models, and what needs a GPU."""
 
 from typing import Any
 
+import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from configs.chat_schema import ChatConfig, TransformersChatConfig
 from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
 from configs.serve_schema import ModelsArgs, ModelUserConfig
 from configs.settings import PROJECT_DIR
-from configs.tts_schema import CsmConfig, TTSConfig
+from configs.stt_schema import STTConfig, TransformersWhisperConfig
+from configs.tts_schema import CsmConfig, MmsConfig, TTSConfig
 from models.weights.store import load_catalogue
 
 ADDED = "TTSClone"
+REPLACED = ("STT", "Chat")
+SHARED = (
+    "name",
+    "max_queued_requests",
+    "max_surge_percent",
+    "health_check_period_s",
+    "graceful_shutdown_wait_loop_s",
+    "graceful_shutdown_timeout_s",
+)
 
 
 def read(path: str) -> dict[str, Any]:
@@ -26,24 +38,68 @@ def models_of(config: dict[str, Any]) -> dict[str, Any]:
     return application
 
 
+def on_gpu() -> dict[str, dict[str, Any]]:
+    deployments = models_of(read("configs/serve_gpu.yaml"))["deployments"]
+    return {one["name"]: one for one in deployments if one["name"] in (ADDED, *REPLACED)}
+
+
 def test_the_gpu_profile_differs_only_by_what_needs_a_gpu() -> None:
-    whole = read("configs/serve_gpu.yaml")
+    whole, plain = read("configs/serve_gpu.yaml"), read("serve_config.yaml")
     models = models_of(whole)
     models["args"]["tts"].remove(ADDED)
     models["deployments"] = [one for one in models["deployments"] if one["name"] != ADDED]
-    assert whole == read("serve_config.yaml")
+    for config in (models, models_of(plain)):
+        config["deployments"] = [
+            {key: one[key] for key in SHARED} if one["name"] in REPLACED else one
+            for one in config["deployments"]
+        ]
+    assert whole == plain
 
 
-def test_what_it_adds_has_a_configuration_weights_and_a_gpu() -> None:
-    models = models_of(read("configs/serve_gpu.yaml"))
-    assert ADDED in ModelsArgs.model_validate(models["args"]).tts
-    [added] = [one for one in models["deployments"] if one["name"] == ADDED]
-    model = ModelUserConfig.model_validate(added["user_config"]).model
-    config: TTSConfig = load_yaml(TypeAdapter(TTSConfig), model)
-    assert isinstance(config, CsmConfig)
-    assert load_catalogue().artefacts[config.weights].needed_by("gpu")
-    options = added["ray_actor_options"]
+def test_all_shares_of_the_gpu_fit_while_models_are_swapped() -> None:
     surge = 2  # a new replica is up before the old one leaves
-    replicas = surge * options["num_gpus"] * added["autoscaling_config"]["max_replicas"]
+    shares = [
+        surge * one["ray_actor_options"]["num_gpus"] * one["autoscaling_config"]["max_replicas"]
+        for one in on_gpu().values()
+    ]
     worker = load_yaml(CloningConfig, "cloning").prompt.gpus
-    assert options["num_gpus"] > 0 and replicas + worker <= 1
+    assert len(shares) == 3 and min(shares) > 0
+    assert sum(shares) + worker <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "kind"),
+    [
+        ("TTSClone", TTSConfig, CsmConfig),
+        ("STT", STTConfig, TransformersWhisperConfig),
+        ("Chat", ChatConfig, TransformersChatConfig),
+    ],
+)
+def test_what_needs_a_gpu_has_a_configuration_and_weights(
+    name: str, shape: Any, kind: type
+) -> None:
+    ModelsArgs.model_validate(models_of(read("configs/serve_gpu.yaml"))["args"])
+    model = ModelUserConfig.model_validate(on_gpu()[name]["user_config"]).model
+    config: Any = load_yaml(TypeAdapter(shape), model)
+    assert isinstance(config, kind)
+    artefact = config.artefact if name == "STT" else config.weights
+    assert load_catalogue().artefacts[artefact].needed_by("gpu")
+
+
+def test_a_replica_of_chat_holds_as_many_requests_as_it_generates_together() -> None:
+    chat = on_gpu()["Chat"]
+    config: ChatConfig = load_yaml(TypeAdapter(ChatConfig), chat["user_config"]["model"])
+    assert isinstance(config, TransformersChatConfig)
+    assert chat["max_ongoing_requests"] == config.parallel
+
+
+def test_voices_that_nobody_may_earn_by_are_offered_and_not_deployed() -> None:
+    written = (PROJECT_DIR / "configs/serve_gpu.yaml").read_text()
+    offered = written[written.index("# - name: TTSMms") :].split("\n\n")[0]
+    [deployment] = yaml.safe_load(
+        "\n".join(line.replace("# ", "", 1) for line in f"      {offered}".splitlines()).replace(
+            "{<<: *model_scaling, max_replicas: 1}", "{max_replicas: 1}"
+        )
+    )
+    model = ModelUserConfig.model_validate(deployment["user_config"]).model
+    assert isinstance(load_yaml(TypeAdapter(TTSConfig), model), MmsConfig)

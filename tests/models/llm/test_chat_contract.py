@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from configs.load import CONFIGS_DIR
-from models.errors import ContextLengthExceeded, WeightsMissing
+from models.errors import ContextLengthExceeded, UnsupportedFeature, WeightsMissing
 from models.llm.base import ChatEngine, ChatMessage, GenerationDelta, GenerationRequest
 from models.llm.base import SamplingOptions as Sampling
 from models.loading import load_chat
@@ -23,7 +23,7 @@ NAMES = sorted(path.stem for path in (CONFIGS_DIR / "llm").glob("*.yaml"))
 def engine(request: pytest.FixtureRequest, weights: WeightStore) -> ChatEngine:
     try:
         return load_chat(f"llm/{request.param}", weights)[0]
-    except WeightsMissing as error:
+    except (WeightsMissing, UnsupportedFeature) as error:
         pytest.skip(str(error))
 
 

@@ -174,12 +174,12 @@ def test_a_repeating_text_is_decoded_again_on_a_wider_window(
 
 def test_a_short_clip_is_encoded_in_a_short_window(engine: WhisperEngine, speech: Pcm) -> None:
     clip = speech[: 3 * STT_SAMPLE_RATE]
-    assert len(engine._window.encode(clip)) <= 0.2 * WINDOW_STATES
-    assert len(engine._window.encode_full(clip)) == WINDOW_STATES
+    assert len(engine._encoder.encode(clip)) <= 0.2 * WINDOW_STATES
+    assert len(engine._encoder.encode_full(clip)) == WINDOW_STATES
 
 
 def test_a_live_text_is_decoded_before_less_silence(engine: WhisperEngine, speech: Pcm) -> None:
-    states = engine._window.encode(speech)
+    states = engine._encoder.encode(speech)
 
     def length(urgency: int) -> int:
         job = Job(TranscriptionRequest(speech, urgency=urgency), states, deadline=math.inf)

@@ -1,0 +1,180 @@
+"""How each stream of a batch draws its next token.
+
+The library's continuous batching knows a temperature, a top-k and a top-p for each request, and one
+generator of random numbers for all. Here one processor does all that a request may ask for, and
+leaves a single token likelier than the rest, which the library then takes: each request draws from
+a generator of its own, so that it answers the same whatever is generated beside it.
+"""
+
+import logging
+from collections import Counter
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from transformers.generation.continuous_batching.cb_logits_processors import (
+    ContinuousBatchingLogitsProcessor,
+    ContinuousBatchingLogitsProcessorList,
+)
+from transformers.generation.logits_process import LogitsProcessorList
+
+from models.llm.base import SamplingOptions
+
+logger = logging.getLogger(__name__)
+
+Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
+Matcher: TypeAlias = Any  # llguidance.LLMatcher
+
+SMALLEST_NOISE = 1e-20  # of which 0 would make the unlikeliest token win
+
+
+class Draw:
+    """What one stream asks for, and where it is with it. Used by the library's thread alone."""
+
+    def __init__(self, sampling: SamplingOptions, seed: int, matcher: Matcher | None) -> None:
+        self.sampling = sampling
+        self.failed: str | None = None  # why it cannot go on
+        self._seed = seed
+        self._matcher = matcher
+        self._random: Any = None
+        self._seen = 0  # tokens that the two below have counted in
+        self._counts: Counter[int] = Counter()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Draw":
+        """The library copies what it is given when it begins a stream anew; it stays one stream."""
+        return self
+
+    def random(self, device: Any) -> Any:
+        """The generator of the stream."""
+        if self._random is None:
+            self._random = torch.Generator(device).manual_seed(self._seed)
+        return self._random
+
+    def follow(self, made: list[int]) -> None:
+        """Counts in what was made since the last call."""
+        new, self._seen = made[self._seen :], len(made)
+        self._counts.update(new)
+        if self._matcher is not None and new and not self._matcher.consume_tokens(new):
+            self.failed = self._matcher.get_error() or "the answer left its form"
+
+    def penalties(self) -> dict[int, float]:
+        """What to take from the score of each token that was made before."""
+        presence, frequency = self.sampling.presence_penalty, self.sampling.frequency_penalty
+        if not (presence or frequency):
+            return {}
+        return {token: presence + frequency * count for token, count in self._counts.items()}
+
+    def allowed(self, size: int) -> Any | None:
+        """bool [size]: the tokens that may come next; None when all may."""
+        if self._matcher is None:
+            return None
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if self._matcher.is_error():
+            self.failed = self._matcher.get_error()
+        allowed = np.zeros(size, bool)
+        mask = np.unpackbits(bits, bitorder="little")[:size]
+        allowed[: len(mask)] = mask
+        return allowed
+
+
+class DrawEach(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it has no types
+    """Chooses the next token of every stream of a batch, each by its own Draw."""
+
+    supported_kwargs = {"draw": Draw}
+    ignored_kwargs = ()
+
+    def __init__(self, rows: int, size: int, ends: tuple[int, ...], device: Any) -> None:
+        """For `rows` streams and `size` tokens, of which `ends` end an answer."""
+        self._ends = list(ends)
+        # What stays where it is may be read by a CUDA graph. temperature, top-k, top-p, min-p:
+        self._settings = torch.ones(rows, 4, device=device)
+        self._bias = torch.zeros(rows, size, device=device)
+        self._biased = [False] * rows
+        self._drawing: list[Draw | None] = [None] * rows
+        self._noise = torch.ones(rows, size, device=device)
+
+    def fill_defaults(self, int32_tensor: Tensor) -> None:
+        int32_tensor.zero_()
+
+    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
+        """Before each step: fills the rows. What fails here would end every stream."""
+        for row, request in enumerate(requests_with_new_token):
+            draw = request.state.logit_processor_kwargs.get("draw")
+            if draw is not None:  # it is while the library warms up
+                self._fill(row, draw, _made(request.state))
+        return torch.zeros(len(requests_with_new_token), dtype=torch.int32)
+
+    def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
+        """float32 [n, size] -> the same with 1 at the token that was drawn, and else 0"""
+        rows = len(scores)
+        temperature, top_k, top_p, min_p = self._settings[:rows].unsqueeze(2).unbind(1)
+        likely, tokens = ((scores + self._bias[:rows]) / temperature).sort(dim=-1, descending=True)
+        rank = torch.arange(likely.shape[1], device=likely.device)
+        shares = likely.masked_fill(rank >= top_k, -torch.inf).softmax(dim=-1)
+        before = shares.cumsum(dim=-1) - shares
+        kept = (before < top_p) & (shares >= min_p * shares[:, :1]) | (rank == 0)
+        noise = self._noise[:rows].gather(1, tokens)
+        drawn = torch.where(kept, shares / noise, -1.0).argmax(dim=-1, keepdim=True)
+        return torch.zeros_like(scores).scatter_(1, tokens.gather(1, drawn), 1.0)
+
+    def _fill(self, row: int, draw: Draw, made: list[int]) -> None:
+        if self._biased[row]:
+            self._bias[row].zero_()
+            self._biased[row] = False
+        try:
+            draw.follow(made)
+            self._forbid(row, draw)
+        except Exception as error:
+            logger.exception("draw_failed")
+            draw.failed = f"{type(error).__name__}: {error}"
+        if draw.failed is not None:
+            self._end(row)
+        if self._drawing[row] is not draw:
+            self._set(row, draw.sampling)
+            self._drawing[row] = draw
+        if draw.sampling.temperature > 0:
+            noise = self._noise[row].exponential_(generator=draw.random(self._noise.device))
+            noise.clamp_(min=SMALLEST_NOISE)
+
+    def _set(self, row: int, sampling: SamplingOptions) -> None:
+        greedy = sampling.temperature <= 0
+        every = self._noise.shape[1]
+        self._settings[row] = torch.tensor(
+            [
+                1.0 if greedy else sampling.temperature,
+                1 if greedy else sampling.top_k or every,
+                sampling.top_p,
+                sampling.min_p,
+            ]
+        )
+
+    def _forbid(self, row: int, draw: Draw) -> None:
+        bias = self._bias[row]
+        if penalties := draw.penalties():
+            self._biased[row] = True
+            tokens = torch.tensor(list(penalties), device=bias.device)
+            bias[tokens] -= torch.tensor(list(penalties.values()), device=bias.device)
+        allowed = draw.allowed(len(bias))
+        if allowed is not None:
+            self._biased[row] = True
+            bias.masked_fill_(~torch.from_numpy(allowed).to(bias.device), -torch.inf)
+
+    def _end(self, row: int) -> None:
+        self._biased[row] = True
+        self._bias[row].fill_(-torch.inf)
+        self._bias[row, self._ends] = 0.0
+
+
+def as_the_library_takes_it(processor: DrawEach) -> Any:
+    """The only processor of a list of the library's."""
+    processors = ContinuousBatchingLogitsProcessorList(LogitsProcessorList([processor]))
+    processors.tensors_required = 1
+    return processors
+
+
+def _made(state: Any) -> list[int]:
+    """The tokens of the answer; of one that was begun anew some count as its prompt."""
+    made: list[int] = state.generated_tokens
+    if state._true_initial_tokens:
+        return [*state.initial_tokens[state._true_initial_tokens :], *made]
+    return made

@@ -1,0 +1,110 @@
+"""What an answer may look like, as llguidance holds a model to it token by token."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import llguidance
+import llguidance.hf
+
+from models.errors import UnsupportedFeature
+from models.llm.base import GenerationRequest
+from models.llm.tool_text import AFTER_NAME, BEFORE_NAME, END, MARK
+
+Matcher: TypeAlias = Any  # llguidance.LLMatcher; the library is not there in the CPU profile
+
+MOST_CALLS = 16  # in one answer, so that a model cannot call for ever
+MOST_SCHEMA_CHARACTERS = 200_000
+# Without white space of the model's choice, of which it could write an endless amount.
+JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+class AnswerForms:
+    """Makes matchers for the answers of one model; any thread may."""
+
+    def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]) -> None:
+        """`size` is the number of scores that the model gives."""
+        self._tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=size, eos_token=list(ends))
+        mark = tokenizer.get_vocab().get(MARK)
+        self._mark_is_special = mark is not None and self._tokens.is_special_token(mark)
+
+    def matcher(self, request: GenerationRequest) -> Matcher | None:
+        """None when the answer may be anything. Raises UnsupportedFeature for what cannot be held.
+
+        Takes some milliseconds, and up to a second for a large schema.
+        """
+        grammar = self._grammar(request)
+        if grammar is None:
+            return None
+        matcher = llguidance.LLMatcher(
+            self._tokens,
+            grammar,
+            log_level=0,
+            limits=llguidance.LLParserLimits(verbose_errors=False),
+        )
+        if matcher.is_error():
+            reason = matcher.get_error().splitlines()[0]
+            raise UnsupportedFeature(f"the model cannot be held to the schema: {reason}")
+        return matcher
+
+    def _grammar(self, request: GenerationRequest) -> str | None:
+        tools = [tool["function"] for tool in request.tools if request.tool_choice != "none"]
+        if request.called_tool is not None:
+            tools = [tool for tool in tools if tool["name"] == request.called_tool]
+        answer = None if request.response_format is None else _schema_of(request.response_format)
+        if not tools:
+            return None if answer is None else f"start: {_json(answer)}\n"
+        if request.tool_choice == "auto" and answer is None:
+            return self._text_with_calls(tools)
+        most = MOST_CALLS if request.parallel_tool_calls else 1
+        calls = f'call ("\\n" call){{0,{most - 1}}}' if most > 1 else "call"
+        start = "calls" if request.tool_choice == "required" else f"calls | {_json(answer)}"
+        rules = [f"start: {start}", f"calls: {calls}"]
+        rules.append("call: " + " | ".join(f"call_{index}" for index in range(len(tools))))
+        opening = MARK if self._mark_is_special else json.dumps(MARK)
+        for index, tool in enumerate(tools):
+            head = json.dumps(f"{BEFORE_NAME}{tool['name']}{AFTER_NAME}")
+            rules.append(
+                f"call_{index}: {opening} {head} {_json(_parameters(tool))} {json.dumps(END)}"
+            )
+        return "\n".join(rules) + "\n"
+
+    def _text_with_calls(self, tools: list[dict[str, Any]]) -> str:
+        grammar: str = llguidance.StructTag.to_grammar(
+            [
+                llguidance.StructTag(
+                    trigger=MARK,
+                    begin=f"{MARK}{BEFORE_NAME}{tool['name']}{AFTER_NAME}",
+                    grammar=_styled(_parameters(tool)),
+                    end=END,
+                )
+                for tool in tools
+            ],
+            assume_special=self._mark_is_special,
+        )
+        return grammar
+
+
+def _schema_of(response_format: dict[str, Any]) -> Any:
+    if response_format["type"] == "json_object":
+        return {"type": "object"}
+    return response_format["json_schema"].get("schema", {"type": "object"})
+
+
+def _parameters(tool: dict[str, Any]) -> Any:
+    return tool.get("parameters") or {"type": "object", "properties": {}}
+
+
+def _styled(schema: Any) -> Any:
+    """Raises UnsupportedFeature."""
+    if not isinstance(schema, dict):
+        raise UnsupportedFeature("a schema is a JSON object")
+    return {**schema, "x-guidance": JSON_STYLE}
+
+
+def _json(schema: Any) -> str:
+    """Raises UnsupportedFeature."""
+    written = json.dumps(_styled(schema))
+    if len(written) > MOST_SCHEMA_CHARACTERS:
+        raise UnsupportedFeature("the schema is too long")
+    return f"%json {written}"

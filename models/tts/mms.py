@@ -1,0 +1,116 @@
+"""MMS's voices: VITS of the transformers library, one network a language. GPU profile."""
+
+import gc
+import threading
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, VitsModel
+
+from configs.tts_schema import MmsConfig
+from models.audio import AudioChunk, Pcm
+from models.errors import EngineError, EngineLost, UnsupportedLanguage, WeightsCorrupt
+from models.info import VoiceInfo
+from models.tts.base import SynthesisRequest
+from models.tts.silence import trim
+from models.tts.voices import voice_table
+from models.tts.word_times import spread
+from models.weights.store import WeightStore
+
+Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
+
+MOST_SYMBOLS = 1000  # at a time; the memory grows with their square
+
+
+class MmsEngine:
+    """Networks on one device; each speaks its own language from its letters."""
+
+    native_speed = True
+    lanes = 1
+
+    def __init__(self, config: MmsConfig, weights: WeightStore) -> None:
+        """Raises EngineError."""
+        self._voices = voice_table(config.voices, config.engine)
+        self._networks: dict[str, _Network] | None = {
+            voice.key: _Network(weights.folder(voice.weights), config) for voice in config.voices
+        }
+        rates = {network.sample_rate for network in self._networks.values()}
+        if len(rates) != 1:
+            raise WeightsCorrupt(f"the voices differ in sample rate: {sorted(rates)}")
+        self.sample_rate = rates.pop()
+
+    def __del__(self) -> None:
+        # A model that was swapped goes with the last request that holds it.
+        if hasattr(self, "_networks"):  # it was loaded
+            self.close()
+
+    def close(self) -> None:
+        """Gives the memory back, the GPU's too; requests that come later raise EngineLost."""
+        self._networks = None
+        gc.collect()  # the library's modules refer to each other
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return tuple(self._voices.values())
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        voice = self._voices[request.voice]
+        if request.language != voice.language:
+            raise UnsupportedLanguage(
+                f"voice {voice.name!r} speaks {voice.language!r}, not {request.language!r}"
+            )
+        if self._networks is None:
+            raise EngineLost("the model was unloaded")
+        network = self._networks[request.voice]
+        symbols = network.symbols(request.text)
+        if not symbols:
+            return
+        made = [
+            network.speak(symbols[at : at + MOST_SYMBOLS], request.speed, request.stability)
+            for at in range(0, len(symbols), MOST_SYMBOLS)
+        ]
+        pcm = np.clip(trim(np.concatenate(made), self.sample_rate), -1.0, 1.0)
+        words = spread(request.text, len(pcm) / self.sample_rate) if request.timings else ()
+        yield AudioChunk(pcm, self.sample_rate, tuple(words))
+
+
+class _Network:
+    """The network of one language."""
+
+    def __init__(self, folder: Path, config: MmsConfig) -> None:
+        try:
+            self._model: Any = VitsModel.from_pretrained(
+                folder, device_map=config.device, local_files_only=True
+            ).eval()
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError, ImportError, RuntimeError) as error:
+            raise EngineError(f"the voice in {folder.name} cannot be loaded: {error}") from error
+        if self._tokenizer.is_uroman or self._tokenizer.phonemize:
+            raise EngineError(f"the voice in {folder.name} wants a reader that is not installed")
+        self.sample_rate: int = self._model.config.sampling_rate
+        self._asking = threading.Lock()  # what a request asks for is set on the network
+
+    def symbols(self, text: str) -> list[int]:
+        """Numbers of the letters that the network knows; none when there is nothing to say."""
+        known = self._tokenizer.get_vocab()
+        letters = (letter for letter in text.lower() if letter.isalnum())
+        if not any(letter in known for letter in letters):
+            return []
+        ids: list[int] = self._tokenizer(text)["input_ids"]
+        return ids
+
+    def speak(self, symbols: list[int], speed: float, stability: float) -> Pcm:
+        """float32 [n]"""
+        model = self._model
+        given = torch.tensor([symbols], device=model.device)
+        with self._asking, torch.inference_mode():
+            settings = model.config
+            model.speaking_rate = settings.speaking_rate * speed
+            model.noise_scale = settings.noise_scale / stability
+            model.noise_scale_duration = settings.noise_scale_duration / stability
+            pcm: Pcm = model(input_ids=given).waveform[0].float().cpu().numpy()
+        return pcm

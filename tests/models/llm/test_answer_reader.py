@@ -1,0 +1,85 @@
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.llm.answer_reader import AnswerReader, Piece, TokenText, beginning_at_end
+from models.llm.tool_text import AFTER_NAME, BEFORE_NAME, END, MARK
+
+CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
+
+
+def read(reader: AnswerReader, pieces: Sequence[str]) -> tuple[str, str, str]:
+    """Thoughts, text and the arguments of all calls."""
+    got: list[Piece] = [reader.feed(piece) for piece in pieces]
+    got.append(reader.finish())
+    arguments = [call["function"]["arguments"] for one in got for call in one.calls]
+    return (
+        "".join(one.reasoning for one in got),
+        "".join(one.text for one in got),
+        "".join(arguments),
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("Hello.", ("", "Hello.", "")),
+        ("<think>\nHm.\n</think>\n\nHello.", ("Hm.", "Hello.", "")),
+        ("\n<think>\n\n</think>\nHello.", ("", "Hello.", "")),
+        ("<thinking> is hard", ("", "<thinking> is hard", "")),
+        ("a </think> b", ("", "a </think> b", "")),
+        ("<think>never ends </thin", ("never ends </thin", "", "")),
+        (f"<think>Call.</think>{CALL}", ("Call.", "", '{"a": 1}')),
+        (f"I look.\n{CALL}", ("", "I look.\n", '{"a": 1}')),
+        ("3 < 4 <tool", ("", "3 < 4 <tool", "")),
+        ("<", ("", "<", "")),
+    ],
+)
+@given(cuts=st.lists(st.integers(0, 60), max_size=6))
+def test_an_answer_reads_the_same_wherever_it_is_cut(
+    said: str, expected: tuple[str, str, str], cuts: list[int]
+) -> None:
+    places = sorted({0, len(said), *(min(cut, len(said)) for cut in cuts)})
+    pieces = [said[a:b] for a, b in zip(places, places[1:], strict=False)]
+    assert read(AnswerReader(calls=True), pieces) == expected
+
+
+def test_thoughts_that_the_prompt_began_need_no_tag() -> None:
+    assert read(AnswerReader(thinking=True), ["Hm.</th", "ink>\nYes."]) == ("Hm.", "Yes.", "")
+
+
+@given(
+    said=st.text("abc ", max_size=30),
+    stop=st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
+    cuts=st.lists(st.integers(0, 30), max_size=5),
+)
+def test_nothing_from_a_stop_text_on_comes_out(said: str, stop: list[str], cuts: list[int]) -> None:
+    places = sorted({0, len(said), *(min(cut, len(said)) for cut in cuts)})
+    pieces = [said[a:b] for a, b in zip(places, places[1:], strict=False)]
+    reader = AnswerReader(stop)
+    _, text, _ = read(reader, pieces)
+    found = [at for one in stop if (at := said.find(one)) >= 0]
+    assert reader.stopped == bool(found)
+    if len(pieces) <= 1:  # cut, a later text may be whole before an earlier and longer one
+        assert text == (said[: min(found)] if found else said)
+    assert said.startswith(text) and not any(one in text for one in stop)
+
+
+def test_stop_texts_do_not_end_thoughts() -> None:
+    assert read(AnswerReader(("b",)), ["<think>abc</think>abc"]) == ("abc", "a", "")
+
+
+def test_a_character_of_several_tokens_comes_whole() -> None:
+    text = TokenText(lambda tokens: bytes(tokens).decode(errors="replace"))
+    said = "é😀x".encode()
+    assert [text.add([byte]) for byte in said] == ["", "é", "", "", "", "😀", "x"]
+    text.add([0xF0])
+    assert text.finish() == "\ufffd"
+
+
+def test_the_beginning_of_a_mark_is_found_at_the_end_of_a_text() -> None:
+    assert beginning_at_end("abc<to", (MARK,)) == 3
+    assert beginning_at_end("abc", (MARK,)) == 0
+    assert beginning_at_end("", ()) == 0
