@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import delete, update
+from sqlalchemy import and_, delete, or_, update
 from sqlmodel import Session, col, select
 
 from db.keeping_tables import StoredFile
@@ -48,10 +48,16 @@ def expire_these_files(session: Session, file_ids: Collection[str], now: datetim
     )
 
 
-def expired_files(session: Session, now: datetime, limit: int) -> list[StoredFile]:
-    """Files that are due for deletion, the oldest first."""
-    query = select(StoredFile).where(col(StoredFile.expires_at) <= now)
-    return list(session.exec(query.order_by(col(StoredFile.expires_at)).limit(limit)))
+def expired_files(
+    session: Session, now: datetime, limit: int, after: StoredFile | None = None
+) -> list[StoredFile]:
+    """Files that are due for deletion, the oldest first; those that come after one."""
+    expires_at, file_id = col(StoredFile.expires_at), col(StoredFile.id)
+    query = select(StoredFile).where(expires_at <= now)
+    if after is not None:
+        later = and_(expires_at == after.expires_at, file_id > after.id)
+        query = query.where(or_(expires_at > after.expires_at, later))
+    return list(session.exec(query.order_by(expires_at, file_id).limit(limit)))
 
 
 def delete_file(session: Session, file_id: str) -> None:

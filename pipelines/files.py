@@ -1,6 +1,5 @@
 """Files of workspaces: sealed in the store, read by who has a signed address, deleted on time."""
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -10,12 +9,14 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import ParamSpec, Self, TypeVar
 
 from fsspec.core import url_to_fs
 
 from configs import metrics
 from configs.settings import Settings
+from db.blocking_calls import BlockingCalls
 from db.columns import utc_now
 from db.files import (
     add_file,
@@ -40,6 +41,9 @@ PIECE_BYTES = 256 * 1024
 
 UNFINISHED = timedelta(hours=1)  # after which a file that was never written to its end goes
 BATCH = 200
+FAILURES_IN_A_ROW = 3  # of deletions: then it is the store that fails
+STORE_THREADS = 8  # of its own: the loop's few speak and listen, and a store may hang
+ANSWER_S = 30.0  # for the largest file
 DRAFT = ".new"
 PROBE = ".probe-"
 GONE = "this address of a file is wrong, or it has expired"
@@ -61,6 +65,7 @@ class Files:
         """`storage_url` is a folder as fsspec understands it: file://, s3://, memory://, …"""
         local = "://" not in storage_url or storage_url.startswith("file:")
         self._store, self._root = url_to_fs(storage_url, **({"auto_mkdir": True} if local else {}))
+        self._threads = BlockingCalls(STORE_THREADS, ANSWER_S, "store")
         self._database = database
         self._sealer = sealer
         self._public_url = public_url
@@ -153,12 +158,30 @@ class Files:
             await self._delete(file)
 
     async def delete_expired(self) -> int:
-        """How many files were deleted because their time is up. Raises as `put`."""
-        deleted = 0
-        while due := await self._database.read(expired_files, utc_now(), BATCH):
+        """How many files were deleted because their time is up.
+
+        Goes on after one that cannot be deleted, which would keep all later ones otherwise, but not
+        after so many in a row. Then it raises as `put`.
+        """
+        now = utc_now()
+        after: StoredFile | None = None
+        deleted = in_a_row = 0
+        failure: StorageUnavailable | None = None
+        while due := await self._database.read(expired_files, now, BATCH, after):
             for file in due:
-                await self._delete(file)
-            deleted += len(due)
+                try:
+                    await self._delete(file)
+                except StorageUnavailable as error:
+                    failure = error
+                    in_a_row += 1
+                    if in_a_row == FAILURES_IN_A_ROW:
+                        raise
+                else:
+                    deleted += 1
+                    in_a_row = 0
+            after = due[-1]
+        if failure is not None:
+            raise failure
         return deleted
 
     async def rotate(self, file: StoredFile) -> bool:
@@ -188,7 +211,7 @@ class Files:
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            done = await asyncio.to_thread(work, *args, **kwargs)
+            done = await self._threads.run(partial(work, *args, **kwargs))
         except FileNotFoundError:
             raise NotFound(GONE) from None
         except SealBroken:

@@ -1,7 +1,10 @@
 """Files in the store: sealed, read in parts, gone on time whatever was interrupted."""
 
+import asyncio
 import base64
+import contextlib
 import os
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -200,6 +203,48 @@ async def test_a_store_that_fails_is_unavailable(database: Database, tmp_path: P
     files = _files(database, f"file://{tmp_path / 'files'}")
     with pytest.raises(StorageUnavailable):
         await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+
+
+async def test_a_store_that_hangs_fails_its_callers_and_holds_up_nobody_else(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.files.ANSWER_S", 0.1)
+    files = _files(database, f"file://{tmp_path / 'files'}")
+    go_on = threading.Event()
+    with monkeypatch.context() as hanging:
+        hanging.setattr(Files, "_pipe", lambda *_: go_on.wait())
+        putting = [files.put(1, "speech", "audio/mpeg", CANARY, DAY_S) for _ in range(20)]
+        outcomes = asyncio.gather(*putting, return_exceptions=True)
+        await asyncio.wait_for(asyncio.to_thread(int), 1)  # the loop's threads are free
+        assert {type(one) for one in await outcomes} == {StorageUnavailable}
+        go_on.set()
+    async with asyncio.timeout(5):
+        while files.degraded:
+            with contextlib.suppress(StorageUnavailable):
+                await files.try_out()
+    await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+
+
+async def test_a_file_that_cannot_be_deleted_keeps_no_later_one(
+    files: Files, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.files.BATCH", 2)
+    ids = [await files.put(1, "speech", "audio/mpeg", CANARY, -60) for _ in range(5)]
+    stuck = min(ids)
+    remove = Files._remove
+    with monkeypatch.context() as failing:
+
+        def _remove(self: Files, file: StoredFile) -> None:
+            if file.id == stuck:
+                raise OSError("read-only")
+            remove(self, file)
+
+        failing.setattr(Files, "_remove", _remove)
+        with pytest.raises(StorageUnavailable):
+            await files.delete_expired()
+        left = [one for one in ids if await database.read(read_file, one) is not None]
+        assert left == [stuck]
+    assert await files.delete_expired() == 1
 
 
 async def test_a_row_without_bytes_is_not_found(
