@@ -35,6 +35,7 @@ def build_gateway(args: GatewayArgs) -> Application:
         max_ongoing_requests=10_000,
         ray_actor_options={"num_cpus": 0},
         health_check_period_s=2,
+        health_check_timeout_s=10,
         graceful_shutdown_wait_loop_s=0.2,
     )(Limiter).bind()
     application: Application = serve.deployment(name="Gateway")(gateway).bind(args, limiter)
