@@ -12,6 +12,7 @@ from api.app import create_app
 from configs.chat_schema import EchoConfig
 from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
+from configs.transcription_schema import load_profiles
 from configs.voices_schema import VoicesConfig
 from models.errors import EngineLost, WeightsMissing
 from models.info import ModelInfo
@@ -24,6 +25,7 @@ from pipelines.listening import ListeningPipeline
 from pipelines.local import LocalSpeaker, LocalTranscriber
 from pipelines.model_list import ModelList
 from pipelines.speech import SpeechPipeline
+from pipelines.transcription import TranscriptionPipeline
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_app, serve_local
 from tests.api.local_services import local_services
@@ -76,6 +78,9 @@ def speech_server(
     services = replace(
         built,
         speech=SpeechPipeline({"hibari": speaker}, load_yaml(VoicesConfig, "voices")),
+        transcription=TranscriptionPipeline(
+            transcriber, built.decoder, load_vad("vad/webrtc", weights), load_profiles()
+        ),
         listening=ListeningPipeline(transcriber, load_vad(listening.vad, weights), listening),
         models=ModelList({"hibari": speaker}, {"whisper": transcriber}, {}),
     )

@@ -1,11 +1,13 @@
 """Speech, transcripts and models with OpenAI's official clients, for Python and for Node."""
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import av
+import jiwer
 import openai
 import pytest
 from openai import OpenAI
@@ -105,6 +107,31 @@ def test_failures_are_the_clients_own_classes(client: OpenAI) -> None:
     assert (wrong.value.code, wrong.value.param) == ("validation_error", "speed")
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="sk_wrong").models.list()
+
+
+@pytest.mark.weights
+def test_the_real_recogniser_reads_what_the_real_voice_says(speech_server: Server) -> None:
+    base_url = f"{speech_server.url}/openai/v1"
+    said = "The harbour lay still, and nobody expected the ship. It carried letters and tea."
+    with OpenAI(base_url=base_url, api_key=speech_server.key, max_retries=0) as client:
+        speech = client.audio.speech.create(
+            model="tts-1", voice="alloy", input=said, response_format="opus"
+        )
+        heard = client.audio.transcriptions.create(
+            file=("speech.ogg", speech.content),
+            model="whisper-1",
+            response_format="verbose_json",
+            timestamp_granularities=["word"],
+            prompt="A story of the sea.",
+        )
+    assert jiwer.wer(plain(said), plain(heard.text)) <= 0.15
+    assert heard.language == "english"
+    ends = [word.end for word in heard.words or ()]
+    assert len(ends) > 10 and ends == sorted(ends) and ends[-1] <= heard.duration
+
+
+def plain(text: str) -> str:
+    return re.sub(r"[^a-z ]", "", text.lower())
 
 
 def test_the_node_client_reads_the_same(
