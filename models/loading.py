@@ -78,7 +78,8 @@ def load_stt(name: str, weights: WeightStore) -> tuple[STTEngine, ModelInfo]:
         created=config.created,
         aliases=config.aliases,
         languages=engine.languages,
-        device=getattr(engine, "device", None) or getattr(config, "device", "cpu"),
+        # Where it really computes, when the engine knows better than its configuration.
+        device=str(getattr(engine, "device", getattr(config, "device", "cpu"))),
     )
 
 

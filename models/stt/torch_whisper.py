@@ -69,7 +69,7 @@ class TorchWhisper:
         # A text begins with neither.
         self._no_beginnings = [*tokenizer.encode(" ", add_special_tokens=False).ids, self._end]
         heads = getattr(settings, "alignment_heads", None)
-        self._attention = CrossAttention(self._network.model.decoder, heads)
+        self._attention: Any = CrossAttention(self._network.model.decoder, heads)
 
     def close(self) -> None:
         """Gives the memory back, the GPU's too; calls that come later raise EngineLost."""

@@ -75,13 +75,11 @@ def test_all_shares_of_the_gpu_fit_while_models_are_swapped() -> None:
         ("Chat", ChatConfig, TransformersChatConfig),
     ],
 )
-def test_what_needs_a_gpu_has_a_configuration_and_weights(
-    name: str, shape: Any, kind: type
-) -> None:
+def test_what_needs_a_gpu_has_a_configuration_and_weights(name: str, shape: Any, kind: Any) -> None:
     ModelsArgs.model_validate(models_of(read("configs/serve_gpu.yaml"))["args"])
     model = ModelUserConfig.model_validate(on_gpu()[name]["user_config"]).model
     config: Any = load_yaml(TypeAdapter(shape), model)
-    assert isinstance(config, kind)
+    assert isinstance(config, kind), config
     artefact = config.artefact if name == "STT" else config.weights
     assert load_catalogue().artefacts[artefact].needed_by("gpu")
 

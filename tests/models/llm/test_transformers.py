@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from jsonschema import validate  # type: ignore[import-untyped]
 
 from models.errors import (
     EngineError,
@@ -136,7 +136,7 @@ async def test_an_answer_in_a_form_is_valid(engine: TransformersEngine, seed: in
     request = replace(ask(seed=seed, temperature=1.5, top_k=0, top_p=1.0), response_format=form)
     deltas = await deltas_of(engine, request)
     assert deltas[-1].finish_reason == "stop"
-    jsonschema.validate(json.loads("".join(delta.text for delta in deltas)), SCHEMA)
+    validate(json.loads("".join(delta.text for delta in deltas)), SCHEMA)
 
 
 async def test_any_object_may_be_the_form(engine: TransformersEngine) -> None:
@@ -164,7 +164,7 @@ async def test_a_call_that_is_required_is_valid(engine: TransformersEngine, seed
         arguments = "".join(
             piece["function"]["arguments"] for piece in pieces if piece["index"] == first["index"]
         )
-        jsonschema.validate(json.loads(arguments), SCHEMA)
+        validate(json.loads(arguments), SCHEMA)
         assert first["function"]["name"] == "wash" or seed <= 2
 
 
@@ -328,7 +328,7 @@ async def test_one_file_of_real_weights_answers_and_calls(weights: WeightStore) 
     arguments = "".join(
         piece["function"]["arguments"] for delta in deltas for piece in delta.tool_calls
     )
-    jsonschema.validate(json.loads(arguments), SCHEMA)
+    validate(json.loads(arguments), SCHEMA)
     made.close()
 
 
