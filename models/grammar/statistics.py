@@ -29,6 +29,9 @@ class WordStatistics:
     def knows(self, word: str) -> bool:
         return word in self._words
 
+    def has_pair(self, first: str | None, second: str | None) -> bool:
+        return f"{first} {second}" in self._pairs
+
     def log_probability(self, word: str) -> float:
         return math.log(self._words.get(word, _RAREST)) - self._log_total
 

@@ -6,6 +6,8 @@ What is protected is never touched, and a finding that is unclear changes nothin
 import re
 from collections.abc import Iterator
 
+from lingua import Language
+
 from configs.correction_schema import CorrectionWords
 from models.grammar.base import Finding, GrammarEngine
 from models.grammar.statistics import WordStatistics
@@ -13,6 +15,7 @@ from pipelines.correction.edits import Edit, Kind, apply_edits, compose
 from pipelines.correction.patterns import Patterns, like, narrowed
 from pipelines.correction.protection import begins_sentence, protected_spans, respecting
 from pipelines.correction.spelling import Speller, Words
+from pipelines.language import detect_language
 
 _ROUNDS = 3  # a correction may show what was hidden by the mistake
 _TOKEN = re.compile(r"[A-Za-z0-9]+")
@@ -39,11 +42,27 @@ class English:
         )
 
     def is_english(self, text: str) -> bool:
-        """Whether most words are; nothing to go by counts as English."""
+        """Whether nearly all words are, or most while the letters speak for English too.
+
+        Nothing to go by counts as English.
+        """
         words = [text[start:end].lower() for start, end in Words(text).spans]
-        plain = [word.replace("’", "'").split("'")[0] for word in words]
-        known = sum(self._statistics.log_probability(word) > _COMMON for word in plain)
-        return known >= _ENGLISH_SHARE * len(words)
+        known = sum(map(self._is_known, words))
+        if known >= _SURELY_ENGLISH * len(words):
+            return True
+        return (
+            known >= _ENGLISH_SHARE * len(words) and detect_language(text, _ALL_LANGUAGES) == "en"
+        )
+
+    def _is_known(self, word: str) -> bool:
+        plain = word.replace("’", "'").split("'")[0]
+        if word in self._apostrophes or word in self._respellings or word in self._abbreviations:
+            return True
+        if len(plain) <= _SHORT:
+            return self._statistics.log_probability(plain) > _COMMON_SHORT
+        if self._statistics.log_probability(plain) > _COMMON:
+            return True
+        return len(plain) >= _LONG and self._speller.is_near(plain, _COMMON)
 
     def correct(self, text: str, *, casual: bool = False) -> list[Edit]:
         """The edits of one paragraph or less; `casual` leaves the spellings of messages."""
@@ -97,8 +116,8 @@ class English:
         """Other findings before those of spelling: who knows "buyed" knows better than distance."""
         findings = [finding for finding in self._engine.check(text) if not finding.is_spelling]
         for finding in findings:
-            if text[finding.start : finding.end].lower() in self._abbreviations:
-                continue  # "btw" may stand
+            if self._is_doubtful(text, finding):
+                continue
             edit = Edit(finding.start, finding.end, finding.replacements[0], _kind(text, finding))
             yield from narrowed([edit], text)
         words = Words(text)
@@ -109,12 +128,29 @@ class English:
                 kind: Kind = "capitalization" if only_case else "spelling"
                 yield Edit(finding.start, finding.end, put, kind)
 
+    def _is_doubtful(self, text: str, finding: Finding) -> bool:
+        old, new = text[finding.start : finding.end], finding.replacements[0]
+        if old.lower() in self._abbreviations:
+            return True  # "btw" may stand
+        following = text[finding.end : finding.end + 8]
+        if old.lower() == new.lower() and len(old) > 1:
+            return not old.islower() or new != old.capitalize()  # "london", but not "cpu"
+        if old.lower() in ("a", "an"):
+            return re.match(r"\W*[A-Z]{2}", following) is not None  # read letter by letter
+        if old.isspace():
+            return re.match(r"\.\w", following) is not None  # " .bashrc"
+        return old.lower() == "it's" and re.match(r" [A-Z]", following) is not None
+
     def _spelled(self, text: str, words: Words, finding: Finding) -> str | None:
         word = text[finding.start : finding.end]
         index = words.index(finding.start, finding.end)
         if index is None or not word.isalpha() or not word.isascii():
             return None
-        if word.isupper() or word.lower() in {*self._respellings, *self._abbreviations}:
+        if (
+            _is_joined(text, finding)
+            or word.isupper()
+            or word.lower() in {*self._respellings, *self._abbreviations}
+        ):
             return None
         capital = word[0].isupper()
         initial = capital and begins_sentence(text, finding.start)
@@ -129,13 +165,20 @@ class English:
         put = self._speller.meant(
             word.lower(), offered, words.neighbours(index), may_be_name=capital
         )
+        if put is not None and put.lower() == word.lower() and put != word.capitalize():
+            return None
         if put is None or (capital and not initial and put not in self._proper):
             return None
         return like(word, put)
 
 
 _COMMON = -15.0  # a word rarer than this says nothing about the language
-_ENGLISH_SHARE = 0.6
+_COMMON_SHORT = -9.0  # the same for words that many languages may have
+_SHORT = 3  # letters
+_LONG = 6  # letters; so long a word is not near another by chance
+_SURELY_ENGLISH = 0.8  # share of the words
+_ENGLISH_SHARE = 0.5
+_ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
 def _dotted(text: str, match: re.Match[str]) -> bool:
@@ -144,6 +187,13 @@ def _dotted(text: str, match: re.Match[str]) -> bool:
         text[match.end() : match.end() + 1] in (".", "/", "@", "_", "-")
         and text[match.end() + 1 : match.end() + 2].isalnum()
     )
+
+
+def _is_joined(text: str, finding: Finding) -> bool:
+    """Whether it is part of something longer, such as "update-passwd"."""
+    before = text[finding.start - 1 : finding.start]
+    after = text[finding.end : finding.end + 2]
+    return before in tuple("-./_@#+(") or re.match(r"[-./_@#+(]\w", after) is not None
 
 
 def _kind(text: str, finding: Finding) -> Kind:

@@ -96,12 +96,21 @@ def begins_sentence(text: str, position: int) -> bool:
 def respecting(spans: Iterable[Protected], edits: Iterable[Edit]) -> list[Edit]:
     """The edits that touch none of `spans`, in order; of those that overlap, the first given."""
     held = list(spans)
+    edges = {edge for span in held for edge in (span.start, span.end)}
     return [
-        edit for edit in without_overlaps(edits) if not any(_touches(edit, span) for span in held)
+        edit
+        for edit in without_overlaps(edits)
+        if not any(_touches(edit, span) for span in held)
+        and not (
+            edit.replacement == "" and edges & {edit.start, edit.end} and edit.end > edit.start
+        )
     ]
 
 
 def _touches(edit: Edit, span: Protected) -> bool:
+    """Whether it changes the span, or what sets it apart from its neighbours."""
     if edit.start == edit.end:
-        return span.start < edit.start < span.end
+        borders = edit.replacement[:1].isalnum() or edit.replacement[-1:].isalnum()
+        inside = span.start < edit.start < span.end
+        return inside or (borders and edit.start in (span.start, span.end))
     return edit.start < span.end and span.start < edit.end

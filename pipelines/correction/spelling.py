@@ -9,13 +9,17 @@ from models.grammar.statistics import WordStatistics
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # In natural logarithms; chosen on the `dev` part of benchmarks/correction_data/faulty.yaml.
-_EDIT_COST = 6.0  # of each letter that differs
-_FIRST_LETTER_COST = 4.0  # people rarely get it wrong
-_LEAST = -18.5  # of the best word, costs included; else nothing is changed
+_EDIT_COST = 7.0  # of each letter that differs
+_FIRST_LETTER_COST = 8.0  # people rarely get it wrong
+_LEAST = -20.0  # of the best word, costs included; else nothing is changed
 _LEAST_PER_LETTER = -0.5  # long words are seldom near each other by chance
-_LEAST_NAME = -13.5  # of a capitalised word, which may be a name
+_LEAST_NAME = -14.5  # of a capitalised word, which may be a name
 _LEAST_NAME_PER_LETTER = -1.5  # from six letters on
-_SWAP_MARGIN = 2.0  # by how much a confusable must fit better than what was written
+_IN_USE = -15.0  # words at least as common exist, whatever the engine says
+_SHORT = 6  # letters for each letter that differs
+_SHORTEST = 4  # letters; anything is near a shorter word, so only its letters may change places
+_SWAP_MARGIN = 3.0  # by how much a confusable must fit better than what was written
+_LONE_SWAP_MARGIN = 5.0  # the same with one neighbour only
 
 Neighbours = tuple[str | None, str | None]
 """The words before and after, in small letters; None at the border of a sentence."""
@@ -44,23 +48,44 @@ class Speller:
         for candidate in offered:
             if candidate.lower() == word or candidate.replace("'", "").lower() == word:
                 return candidate
-        if len(word) < 3:
-            return None
-        candidates = {
-            candidate.lower() for candidate in offered if candidate.replace("'", "").isalpha()
-        }
+        if len(word) < _SHORTEST:
+            offered = [candidate for candidate in offered if sorted(candidate) == sorted(word)]
+            return offered[0] if len(word) > 2 and offered else None
+        if any(self._statistics.log_probability(w) > _IN_USE for w in (word, _american(word))):
+            return None  # the engine's dialect has another spelling
+        candidates = {c.lower() for c in offered if c.isalpha() and (c.islower() or may_be_name)}
         candidates |= {near for near in _one_edit_away(word) if self._statistics.knows(near)}
-        if may_be_name:
-            candidates = {c for c in candidates if c in self._proper or OSA.distance(c, word) == 1}
-        scored = [(self._score(word, candidate, neighbours), candidate) for candidate in candidates]
+        scored = [
+            (self._score(word, candidate, neighbours), candidate)
+            for candidate in candidates
+            if self._is_plausible(word, candidate, neighbours, may_be_name)
+        ]
         if not scored:
             return None
         _, best = max(scored)
         alone = self._score(word, best, (None, None))
         if may_be_name and best not in self._proper:
             least = _LEAST_NAME + max(0, len(word) - 5) * _LEAST_NAME_PER_LETTER
-            return best if len(word) >= 4 and alone >= least else None
-        return best if alone >= _LEAST + len(word) * _LEAST_PER_LETTER else None
+        else:
+            least = _LEAST + len(word) * _LEAST_PER_LETTER
+        return best if alone >= least else None
+
+    def _is_plausible(
+        self, word: str, candidate: str, neighbours: Neighbours, may_be_name: bool
+    ) -> bool:
+        """Short words are near many others, so their neighbours must speak for the candidate."""
+        distance = OSA.distance(word, candidate)
+        if may_be_name and distance > 1 and candidate not in self._proper:
+            return False
+        if sorted(set(word)) == sorted(set(candidate)) or len(word) >= _SHORT * distance:
+            return True
+        return self._statistics.has_pair(neighbours[0], candidate) or self._statistics.has_pair(
+            candidate, neighbours[1]
+        )
+
+    def is_near(self, word: str, least: float) -> bool:
+        """Whether a word likelier than `least` is one edit away."""
+        return any(self._statistics.log_probability(near) > least for near in _one_edit_away(word))
 
     def swap(self, word: str, neighbours: Neighbours) -> str | None:
         """A confusable that fits clearly better between the neighbours than `word` does."""
@@ -73,7 +98,8 @@ class Speller:
         }
         best = max(fits, key=lambda other: fits[other])
         written = self._statistics.log_fits(neighbours[0], word, neighbours[1])
-        return best if fits[best] > written + _SWAP_MARGIN else None
+        margin = _LONE_SWAP_MARGIN if None in neighbours else _SWAP_MARGIN
+        return best if fits[best] > written + margin else None
 
     def _score(self, word: str, candidate: str, neighbours: Neighbours) -> float:
         cost = _EDIT_COST * OSA.distance(word, candidate)
@@ -82,6 +108,10 @@ class Speller:
         if sorted(set(candidate)) == sorted(set(word)):
             cost -= 2.0  # letters doubled, undoubled or in another order
         return self._statistics.log_fits(neighbours[0], candidate, neighbours[1]) - cost
+
+
+def _american(word: str) -> str:
+    return word.replace("is", "iz").replace("ys", "yz").replace("our", "or")
 
 
 def _one_edit_away(word: str) -> Iterator[str]:
@@ -98,7 +128,7 @@ def _one_edit_away(word: str) -> Iterator[str]:
 
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_BREAK = re.compile(r"[.!?,;:()\[\]\"“”\n…—–]")
+_BREAK = re.compile(r"[^\s'’-]|\n")  # anything else: punctuation, numbers, signs
 
 
 class Words:
@@ -123,4 +153,6 @@ class Words:
         if _BREAK.search(self._text, self.spans[first][1], self.spans[second][0]):
             return None
         start, end = self.spans[other]
+        if end - start > 1 and self._text[start:end].isupper():
+            return None  # an acronym says nothing
         return self._text[start:end].lower().replace("’", "'")
