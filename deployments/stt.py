@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from configs.settings import weights_dir
 from deployments.model import ModelDeployment
 from deployments.timing import batch_timed
-from deployments.urgent_first import Results, UrgentFirst
+from deployments.urgent_first import MAX_BATCH, Results, UrgentFirst
 from models.errors import EngineError
 from models.loading import load_speaker_encoder, load_stt
 from models.speaker.base import SpeakerEncoder
@@ -25,7 +25,12 @@ class STTDeployment(ModelDeployment[STTEngine]):
     def __init__(self) -> None:
         super().__init__(load_stt)
         self._threads = ThreadPoolExecutor(MAX_LANES, thread_name_prefix="stt")
-        self._queue = UrgentFirst(self._decode, lambda: min(self.engine().lanes, MAX_LANES))
+        self._queue = UrgentFirst(
+            self._decode,
+            lambda: min(self.engine().lanes, MAX_LANES),
+            # An engine on a GPU says by itself how many it decodes as soon as one.
+            most=lambda: getattr(self.engine(), "most_together", MAX_BATCH),
+        )
         self._voices = Voices()
 
     async def transcribe(

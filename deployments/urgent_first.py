@@ -57,10 +57,18 @@ class UrgentFirst:
     """
 
     def __init__(
-        self, run: Run, lanes: Callable[[], int], clock: Callable[[], float] = time.monotonic
+        self,
+        run: Run,
+        lanes: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+        most: Callable[[], int] = lambda: MAX_BATCH,
     ) -> None:
-        """`run` answers a batch, in order; `lanes` says how many calls may run at once."""
+        """`run` answers a batch, in order; `lanes` says how many calls may run at once.
+
+        `most` says how many requests a call may have.
+        """
         self._clock = clock
+        self._most = most
         self._run = run
         self._lanes = lanes
         self._waiting: list[_Waiting] = []
@@ -127,7 +135,7 @@ class UrgentFirst:
         if not ready:
             return []
         first = ready[0]
-        size = min(MAX_BATCH, max(1, len(ready) // self._lanes()))
+        size = min(self._most(), max(1, len(ready) // self._lanes()))
         if first.request.urgency == INTERIM:
             size = 1  # a final that comes meanwhile waits for one at most
         alike = [one for one in ready if _alike(first.request, one.request)]

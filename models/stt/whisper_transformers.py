@@ -25,6 +25,7 @@ class TransformersWhisperEngine(WhisperEngine):
 
     def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
         whisper = _Whisper(config, weights)
+        self.most_together = config.batch_size
         self.device: str = whisper.model.device  # where it really is
         self._begin(config, whisper, _WholeWindow(whisper.model), lanes=1)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deployments import urgent_first
-from deployments.urgent_first import Results, UrgentFirst
+from deployments.urgent_first import MAX_BATCH, Results, UrgentFirst
 from models.errors import EngineError, EngineOverloaded, UnsupportedLanguage
 from models.stt.base import (
     FILE,
@@ -22,13 +22,13 @@ from models.stt.base import (
 class Engine:
     """Answers a batch when told, and remembers what it was given, by the name of its language."""
 
-    def __init__(self, lanes: int = 1) -> None:
+    def __init__(self, lanes: int = 1, most: int = MAX_BATCH) -> None:
         self.lanes = lanes
         self.batches: list[list[str | None]] = []
         self.requests: list[TranscriptionRequest] = []
         self.gates: list[asyncio.Event] = []
         self.now = 1000.0
-        self.queue = UrgentFirst(self._run, lambda: self.lanes, lambda: self.now)
+        self.queue = UrgentFirst(self._run, lambda: self.lanes, lambda: self.now, lambda: most)
 
     async def _run(self, requests: list[TranscriptionRequest]) -> Results:
         self.batches.append([request.language for request in requests])
@@ -106,6 +106,19 @@ async def test_interims_share_no_batch() -> None:
     engine.gates[0].set()
     await settle()
     assert engine.batches == [["blocker"], ["0"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_an_engine_that_decodes_more_at_once_gets_more() -> None:
+    engine = Engine(most=16)
+    tasks = [engine.submit("blocker")]
+    await settle()
+    tasks += [engine.submit(str(number)) for number in range(20)]
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    assert [len(batch) for batch in engine.batches] == [1, 16]
     await engine.release_all()
     await asyncio.gather(*tasks)
 
