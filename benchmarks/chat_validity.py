@@ -24,7 +24,7 @@ from models.weights.store import WeightStore
 from tests.models.llm.schemas import GOOD
 
 MODEL = "llm/smollm2"
-MAX_TOKENS = 600
+MAX_TOKENS = 400
 
 CITIES = ["Paris", "Rome", "Berlin", "Oslo", "Cairo", "Lima", "Tokyo", "Quito", "Delhi", "Perth"]
 WEATHER = {

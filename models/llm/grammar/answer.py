@@ -31,7 +31,7 @@ def answer_grammar(request: GenerationRequest) -> str | None:
     return None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _of_format(text: str) -> str:
     form = json.loads(text)
     schema = {"type": "object"}
@@ -44,7 +44,7 @@ def _of_format(text: str) -> str:
         raise SchemaError(f"response_format.json_schema.schema: {error}") from None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _of_tools(text: str, called: str | None, must: bool, most: int) -> str:
     tools: Sequence[dict[str, Any]] = json.loads(text)
     rules = Rules()

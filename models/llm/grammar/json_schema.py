@@ -142,7 +142,9 @@ class SchemaCompiler:
             raise SchemaError(f"properties: at most {MAX_PROPERTIES} are supported")
         least, most = schema.get("minProperties", 0), schema.get("maxProperties")
         if not named:
-            return self._map(others, least, most)
+            # Whoever lists no property at all means that there is none.
+            listed_none = "properties" in schema and "additionalProperties" not in schema
+            return self._map(False if listed_none else others, least, most)
         if least > len(required) or (most is not None and most < len(named)):
             raise SchemaError("minProperties and maxProperties: only of objects without properties")
         return f'"{{" {self._members(named)} "}}"'
@@ -165,9 +167,10 @@ class SchemaCompiler:
     def _map(self, others: Any, least: int, most: int | None) -> str:
         most = MAX_FREE if most is None else int(min(most, MAX_FREE))
         # Names can come twice, and then one of them does not count.
-        if least > min(most, 1):
+        empty = not most or not self._tree.alternatives(others)
+        if least > (0 if empty else 1):
             raise SchemaError("minProperties: it is not supported without named properties")
-        if not most or not self._tree.alternatives(others):
+        if empty:
             return '"{" "}"'
         value = self._free_rule(FREE_DEPTH - 1) if others is True else self._rule(others)
         members = self._list(f'{self._text(1, 100)} ": " {value}', least, most)

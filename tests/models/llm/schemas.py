@@ -111,6 +111,7 @@ GOOD: dict[str, Any] = {
     "types": {"type": ["string", "null", "integer"], "minLength": 2, "maxLength": 5, "minimum": 4},
     "map": {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1},
     "names": record({'a b"\\': strings(), "é\u2028": True, "never": False}, "é\u2028"),
+    "no properties": {"type": "object", "properties": {}},
     "as pydantic writes it": {
         "$defs": {"Unit": {"enum": ["c", "f"], "title": "Unit", "type": "string"}},
         "title": "Weather",
@@ -149,6 +150,7 @@ BAD: dict[str, Any] = {
     "const": {"anyOf": [record({"a": {"$ref": "#"}}), record({"a": {"$ref": "#"}, "b": {}})]},
     "oneOf": {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 2}]},
     "no value": {"type": "string", "enum": []},
+    "minProperties": {"type": "object", "additionalProperties": False, "minProperties": 1},
     "no number": {"type": "integer", "minimum": 1.2, "maximum": 1.8},
     "cannot be read": strings(pattern="(a"),
     "assert": strings(pattern="^(?=a)b$"),
