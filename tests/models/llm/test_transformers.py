@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from jsonschema import validate  # type: ignore[import-untyped]
 
+from configs.chat_schema import TransformersChatConfig
+from configs.load import load_yaml
 from models.errors import (
     EngineError,
     EngineLost,
@@ -96,6 +98,20 @@ async def test_the_likeliest_tokens_are_those_of_the_library(engine: Transformer
     )[0, len(prompt) :].tolist()
     expected = engine._writer.decode([token for token in alone if token != 1])
     assert await text_of(engine, request) == expected
+
+
+async def test_the_family_of_the_shipped_model_is_batched_too(tmp_path: Path) -> None:
+    model = make_tiny_chat(tmp_path, "smollm3")
+    assert load_yaml(TransformersChatConfig, "llm/smollm3").weights.startswith("smollm3")
+    made = TransformersEngine(tiny_chat_config(), OneFolder(tmp_path))
+    request = ask("What is it?", temperature=0.0, max_tokens=12)
+    prompt = made._writer.write(request).tokens
+    alone = model.generate(
+        torch.tensor([prompt]), do_sample=False, max_new_tokens=12, eos_token_id=1
+    )[0, len(prompt) :].tolist()
+    expected = made._writer.decode([token for token in alone if token != 1])
+    assert await text_of(made, request) == expected
+    made.close()
 
 
 async def test_the_same_seed_gives_the_same_answer_whatever_runs_beside_it(

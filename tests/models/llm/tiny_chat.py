@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from configs.chat_schema import TransformersChatConfig
 
@@ -35,11 +35,12 @@ def write_tokenizer(folder: Path) -> int:
     return len(symbols)
 
 
-def make_tiny_chat(folder: Path) -> Any:
+def make_tiny_chat(folder: Path, family: str = "llama") -> Any:
     """Writes the files that a repository of the hub has; returns the model."""
     torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(
+            family,
             vocab_size=write_tokenizer(folder) + 5,  # padded, as most are
             hidden_size=64,
             intermediate_size=128,
