@@ -26,7 +26,7 @@ from models.loading import load_tts
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.prompt_pack import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
-from models.weights.store import WeightStore
+from tests.models.one_folder import OneFolder
 
 LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
 pytestmark = pytest.mark.gpu
@@ -39,16 +39,6 @@ from tests.models.tts.tiny_csm import CODES, CONTEXT, SPECIAL, make_tiny_csm  # 
 
 TEXT = "How are you today?"
 GREEDY: dict[str, Any] = {"temperature": 1.0, "top_k": 1, "seed": 0}
-
-
-class Folder(WeightStore):
-    """A store with one artefact, whatever its name."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def folder(self, name: str) -> Path:
-        return self._path
 
 
 def prompt(seed: int = 0, seconds: float = 2.0) -> VoicePrompt:
@@ -90,7 +80,7 @@ def config() -> CsmConfig:
 
 @pytest.fixture(scope="module")
 def engine(config: CsmConfig, folder: Path) -> Iterator[csm.CsmEngine]:
-    made = csm.CsmEngine(config, Folder(folder))
+    made = csm.CsmEngine(config, OneFolder(folder))
     yield made
     made.close()
 
@@ -192,7 +182,7 @@ def test_requests_at_the_same_time_do_not_mix(engine: csm.CsmEngine) -> None:
 
 
 def test_the_shipped_configuration_loads_speaks_and_tells_what_it_can(folder: Path) -> None:
-    engine, info = load_tts("tts/csm", Folder(folder))
+    engine, info = load_tts("tts/csm", OneFolder(folder))
     assert (info.engine, info.tier, info.languages) == ("csm", "quality", ("en",))
     assert info.takes_packs and info.voices == () and info.sample_rate == 24_000
     assert isinstance(engine, csm.CsmEngine)
@@ -272,7 +262,7 @@ def test_an_engine_that_is_closed_or_forgotten_leaves_no_weights_behind(
     config: CsmConfig, folder: Path
 ) -> None:
     for forget in (False, True):
-        made = csm.CsmEngine(config, Folder(folder))
+        made = csm.CsmEngine(config, OneFolder(folder))
         network = weakref.ref(made._model._model)
         running = made.synthesize(asked())
         next(running)
