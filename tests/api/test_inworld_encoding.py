@@ -24,9 +24,9 @@ def encoded(encoder: InworldEncoder) -> list[bytes]:
 
 
 def seconds(data: bytes) -> float:
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         frames = list(container.decode(audio=0))
-        return sum(frame.samples / frame.sample_rate for frame in frames)
+        return sum((frame.samples / frame.sample_rate for frame in frames), 0.0)
 
 
 @pytest.mark.parametrize("encoding", ["MP3", "OGG_OPUS", "FLAC", "WAV"])

@@ -33,7 +33,7 @@ from tests.clients.inworld_texts import LETTER, LONG, SENTENCE
 TIMEOUT_S = 15
 
 
-class Ear(FrameProcessor):
+class Ear(FrameProcessor):  # type: ignore[misc]  # its types are in .venv-clients
     """Stands around the service, and hears what it says to either side."""
 
     def __init__(self, frames: "asyncio.Queue[Any]") -> None:
@@ -106,10 +106,10 @@ async def bot(service: Any) -> Any:
     worker = PipelineWorker(pipeline, cancel_on_idle_timeout=False, enable_rtvi=False)
     started = asyncio.Event()
 
-    @worker.event_handler("on_pipeline_started")
-    async def _started(*_: Any) -> None:
+    async def on_started(*_: Any) -> None:
         started.set()
 
+    worker.add_event_handler("on_pipeline_started", on_started)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
     running = asyncio.create_task(runner.run())
