@@ -59,6 +59,15 @@ def test_thoughts_and_calls_survive_in_one_line_each(
     assert whole.tool_calls[0]["function"]["arguments"] == "".join(pieces)
 
 
+def test_what_comes_at_once_has_a_line_for_the_text_and_one_for_each_piece_of_a_call() -> None:
+    pieces = tuple({"index": 0, "function": {"arguments": text}} for text in ("{", "}"))
+    together = FRAMES.piece(GenerationDelta("text", tool_calls=pieces))
+    lines = [parse(line + b"\n\n") for line in together.split(b"\n\n")[:-1]]
+    deltas = [line["choices"][0]["delta"] for line in lines]
+    calls = [{"content": "", "tool_calls": [piece]} for piece in pieces]
+    assert deltas == [{"content": "text"}, *calls]
+
+
 def test_an_answer_without_calls_or_thoughts_has_only_its_text() -> None:
     answer = AnswerAssembler()
     assert answer_body(answer) == {"role": "assistant", "content": ""}
