@@ -122,6 +122,13 @@ class SpeechPipeline:
         """
         return await self._directory.find(voice_id, voice, workspace_id)
 
+    async def own_voice(self, name: str, workspace_id: int) -> OfferedVoice | None:
+        """The voice of that name that the workspace had made, if there is one.
+
+        Raises VoiceNotReady, EngineLost or DatabaseUnavailable.
+        """
+        return await self._directory.find_own(workspace_id, name)
+
     async def custom_voice_model(self, engine: str | None = None) -> ModelInfo:
         """What speaks the voices of workspaces, `engine` where it is up. Raises EngineLost."""
         return await self._directory.taking_packs(engine)

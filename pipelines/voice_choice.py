@@ -105,6 +105,14 @@ class VoiceDirectory:
             raise VoiceNotFound(f"no voice has that {field}; GET /default-voices lists them")
         return matches[0]
 
+    async def find_own(self, workspace_id: int, name: str) -> OfferedVoice | None:
+        """The workspace's own voice of that name.
+
+        Raises VoiceNotReady, EngineLost or DatabaseUnavailable.
+        """
+        await self.offered()
+        return await self._find_own(workspace_id, name=name)
+
     async def _find_own(
         self, workspace_id: int | None, *, voice_id: str | None = None, name: str | None = None
     ) -> OfferedVoice | None:

@@ -8,7 +8,7 @@ from api.errors import ApiError
 from api.services import Services
 from configs.openai_schema import OpenAIConfig, OpenAIVoice, Tier
 from models.info import ModelInfo, ModelKind
-from pipelines.errors import ModelNotFound, VoiceNotFound
+from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
 from pipelines.speech import language_of
 from pipelines.voice_choice import OfferedVoice
 
@@ -78,10 +78,9 @@ async def choose_voice(
     if known is None:
         return (await _named(services, wanted, workspace_id)).voice.voice_id
     # Some clients let nobody name a voice but OpenAI's: so a workspace may give its own that name.
-    with suppress(VoiceNotFound):
-        named = await services.speech.voice(None, wanted, workspace_id)
-        if named is not None and named.own is not None:
-            return named.voice.voice_id
+    with suppress(VoiceNotReady):
+        if own := await services.speech.own_voice(wanted, workspace_id):
+            return own.voice.voice_id
     offered = await services.speech.voices()
     chosen = _stand_in(known, tier, await language_of(text, offered), offered)
     return None if chosen is None else chosen.voice.voice_id

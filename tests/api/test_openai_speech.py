@@ -25,8 +25,9 @@ from models.audio import pcm16_to_float
 from models.errors import EngineLost, EngineOverloaded
 from models.info import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
-from pipelines.errors import VoiceNotFound
+from pipelines.errors import VoiceNotReady
 from pipelines.speech import SpeechPipeline
+from pipelines.voice_choice import OfferedVoice
 from tests.api.leaving import send_and_leave
 from tests.api.local_server import serve_app
 from tests.api.local_services import local_services
@@ -389,15 +390,19 @@ async def test_without_a_name_the_language_decides(stock: Services) -> None:
     assert await choose_voice(stock, None, "fast", TEXT, 1) is None
 
 
-async def test_an_own_voice_with_a_name_of_openais_goes_first(
+async def test_an_own_voice_with_a_name_of_openais_goes_first_once_it_is_ready(
     stock: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = replace((await stock.speech.voices())[3], own=object())  # type: ignore[arg-type]
+    own = (await stock.speech.voices())[3]
+    made = False
 
-    async def find(voice_id: str | None, name: str | None, workspace_id: int | None) -> Any:
-        if name != "alloy":
-            raise VoiceNotFound("no")
-        return own
+    async def find_own(name: str, workspace_id: int) -> OfferedVoice | None:
+        if name == "alloy" and not made:
+            raise VoiceNotReady("not yet")
+        return own if name == "alloy" else None
 
-    monkeypatch.setattr(stock.speech._directory, "find", find)
+    monkeypatch.setattr(stock.speech, "own_voice", find_own)
+    assert await chosen(stock, "alloy", "quality") == "kokoro/af_alloy"
+    made = True
     assert await choose_voice(stock, "alloy", None, TEXT, 1) == own.voice.voice_id
+    assert await chosen(stock, "echo", None) == "kokoro/am_echo"
