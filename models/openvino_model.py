@@ -41,7 +41,8 @@ class OpenVinoModel:
         }
         self._compiled, file = _compiled(onnx_file, options)
         self._lock = threading.Lock()
-        self._is_used = False
+        self._begun = self._ended = 0  # runs, which have numbers in their order
+        self._failed: tuple[int, RuntimeError] | None = None  # the last that did
         self._request = self._compiled.create_infer_request()
         self.input_names = tuple(port.any_name for port in self._compiled.inputs)
         self._empty = {
@@ -59,18 +60,12 @@ class OpenVinoModel:
         Closing the generator leaves the run to end by itself: a graph that is stopped in the middle
         has the shapes of two inputs in it, and fails with the next one.
         """
-        while (outputs := self._begin(values)) is None:
+        while (begun := self._begin(values)) is None:
             yield
-        while not self._ended():
+        number, outputs = begun
+        while not self._is_over(number):
             yield
         return outputs
-
-    def _ended(self) -> bool:
-        with self._lock:
-            if not self._request.wait_for(LOOK_MS):
-                return False
-            self._forget_values()
-            return True
 
     def rest(self) -> None:
         """Gives back what runs need, unless one computes.
@@ -79,9 +74,8 @@ class OpenVinoModel:
         page.
         """
         with self._lock:
-            if self._is_used and not self._is_over():
+            if not self._is_free():
                 return
-            self._forget_values()  # of a run that was left
             self._compiled.release_memory()
             if self._file is not None:
                 self._file.madvise(mmap.MADV_DONTNEED)  # its weights are read anew when needed
@@ -91,10 +85,10 @@ class OpenVinoModel:
         for name, empty in self._empty.items():
             self._request.set_tensor(name, empty)
 
-    def _begin(self, values: Mapping[str, openvino.Tensor]) -> Values | None:
-        """Where the outputs will be, or None while another run computes."""
+    def _begin(self, values: Mapping[str, openvino.Tensor]) -> tuple[int, Values] | None:
+        """The run's number and where its outputs will be, or None while another computes."""
         with self._lock:
-            if self._is_used and not self._is_over():
+            if not self._is_free():
                 return None
             outputs = {}
             for name, empty in self._empty.items():
@@ -103,15 +97,30 @@ class OpenVinoModel:
                 else:
                     outputs[name] = openvino.Tensor(empty.element_type, empty.shape)
                     self._request.set_tensor(name, outputs[name])
-            self._is_used = True
+            self._begun += 1
             self._request.start_async()
-            return outputs
+            return self._begun, outputs
 
-    def _is_over(self) -> bool:
-        try:
-            return bool(self._request.wait_for(LOOK_MS))
-        except RuntimeError:  # it failed; whoever started it is told
+    def _is_over(self, number: int) -> bool:
+        """Whether that run is; the next may have begun since. Raises what made it fail."""
+        with self._lock:
+            if self._ended < number and not self._is_free():
+                return False
+            if self._failed is not None and self._failed[0] == number:
+                raise self._failed[1]
             return True
+
+    def _is_free(self) -> bool:
+        """Whether no run computes; notes how the last one ended."""
+        if self._ended < self._begun:
+            try:
+                if not self._request.wait_for(LOOK_MS):
+                    return False
+            except RuntimeError as error:
+                self._failed = self._begun, error
+            self._ended = self._begun
+            self._forget_values()
+        return True
 
 
 def tensor(values: NDArray[Any]) -> openvino.Tensor:
