@@ -66,7 +66,13 @@ TINY = Shape(
         "num_key_value_heads": 2,
         "max_position_embeddings": 512,
     },
-    config={"parallel": 64, "cache_tokens": 8192, "batch_tokens": 128, "dtype": "bfloat16"},
+    config={
+        "context_tokens": 256,
+        "cache_tokens": 8192,
+        "parallel": 64,
+        "batch_tokens": 128,
+        "dtype": "bfloat16",
+    },
     prompt="The number {number}.",
     tokens=16,
 )
