@@ -15,9 +15,10 @@ from pipelines.correction.edits import Edit, Kind, apply_edits, compose
 from pipelines.correction.patterns import Patterns, like, narrowed
 from pipelines.correction.protection import begins_sentence, protected_spans, respecting
 from pipelines.correction.spelling import Speller, Words
-from pipelines.language import detect_language
+from pipelines.language import paragraph_language
 
 _ROUNDS = 3  # a correction may show what was hidden by the mistake
+_LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w)")
 _TOKEN = re.compile(r"[A-Za-z0-9]+")
 _PUNCTUATION_RULES = frozenset({"CommaFixes", "Spaces"})
 _NO_LETTERS = re.compile(r"[^A-Za-z]*")
@@ -46,13 +47,14 @@ class English:
 
         Nothing to go by counts as English.
         """
-        words = [text[start:end].lower() for start, end in Words(text).spans]
+        words = [match.group().lower() for match in _LONE_WORD.finditer(text)]
         known = sum(map(self._is_known, words))
         if known >= _SURELY_ENGLISH * len(words):
             return True
-        return (
-            known >= _ENGLISH_SHARE * len(words) and detect_language(text, _ALL_LANGUAGES) == "en"
-        )
+        if known < _ENGLISH_SHARE * len(words):
+            return False
+        # With what is expected it needs the small models only.
+        return paragraph_language(text, _ALL_LANGUAGES, "en", None) == "en"
 
     def _is_known(self, word: str) -> bool:
         plain = word.replace("’", "'").split("'")[0]
@@ -133,8 +135,9 @@ class English:
         if old.lower() in self._abbreviations:
             return True  # "btw" may stand
         following = text[finding.end : finding.end + 8]
-        if old.lower() == new.lower() and len(old) > 1:
-            return not old.islower() or new != old.capitalize()  # "london", but not "cpu"
+        if old.lower() == new.lower() and old != "i":
+            # "london", but neither "cpu" nor "u".
+            return len(old) == 1 or not old.islower() or new != old.capitalize()
         if old.lower() in ("a", "an"):
             return re.match(r"\W*[A-Z]{2}", following) is not None  # read letter by letter
         if old.isspace():
@@ -177,7 +180,7 @@ _COMMON_SHORT = -9.0  # the same for words that many languages may have
 _SHORT = 3  # letters
 _LONG = 6  # letters; so long a word is not near another by chance
 _SURELY_ENGLISH = 0.8  # share of the words
-_ENGLISH_SHARE = 0.5
+_ENGLISH_SHARE = 0.65
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
