@@ -104,7 +104,10 @@ def _too_far(original: str, proposed: str, rewords: bool) -> str | None:
     if not before:
         return "distance" if before != after else None
     # Letters, since a misspelt word is another word.
-    distance = Levenshtein.normalized_distance(" ".join(before), " ".join(after))
+    distance = min(
+        Levenshtein.normalized_distance(" ".join(before), " ".join(after)),
+        Levenshtein.normalized_distance(" ".join(sorted(before)), " ".join(sorted(after))),
+    )
     if distance > (0.7 if rewords else 0.3):
         return "distance"
     meant = {word for word in before if len(word) > _SIX_LETTERS}

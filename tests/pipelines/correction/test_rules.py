@@ -1,0 +1,80 @@
+"""English by rules, with Harper and the counts of words."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs.correction_schema import CorrectionConfig
+from configs.load import load_yaml
+from models.loading import load_grammar
+from models.weights.store import WeightStore
+from pipelines.correction.edits import apply_edits
+from pipelines.correction.protection import protected_spans
+from pipelines.correction.request import CorrectionRequest
+from pipelines.correction.rules import Rules, load_rules
+
+
+@pytest.fixture(scope="module")
+def rules(weights: WeightStore) -> Rules:
+    engine = load_grammar("grammar/harper", weights)
+    return load_rules(engine, load_yaml(CorrectionConfig, "correction"))
+
+
+def corrected(rules: Rules, text: str) -> str:
+    return apply_edits(text, rules.mistakes(text, CorrectionRequest(1, text)))
+
+
+@pytest.mark.parametrize(
+    ("faulty", "right"),
+    [
+        ("She go to school.", "She goes to school."),
+        ("There is many reasons.", "There are many reasons."),
+        ("They didn't knew it.", "They didn't know it."),
+        ("We could of met.", "We could have met."),
+        ("Your right, its late.", "You're right, it's late."),
+        ("I like there house more then ours.", "I like their house more than ours."),
+        ("It is a honest answer from an university.", "It is an honest answer from a university."),
+        ("I definately recieved the mesage.", "I definitely received the message."),
+        ("This is the the end.", "This is the end."),
+        ("Its my brothers car.", "It's my brother's car."),
+        ("I look forward to meet you on monday.", "I look forward to meeting you on Monday."),
+        ("I don't know where is the station.", "I don't know where the station is."),
+        ("Please call Kowalcyzk, he is form Gdansk.", "Please call Kowalcyzk, he is from Gdansk."),
+    ],
+)
+def test_mistakes_are_corrected(rules: Rules, faulty: str, right: str) -> None:
+    assert corrected(rules, faulty) == right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The colour of the centre was organised by our neighbours.",
+        "His will left everything to Ms. van der Berg.",
+        "She wondered whether he, too, had read more than two of them.",
+        "Install numpy, then run kubectl and update-passwd.",
+        "What it is about, nobody knows; it's Tom's.",
+        "If I were you, I'd accept it, since they're quite loose.",
+        "Wo ist der Bahnhof? Ich weiss es nicht.",
+        "Il a dit que la voiture est dans la rue.",
+    ],
+)
+def test_what_is_right_stays(rules: Rules, text: str) -> None:
+    assert corrected(rules, text) == text
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            "teh dont i its beleive https://x.org/teh `dont` 3.5 @teh #alot {recieve} user_nam "
+            "he go , . ? ! your a apple 10:30 /tmp/teh x@dont.io 😀 Kowalcyzk".split()
+        ),
+        max_size=12,
+    ).map(" ".join)
+)
+def test_what_is_protected_comes_back(rules: Rules, text: str) -> None:
+    after = corrected(rules, text)
+    for span in protected_spans(text):
+        held = text[span.start : span.end]
+        assert after.count(held) >= text.count(held)
