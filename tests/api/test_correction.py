@@ -9,7 +9,9 @@ import httpx
 import pytest
 
 from configs.chat_schema import EchoConfig
+from models.errors import WeightsMissing
 from models.llm.echo import EchoEngine
+from models.loading import load_chat
 from models.weights.store import WeightStore
 from pipelines.correction.edits import Edit, apply_edits
 from tests.api.chat_server import ChatServer, serve_chat
@@ -205,3 +207,19 @@ def test_the_longest_text_and_dictionary_are_corrected_in_time(server: ChatServe
 def test_more_than_a_megabyte_is_refused(server: ChatServer) -> None:
     response = post(server, {"text": "a " * 1_000_000})
     assert response.status_code == 400 and json.loads(response.text)["success"] is False
+
+
+@pytest.mark.weights
+def test_a_real_small_model_may_not_damage_a_text(tmp_path: Path, weights: WeightStore) -> None:
+    try:
+        engine, info = load_chat("llm/smollm2", weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    text = "give Marta Kowalczyk 25 copies of https://example.com/teh before 10:30, she dont know"
+    with serve_chat(tmp_path, engine, info) as server:
+        content, body = correct(server, text, style={"tone": "professional"})
+        assert body["model"] == "svc/slm-135m-q4" and body["usage"]["completion_tokens"] > 0
+        for held in ("Marta Kowalczyk", "25", "https://example.com/teh", "10:30"):
+            assert held in content
+        _, body = correct(server, text)
+        assert body["model"] == "svc/rules-en"  # it is not asked for what rules do better

@@ -1,0 +1,89 @@
+"""What a language model's answers do to a text, with models that say what they are told to."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from configs.correction_schema import CorrectionConfig
+from configs.load import load_yaml
+from models.info import ModelInfo
+from models.llm.base import GenerationDelta, GenerationRequest, Usage
+from pipelines.correction.edits import apply_edits
+from pipelines.correction.request import CorrectionRequest, Style
+from pipelines.correction.rewriting import Rewriter, most_for
+
+CONFIG = load_yaml(CorrectionConfig, "correction")
+
+
+class Scripted:
+    """Answers with what `answer` makes of the sentence."""
+
+    def __init__(self, answer: Callable[[str], str], pause_s: float = 0.0) -> None:
+        self.asked: list[GenerationRequest] = []
+        self._answer = answer
+        self._pause_s = pause_s
+
+    async def describe(self) -> ModelInfo:
+        raise NotImplementedError
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        self.asked.append(request)
+        sentence = request.messages[-1].content.removeprefix("<text>").removesuffix("</text>")
+        yield GenerationDelta(text=self._answer(sentence), usage=Usage(30, 5))
+        await asyncio.sleep(self._pause_s)
+        yield GenerationDelta(finish_reason="stop", usage=Usage(30, 10))
+
+
+async def rewritten(
+    model: Scripted,
+    text: str,
+    tone: str | None = None,
+    *,
+    config: CorrectionConfig = CONFIG,
+    is_worse: Callable[[str, str], bool] = lambda before, after: False,
+) -> tuple[str, Usage]:
+    request = CorrectionRequest(1, text, style=Style(tone=tone))
+    rewriter = Rewriter(model, request, config, is_worse)
+    return apply_edits(text, await rewriter.edits(text)), rewriter.used.usage()
+
+
+async def test_an_answer_that_passes_stands_sentence_by_sentence() -> None:
+    model = Scripted(lambda sentence: sentence.replace("was", "were"))
+    text, used = await rewritten(model, "We was here.  They was  there.\r\nGood.")
+    assert text == "We were here.  They were  there.\r\nGood."
+    assert used == Usage(90, 30)
+
+
+async def test_chatter_and_other_numbers_are_refused_and_still_counted() -> None:
+    for answer in ("Sure! We met 2 of them.", "We met 3 of them.", "", "I cannot help with that."):
+        text, used = await rewritten(Scripted(lambda _, said=answer: said), "We met 2 of them.")
+        assert text == "We met 2 of them." and used.total_tokens == 40
+
+
+async def test_an_answer_that_rules_find_worse_is_refused() -> None:
+    model = Scripted(lambda sentence: sentence.replace("is", "are"))
+    text, _ = await rewritten(model, "It is late.", is_worse=lambda before, after: True)
+    assert text == "It is late."
+
+
+async def test_an_answer_that_takes_too_long_is_left_and_counted() -> None:
+    config = CONFIG.model_copy(update={"sentence_s": 0.05})
+    model = Scripted(lambda sentence: sentence.replace("was", "were"), pause_s=5)
+    text, used = await rewritten(model, "We was here.", config=config)
+    assert text == "We was here." and used == Usage(30, 5)
+
+
+async def test_the_tone_and_the_limit_reach_the_model() -> None:
+    model = Scripted(lambda sentence: sentence)
+    await rewritten(model, "Give me the report.", "friendly")
+    (asked,) = model.asked
+    assert "warm and friendly" in asked.messages[0].content
+    assert asked.sampling.temperature == 0 and asked.sampling.max_tokens is not None
+    request = CorrectionRequest(1, "Give me the report.", style=Style(tone="friendly"))
+    assert most_for(request, CONFIG, request.text) > asked.sampling.max_tokens + 40
+
+
+async def test_what_has_no_words_or_too_many_is_not_asked() -> None:
+    model = Scripted(lambda sentence: sentence)
+    for text in ("1 2 3 ...", "😀", "word " * 2000):
+        await rewritten(model, text)
+    assert model.asked == []
