@@ -29,7 +29,7 @@ class Pattern(StrictModel):
     find: str  # from the border of a word, any case; {name} is a group of `CorrectionWords`
     put: str  # with \\1 and the like, \\1→past for a form of its last word
     unless: str = ""  # a regular expression of what may not stand just before
-    kind: Literal["spelling", "grammar", "punctuation", "spacing"] = "grammar"
+    kind: Literal["spelling", "grammar", "punctuation", "spacing", "capitalization"] = "grammar"
 
 
 class CorrectionWords(StrictModel):

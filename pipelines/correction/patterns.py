@@ -47,7 +47,9 @@ class _Rule:
             except _NoForm:
                 continue
             put = like(match.group(), put)
-            if put != match.group():
+            if put != match.group() and not (
+                self._kind == "capitalization" and match.group().isupper()
+            ):
                 yield _narrowed(Edit(match.start(), match.end(), put, self._kind), match.group())
 
 
