@@ -156,7 +156,7 @@ voice_seconds = _histogram(
 )
 voices_unfinished = _gauge("voices_unfinished", "Custom voices that wait or are made", "state")
 voice_still_seconds = _gauge(
-    "voice_still_seconds", "Since the custom voice that is made most slowly last got further"
+    "voice_still_seconds", "Since the slowest job of a custom voice got further, or Ray took any"
 )
 voice_attempts_lost = _counter("voice_attempts_lost_total", "Jobs that ended before their voice")
 

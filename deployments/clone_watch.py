@@ -48,6 +48,7 @@ class Watch:
         self._work = work
         self._following: dict[Job, asyncio.Task[None]] = {}
         self._paces = Paces()
+        self._refused_since: float | None = None  # that voices wait and Ray takes no job
         self._knows_jobs = False  # those that were there before this
         self._is_stopping = False
         self._expect_at = 0.0
@@ -59,11 +60,14 @@ class Watch:
                 pause_s = LOOK_S
                 try:
                     await self._look()
+                    self._refused_since = None
                 except DatabaseUnavailable as error:
                     logger.warning("queue_unavailable", extra={"reason": str(error)})
                 except JobsUnavailable as error:
                     logger.warning("jobs_unavailable", extra={"reason": str(error)})
+                    self._refused_since = self._refused_since or time.monotonic()
                     pause_s = PAUSE_S
+                metrics.voice_still_seconds.set(self._still_s())
                 await asyncio.sleep(pause_s)
         finally:
             for task in self._following.values():
@@ -91,7 +95,6 @@ class Watch:
         state = await self._queue.state()
         metrics.voices_unfinished.labels("waiting").set(state.free)
         metrics.voices_unfinished.labels("made").set(state.held)
-        metrics.voice_still_seconds.set(self._paces.still_s())
         if state.free and time.monotonic() >= self._expect_at:
             self._expect_at = time.monotonic() + EXPECT_S
             await self._queue.expect_waiting()
@@ -106,6 +109,11 @@ class Watch:
                 raise
             logger.info("job_submitted", extra={"job": job.id, "attempt": claimed.attempt})
             self._follow(job)
+
+    def _still_s(self) -> float:
+        """For how long the slowest job has got no further, or Ray has taken none."""
+        refused_s = 0.0 if self._refused_since is None else time.monotonic() - self._refused_since
+        return max(refused_s, self._paces.still_s())
 
     def _follow(self, job: Job) -> None:
         task = asyncio.create_task(self._see_off(job), name=job.id)

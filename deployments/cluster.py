@@ -9,6 +9,9 @@ import logging
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +58,33 @@ def start(num_cpus: int | None = None) -> str:
     """Starts a cluster that ends with this process; returns the dashboard's address."""
     import ray
 
-    context = ray.init(
-        num_cpus=num_cpus,
-        include_dashboard=True,
-        dashboard_host="127.0.0.1",
-        dashboard_port=environment.port("RAY_DASHBOARD_PORT", DASHBOARD_PORT),
-        object_store_memory=OBJECT_STORE_BYTES,
-        log_to_driver=False,
-        logging_level=logging.WARNING,
-        namespace="serve",
-    )
+    with _agent_on_any_port():
+        context = ray.init(
+            num_cpus=num_cpus,
+            include_dashboard=True,
+            dashboard_host="127.0.0.1",
+            dashboard_port=environment.port("RAY_DASHBOARD_PORT", DASHBOARD_PORT),
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            namespace="serve",
+        )
     return f"http://{context.dashboard_url}"
+
+
+@contextmanager
+def _agent_on_any_port() -> Iterator[None]:
+    """Ray's agent, which starts jobs, else has one port of the machine, 52365: in a second cluster
+    it does not start, and no voice is made. No argument of `ray.init` reaches it."""
+    from ray._private import parameter
+
+    shipped: Any = parameter.RayParams
+    changed: Any = parameter
+    changed.RayParams = partial(shipped, dashboard_agent_listen_port=0)
+    try:
+        yield
+    finally:
+        changed.RayParams = shipped
 
 
 def read_config(path: Path) -> dict[str, Any]:

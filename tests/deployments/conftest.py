@@ -2,9 +2,10 @@
 
 import asyncio
 import copy
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
 import httpx
@@ -179,12 +180,16 @@ def ray_cluster() -> Iterator[TestCluster]:
     import ray
     from ray import serve
 
-    dashboard_url = cluster.start(num_cpus=2)
-    test_cluster = TestCluster(dashboard_url)
-    test_cluster.deploy()
-    yield test_cluster
-    serve.shutdown()
-    ray.shutdown()
+    with closing(socket.socket()) as agent:
+        with suppress(OSError):  # it is taken
+            agent.bind(("", 52365))  # as another cluster of this machine would
+            agent.listen()
+        dashboard_url = cluster.start(num_cpus=2)
+        test_cluster = TestCluster(dashboard_url)
+        test_cluster.deploy()
+        yield test_cluster
+        serve.shutdown()
+        ray.shutdown()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

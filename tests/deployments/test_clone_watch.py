@@ -10,6 +10,7 @@ import pytest
 from sqlmodel import Session, update
 
 from configs.cloning_schema import CloningWork
+from configs.metrics import REGISTRY
 from configs.settings import load_settings
 from db.columns import utc_now
 from db.voice_tables import Voice
@@ -280,8 +281,18 @@ async def test_while_ray_takes_no_jobs_voices_wait_and_no_attempt_is_counted(hou
     jobs.broken = True
     async with watching(house.queue, jobs):  # also at the start
         await calm()
+        assert still_s() > 0.1
         jobs.broken = False
-        assert await house.queue.state() is not None
+        await settled(moves_again)
+
+
+def still_s() -> float:
+    """What the metric says."""
+    return REGISTRY.get_sample_value("antiphon_voice_still_seconds") or 0.0
+
+
+async def moves_again() -> bool:
+    return still_s() < 0.1
 
 
 async def test_at_the_end_of_the_service_jobs_are_asked_to_stop(house: House) -> None:
