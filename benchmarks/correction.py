@@ -37,7 +37,8 @@ CLEAN = 500
 
 def main() -> None:
     arguments = _parse()
-    faulty = yaml.safe_load(FAULTY.read_text(encoding="utf-8"))["dev" if arguments.dev else "test"]
+    parts = yaml.safe_load(FAULTY.read_text(encoding="utf-8"))
+    faulty = parts["dev" if arguments.dev else "test"][: arguments.first]
     with _served(arguments.ask) as server, httpx.Client(timeout=120) as client:
         corrector = _Corrector(client, server, arguments.tone)
         corrector.correct("This is to warm up, and it dont count.")
@@ -128,6 +129,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dev", action="store_true", help="the sentences to tune on")
     parser.add_argument("--ask", action="store_true", help="ask the language model as well")
+    parser.add_argument("--first", type=int, help="how many of the faulty sentences; all")
     parser.add_argument("--tone", help="of the answers")
     parser.add_argument("--verbose", action="store_true", help="print what is not as expected")
     return parser.parse_args()

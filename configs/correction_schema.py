@@ -15,7 +15,7 @@ class CorrectionConfig(StrictModel):
     rules_id: str  # the `model` of an answer that no language model had a part in
     piece_characters: int = Field(ge=100, le=1000)  # what the rules look at together
     sentence_s: float = Field(gt=0)  # of a language model's time; then the rules' text stands
-    sentence_tokens: int = Field(ge=16)  # a longer sentence is not given to a language model
+    sentence_tokens: int = Field(ge=16)  # of an answer; for a longer one no model is asked
     # What language models are asked for: a model that is not named, all of it.
     models: dict[str, tuple[Purpose, ...]]
     tones: dict[str, str]  # what a model is told of a tone; another tone is told by its name

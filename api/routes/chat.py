@@ -96,7 +96,7 @@ def _correction(completion: Completion) -> dict[str, Any]:
     """What an answer has beside the fields of a chat when it is a correction that has ended."""
     if not isinstance(completion, CorrectedCompletion):
         return {}
-    return {"correction": correction_body(completion.corrected_text, completion.edits)}
+    return {"correction": correction_body(completion.original, completion.edits)}
 
 
 async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes, None]:

@@ -82,10 +82,6 @@ class English:
                 break
         return edits
 
-    def findings(self, text: str) -> int:
-        """How much is wrong, as far as rules can tell."""
-        return len(self.correct(text))
-
     def _known_words(self, text: str, casual: bool) -> Iterator[Edit]:
         for match in _TOKEN.finditer(text):
             word = match.group()

@@ -23,6 +23,7 @@ from pipelines.correction.pieces import Piece, cut
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rewriting import Rewriter, most_for
 from pipelines.correction.rules import Rules
+from pipelines.errors import InvalidRequest
 from pipelines.ports import ChatModel
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ class CorrectedCompletion(Completion):
     edits: list[Edit]
 
     @property
-    def corrected_text(self) -> str:
+    def original(self) -> str:
         """The caller's text, which the offsets of `edits` count in."""
         return self._request.messages[-1].content
 
@@ -73,7 +74,8 @@ class CorrectionPipeline:
     async def start(self, request: CorrectionRequest) -> CorrectedCompletion:
         """Waits for the first piece, so that what can fail at once fails here.
 
-        Raises ModelNotFound, ChatNotFound, InsufficientCredit, DatabaseUnavailable or EngineError.
+        Raises ModelNotFound, ChatNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable
+        or EngineError.
         """
         rules = await self._in_thread(self._rules)
         helper = await self._choose(rules, request)
@@ -111,16 +113,20 @@ class CorrectionPipeline:
         A wish for a tone needs a model; anything else is done without one while it is down.
         """
         toned = request.style.tone is not None
+        if request.model == self._config.rules_id:
+            if toned:
+                raise InvalidRequest(f"style.tone: {request.model} has no tones; leave model out")
+            return None
         try:
             model, info = await self._chat.choose(request.model or DEFAULT_MODEL)
         except EngineLost:
             if toned:
                 raise
             return None
-        purpose: Purpose = "tone"
-        if not toned:
-            english = await self._in_thread(rules.is_english, request.text)
-            purpose = "grammar" if english else "languages"
+        english = await self._in_thread(rules.is_english, request.text)
+        if not english and info.languages == ("en",):
+            return None  # it would only do damage
+        purpose: Purpose = "tone" if toned else "grammar" if english else "languages"
         asked = purpose in self._config.models.get(info.id, (purpose,))
         return _Helper(model, info) if asked else None
 

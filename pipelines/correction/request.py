@@ -37,6 +37,6 @@ class CorrectionRequest:
     dictionary: tuple[DictionaryEntry, ...] = ()
     style: Style = Style()
     app_context: AppContext | None = None
-    model: str | None = None  # id or alias; None is the default one
+    model: str | None = None  # id or alias, or that of the rules; None is the default model
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat

@@ -57,10 +57,14 @@ class Rewriter:
 
     async def edits(self, text: str) -> list[Edit]:
         """What the model would change in a piece of prose. Raises EngineError."""
-        spans = [span for span in sentence_spans(re.sub(r"\s", " ", text), "en")]
-        answers = await asyncio.gather(*(self._ask(text[start:end]) for start, end in spans))
+        spans = sentence_spans(re.sub(r"\s", " ", text), "en")
+        answers = await asyncio.gather(
+            *(self._ask(text[start:end]) for start, end in spans), return_exceptions=True
+        )
         edits: list[Edit] = []
         for (start, end), answer in zip(spans, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
             if answer is not None:
                 edits += (edit.moved(start) for edit in self._changes(text[start:end], answer))
         return edits
@@ -84,14 +88,15 @@ class Rewriter:
     def may_ask(self, sentence: str) -> bool:
         """Whether there are words in it, and few enough."""
         return (
-            bool(_LETTERS.search(sentence)) and most(sentence) <= self._config.sentence_tokens * 4
+            bool(_LETTERS.search(sentence))
+            and answer_tokens(sentence) <= self._config.sentence_tokens
         )
 
     async def _answer(self, sentence: str) -> str | None:
         request = GenerationRequest(
             messages=prompt(self._instructions, sentence),
             sampling=SamplingOptions(
-                temperature=0.0, top_k=1, top_p=1.0, max_tokens=most(sentence)
+                temperature=0.0, top_k=1, top_p=1.0, max_tokens=answer_tokens(sentence)
             ),
             owner=self._owner,
         )
@@ -121,7 +126,7 @@ class Rewriter:
                 yield Edit(starts[i], starts[j], "".join(new[k:m]), "wording")
 
 
-def most(sentence: str) -> int:
+def answer_tokens(sentence: str) -> int:
     """The tokens that an answer for `sentence` may take."""
     return len(sentence.encode()) // 2 + _MORE_TOKENS
 
@@ -131,7 +136,8 @@ def most_for(request: CorrectionRequest, config: CorrectionConfig, text: str) ->
     spans = sentence_spans(re.sub(r"\s", " ", text), "en")
     told = instructions(request, config)
     return sum(
-        most_tokens(prompt(told, text[start:end])) + most(text[start:end]) for start, end in spans
+        most_tokens(prompt(told, text[start:end])) + answer_tokens(text[start:end])
+        for start, end in spans
     )
 
 

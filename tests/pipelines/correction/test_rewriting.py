@@ -55,7 +55,8 @@ async def test_an_answer_that_passes_stands_sentence_by_sentence() -> None:
 
 async def test_chatter_and_other_numbers_are_refused_and_still_counted() -> None:
     for answer in ("Sure! We met 2 of them.", "We met 3 of them.", "", "I cannot help with that."):
-        text, used = await rewritten(Scripted(lambda _, said=answer: said), "We met 2 of them.")
+        replies = {"We met 2 of them.": answer}
+        text, used = await rewritten(Scripted(replies.__getitem__), "We met 2 of them.")
         assert text == "We met 2 of them." and used.total_tokens == 40
 
 
