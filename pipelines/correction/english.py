@@ -20,8 +20,15 @@ from pipelines.language import paragraph_language
 _ROUNDS = 3  # a correction may show what was hidden by the mistake
 _LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w)")
 _TOKEN = re.compile(r"[A-Za-z0-9]+")
-_PUNCTUATION_RULES = frozenset({"CommaFixes", "Spaces"})
 _NO_LETTERS = re.compile(r"[^A-Za-z]*")
+_SAMPLE = 2000  # characters that tell the language
+_COMMON = -15.0  # a word rarer than this says nothing about the language
+_COMMON_SHORT = -9.0  # the same for words that many languages may have
+_SHORT = 3  # letters
+_LONG = 6  # letters; so long a word is not near another by chance
+_SURELY_ENGLISH = 0.8  # share of the words
+_ENGLISH_SHARE = 0.65
+_ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
 class English:
@@ -47,7 +54,7 @@ class English:
 
         Nothing to go by counts as English.
         """
-        words = [match.group().lower() for match in _LONE_WORD.finditer(text)]
+        words = [match.group().lower() for match in _LONE_WORD.finditer(text[:_SAMPLE])]
         known = sum(map(self._is_known, words))
         if known >= _SURELY_ENGLISH * len(words):
             return True
@@ -112,18 +119,16 @@ class English:
 
     def _grammar(self, text: str) -> Iterator[Edit]:
         """Other findings before those of spelling: who knows "buyed" knows better than distance."""
-        findings = [finding for finding in self._engine.check(text) if not finding.is_spelling]
+        findings = self._engine.check(text)
         for finding in findings:
-            if self._is_doubtful(text, finding):
-                continue
-            edit = Edit(finding.start, finding.end, finding.replacements[0], _kind(text, finding))
-            yield from narrowed([edit], text)
+            if not finding.is_spelling and not self._is_doubtful(text, finding):
+                first, kind = finding.replacements[0], _kind(text, finding)
+                yield narrowed(Edit(finding.start, finding.end, first, kind), text)
         words = Words(text)
-        for finding in self._engine.check(text):
+        for finding in findings:
             if finding.is_spelling and (put := self._spelled(text, words, finding)) is not None:
                 word = text[finding.start : finding.end]
-                only_case = put.lower() == word.lower()
-                kind: Kind = "capitalization" if only_case else "spelling"
+                kind = "capitalization" if put.lower() == word.lower() else "spelling"
                 yield Edit(finding.start, finding.end, put, kind)
 
     def _is_doubtful(self, text: str, finding: Finding) -> bool:
@@ -169,15 +174,6 @@ class English:
         if put is None or (capital and not initial and put not in self._proper):
             return None
         return like(word, put)
-
-
-_COMMON = -15.0  # a word rarer than this says nothing about the language
-_COMMON_SHORT = -9.0  # the same for words that many languages may have
-_SHORT = 3  # letters
-_LONG = 6  # letters; so long a word is not near another by chance
-_SURELY_ENGLISH = 0.8  # share of the words
-_ENGLISH_SHARE = 0.65
-_ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
 def _dotted(text: str, match: re.Match[str]) -> bool:

@@ -1,7 +1,7 @@
 """Regular expressions of what is wrong, read from the configuration."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from configs.correction_schema import CorrectionWords, Pattern
@@ -50,7 +50,7 @@ class _Rule:
             if put != match.group() and not (
                 self._kind == "capitalization" and match.group().isupper()
             ):
-                yield _narrowed(Edit(match.start(), match.end(), put, self._kind), match.group())
+                yield narrowed(Edit(match.start(), match.end(), put, self._kind), text)
 
 
 class _NoForm(Exception):
@@ -79,9 +79,9 @@ def like(model: str, text: str) -> str:
     return text[:1].upper() + text[1:] if starts else text
 
 
-def _narrowed(edit: Edit, original: str) -> Edit:
-    """Without the words at both ends that stay."""
-    old, new = _words(original), _words(edit.replacement)
+def narrowed(edit: Edit, text: str) -> Edit:
+    """An edit of `text` without the words at both ends that stay."""
+    old, new = _words(text[edit.start : edit.end]), _words(edit.replacement)
     front = 0
     while front < min(len(old), len(new)) and old[front] == new[front]:
         front += 1
@@ -95,8 +95,3 @@ def _narrowed(edit: Edit, original: str) -> Edit:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"\s+|[\w'’]+|[^\w\s]", text)
-
-
-def narrowed(edits: Iterable[Edit], text: str) -> list[Edit]:
-    """Each edit without the words at its ends that stay."""
-    return [_narrowed(edit, text[edit.start : edit.end]) for edit in edits]

@@ -15,6 +15,7 @@ _LEAST = -20.0  # of the best word, costs included; else nothing is changed
 _LEAST_PER_LETTER = -0.5  # long words are seldom near each other by chance
 _LEAST_NAME = -14.5  # of a capitalised word, which may be a name
 _LEAST_NAME_PER_LETTER = -1.5  # from six letters on
+_LONGEST = 30  # letters; what is longer is no word
 _IN_USE = -15.0  # words at least as common exist, whatever the engine says
 _SHORT = 6  # letters for each letter that differs
 _SHORTEST = 4  # letters; anything is near a shorter word, so only its letters may change places
@@ -48,6 +49,8 @@ class Speller:
         for candidate in offered:
             if candidate.lower() == word or candidate.replace("'", "").lower() == word:
                 return candidate
+        if len(word) > _LONGEST:
+            return None
         if len(word) < _SHORTEST:
             offered = [candidate for candidate in offered if sorted(candidate) == sorted(word)]
             return offered[0] if len(word) > 2 and offered else None
@@ -85,6 +88,8 @@ class Speller:
 
     def is_near(self, word: str, least: float) -> bool:
         """Whether a word likelier than `least` is one edit away."""
+        if len(word) > _LONGEST:
+            return False
         return any(self._statistics.log_probability(near) > least for near in _one_edit_away(word))
 
     def swap(self, word: str, neighbours: Neighbours) -> str | None:
