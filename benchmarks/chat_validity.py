@@ -25,6 +25,7 @@ from tests.models.llm.schemas import GOOD
 
 MODEL = "llm/smollm2"
 MAX_TOKENS = 400
+SHOWN_EVERY = 20
 
 CITIES = ["Paris", "Rome", "Berlin", "Oslo", "Cairo", "Lima", "Tokyo", "Quito", "Delhi", "Perth"]
 WEATHER = {
@@ -81,6 +82,9 @@ async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]
             result.good += 1
         else:
             result.bad += 1
+        done = result.good + result.bad + result.cut
+        if done % SHOWN_EVERY == 0 and done < len(asked):
+            print(f"  so far {result}", flush=True)
 
     await asyncio.gather(*(one(request, judge) for request, judge in asked))
     return result
