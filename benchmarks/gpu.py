@@ -70,7 +70,7 @@ TINY = Shape(
         "context_tokens": 256,
         "cache_tokens": 8192,
         "parallel": 64,
-        "batch_tokens": 128,
+        "batch_tokens": 1024,
         "dtype": "bfloat16",
     },
     prompt="The number {number}.",
