@@ -19,8 +19,9 @@ PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	--no-emit-index-url --no-emit-find-links --no-header $(ARGS)
 LOCK := $(PIN) --extra espeak pyproject.toml
 
-# Programs only: the folder also holds what they share. Without those that want recordings or hours.
-BENCHMARKS = $(filter-out cloning diarization tts_languages,$(basename $(notdir \
+# Programs only: the folder also holds what they share. Without those that want recordings, hours or
+# the GPU profile.
+BENCHMARKS = $(filter-out cloning diarization gpu tts_languages,$(basename $(notdir \
 	$(shell grep -l '__name__ == "__main__"' benchmarks/*.py))))
 
 .DEFAULT_GOAL := help
@@ -50,7 +51,7 @@ clients: # other people's programs, for the tests that let them talk to the serv
 		|| echo "NOTE: the tests that need .venv-clients are skipped." >&2
 
 test: dev clients servers weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
-	@$(BIN)/python -m pytest $(ARGS)
+	@tools/tests.sh $(BIN)/python $(ARGS)
 
 test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev
