@@ -49,8 +49,11 @@ class LlamaCppEngine:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         if request.tools and not self._has_tools:
             raise UnsupportedFeature("this model has no tools")
-        # Grammars can take a quarter of a second to write; other streams go on meanwhile.
-        body = await asyncio.to_thread(_to_body, request)
+        if request.tools or request.response_format:
+            # Grammars can take a quarter of a second to write; other streams go on meanwhile.
+            body = await asyncio.to_thread(_to_body, request)
+        else:
+            body = _to_body(request)
         stream = ChunkStream(asyncio.get_running_loop())
 
         def work_in_slot(body: Chunk, push: Callable[[Chunk], bool]) -> None:
