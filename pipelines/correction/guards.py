@@ -39,7 +39,7 @@ def refusal(original: str, proposed: str, *, rewords: bool) -> str | None:
         return "empty"
     if _CHATTER.match(proposed) and not _CHATTER.match(original):
         return "chatter"
-    shortest, longest = (0.4, 2.0) if rewords else (0.7, 1.4)
+    shortest, longest = (0.6, 2.0) if rewords else (0.7, 1.4)
     if not shortest * len(original) <= len(proposed) <= longest * len(original) + _LONGER:
         return "length"
     if original.count("\n") != proposed.count("\n") or _strange(original) != _strange(proposed):
@@ -112,7 +112,7 @@ def _too_far(original: str, proposed: str, rewords: bool) -> str | None:
         return "distance"
     meant = {word for word in before if len(word) > _SIX_LETTERS}
     kept = sum(any(_alike(word, other) for other in after) for word in meant)
-    if meant and kept < (0.5 if rewords else 0.8) * len(meant):
+    if meant and kept < (0.75 if rewords else 0.8) * len(meant):
         return "meaning"
     new = [w for w in after if len(w) > _SIX_LETTERS and not any(_alike(w, o) for o in before)]
     if len(new) > (len(before) // 3 + 1 if rewords else len(before) // 6 + 1):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -228,10 +229,9 @@ def test_a_real_small_model_may_not_damage_a_text(tmp_path: Path, weights: Weigh
     except WeightsMissing as error:
         pytest.skip(str(error))
     text = "give Marta Kowalczyk 25 copies of https://example.com/teh before 10:30, she dont know"
-    with serve_chat(tmp_path, engine, info) as server:
+    asked = replace(info, id="svc/asked")  # the configuration does not ask it by its own name
+    with serve_chat(tmp_path, engine, asked) as server:
         content, body = correct(server, text, style={"tone": "professional"})
-        assert body["model"] == "svc/slm-135m-q4" and body["usage"]["completion_tokens"] > 0
+        assert body["model"] == "svc/asked" and body["usage"]["completion_tokens"] > 0
         for held in ("Marta Kowalczyk", "25", "https://example.com/teh", "10:30"):
             assert held in content
-        _, body = correct(server, text)
-        assert body["model"] == "svc/rules-en"  # it is not asked for what rules do better

@@ -45,6 +45,7 @@ def test_it_is_refused_with_a_reason(proposed: str, reason: str) -> None:
         ("i dont no", "I don't know.", False),
         ("Please beleive me.", "Please believe me.", False),
         ("I want the report now.", "I would like the report now, please.", True),
+        ("Send it to me today.", "Could you please send it to me today?", True),
         ("Ich habe gegessen Brot.", "Ich habe Brot gegessen.", False),
     ],
 )
@@ -69,3 +70,8 @@ def test_any_two_texts_can_be_judged(original: str, proposed: str, rewords: bool
 @given(st.text("Ab1 .?'😀`\n", min_size=1, max_size=40).filter(str.strip), st.booleans())
 def test_a_text_may_stand_for_itself(text: str, rewords: bool) -> None:
     assert refusal(text, text, rewords=rewords) is None
+
+
+def test_a_new_tone_may_not_leave_half_of_it_out() -> None:
+    said = "We lost the order and the customer is angry."
+    assert refusal(said, "The customer is angry.", rewords=True) is not None
