@@ -72,18 +72,28 @@ class LlamaCppEngine:
                 if text or calls or pieces.reasoning:
                     yield GenerationDelta(text, None, pieces.running, calls, pieces.reasoning)
                 if reader and reader.repeated and pieces.running is not None:
+                    stream.close()
+                    await _end_of(stream)
                     yield GenerationDelta(finish_reason="tool_calls", usage=pieces.running)
                     return
                 if pieces.total is not None:
                     text = reader.finish() if reader else ""
                     if finish == "stop" and reader and reader.whole:
                         finish = "tool_calls"
+                    await _end_of(stream)
                     yield GenerationDelta(text, finish, pieces.total)
                     return
             raise EngineLost("llama.cpp ended the answer before its finish")
         finally:
             stream.close()  # the thread sees it at the next piece, and llama.cpp frees the slot
             work.cancel()  # for a stream that still waits for a thread
+
+
+async def _end_of(stream: ChunkStream) -> None:
+    """Waits until the thread has given its slot back: the next turn may come at once, and wants
+    the same."""
+    while await stream.take():
+        pass
 
 
 def start_server(config: LlamaCppConfig, path: str) -> Any:
