@@ -1,7 +1,7 @@
 """How common English words and pairs of words are.
 
 The counts are those that come with symspellpy (MIT): Google Books n-grams (CC BY 3.0) of the words
-of SCOWL. Measured: 60 MB and 0.4 s.
+of SCOWL. Measured on 2 busy cores: 35 MB, 1.3 s to load.
 """
 
 import math
