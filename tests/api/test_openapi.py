@@ -17,6 +17,7 @@ from tests.api.local_server import Server, serve_local
 RULES_BEYOND_SCHEMA = frozenset(
     {
         "/audio/verify",
+        "/auth/profile",
         "/auth/signup",
         "/billing/usage",
         "/consent-sentences",

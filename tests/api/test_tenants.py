@@ -131,6 +131,7 @@ async def test_lists_hold_only_what_is_the_workspaces_own(
         "/audit",
         "/voices",
         "/default-voices",
+        "/tts/v1/voices",
     }
 
 

@@ -50,7 +50,7 @@ def spend(engine: Engine, workspace_id: int, price: int, attempts: int) -> int:
 
 def spend_in_threads(url: str, workspace_id: int, threads: int, price: int, attempts: int) -> int:
     """`spend` in several threads at once over one pool; what they captured together."""
-    engine = make_engine(url)
+    engine = make_engine(url, busy_timeout_ms=60_000)  # whoever waits long is not what is tested
     with ThreadPoolExecutor(threads) as pool:
         working = [
             pool.submit(spend, engine, workspace_id, price, attempts) for _ in range(threads)
