@@ -4,8 +4,8 @@ What an expression matches is searched for, as JSON Schema says: without anchors
 before and after. Nothing here runs an expression.
 """
 
-from re import _constants as ops  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as ops  # type: ignore[attr-defined, unused-ignore]
+from re import _parser as parser  # type: ignore[attr-defined, unused-ignore]
 from typing import Any
 
 from models.llm.grammar.rules import Rules, SchemaError, char_class, literal
