@@ -25,6 +25,7 @@ from pipelines.chat import DEFAULT_MODEL
 
 MAX_MESSAGES = 1000
 DEFAULTS = SamplingOptions()
+TOOLS_TEMPERATURE = 0.2  # at 0.7 small models make arguments up: a city named ".0.0.0"
 
 T = TypeVar("T")
 
@@ -183,8 +184,11 @@ class ChatCompletionBody(CorrectionFields):
 
     def sampling(self) -> SamplingOptions:
         """What the engine reads; a field that is absent or null takes its default."""
+        has_tools = bool(self.tool or self.tools) and self.tool_choice != "none"
         return SamplingOptions(
-            temperature=_given(self.temperature, DEFAULTS.temperature),
+            temperature=_given(
+                self.temperature, TOOLS_TEMPERATURE if has_tools else DEFAULTS.temperature
+            ),
             top_p=_given(self.top_p, DEFAULTS.top_p),
             top_k=_given(self.top_k, DEFAULTS.top_k),
             min_p=_given(self.min_p, DEFAULTS.min_p),

@@ -40,6 +40,7 @@ FASTEST_CHARACTERS_PER_S = 22  # more than any voice says
 BUSY = 0.3  # of a core; a replica with less does nothing that matters
 SAMPLE_S = 0.005
 IDLE_S = 0.05  # without work: what it did before is over
+QUIET_S = 3.0  # without work: nothing is rehearsed any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,12 @@ def busy_moments(pid: int, until: float) -> list[float]:
     return moments
 
 
+def wait_until_idle(pid: int) -> None:
+    """A replica that has just started rehearses, which is no work for any client."""
+    while busy_moments(pid, time.monotonic() + QUIET_S):
+        pass
+
+
 def worked_on_s(moments: list[float], left: float) -> float | None:
     """How long the work went on after `left`; None when there was none then."""
     last = max((moment for moment in moments if moment <= left), default=0.0)
@@ -257,6 +264,7 @@ async def leave(target: Target, tier: Tier, rounds: int) -> None:
     pid = replica_pid(tier.deployment)
     chance = random.Random(0)
     times = []
+    await asyncio.to_thread(wait_until_idle, pid)
     for _ in range(rounds):
         async with tts_socket(target.url, target.key, voice_id) as socket:
             await socket.send("send_text", text=long_text(2000))

@@ -3,7 +3,8 @@
 A term matches regardless of case, as whole words, and a white-space character in it matches any
 one. All terms are looked for in one pass from left to right, at each place the longest first, and
 what was put in is not searched again: so replacements may contain terms. Of terms that are the
-same but for case, the one whose case fits wins; of equal ones, the first.
+same but for case, the one whose case fits wins; of equal ones, the first. A replacement that ends
+in a full stop takes in the one that ends the sentence.
 """
 
 import re
@@ -32,7 +33,7 @@ class Dictionary:
         for term in self._folded:
             lengths.setdefault(term[0], set()).add(len(term))
         self._lengths = {first: sorted(of, reverse=True) for first, of in lengths.items()}
-        self.reach = max(map(len, self._folded), default=-1) + 1
+        self.reach = max(map(len, self._folded), default=-2) + 2
         """How many characters before the end of a growing text may still become a match."""
 
     def edits(self, text: str, start: int = 0, end: int | None = None) -> Iterator[Edit]:
@@ -46,6 +47,8 @@ class Dictionary:
                 replacement = self._exact.get(found)
                 if replacement is None:
                     replacement = self._folded[folded[at - start : at - start + length]]
+                if replacement.endswith(".") and _ends_sentence(text, at + length):
+                    length += 1
                 yield Edit(at, at + length, replacement, "dictionary")
             at += length or 1
 
@@ -59,6 +62,11 @@ class Dictionary:
             if not inside and not _continues(text[last], text[last + 1 : last + 2]):
                 return length
         return 0
+
+
+def _ends_sentence(text: str, at: int) -> bool:
+    """Whether a full stop and nothing else does, which "Corp." has already."""
+    return text[at : at + 1] == "." and not text[at + 1 : at + 2].strip()
 
 
 def _continues(before: str, after: str) -> bool:

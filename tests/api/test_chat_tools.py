@@ -10,6 +10,7 @@ import pytest
 from openai import OpenAI
 from openai.lib.streaming.chat import ContentDeltaEvent
 
+from api.chat_schemas import ChatCompletionBody
 from configs.chat_schema import EchoConfig
 from models.info import ModelInfo
 from models.llm.echo import EchoEngine
@@ -42,6 +43,20 @@ def say(text: str, **fields: Any) -> dict[str, Any]:
 def post(server: ChatServer, body: Any) -> httpx.Response:
     url = f"{server.url}/v1/chat/completions"
     return httpx.post(url, json=body, headers=server.headers)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, 0.2),
+        ({"temperature": 1}, 1.0),
+        ({"tool_choice": "none"}, 0.7),
+        ({"tool": []}, 0.7),
+    ],
+)
+def test_arguments_are_hardly_drawn_by_chance(fields: dict[str, Any], expected: float) -> None:
+    body = ChatCompletionBody.model_validate(say("hello", **fields))
+    assert body.sampling().temperature == expected
 
 
 def test_a_call_is_given_whole_in_openais_shape(server: ChatServer) -> None:

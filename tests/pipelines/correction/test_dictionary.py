@@ -74,3 +74,15 @@ def test_of_equal_terms_the_first_counts() -> None:
 
 def test_a_replacement_may_be_empty() -> None:
     assert replaced("um, yes", ("um, ", "")) == "yes"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("We met Acme.", "We met ACME Corp."),
+        ("Acme. And he", "ACME Corp. And he"),
+        ("Acme? acme.com", "ACME Corp.? ACME Corp..com"),
+    ],
+)
+def test_a_sentence_that_ends_with_an_abbreviation_has_one_stop(text: str, expected: str) -> None:
+    assert replaced(text, ("acme", "ACME Corp.")) == expected
