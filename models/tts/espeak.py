@@ -4,12 +4,11 @@ from collections.abc import Generator, Sequence
 
 from configs.tts_schema import EspeakConfig
 from models.audio import AudioChunk
-from models.errors import UnsupportedLanguage
 from models.info import VoiceInfo
 from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_library
 from models.tts.silence import trim
-from models.tts.voices import voice_table
+from models.tts.voices import one_language_voice, voice_table
 from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
@@ -31,14 +30,10 @@ class EspeakEngine:
         return tuple(self._voices.values())
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        voice = self._voices[request.voice]
-        if request.language != voice.language:
-            raise UnsupportedLanguage(
-                f"voice {voice.name!r} speaks {voice.language!r}, not {request.language!r}"
-            )
+        voice = one_language_voice(self._voices, request)
         pcm = self._library.speak(
             request.text,
-            self._library_voices[request.voice],
+            self._library_voices[voice.key],
             speed=request.speed,
             liveliness=1.0 / request.stability,
         )

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from configs.tts_schema import HibariConfig
 from models.audio import AudioChunk, Pcm
-from models.errors import UnsupportedLanguage
 from models.info import VoiceInfo
 from models.onnx_session import open_session
 from models.tts.base import SynthesisRequest
 from models.tts.silence import sounding
-from models.tts.voices import voice_table
+from models.tts.voices import one_language_voice, voice_table
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
@@ -46,11 +45,7 @@ class HibariEngine:
         return tuple(self._voices.values())
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        voice = self._voices[request.voice]
-        if request.language != voice.language:
-            raise UnsupportedLanguage(
-                f"voice {voice.name!r} speaks {voice.language!r}, not {request.language!r}"
-            )
+        voice = one_language_voice(self._voices, request)
         model = self._models[voice.key]
         noise = np.random.default_rng(SEED)
         at = 0  # where the sentence begins in the text

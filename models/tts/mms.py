@@ -12,11 +12,11 @@ from transformers import AutoTokenizer, VitsModel
 
 from configs.tts_schema import MmsConfig
 from models.audio import AudioChunk, Pcm
-from models.errors import EngineError, EngineLost, UnsupportedLanguage, WeightsCorrupt
+from models.errors import EngineError, EngineLost, WeightsCorrupt
 from models.info import VoiceInfo
 from models.tts.base import SynthesisRequest
 from models.tts.silence import trim
-from models.tts.voices import voice_table
+from models.tts.voices import one_language_voice, voice_table
 from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
@@ -58,14 +58,10 @@ class MmsEngine:
         return tuple(self._voices.values())
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        voice = self._voices[request.voice]
-        if request.language != voice.language:
-            raise UnsupportedLanguage(
-                f"voice {voice.name!r} speaks {voice.language!r}, not {request.language!r}"
-            )
+        voice = one_language_voice(self._voices, request)
         if self._networks is None:
             raise EngineLost("the model was unloaded")
-        network = self._networks[request.voice]
+        network = self._networks[voice.key]
         symbols = network.symbols(request.text)
         if not symbols:
             return

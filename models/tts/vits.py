@@ -9,13 +9,13 @@ from pydantic import BaseModel
 
 from configs.tts_schema import VitsConfig
 from models.audio import AudioChunk
-from models.errors import UnsupportedLanguage, WeightsCorrupt
+from models.errors import WeightsCorrupt
 from models.info import VoiceInfo
 from models.onnx_session import open_session
 from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_library
 from models.tts.silence import trim
-from models.tts.voices import voice_table
+from models.tts.voices import one_language_voice, voice_table
 from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
@@ -76,12 +76,8 @@ class VitsEngine:
         return tuple(self._voices.values())
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        voice = self._voices[request.voice]
-        if request.language != voice.language:
-            raise UnsupportedLanguage(
-                f"voice {voice.name!r} speaks {voice.language!r}, not {request.language!r}"
-            )
-        session, settings = self._models[request.voice]
+        voice = one_language_voice(self._voices, request)
+        session, settings = self._models[voice.key]
         phonemes = espeak_library().phonemes(request.text, settings.espeak.voice)
         ids = phoneme_ids(phonemes, settings.phoneme_id_map)
         if not ids:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from configs.tts_schema import VoiceConfig
-from models.errors import UnknownVoice
+from models.errors import UnknownVoice, UnsupportedLanguage
 from models.info import VoiceInfo
+from models.tts.base import SynthesisRequest
 
 
 class VoiceTable(dict[str, VoiceInfo]):
@@ -32,3 +33,16 @@ def voice_table(voices: Iterable[VoiceConfig], engine: str) -> Mapping[str, Voic
         )
         for voice in voices
     )
+
+
+def one_language_voice(table: Mapping[str, VoiceInfo], request: SynthesisRequest) -> VoiceInfo:
+    """The voice that is asked for, of an engine whose voices speak their own language only.
+
+    Raises UnknownVoice or UnsupportedLanguage.
+    """
+    voice = table[request.voice]
+    if request.language != voice.language:
+        raise UnsupportedLanguage(
+            f"voice {voice.name!r} speaks {voice.language!r}, not {request.language!r}"
+        )
+    return voice

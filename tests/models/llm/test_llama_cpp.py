@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from configs.chat_schema import LlamaCppConfig
 from models.errors import UnsupportedFeature, WeightsMissing
 from models.llm.base import ChatMessage, GenerationRequest
 from models.llm.base import SamplingOptions as Sampling
 from models.llm.llama_cpp import LlamaCppEngine
 from models.weights.store import WeightStore
+from tests.models.llm.smollm import SMOLLM
 
 pytestmark = pytest.mark.weights
 
@@ -17,18 +17,7 @@ pytestmark = pytest.mark.weights
 @pytest.fixture(scope="module")
 def engine(weights: WeightStore) -> LlamaCppEngine:
     """One slot, so that a slot which is not freed blocks the next request."""
-    config = LlamaCppConfig(
-        engine="llama_cpp",
-        id="test",
-        owned_by="test",
-        created=0,
-        languages=("en",),
-        weights="smollm2-135m-q4",
-        context_tokens=1024,
-        parallel=1,
-        threads=1,
-        batch_tokens=64,
-    )
+    config = SMOLLM.model_copy(update={"batch_tokens": 64})
     try:
         return LlamaCppEngine(config, weights)
     except WeightsMissing as error:

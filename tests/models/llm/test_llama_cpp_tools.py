@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from configs.chat_schema import LlamaCppConfig
 from models.errors import UnsupportedFeature, WeightsMissing
 from models.llm.assembly import AnswerAssembler
 from models.llm.base import ChatMessage, FinishReason, GenerationRequest, SamplingOptions, Usage
@@ -15,6 +14,7 @@ from models.llm.grammar.rules import SchemaError
 from models.llm.llama_cpp import LlamaCppEngine
 from models.weights.store import WeightStore
 from tests.models.llm.schemas import BAD, GOOD, record, strings
+from tests.models.llm.smollm import SMOLLM
 
 pytestmark = pytest.mark.weights
 
@@ -23,18 +23,7 @@ TOOLS: tuple[dict[str, Any], ...] = (
     {"type": "function", "function": {"name": "get_weather", "parameters": PLACE}},
     {"type": "function", "function": {"name": "clock", "description": "The time"}},
 )
-CONFIG = LlamaCppConfig(
-    engine="llama_cpp",
-    id="test",
-    owned_by="test",
-    created=0,
-    languages=("en",),
-    weights="smollm2-135m-q4",
-    context_tokens=1024,
-    parallel=2,
-    threads=2,
-    chat_template="smollm2.jinja",
-)
+CONFIG = SMOLLM.model_copy(update={"parallel": 2, "threads": 2, "chat_template": "smollm2.jinja"})
 
 
 @pytest.fixture(scope="module")
