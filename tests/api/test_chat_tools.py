@@ -52,9 +52,13 @@ def post(server: ChatServer, body: Any) -> httpx.Response:
         ({"temperature": 1}, 1.0),
         ({"tool_choice": "none"}, 0.7),
         ({"tool": []}, 0.7),
+        ({"tool": [], "response_format": {"type": "json_object"}}, 0.2),
+        ({"tool": [], "response_format": {"type": "text"}}, 0.7),
     ],
 )
-def test_arguments_are_hardly_drawn_by_chance(fields: dict[str, Any], expected: float) -> None:
+def test_what_must_obey_a_form_is_hardly_drawn_by_chance(
+    fields: dict[str, Any], expected: float
+) -> None:
     body = ChatCompletionBody.model_validate(say("hello", **fields))
     assert body.sampling().temperature == expected
 
