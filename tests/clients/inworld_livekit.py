@@ -117,6 +117,7 @@ async def main(url: str, key: str, voice: str, only: str = "") -> dict[str, Any]
         await tts.aclose()
 
         for encoding in ("PCM", "LINEAR16", "MP3", "OGG_OPUS", "FLAC"):
+            logging.info("encoding %s", encoding)
             tts = plugin(encoding=encoding, sample_rate=16_000)
             seen[f"socket {encoding}"] = (await speak(tts, LETTER)).shown()
             seen[f"http {encoding}"] = (await synthesize(tts, LETTER)).shown()
