@@ -40,6 +40,15 @@ class Heard:
         return {"seconds": seconds, "rate": self.rate, "words": self.words}
 
 
+async def speak_or_again(tts: Any, text: str) -> Heard:
+    """LiveKit's decoder failed once in some twenty runs, at a first packet; nobody knows why yet."""
+    try:
+        return await speak(tts, text)
+    except ValueError:
+        logging.exception("the decoder failed, and is asked once more")
+        return await speak(tts, text)
+
+
 async def speak(tts: Any, text: str, step: int = 7) -> Heard:
     """One turn, its text in pieces as of a language model."""
     heard = Heard()
@@ -119,7 +128,7 @@ async def main(url: str, key: str, voice: str, only: str = "") -> dict[str, Any]
         for encoding in ("PCM", "LINEAR16", "MP3", "OGG_OPUS", "FLAC"):
             logging.info("encoding %s", encoding)
             tts = plugin(encoding=encoding, sample_rate=16_000)
-            seen[f"socket {encoding}"] = (await speak(tts, LETTER)).shown()
+            seen[f"socket {encoding}"] = (await speak_or_again(tts, LETTER)).shown()
             seen[f"http {encoding}"] = (await synthesize(tts, LETTER)).shown()
             await tts.aclose()
 
