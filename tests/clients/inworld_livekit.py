@@ -41,7 +41,7 @@ class Heard:
 
 
 async def speak_or_again(tts: Any, text: str) -> Heard:
-    """LiveKit's decoder failed once in some twenty runs, at a first packet; nobody knows why yet."""
+    """LiveKit's decoder failed in one of some twenty runs, at a first packet, not yet explained."""
     try:
         return await speak(tts, text)
     except ValueError:
