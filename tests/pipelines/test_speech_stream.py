@@ -302,8 +302,8 @@ class AtOnceSpeaker(VoicedSpeaker):
 
 
 async def test_a_request_counts_all_that_its_listener_is_about_to_get() -> None:
+    await spoken(pipeline(AtOnceSpeaker()), SpeechRequest("Loads what a first text waits for."))
     speaker = AtOnceSpeaker()
     await spoken(pipeline(speaker), SpeechRequest("Nobody expected the ship at seven. " * 4))
     second = speaker.calls[1]
-    # Of the first piece, whose first chunk lasts 0.1 s; a busy machine takes some of it.
-    assert second.slack_s > 0.5
+    assert second.slack_s > 1.5  # of the first piece, whose first chunk lasts 0.1 s
