@@ -31,6 +31,8 @@ class Opening:
     # How much longer the next piece may be than the one that plays while it is made; asked anew
     # for each, since others may come and share the engine.
     growth: Callable[[], float] = lambda: 3.0
+    # How much longer than that the end of a sentence may be, so that it is not cut at any word.
+    stretch: float = 2.0
 
     @property
     def uncut(self) -> int:
@@ -245,7 +247,7 @@ class _Script:
         if self._opens and (opening := self._opening()):
             if is_rest and heavy <= opening.most:
                 return len(window)
-            careful = is_rest and heavy <= (2 * opening.most if self._last else self._opens.uncut)
+            careful = is_rest and heavy <= (self._opens.stretch * opening.most if self._last else self._opens.uncut)
             worst = Rank.CONJUNCTION if careful or not knows_words(language) else Rank.WORD
             cut = best_cut(window, opening, language, worst)
             if cut is not None:

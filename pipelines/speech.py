@@ -43,6 +43,8 @@ LETTERS_PER_S = 18  # that voices say
 # would never be given more.
 MOST_GROWTH, LEAST_GROWTH = 3.0, 1.4
 SAFETY = 0.8
+# Of the end of a first sentence: a slow engine that made all of it would let its listener wait.
+SLOW_STRETCH = 4 / 3
 CROWDED = 0.5  # of an engine's time, by those who listen
 ENGINE_SPEEDS = (0.5, 2.0)  # that engines read in, those that do; beyond it sound is stretched
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
@@ -176,7 +178,8 @@ class SpeechPipeline:
         if not cost:
             return Opening(growth=growth)
         most = int(FIRST_WORK_S / cost * LETTERS_PER_S)
-        return Opening(min(most, Opening.most), growth)
+        stretch = Opening.stretch if most > Opening.most else SLOW_STRETCH
+        return Opening(min(most, Opening.most), growth, stretch)
 
     async def speak(self, plan: Plan) -> Speech:
         """The whole text at once, its loudness measured over all of it. Raises as `stream`."""
