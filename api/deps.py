@@ -55,7 +55,8 @@ def _of_header(connection: HTTPConnection, *schemes: str) -> str | None:
     return credential.strip() if scheme.lower() in schemes else None
 
 
-def require_scope(principal: Principal, scope: str | None) -> None:
-    """Raises ApiError(insufficient_scope)."""
+def require_scope(services: Services, principal: Principal, scope: str | None) -> None:
+    """Raises ApiError(insufficient_scope), of which the audit log tells."""
     if scope is not None and scope not in principal.scopes:
+        services.accounts.note_missing_scopes(principal, (scope,))
         raise ApiError(403, "insufficient_scope", f"the API key lacks the scope {scope!r}")

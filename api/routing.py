@@ -72,7 +72,7 @@ def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRou
                 principal = await authenticate(services, credential(request))
                 request.state.principal = principal
                 await count_request(request, services, principal)
-                require_scope(principal, scope)
+                require_scope(services, principal, scope)
                 request.scope["state"][LEAVE] = services.in_flight.enter(self.path)
                 return await answer_once(request, services, principal, handle)
 

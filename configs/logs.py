@@ -17,8 +17,13 @@ _SECRETS = (
     re.compile(r"\bwhsec_[0-9A-Za-z+/=_-]{4,}"),
     re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),
 )
-_NAME = r"(?i)(\b(?:api[-_]?key|\w*password|\w*secret|\w*pepper|\w*token_key)\b\\?[\"']?\s*[=:]\s*"
+_SEVERAL = r"\w*token_keys?|\w*data_keys?"  # joined by commas
+_NAME = (
+    rf"(?i)(\b(?:api[-_]?key|\w*password|\w*secret|\w*pepper|{_SEVERAL})\b"
+    r"\\?[\"']?\s*[=:]\s*"
+)
 _NAMED_SECRETS = (
+    re.compile(rf"(?i)(\b(?:{_SEVERAL})\s*[=:]\s*)[^\s\"'&}}\\]+"),
     re.compile(_NAME + r")[^\s\"'&,}\\]+"),
     re.compile(_NAME + r"([\"']))(?:\\.|(?!\2).)+"),  # up to the quote that ends it
     re.compile(_NAME + r"(\\[\"']))(?:\\{3}[\"']|(?!\2).)+"),  # the same within a text of JSON
@@ -33,7 +38,8 @@ _NAMED_SECRETS = (
 
 # Most lines hold none of these words, and one search is cheaper than all the substitutions.
 _HINT = re.compile(
-    r"(?i)sk_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key|://"
+    r"(?i)sk_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key"
+    r"|data_key|://"
 )
 
 

@@ -24,7 +24,7 @@ DATABASE = "antiphon.db"  # in the data folder
 class Secrets:
     """Keys that sign and pepper; never logged."""
 
-    token_key: str  # signs JWTs; at least 32 bytes
+    token_keys: tuple[str, ...]  # of JWTs, at least 32 bytes each; the first signs, all read
     api_key_pepper: str  # HMAC key of stored API keys
     url_key: str  # signs the addresses of files
     data_keys: tuple[str, ...]  # base64 of 32 bytes each; the first seals, all of them open
@@ -158,13 +158,22 @@ def _load_secrets(path: Path) -> Secrets:
             raise SettingsError(message) from None
         given = {name: value or stored[name] for name, value in given.items()}
     values = {name: value for name, value in given.items() if value}
+    token_keys = tuple(values.pop("token_key").split(","))
+    if not all(map(_is_long, token_keys)):
+        raise SettingsError(
+            "ANTIPHON_TOKEN_KEY needs at least 32 bytes, in each of several joined by commas"
+        )
     for name, value in values.items():
-        if len(value.encode()) < 32:
+        if not _is_long(value):
             raise SettingsError(f"{VARIABLES_OF_SECRETS[name]} needs at least 32 bytes")
     data_keys = tuple(values.pop("data_keys").split(","))
     if not all(map(_is_data_key, data_keys)):
         raise SettingsError("ANTIPHON_DATA_KEYS needs base64 of 32 bytes, several joined by commas")
-    return Secrets(**values, data_keys=data_keys)
+    return Secrets(**values, token_keys=token_keys, data_keys=data_keys)
+
+
+def _is_long(secret: str) -> bool:
+    return len(secret.encode()) >= 32
 
 
 def _is_data_key(text: str) -> bool:

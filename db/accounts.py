@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func
+from sqlalchemy import func, or_
 from sqlmodel import Session, col, delete, select, update
 
 from db.columns import utc_now
@@ -113,29 +113,51 @@ def add_key(session: Session, key: ApiKey) -> None:
 
 
 def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
-    """Newest first."""
+    """Those that were not revoked, newest first."""
     query = (
         select(ApiKey)
-        .where(ApiKey.workspace_id == workspace_id)
+        .where(ApiKey.workspace_id == workspace_id, col(ApiKey.revoked_at).is_(None))
         .order_by(col(ApiKey.created_at).desc(), col(ApiKey.id))
     )
     return list(session.exec(query).all())
 
 
 def count_keys(session: Session, workspace_id: int) -> int:
-    query = select(func.count()).where(ApiKey.workspace_id == workspace_id)
+    query = select(func.count()).where(
+        ApiKey.workspace_id == workspace_id, col(ApiKey.revoked_at).is_(None)
+    )
     return session.exec(query).one()
 
 
-def delete_key(session: Session, workspace_id: int, key_id: int) -> bool:
-    """False when the workspace has no such key."""
-    deleted = session.exec(
-        delete(ApiKey).where(col(ApiKey.id) == key_id, col(ApiKey.workspace_id) == workspace_id)
+def revoke_key(session: Session, workspace_id: int, key_id: int, now: datetime) -> bool:
+    """Takes its name away, too; False when the workspace has no such key any more."""
+    revoked = session.exec(
+        update(ApiKey)
+        .where(
+            col(ApiKey.id) == key_id,
+            col(ApiKey.workspace_id) == workspace_id,
+            col(ApiKey.revoked_at).is_(None),
+        )
+        .values(revoked_at=now, name="")
     )
-    return bool(deleted.rowcount)
+    return bool(revoked.rowcount)
+
+
+def note_refusal(session: Session, key_id: int, now: datetime, since: datetime) -> bool:
+    """Whether this is the first refusal of the key after `since` that anybody notes."""
+    noted = session.exec(
+        update(ApiKey)
+        .where(
+            col(ApiKey.id) == key_id,
+            or_(col(ApiKey.refused_at).is_(None), col(ApiKey.refused_at) <= since),
+        )
+        .values(refused_at=now)
+    )
+    return bool(noted.rowcount)
 
 
 def key_by_digest(session: Session, digest: bytes) -> KeyOwner | None:
+    """Of a revoked key, too, for as long as its row is kept."""
     query = select(ApiKey, Workspace).where(
         ApiKey.digest == digest, Workspace.id == ApiKey.workspace_id
     )

@@ -8,7 +8,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from db.chat_tables import Chat
 from db.deliveries import is_free
-from db.tables import Workspace
+from db.tables import ApiKey, Workspace
 from db.webhook_tables import Delivery, Event, Webhook
 
 AT_ONCE = 500
@@ -71,6 +71,13 @@ def forget_old_secrets(session: Session, now: datetime) -> int:
         .values(old_secret=None, old_secret_until=None)
     )
     return forgotten.rowcount
+
+
+def forget_revoked_keys(session: Session, before: datetime) -> int:
+    """Deletes API keys that were revoked before that; how many."""
+    old = select(ApiKey.id).where(col(ApiKey.revoked_at) < before).limit(AT_ONCE)
+    deleted = session.connection().execute(delete(ApiKey).where(col(ApiKey.id).in_(old)))
+    return deleted.rowcount
 
 
 def _blank(session: Session, chosen: SelectOfScalar[str]) -> int:

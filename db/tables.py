@@ -72,3 +72,6 @@ class ApiKey(SQLModel, table=True):
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     last_used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    # A key that was deleted stays for a while without its name, so that its use can be told.
+    revoked_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
+    refused_at: datetime | None = Field(default=None, sa_type=UtcDateTime)  # last told of

@@ -1,5 +1,6 @@
 """Accounts: sign-up, login, profile and API keys."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +11,7 @@ from configs.plans_schema import PlansConfig
 from configs.settings import Secrets
 from db import accounts, ledger
 from db.audit import SERVICE, audit
+from db.columns import utc_now
 from db.session import Database
 from db.tables import ApiKey, User, Workspace
 from pipelines.credentials import (
@@ -57,11 +59,19 @@ class Accounts:
         self._secrets = secrets
         self._plans = plans
         self._passwords = Passwords()
-        self._principals = Principals(database, secrets.token_key, secrets.api_key_pepper)
+        self._principals = Principals(database, secrets.token_keys, secrets.api_key_pepper)
 
     async def authenticate(self, credential: str) -> Principal:
         """Whom an API key or token stands for. Raises Unauthorized or DatabaseUnavailable."""
         return await self._principals.authenticate(credential)
+
+    async def recheck(self, credential: str) -> Principal:
+        """As `authenticate`, for a session that goes on; the audit log tells of no use."""
+        return await self._principals.recheck(credential)
+
+    def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:
+        """Tells the audit log, in the background, that the key was used for what it may not."""
+        self._principals.note_missing_scopes(principal, scopes)
 
     async def sign_up(self, email: str, password: str, name: str, company: str) -> SignedIn:
         """`email` is normalised. Raises EmailTaken, HashingBusy or DatabaseUnavailable."""
@@ -110,6 +120,7 @@ class Accounts:
         """
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
+            self.note_missing_scopes(principal, beyond)
             raise InsufficientScope(f"scopes: this key lacks {', '.join(beyond)} itself")
         if principal.expires_at is not None:
             expires_at = expires_at or principal.expires_at
@@ -157,7 +168,7 @@ class Accounts:
 
     def _signed_in(self, user: User, workspace: Workspace) -> SignedIn:
         claims = TokenClaims(user_id=user.id, workspace_id=workspace.id)
-        return SignedIn(user, issue_token(claims, self._secrets.token_key))
+        return SignedIn(user, issue_token(claims, self._secrets.token_keys[0]))
 
     def _new_key(
         self, workspace_id: int, name: str, scopes: frozenset[str], expires_at: datetime | None
@@ -189,7 +200,7 @@ def _add_key(session: Session, key: ApiKey, actor: str) -> None:
 
 
 def _delete_key(session: Session, principal: Principal, key_id: int) -> None:
-    if not accounts.delete_key(session, principal.workspace_id, key_id):
+    if not accounts.revoke_key(session, principal.workspace_id, key_id, utc_now()):
         raise NotFound("no API key has that id")
     audit(session, principal.workspace_id, "key.deleted", principal.actor, str(key_id))
 

@@ -6,6 +6,7 @@ import secrets
 import string
 import uuid
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -60,6 +61,11 @@ class TokenClaims:
     workspace_id: int
 
 
+def token_key_id(key: str) -> str:
+    """The `kid` of what `key` signs; nothing leads back from it."""
+    return hmac.digest(key.encode(), b"kid", "sha256").hex()[:16]
+
+
 def issue_token(claims: TokenClaims, key: str) -> str:
     """A JWT for a day."""
     now = utc_now()
@@ -75,11 +81,24 @@ def issue_token(claims: TokenClaims, key: str) -> str:
         },
         key,
         algorithm="HS256",
+        headers={"kid": token_key_id(key)},
     )
 
 
-def read_token(token: str, key: str) -> TokenClaims | None:
-    """None for every token that is not ours, is damaged or has expired."""
+def read_token(token: str, keys: Sequence[str]) -> TokenClaims | None:
+    """None for every token that none of `keys` signed, is damaged or has expired.
+
+    A token without `kid` may be of any of them.
+    """
+    try:
+        kid = jwt.get_unverified_header(token).get("kid")
+    except jwt.InvalidTokenError:
+        return None
+    possible = (key for key in keys if kid is None or kid == token_key_id(key))
+    return next(filter(None, (_read_token(token, key) for key in possible)), None)
+
+
+def _read_token(token: str, key: str) -> TokenClaims | None:
     try:
         claims = jwt.decode(
             token,

@@ -19,6 +19,7 @@ from db.retention import (
     delete_old_events,
     delete_unused_chats,
     forget_old_secrets,
+    forget_revoked_keys,
 )
 from db.session import Database
 from pipelines.errors import PipelineError
@@ -62,6 +63,7 @@ class Housekeeper:
                 "old_events": self._blank_old_events,
                 "deliveries": self._delete_old_events,
                 "old_secrets": lambda: self._database.run(forget_old_secrets, utc_now()),
+                "revoked_keys": self._forget_revoked_keys,
             }
             if self._voices is not None:
                 deleting["failed_voices"] = self._delete_failed_voices
@@ -130,6 +132,10 @@ class Housekeeper:
     async def _delete_old_events(self) -> int:
         before = utc_now() - timedelta(days=self._retention.delivery_days)
         return await self._database.run(delete_old_events, before)
+
+    async def _forget_revoked_keys(self) -> int:
+        before = utc_now() - timedelta(days=self._retention.revoked_key_days)
+        return await self._database.run(forget_revoked_keys, before)
 
     async def _cancel_stranded(self) -> int:
         return await self._database.run(cancel_stranded, utc_now())

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,6 +13,7 @@ from db.errors import DatabaseError
 from db.session import Database
 from pipelines.credentials import is_api_key, key_digest, read_token
 from pipelines.errors import Unauthorized
+from pipelines.refusals import Refusal, Refusals
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,14 @@ class Principal:
         return f"user:{self.user_id}" if self.key_id is None else f"key:{self.key_id}"
 
 
+class _Refused(Unauthorized):
+    """A real key, but one that has ended."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(UNAUTHORIZED)
+        self.refusal = refusal
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     principal: Principal
@@ -53,10 +62,11 @@ class _Entry:
 class Principals:
     """Authenticates; keeps only what the database confirmed, so guesses cannot fill it."""
 
-    def __init__(self, database: Database, token_key: str, pepper: str) -> None:
+    def __init__(self, database: Database, token_keys: tuple[str, ...], pepper: str) -> None:
         self._database = database
-        self._token_key = token_key
+        self._token_keys = token_keys
         self._pepper = pepper
+        self._refusals = Refusals(database)
         self._entries: dict[Hashable, _Entry] = {}
         self._loading: dict[Hashable, asyncio.Task[_Entry]] = {}
         self._touching: set[asyncio.Task[None]] = set()
@@ -64,11 +74,27 @@ class Principals:
 
     async def authenticate(self, credential: str) -> Principal:
         """Raises Unauthorized, or DatabaseUnavailable."""
+        try:
+            return await self.recheck(credential)
+        except _Refused as error:
+            self._refusals.note(error.refusal)
+            raise Unauthorized(UNAUTHORIZED) from None
+
+    def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:
+        """The key was used for what needs `scopes`, which it does not have."""
+        if principal.key_id is not None:
+            details = {"scopes": [scope for scope in SCOPES if scope in scopes]}
+            self._refusals.note(
+                Refusal(principal.key_id, principal.workspace_id, "scope", details=details)
+            )
+
+    async def recheck(self, credential: str) -> Principal:
+        """As `authenticate`, for what goes on: that its key has ended is no use of the key."""
         if is_api_key(credential):
             digest = key_digest(credential, self._pepper)
             return await self._remembered(digest, lambda: self._load_key(digest))
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
-            claims = read_token(credential, self._token_key)
+            claims = read_token(credential, self._token_keys)
             if claims is not None:
                 return await self._remembered(claims, lambda: self._load_user(claims.user_id))
         raise Unauthorized(UNAUTHORIZED)
@@ -122,10 +148,12 @@ class Principals:
         if owner is None:
             raise Unauthorized(UNAUTHORIZED)
         key, workspace, now = owner.key, owner.workspace, utc_now()
+        if key.revoked_at is not None:
+            raise _Refused(Refusal(key.id, workspace.id, "revoked", key.revoked_at))
         if key.expires_at is not None:
             left_s = (key.expires_at - now).total_seconds()
             if left_s <= 0:
-                raise Unauthorized(UNAUTHORIZED)
+                raise _Refused(Refusal(key.id, workspace.id, "expired", key.expires_at))
             fresh_until = min(fresh_until, time.monotonic() + left_s)
         if key.last_used_at is None or now - key.last_used_at > TOUCH_INTERVAL:
             task = asyncio.create_task(self._touch(key.id, now))

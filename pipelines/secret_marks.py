@@ -32,9 +32,9 @@ async def check_secrets(database: Database, secrets: Secrets, *, accept: bool = 
 
 
 def _marks(secrets: Secrets) -> dict[str, list[bytes]]:
-    """By variable. A data key may have others beside it, any of which opens what it sealed."""
+    """By variable. A data key or a token key may have others beside it, which are known too."""
     values = {
-        "token_key": (secrets.token_key,),
+        "token_key": secrets.token_keys,
         "api_key_pepper": (secrets.api_key_pepper,),
         "url_key": (secrets.url_key,),
         "data_keys": secrets.data_keys,

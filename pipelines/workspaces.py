@@ -62,7 +62,8 @@ class Workspaces:
         The ledger and the audit log stay, under an id that no longer leads to anybody. Raises
         InsufficientScope for a key that may not do everything else.
         """
-        if principal.scopes != ALL_SCOPES:
+        if missing := ALL_SCOPES - principal.scopes:
+            self._accounts.note_missing_scopes(principal, missing)
             raise InsufficientScope(
                 "an account is erased by its owner's token or a key with every scope"
             )

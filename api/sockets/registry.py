@@ -94,7 +94,7 @@ class SocketRegistry:
     async def _check(self, credential: str, sessions: list[Session]) -> None:
         """Raises DatabaseError."""
         try:
-            scopes = (await self._accounts.authenticate(credential)).scopes
+            scopes = (await self._accounts.recheck(credential)).scopes
         except Unauthorized:
             scopes = frozenset()
         loop = asyncio.get_running_loop()

@@ -122,7 +122,7 @@ async def _admit(websocket: WebSocket, services: Services, door: _Door) -> Admis
         raise ApiError(503, "unavailable", "this server is stopping")
     credential = websocket.query_params.get("apiKey") or door.credential(websocket)
     principal = await authenticate(services, credential)
-    require_scope(principal, door.scope)
+    require_scope(services, principal, door.scope)
     assert credential is not None
     return Admission(principal, credential, door.scope)
 

@@ -35,7 +35,7 @@ def local_settings(folder: Path) -> Settings:
         database_url=f"sqlite:///{folder / 'test.db'}",
         weights_dir=folder / "weights",
         secrets=Secrets(
-            token_key="t" * 48,
+            token_keys=("t" * 48,),
             api_key_pepper="p" * 48,
             url_key="u" * 48,
             data_keys=(b64encode(b"d" * 32).decode(),),

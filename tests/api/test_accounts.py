@@ -163,7 +163,7 @@ async def test_another_replica_forgets_a_revoked_key_within_five_seconds(
 ) -> None:
     other = principals.Principals(
         services.database,
-        services.settings.secrets.token_key,
+        services.settings.secrets.token_keys,
         services.settings.secrets.api_key_pepper,
     )
     now = 1000.0
@@ -260,6 +260,46 @@ async def test_the_use_of_a_key_is_noted(client: httpx.AsyncClient, auth: dict[s
             await asyncio.sleep(0.02)
 
 
+async def refusals(client: httpx.AsyncClient, auth: dict[str, str], key_id: str) -> list[Any]:
+    entries = (await client.get("/audit?limit=100", headers=auth)).json()["data"]
+    mine = [one for one in entries if one["target"] == key_id and one["action"] == "key.refused"]
+    assert {one["actor"] for one in mine} <= {f"key:{key_id}"}
+    return [one["details"] for one in mine]
+
+
+async def test_a_key_that_ended_is_refused_as_any_other_and_told_of(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    soon = (utc_now() + timedelta(seconds=0.2)).isoformat()
+    expired, revoked = await new_key(client, auth, expires_at=soon), await new_key(client, auth)
+    await client.delete(f"/developer/api/{revoked['id']}", headers=auth)
+    await asyncio.sleep(0.25)
+    answers = [
+        await client.get("/plans", headers=bearer(key))
+        for key in (new_api_key(), expired["key"], revoked["key"]) * 3
+    ]
+    unknown = answers[0]
+    for answer in answers:
+        assert (answer.status_code, answer.content) == (401, unknown.content)
+        assert set(answer.headers) == set(unknown.headers)
+    async with asyncio.timeout(5):
+        for key, reason in ((expired, "expired"), (revoked, "revoked")):
+            while await refusals(client, auth, key["id"]) != [{"reason": reason}]:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_key_that_lacks_a_scope_is_told_of(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    weak = await new_key(client, auth, scopes=["tts"])
+    for _ in range(3):
+        answer = await client.get("/chats", headers=bearer(weak["key"]))
+        assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
+    async with asyncio.timeout(5):
+        while await refusals(client, auth, weak["id"]) != [{"reason": "scope", "scopes": ["chat"]}]:
+            await asyncio.sleep(0.02)
+
+
 async def test_one_workspace_sees_nothing_of_another(
     client: httpx.AsyncClient, auth: dict[str, str], other_auth: dict[str, str]
 ) -> None:
@@ -280,7 +320,7 @@ async def test_a_strange_key_id_is_404(
 
 def tokens(services: Services) -> dict[str, str]:
     """Tokens that must be refused."""
-    key = services.settings.secrets.token_key
+    (key,) = services.settings.secrets.token_keys
     now = utc_now()
     claims: dict[str, Any] = {
         "iss": "antiphon",

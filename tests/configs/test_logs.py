@@ -32,6 +32,9 @@ LEAKS = [
     json.dumps(json.dumps({"secret": f"two words {CANARY}"})),
     f"x-api-key: {CANARY}",
     f"ANTIPHON_TOKEN_KEY={CANARY}",
+    f"ANTIPHON_TOKEN_KEY={'n' * 32},{CANARY} and more",
+    f"ANTIPHON_DATA_KEYS={'n' * 32},{CANARY}",
+    f'{{"data_keys": "{"n" * 32},{CANARY}", "x": 1}}',
 ]
 SECRETS = (KEY, TOKEN, CANARY, "QUJDQUJD")
 

@@ -37,7 +37,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_first_start_makes_secrets_that_the_next_one_reads(data: Path) -> None:
     first = load_settings().secrets
     assert load_settings().secrets == first
-    assert len({first.token_key, first.api_key_pepper, first.url_key, *first.data_keys}) == 4
+    assert len({*first.token_keys, first.api_key_pepper, first.url_key, *first.data_keys}) == 4
 
 
 def test_nobody_else_can_read_what_is_made(data: Path) -> None:
@@ -58,6 +58,8 @@ def test_secrets_that_others_may_reach_are_refused(data: Path, mode: int) -> Non
     ("name", "value"),
     [
         ("ANTIPHON_TOKEN_KEY", "short"),
+        ("ANTIPHON_TOKEN_KEY", "t" * 48 + ",short"),
+        ("ANTIPHON_TOKEN_KEY", "t" * 48 + ","),
         ("ANTIPHON_DATA_KEYS", "A" * 43 + "B"),  # base64 of no whole byte
         ("ANTIPHON_DATA_KEYS", "QUFB" * 12),
     ],
@@ -80,9 +82,16 @@ def test_a_damaged_file_of_secrets_is_refused_and_kept(data: Path, text: str) ->
     assert (data / "secrets.json").read_text() == text
 
 
+def test_several_token_keys_are_joined_by_commas(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_TOKEN_KEY", "n" * 32 + "," + "o" * 32)
+    assert load_settings().secrets.token_keys == ("n" * 32, "o" * 32)
+
+
 def test_secrets_do_not_show_when_settings_are_printed(data: Path) -> None:
     settings = load_settings()
-    assert settings.secrets.token_key not in repr(settings)
+    assert settings.secrets.token_keys[0] not in repr(settings)
 
 
 @pytest.mark.parametrize(

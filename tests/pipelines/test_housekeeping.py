@@ -20,7 +20,7 @@ from db.ledger import credit_of, hold, open_account
 from db.money_tables import Account, Hold
 from db.outbox import NewEvent, add_event
 from db.session import Database
-from db.tables import User, Workspace
+from db.tables import ApiKey, User, Workspace
 from db.webhook_tables import Delivery, Event, Webhook
 from pipelines import housekeeping
 from pipelines.files import Files
@@ -216,6 +216,33 @@ async def test_a_secret_that_signs_no_more_is_forgotten(
         return sorted(session.exec(select(Webhook.old_secret)), key=bool)
 
     assert await database.read(old_secrets) == [None, b"old"]
+
+
+async def test_a_key_that_was_revoked_long_ago_is_forgotten(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+
+    def add(session: Session) -> None:
+        for name, days in (("old", 91), ("young", 89), ("live", None)):
+            revoked_at = None if days is None else utc_now() - timedelta(days=days)
+            key = ApiKey(
+                workspace_id=workspace_id,
+                name=name,
+                digest=name.encode(),
+                prefix="sk_",
+                scopes=[],
+                revoked_at=revoked_at,
+            )
+            session.add(key)
+
+    await database.run(add)
+    assert (await housekeeper.run_once())["revoked_keys"] == 1
+
+    def left(session: Session) -> set[str]:
+        return set(session.exec(select(ApiKey.name)))
+
+    assert await database.read(left) == {"young", "live"}
 
 
 def test_what_is_swept_every_half_minute_is_found_by_an_index(

@@ -17,7 +17,7 @@ async def test_keys_that_are_made_at_once_keep_to_the_limit(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accounts, "MAX_KEYS", 4)
-    secrets = Secrets(token_key="t" * 48, api_key_pepper="p" * 48, url_key="u" * 48, data_keys=())
+    secrets = Secrets(("t" * 48,), api_key_pepper="p" * 48, url_key="u" * 48, data_keys=())
     made = Accounts(database, secrets, load_yaml(PlansConfig, "plans"))
     first = await made.ensure_first_workspace()
     assert first is not None

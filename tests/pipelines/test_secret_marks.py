@@ -12,7 +12,7 @@ from db.session import Database
 from pipelines.secret_marks import check_secrets
 
 OLD, NEW = b64encode(b"o" * 32).decode(), b64encode(b"n" * 32).decode()
-SECRETS = Secrets("t" * 32, "p" * 32, "u" * 32, (OLD,))
+SECRETS = Secrets(("t" * 32,), "p" * 32, "u" * 32, (OLD,))
 
 
 async def test_processes_that_start_at_once_agree(database: Database) -> None:
@@ -22,7 +22,7 @@ async def test_processes_that_start_at_once_agree(database: Database) -> None:
 @pytest.mark.parametrize(
     ("others", "variable"),
     [
-        (replace(SECRETS, token_key="x" * 32), "ANTIPHON_TOKEN_KEY"),
+        (replace(SECRETS, token_keys=("x" * 32,)), "ANTIPHON_TOKEN_KEY"),
         (replace(SECRETS, api_key_pepper="x" * 32), "ANTIPHON_KEY_PEPPER"),
         (replace(SECRETS, url_key="x" * 32), "ANTIPHON_URL_KEY"),
         (replace(SECRETS, data_keys=(NEW,)), "ANTIPHON_DATA_KEYS"),
@@ -39,6 +39,17 @@ async def test_another_secret_is_refused_until_it_is_accepted(
     await check_secrets(database, others, accept=True)
     await check_secrets(database, others)
     with pytest.raises(SettingsError, match=variable):
+        await check_secrets(database, SECRETS)
+
+
+async def test_a_token_key_can_be_changed_as_the_manual_says(database: Database) -> None:
+    await check_secrets(database, SECRETS)
+    old, new = "t" * 32, "n" * 32
+    await check_secrets(database, replace(SECRETS, token_keys=(new, old)))
+    await check_secrets(database, replace(SECRETS, token_keys=(old, new)))
+    await check_secrets(database, replace(SECRETS, token_keys=(new, old)))
+    await check_secrets(database, replace(SECRETS, token_keys=(new,)))
+    with pytest.raises(SettingsError):  # it could not read what the others sign now
         await check_secrets(database, SECRETS)
 
 

@@ -50,7 +50,8 @@ def _check_writes(session: Session, told: Told) -> None:
         assert other is not None and other.email == email, f"a lost account: {made}"
         owned = session.exec(select(Workspace.id).where(Workspace.owner_id == made)).one()
         assert session.get_one(Account, owned).balance > 0, "an account without its credit"
-    keys = set(session.exec(select(ApiKey.id).where(ApiKey.workspace_id == workspace.id)).all())
+    mine = select(ApiKey.id).where(ApiKey.workspace_id == workspace.id)
+    keys = set(session.exec(mine.where(col(ApiKey.revoked_at).is_(None))).all())
     assert told.keys <= keys, f"lost keys: {told.keys - keys}"
     assert not told.deleted_keys & keys, "a deleted key came back"
     hooks = session.exec(select(Webhook.id).where(Webhook.workspace_id == workspace.id)).all()
