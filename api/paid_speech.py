@@ -10,8 +10,8 @@ from typing import Any, Self
 from anyio import to_thread
 
 from api.encoding import CODECS, EncodedAudio, OutputFormat, StreamEncoder
-from api.errors import shown_error
 from api.services import Services
+from api.told_failures import failure_event, telling_failure
 from db.errors import DatabaseError
 from db.outbox import NewEvent
 from models.audio import AudioChunk
@@ -31,7 +31,7 @@ HELD_S_PER_CHARACTER = 0.2  # thrice as long as speech takes: clients may read s
 class PaidSpeech:
     """One text while it is spoken, as a context: its charge, and a copy when a webhook wants it.
 
-    A failure is free, and `tts.failed`; who leaves pays for what was spoken.
+    A failure is free, and one of the service is `tts.failed`; who leaves pays for what was spoken.
     """
 
     def __init__(
@@ -116,10 +116,17 @@ class PaidSpeech:
         }
         return NewEvent("tts.completed", data)
 
-    def _failed(self, error: Exception) -> NewEvent:
-        code, message = shown_error(error)
-        data = {"id": self._charge.operation, "voice_id": self._voice_id}
-        return NewEvent("tts.failed", {**data, "error": code, "message": message})
+    def _failed(self, error: Exception) -> NewEvent | None:
+        operation = self._charge.operation
+        return failure_event("tts.failed", error, id=operation, voice_id=self._voice_id)
+
+
+async def plan_speech(
+    services: Services, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
+) -> Plan:
+    """As `SpeechPipeline.plan`, for what is paid for next: tells webhooks of a failure."""
+    async with telling_failure(services, workspace_id, "tts.failed", voice_id=request.voice_id):
+        return await services.speech.plan(request, early_start=early_start)
 
 
 async def pay_for_speech(
@@ -138,7 +145,7 @@ async def begin_stream(
     Closing the rest early charges for what was taken of it. Raises as `SpeechPipeline.plan` and
     `SpeechPipeline.stream`, InsufficientCredit or DatabaseUnavailable.
     """
-    plan = await services.speech.plan(request, early_start=True)
+    plan = await plan_speech(services, request, workspace_id, early_start=True)
     paid = await pay_for_speech(services, workspace_id, request.text, plan.voice.voice.voice_id)
     chunks = _paid_chunks(paid, services.speech.stream(plan))
     try:

@@ -5,13 +5,21 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TypeVar
 
-from api.errors import shown_error
 from api.services import Services
+from api.told_failures import failure_event, telling_failure
 from db.outbox import NewEvent
 from pipelines.charges import Charge, begin_charge
 from pipelines.transcription import FileRequest, FileTranscript, HeardText, Recording
 
 T = TypeVar("T")
+
+
+async def open_recording(
+    services: Services, workspace_id: int, path: Path, asked: FileRequest
+) -> Recording:
+    """As `TranscriptionPipeline.open`, for what is paid for next: tells webhooks of a failure."""
+    async with telling_failure(services, workspace_id, "stt.failed"):
+        return await services.transcription.open(path, asked)
 
 
 async def transcribe_paid(
@@ -26,7 +34,7 @@ async def transcribe_paid(
     Pays for the length of the decoded audio: a header may say anything. Raises as
     `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
     """
-    recording = await services.transcription.open(path, asked)
+    recording = await open_recording(services, workspace_id, path, asked)
     async with await _charge(services, workspace_id, recording) as charge:
         transcript = await services.transcription.transcribe(recording)
         answer = to_answer(transcript)  # before the charge: what cannot be told costs nothing
@@ -49,9 +57,8 @@ async def stream_paid(
 
 
 async def _charge(services: Services, workspace_id: int, recording: Recording) -> Charge:
-    def failed(error: Exception) -> NewEvent:
-        code, message = shown_error(error)
-        return NewEvent("stt.failed", {"id": charge.operation, "error": code, "message": message})
+    def failed(error: Exception) -> NewEvent | None:
+        return failure_event("stt.failed", error, id=charge.operation)
 
     units = _milliseconds(recording.duration_s)
     charge = await begin_charge(services.billing, workspace_id, "stt", units, failed=failed)

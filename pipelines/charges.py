@@ -18,7 +18,10 @@ class Charge:
     """
 
     def __init__(
-        self, billing: Billing, hold: Hold, failed: Callable[[Exception], NewEvent] | None = None
+        self,
+        billing: Billing,
+        hold: Hold,
+        failed: Callable[[Exception], NewEvent | None] | None = None,
     ) -> None:
         self.used = 0  # units that the caller has had so far
         self._billing = billing
@@ -77,8 +80,8 @@ class Charge:
             self.leave()
         elif not self._settled:
             self._settled = True
-            told = [self._failed(error)] if error is not None and self._failed is not None else []
-            await self._hold.release(*told)
+            event = None if error is None or self._failed is None else self._failed(error)
+            await self._hold.release(*([] if event is None else [event]))
 
 
 async def begin_charge(
@@ -88,9 +91,9 @@ async def begin_charge(
     units: int,
     *,
     lasts_s: float = HOLD_S,
-    failed: Callable[[Exception], NewEvent] | None = None,
+    failed: Callable[[Exception], NewEvent | None] | None = None,
 ) -> Charge:
-    """Holds the price of at most `units`; `failed` makes the event of a failure.
+    """Holds the price of at most `units`; `failed` makes the event of a failure, if it is one.
 
     Raises InsufficientCredit or DatabaseUnavailable.
     """

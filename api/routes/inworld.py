@@ -25,6 +25,7 @@ from api.sockets.tts_voice import ContextVoice, EncodedChunk
 from api.speech_lines import SpeechLines
 from api.speech_schemas import SpokenText
 from api.streaming import while_connected
+from api.told_failures import telling_failure
 from pipelines.spoken import TimedWord
 from pipelines.voice_choice import OfferedVoice
 
@@ -158,7 +159,8 @@ def _listed(one: OfferedVoice) -> InworldVoice:
 async def _voice(
     body: InworldBody, services: Services, workspace_id: int, encoding: InworldEncoding
 ) -> tuple[ContextVoice, OfferedVoice]:
-    offered = await offered_voice(services, workspace_id, body.voice_id)
+    async with telling_failure(services, workspace_id, "tts.failed", voice_id=body.voice_id):
+        offered = await offered_voice(services, workspace_id, body.voice_id)
     voice = context_voice(
         services,
         workspace_id,

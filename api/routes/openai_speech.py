@@ -14,6 +14,7 @@ from api.routing import make_router
 from api.services import Services
 from api.sse import EventStream
 from api.streaming import StreamedResponse, while_connected
+from api.told_failures import telling_failure
 from pipelines.speech import SpeechRequest
 
 router = make_router(scope="tts")
@@ -50,8 +51,9 @@ async def create_speech(
 
 async def _begin(body: OpenAISpeechBody, services: Services, workspace_id: int) -> Response:
     """The answer, with its first audio already made."""
-    tier = await speech_tier(services, body.model)
-    voice_id = await choose_voice(services, body.voice, tier, body.input, workspace_id)
+    async with telling_failure(services, workspace_id, "tts.failed", voice_id=None):
+        tier = await speech_tier(services, body.model)
+        voice_id = await choose_voice(services, body.voice, tier, body.input, workspace_id)
     asked = SpeechRequest(
         text=body.input, voice_id=voice_id, speed=body.speed, workspace_id=workspace_id
     )

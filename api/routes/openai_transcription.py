@@ -12,7 +12,7 @@ from api.forms import file_of, form_schema, validated
 from api.openai.names import check_transcriber
 from api.openai.transcription_answers import transcript_events, whole_answer
 from api.openai.transcription_form import OpenAITranscriptionFields, fields_by_name
-from api.paid_transcription import stream_paid, transcribe_paid
+from api.paid_transcription import open_recording, stream_paid, transcribe_paid
 from api.routing import make_router
 from api.services import Services
 from api.sse import EventStream
@@ -82,7 +82,7 @@ async def _transcribe(
         return await transcribe_paid(
             services, workspace_id, path, asked, lambda heard: whole_answer(heard, fields)
         )
-    recording = await services.transcription.open(path, asked)
+    recording = await open_recording(services, workspace_id, path, asked)
     heard = stream_paid(services, workspace_id, recording)
     try:
         first = await anext(heard)  # what fails until then still has a status of its own

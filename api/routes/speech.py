@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.deps import PrincipalDep, ServicesDep
 from api.encoding import EncodedAudio, OutputFormat, encode
-from api.paid_speech import begin_stream, pay_for_speech
+from api.paid_speech import begin_stream, pay_for_speech, plan_speech
 from api.routing import make_router
 from api.services import Services
 from api.speech_lines import SpeechLines, only_error, speech_lines, word_list
@@ -65,7 +65,7 @@ async def stream(
 
 
 async def _speak(body: SynthesisBody, services: Services, workspace_id: int) -> Response:
-    plan = await services.speech.plan(body.to_request(workspace_id))
+    plan = await plan_speech(services, body.to_request(workspace_id), workspace_id)
     voice_id = plan.voice.voice.voice_id
     async with await pay_for_speech(services, workspace_id, body.text, voice_id) as paid:
         speech = await services.speech.speak(plan)
