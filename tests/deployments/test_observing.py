@@ -2,7 +2,10 @@
 
 import asyncio
 import base64
+import re
+import subprocess
 import time
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,20 +16,26 @@ import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families as parse
 from prometheus_client.samples import Sample
 from redis import Redis
+from sqlalchemy import create_engine, make_url, text
 
 from benchmarks.service import free_port
 from db.migrate import upgrade
 from db.outbox import EVENT_KINDS
 from tests.deployments.conftest import TestCluster, gateway_app, until_ready
 from tests.deployments.socket_client import listening, speaking
+from tests.pipelines.recordings import good_files
+from tests.servers import postgres_program
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
+ON_SQLITE = pytest.mark.parametrize("site", ["sqlite"], indirect=True, scope="module")
 
 CANARY = "Quixotic zephyrs bewilder"
 REQUEST_ID = "observed-request-1"
 PASSWORD, WRONG_PASSWORD = "long enough canary", "wrong canary password"
 SECRET = "whsec_" + base64.b64encode(b"canary of a webhook's secret").decode()
 MISTYPED_KEY = "sk_" + "Canary0" * 6 + "Cana"
+CONSENT = "Ottoline agreed to it, as nobody else may know."
+FILE_NAME = "ottoline-in-the-kitchen"
 
 
 @dataclass
@@ -36,22 +45,44 @@ class Site:
     url: str
     data: Path
     redis_url: str
+    database_url: str
     secrets: dict[str, bytes] = field(default_factory=dict)
+    in_database: dict[str, bytes] = field(
+        default_factory=dict
+    )  # what may lie there and nowhere else
 
 
 @pytest.fixture(scope="module")
 def site(
-    ray_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory, redis_url: str
+    request: pytest.FixtureRequest,
+    ray_cluster: TestCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    redis_url: str,
 ) -> Iterator[Site]:
     data, port = tmp_path_factory.mktemp("observed"), free_port()
-    upgrade(f"sqlite:///{data / 'antiphon.db'}")
+    database_url = f"sqlite:///{data / 'antiphon.db'}"
+    if request.param == "postgresql":
+        database_url = new_database(request.getfixturevalue("postgres_url"))
+    upgrade(database_url)
     Redis.from_url(redis_url).flushall()
     environment = {"ANTIPHON_DATA": str(data), "PORT": str(port), "HOST": "127.0.0.1"}
-    ray_cluster.extra_apps = [gateway_app({**environment, "REDIS_URL": redis_url})]
+    environment |= {"REDIS_URL": redis_url, "DATABASE_URL": database_url}
+    ray_cluster.extra_apps = [gateway_app(environment)]
     ray_cluster.deploy()
-    yield Site(f"http://127.0.0.1:{port}", data, redis_url)
+    yield Site(f"http://127.0.0.1:{port}", data, redis_url, database_url)
     ray_cluster.extra_apps = []
     ray_cluster.deploy()
+
+
+def new_database(server_url: str) -> str:
+    """On a server that lives for the test run."""
+    name, server = f"observed_{uuid.uuid4().hex}", make_url(server_url)
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    plain = server.set(drivername="postgresql", database=name)
+    return plain.render_as_string(hide_password=False)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -110,6 +141,19 @@ async def say_everything(made: httpx.AsyncClient, site: Site) -> None:
     async with listening(site.url, key) as socket:
         await socket.send(type="test", message=CANARY, timestamp=1)
         await socket.until("test_response")
+    await ask_for_a_voice(made, site)
+
+
+async def ask_for_a_voice(made: httpx.AsyncClient, site: Site) -> None:
+    recordings = good_files()
+    fields = {"name": "Ottoline", "language": "en", "consent": CONSENT}
+    parts = [("files", (f"{FILE_NAME}-{name}", data)) for name, data in recordings]
+    answer = await made.post("/voices", data=fields, files=parts, timeout=60)
+    assert answer.status_code == 201, answer.text
+    site.secrets["the name of a recording"] = FILE_NAME.encode()
+    for name, data in recordings:
+        site.secrets[f"the recording {name}"] = data[len(data) // 2 :][:1024]
+    site.in_database = {"the consent": CONSENT.encode(), "whose voice it is": b"Ottoline"}
 
 
 async def samples(client: httpx.AsyncClient) -> list[Sample]:
@@ -124,6 +168,7 @@ def total(found: list[Sample], name: str, **labels: str) -> float:
     )
 
 
+@ON_SQLITE
 async def test_one_page_shows_every_process(client: httpx.AsyncClient) -> None:
     wanted = {"Gateway", "TTSFast", "STT", "Chat"}
     deadline = time.monotonic() + 20
@@ -144,6 +189,7 @@ async def test_one_page_shows_every_process(client: httpx.AsyncClient) -> None:
     assert total(found, "antiphon_loop_lag_seconds_count", deployment="STT") >= 1
 
 
+@ON_SQLITE
 async def test_no_counter_goes_back_between_two_looks(client: httpx.AsyncClient) -> None:
     before: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for _ in range(8):
@@ -156,6 +202,7 @@ async def test_no_counter_goes_back_between_two_looks(client: httpx.AsyncClient)
         await asyncio.sleep(0.2)
 
 
+@ON_SQLITE
 async def test_replicas_log_the_id_of_the_request_that_they_serve(
     client: httpx.AsyncClient,
 ) -> None:
@@ -169,14 +216,25 @@ async def test_replicas_log_the_id_of_the_request_that_they_serve(
         await asyncio.sleep(0.2)
 
 
+@pytest.mark.parametrize(
+    "site",
+    ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)],
+    indirect=True,
+    scope="module",
+)
 async def test_no_secret_and_nothing_that_users_said_lies_anywhere(
     client: httpx.AsyncClient, site: Site
 ) -> None:
     found = await asyncio.to_thread(stored, site)
-    assert {"redis", "antiphon.db"} <= set(found) and any("file_" in name for name in found)
+    database = b"".join(found.pop(name) for name in list(found) if name.startswith("antiphon.db"))
+    for kept in (b"observer@example.com", *site.in_database.values()):
+        assert kept in database, "nothing is found there"
+    assert sum("file_" in name for name in found) > len(good_files())
     found["metrics"] = (await client.get("/metrics")).content
     found["logs"] = logs().encode()
-    assert b"observer@example.com" not in found["metrics"] + found["logs"] + found["redis"]
+    for what in (b"observer@example.com", *site.in_database.values()):
+        assert [where for where, text in found.items() if what in text] == []
+    found["database"] = database
     leaks = [
         (what, where)
         for what, secret in site.secrets.items()
@@ -197,7 +255,19 @@ def stored(site: Site) -> dict[str, bytes]:
         keys = list(server.scan_iter())
         assert keys, "limits are kept there"
         found["redis"] = b"".join(key + (server.dump(key) or b"") for key in keys)
+    if site.database_url.startswith("postgresql"):
+        found["antiphon.db"] = dump(site.database_url)
     return found
+
+
+def dump(url: str) -> bytes:
+    """All that a database of PostgreSQL holds: as text, and what of it is bytes as these."""
+    program = postgres_program("pg_dump")
+    assert program is not None, "it comes with the server"
+    plain = subprocess.run([program, f"--dbname={url}"], check=True, capture_output=True).stdout
+    found = re.findall(rb"\\\\x((?:[0-9a-f]{2})+)", plain)
+    assert found, "digests of keys are bytes"
+    return plain + b"\n".join(bytes.fromhex(one.decode()) for one in found)
 
 
 def logs() -> str:
