@@ -3,7 +3,7 @@
     python -m benchmarks.chat_validity                     # 200 answers of each kind
     python -m benchmarks.chat_validity --answers 40
 
-A figure counts answers that came to their end; those that met the limit of tokens are told apart.
+Every answer counts; those that took all of their tokens, and were ended there, are told too.
 """
 
 import argparse
@@ -58,10 +58,10 @@ class Tally:
 
     good: int = 0
     bad: int = 0
-    cut: int = 0  # at the limit of tokens
+    spent: int = 0  # good or bad, with all of their tokens
 
     def __str__(self) -> str:
-        return f"{self.good} of {self.good + self.bad}, and {self.cut} cut at {MAX_TOKENS} tokens"
+        return f"{self.good} of {self.good + self.bad}; {self.spent} took all {MAX_TOKENS} tokens"
 
 
 Judge = Callable[[AnswerAssembler], bool]
@@ -72,17 +72,17 @@ async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]
     result = Tally()
 
     async def one(request: GenerationRequest, judge: Judge) -> None:
-        answer, finish = AnswerAssembler(), None
+        answer, usage = AnswerAssembler(), None
         async for delta in engine.generate(request):
             answer.add(delta)
-            finish = delta.finish_reason
-        if finish == "length":
-            result.cut += 1
-        elif judge(answer):
+            usage = delta.usage or usage
+        if usage is not None and usage.completion_tokens >= MAX_TOKENS:
+            result.spent += 1
+        if judge(answer):
             result.good += 1
         else:
             result.bad += 1
-        done = result.good + result.bad + result.cut
+        done = result.good + result.bad
         if done % SHOWN_EVERY == 0 and done < len(asked):
             print(f"  so far {result}", flush=True)
 

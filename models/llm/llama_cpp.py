@@ -18,10 +18,12 @@ from models.errors import (
     UnsupportedFeature,
 )
 from models.llm.base import ChatMessage, FinishReason, GenerationDelta, GenerationRequest, Usage
-from models.llm.grammar.answer import answer_grammar
+from models.llm.grammar.answer import answer_form
+from models.llm.grammar.form import Form
+from models.llm.held_text import HeldText
 from models.llm.slots import Slots
 from models.llm.stream import Chunk, ChunkStream
-from models.llm.tool_text import ToolTextReader
+from models.llm.tool_text import CallDelta, ToolTextReader
 from models.weights.store import WeightStore
 
 # How long an OpenMP thread spins at a barrier before it sleeps. The default is about a
@@ -49,11 +51,11 @@ class LlamaCppEngine:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         if request.tools and not self._has_tools:
             raise UnsupportedFeature("this model has no tools")
+        form = None
         if request.tools or request.response_format:
-            # Grammars can take a quarter of a second to write; other streams go on meanwhile.
-            body = await asyncio.to_thread(_to_body, request)
-        else:
-            body = _to_body(request)
+            # Forms can take half a second to write; other streams go on meanwhile.
+            form = await asyncio.to_thread(answer_form, request)
+        body = _to_body(request, form)
         stream = ChunkStream(asyncio.get_running_loop())
 
         def work_in_slot(body: Chunk, push: Callable[[Chunk], bool]) -> None:
@@ -62,11 +64,12 @@ class LlamaCppEngine:
                 self._server.handle_chat_completions(body, push)
 
         work = self._threads.submit(stream.run, work_in_slot, body)
-        reader = ToolTextReader() if "grammar" in body and request.tools else None
+        held = HeldText(form, request.sampling.max_tokens, self.context_tokens) if form else None
+        reader = ToolTextReader() if form and _may_call(request) else None
         finish: FinishReason | None = None
         try:
             while chunks := await stream.take():
-                pieces = _read(chunks)
+                pieces = _read(chunks, held)
                 finish = pieces.finish or finish  # it comes before the usage, perhaps a batch ago
                 text, calls = reader.feed(pieces.text) if reader else (pieces.text, ())
                 if text or calls or pieces.reasoning:
@@ -77,11 +80,9 @@ class LlamaCppEngine:
                     yield GenerationDelta(finish_reason="tool_calls", usage=pieces.running)
                     return
                 if pieces.total is not None:
-                    text = reader.finish() if reader else ""
-                    if finish == "stop" and reader and reader.whole:
-                        finish = "tool_calls"
+                    text, calls, finish = _ended(finish, held, reader)
                     await _end_of(stream)
-                    yield GenerationDelta(text, finish, pieces.total)
+                    yield GenerationDelta(text, finish, pieces.total, calls)
                     return
             raise EngineLost("llama.cpp ended the answer before its finish")
         finally:
@@ -129,11 +130,36 @@ def start_server(config: LlamaCppConfig, path: str) -> Any:
         raise EngineError(f"llama.cpp cannot load the model of {config.id!r}: {error}") from None
 
 
-def _to_body(request: GenerationRequest) -> dict[str, Any]:
-    """The request as llama.cpp's chat route takes it. Raises SchemaError."""
-    grammar = answer_grammar(request)
+def _ended(
+    finish: FinishReason | None, held: HeldText | None, reader: ToolTextReader | None
+) -> tuple[str, tuple[CallDelta, ...], FinishReason | None]:
+    """The rest of an answer when the model has written all that it will, and why it ended."""
+    text = ""
+    if held is not None:
+        if finish != "length":
+            text = held.rest()
+        elif reader is not None and reader.whole:
+            finish = "stop"  # what is missing belongs to a later call, of which nothing came out
+        elif (ending := held.ending()) is not None:
+            text = ending
+            if reader is None:  # a call may lack a part of its arguments: who acts on it must know
+                finish = "stop"
+    if reader is None:
+        return text, (), finish
+    said, calls = reader.feed(text)
+    if finish == "stop" and reader.whole:
+        finish = "tool_calls"
+    return said + reader.finish(), calls, finish
+
+
+def _may_call(request: GenerationRequest) -> bool:
+    return bool(request.tools) and request.tool_choice != "none"
+
+
+def _to_body(request: GenerationRequest, form: Form | None) -> dict[str, Any]:
+    """The request as llama.cpp's chat route takes it."""
     # All of such an answer is ruled: it neither begins with thoughts nor stops in the middle.
-    ruled = grammar is not None and (request.tool_choice == "required" or not request.tools)
+    ruled = form is not None and (request.tool_choice == "required" or not _may_call(request))
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
     body: dict[str, Any] = {
@@ -159,7 +185,7 @@ def _to_body(request: GenerationRequest) -> dict[str, Any]:
             "tools": list(request.tools) or None,
         },
     }
-    return body if grammar is None else {**body, "grammar": grammar}
+    return body if form is None else {**body, "grammar": form.text}
 
 
 def _to_message(message: ChatMessage) -> dict[str, Any]:
@@ -176,7 +202,7 @@ class _Pieces(NamedTuple):
     total: Usage | None  # with the last chunk only
 
 
-def _read(chunks: list[dict[str, Any]]) -> _Pieces:
+def _read(chunks: list[dict[str, Any]], held: HeldText | None) -> _Pieces:
     """Raises EngineError when one of the chunks is an error."""
     text: list[str] = []
     reasoning: list[str] = []
@@ -186,8 +212,9 @@ def _read(chunks: list[dict[str, Any]]) -> _Pieces:
     for chunk in chunks:
         if "error" in chunk:
             raise _to_error(chunk["error"])
+        said = ""
         for choice in chunk["choices"]:
-            text.append(choice["delta"].get("content") or "")
+            said += choice["delta"].get("content") or ""
             reasoning.append(choice["delta"].get("reasoning_content") or "")
             finish = choice["finish_reason"] or finish
         if "usage" in chunk:
@@ -196,6 +223,7 @@ def _read(chunks: list[dict[str, Any]]) -> _Pieces:
             total = Usage(usage["prompt_tokens"], usage["completion_tokens"], cached)
         elif timings := chunk.get("timings"):
             running = Usage(timings["cache_n"] + timings["prompt_n"], timings["predicted_n"])
+        text.append(held.feed(said, running) if held and said and running else said)
     return _Pieces("".join(text), "".join(reasoning), finish, running, total)
 
 

@@ -6,16 +6,18 @@ from functools import lru_cache
 from typing import Any
 
 from models.llm.base import GenerationRequest
+from models.llm.grammar.form import Form
 from models.llm.grammar.json_schema import SchemaCompiler
 from models.llm.grammar.rules import Rules, SchemaError, literal
 from models.llm.tool_text import AFTER_NAME, BEFORE_NAME, END, MARK
 
 MAX_CALLS = 8  # in one answer
+MAX_REMEMBERED = 16  # forms of each kind, which may take some megabytes each
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def answer_grammar(request: GenerationRequest) -> str | None:
-    """What the answer must be, in llama.cpp's notation; None when it may be anything.
+def answer_form(request: GenerationRequest) -> Form | None:
+    """What the answer must be; None when it may be anything.
 
     Raises SchemaError for a schema that cannot be guaranteed.
     """
@@ -31,21 +33,21 @@ def answer_grammar(request: GenerationRequest) -> str | None:
     return None
 
 
-@lru_cache(maxsize=64)
-def _of_format(text: str) -> str:
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _of_format(text: str) -> Form:
     form = json.loads(text)
     schema = {"type": "object"}
     if form["type"] == "json_schema":
         schema = form["json_schema"].get("schema", schema)
     rules = Rules()
     try:
-        return rules.text(SchemaCompiler(schema, rules).compile())
+        return Form(rules.text(SchemaCompiler(schema, rules).compile()))
     except SchemaError as error:
         raise SchemaError(f"response_format.json_schema.schema: {error}") from None
 
 
-@lru_cache(maxsize=64)
-def _of_tools(text: str, called: str | None, must: bool, most: int) -> str:
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _of_tools(text: str, called: str | None, must: bool, most: int) -> Form:
     tools: Sequence[dict[str, Any]] = json.loads(text)
     rules = Rules()
     calls = []
@@ -56,9 +58,11 @@ def _of_tools(text: str, called: str | None, must: bool, most: int) -> str:
     # The mark is written by the rule that leads here.
     call = rules.add(f"{literal(BEFORE_NAME)} ({' | '.join(calls)}) {literal(END)}")
     several = rules.add(f"{call} ({literal(chr(10) + MARK)} {call}){{0,{most - 1}}}")
-    if must:
-        return rules.text(rules.add(f"{literal(MARK)} {several}"))
-    return rules.text(_text_or(several, rules))
+    root = rules.add(f"{literal(MARK)} {several}") if must else _text_or(several, rules)
+    try:
+        return Form(rules.text(root))
+    except SchemaError as error:
+        raise SchemaError(f"tools: the parameters: {error}") from None
 
 
 def _arguments(function: dict[str, Any], rules: Rules) -> str:

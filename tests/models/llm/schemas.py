@@ -160,6 +160,9 @@ BAD: dict[str, Any] = {
     "repeats too often": strings(pattern="^a{9999}$"),
     "too large": strings(pattern="^((a{9}){9}){9}$"),
     "more characters than maxLength": strings(pattern="^abc$", maxLength=2),
+    "has no end": record({"a": {"$ref": "#"}}, "a"),
+    "must contain itself": record({"a": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}})
+    | {"$defs": {"A": {"type": "array", "items": {"$ref": "#/$defs/A"}, "minItems": 1}}},
     "schema must be": {"anyOf": [{"$ref": "#/x"}], "x": 7},
 }
 

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator as Validator  # type: ignore[import-
 
 from models.errors import InvalidEngineRequest
 from models.llm.base import GenerationRequest
-from models.llm.grammar.answer import answer_grammar
+from models.llm.grammar.answer import answer_form
 from models.llm.grammar.rules import MAX_GRAMMAR_CHARS, SchemaError
 from models.llm.tool_text import MARK, ToolTextReader
 from tests.models.llm.gbnf_samples import parse, sample
@@ -21,16 +21,16 @@ from tests.models.llm.schemas import BAD, GOOD, HOSTILE
 
 def grammar_of(schema: Any) -> str:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    grammar = answer_grammar(GenerationRequest((), response_format=form))
-    assert grammar is not None
-    return grammar
+    answer = answer_form(GenerationRequest((), response_format=form))
+    assert answer is not None
+    return answer.text
 
 
 def calling(*tools: dict[str, Any], **more: Any) -> str:
     shaped = tuple({"type": "function", "function": tool} for tool in tools)
-    grammar = answer_grammar(GenerationRequest((), tools=shaped, **more))
-    assert grammar is not None
-    return grammar
+    answer = answer_form(GenerationRequest((), tools=shaped, **more))
+    assert answer is not None
+    return answer.text
 
 
 def check(schema: Any, random: Random, texts: int) -> None:
@@ -180,8 +180,8 @@ def test_auto_allows_any_text_but_the_mark() -> None:
 
 def test_tools_that_may_not_be_called_rule_nothing() -> None:
     tools = ({"type": "function", "function": CLOCK},)
-    assert answer_grammar(GenerationRequest((), tools=tools, tool_choice="none")) is None
-    assert answer_grammar(GenerationRequest(())) is None
+    assert answer_form(GenerationRequest((), tools=tools, tool_choice="none")) is None
+    assert answer_form(GenerationRequest(())) is None
 
 
 def test_a_schema_at_fault_is_named_by_its_tool() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,11 +58,9 @@ def in_json(schema: Any) -> dict[str, Any]:
 async def test_answers_obey_their_schema(engine: LlamaCppEngine) -> None:
     async def check(name: str) -> None:
         request = ask("An example.", max_tokens=100, response_format=in_json(GOOD[name]))
-        whole, finish, _ = await answer(engine, request)
-        if finish == "stop":
-            Draft202012Validator(GOOD[name]).validate(json.loads(whole.text))
-        else:
-            assert finish == "length"
+        whole, finish, usage = await answer(engine, request)
+        Draft202012Validator(GOOD[name]).validate(json.loads(whole.text))
+        assert finish == "stop" and usage.completion_tokens <= 100
 
     names = ("optional", "numbers", "list of itself", "oneOf", "tuple", "names")
     await asyncio.gather(*map(check, names))
@@ -94,7 +93,20 @@ async def test_auto_can_answer_in_words_and_reads_results(engine: LlamaCppEngine
     assert usage.prompt_tokens > 100  # the tools and the result are in it
 
 
-async def test_an_answer_in_json_that_is_cut_off_says_so(engine: LlamaCppEngine) -> None:
+async def test_a_call_that_meets_the_limit_is_whole_and_says_so(engine: LlamaCppEngine) -> None:
+    story = record({"story": strings(minLength=20)}, "story")
+    tools = ({"type": "function", "function": {"name": "tell", "parameters": story}},)
+    sampling = SamplingOptions(max_tokens=70, seed=1, temperature=0)
+    request = ask("Tell me a long story.")
+    request = replace(request, sampling=sampling, tools=tools, tool_choice="required")
+    whole, finish, usage = await answer(engine, request)
+    Draft202012Validator(story).validate(json.loads(whole.tool_calls[0]["function"]["arguments"]))
+    assert finish == "length" and usage.completion_tokens == 70
+
+
+async def test_an_answer_in_json_without_room_for_it_is_cut_off_and_says_so(
+    engine: LlamaCppEngine,
+) -> None:
     request = ask("An example.", max_tokens=5, response_format=in_json(record({"a": {}}, "a")))
     assert (await answer(engine, request))[1] == "length"
 

@@ -1,0 +1,50 @@
+"""An answer that has a form comes to its end before its tokens do."""
+
+import math
+
+from models.llm.base import Usage
+from models.llm.grammar.form import Form, Place
+
+
+class HeldText:
+    """Lets text through while the tokens that are left are enough to end the answer.
+
+    What comes after such a place is held until there is another, or the model ends by itself. When
+    the tokens are spent before, the answer is ended from the last such place, the shortest way.
+    """
+
+    def __init__(self, form: Form, max_tokens: int | None, context_tokens: int) -> None:
+        self._place = form.begin()
+        self._safe: Place | None = None  # where what was let through ends; None: nowhere yet
+        self._held = ""
+        self._begun = False
+        self._max_tokens = math.inf if max_tokens is None else max_tokens
+        self._context_tokens = context_tokens
+
+    def feed(self, text: str, usage: Usage) -> str:
+        """What is let through, now that `text` is the end of what `usage` was spent on."""
+        left = min(
+            self._max_tokens - usage.completion_tokens, self._context_tokens - usage.total_tokens
+        )
+        if not self._begun and self._place.cost <= left + usage.completion_tokens:
+            self._safe = self._place
+        self._begun = True
+        self._held += text
+        self._place = self._place.after(text)
+        if self._place.cost <= left:  # a token has one byte at least
+            self._safe = self._place
+        elif math.isinf(self._place.cost):  # not of this form: nothing is known any more
+            self._safe = None
+        elif self._safe is not None:
+            return ""
+        return self.rest()
+
+    def rest(self) -> str:
+        """What is held, when the model has come to its end."""
+        held, self._held = self._held, ""
+        return held
+
+    def ending(self) -> str | None:
+        """What ends the answer in place of what is held; None where there was never room for it."""
+        self._held = ""
+        return None if self._safe is None else self._safe.ending()
