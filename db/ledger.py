@@ -20,6 +20,7 @@ from sqlmodel import Session, SQLModel
 from db.audit import audit
 from db.columns import utc_now
 from db.money_tables import Account, Hold, LedgerDay, LedgerEntry
+from db.session import Transaction
 
 
 def _table(model: type[SQLModel]) -> Any:
@@ -78,14 +79,14 @@ class Discrepancy:
     holds: int  # what its open holds add up to
 
 
-def open_account(session: Session, workspace_id: int, credit: int) -> None:
+def open_account(session: Transaction, workspace_id: int, credit: int) -> None:
     """The account of a new workspace, with `credit` micro-USD granted."""
     values = {"workspace_id": workspace_id, "balance": credit, "held": 0}
     session.connection().execute(insert(_ACCOUNT).values(values))
     _add_entry(session, workspace_id, "signup", "grant", credit, amount=credit)
 
 
-def credit_of(session: Session, workspace_id: int) -> int:
+def credit_of(session: Transaction, workspace_id: int) -> int:
     """Micro-USD that can be held; 0 for a workspace without an account."""
     query = select(_ACCOUNT.c.balance - _ACCOUNT.c.held).where(
         _ACCOUNT.c.workspace_id == workspace_id
@@ -124,7 +125,7 @@ def change_credit(
 
 
 def hold(
-    session: Session,
+    session: Transaction,
     workspace_id: int,
     operation: str,
     service: str,
@@ -157,7 +158,7 @@ class Settled:
 
 
 def capture(
-    session: Session, workspace_id: int, operation: str, service: str, cost: int, units: int
+    session: Transaction, workspace_id: int, operation: str, service: str, cost: int, units: int
 ) -> Settled:
     """Charges for the work, and gives back what else was held for it. Again changes nothing.
 
@@ -185,7 +186,7 @@ def capture(
     return _close_expired(session, workspace_id, operation, "capture", service, cost, units)
 
 
-def release(session: Session, workspace_id: int, operation: str, service: str) -> bool:
+def release(session: Transaction, workspace_id: int, operation: str, service: str) -> bool:
     """Gives back what is held. False when it was settled before."""
     held = _take_hold(session, operation)
     if held is not None:
@@ -197,7 +198,7 @@ def release(session: Session, workspace_id: int, operation: str, service: str) -
     return _close_expired(session, workspace_id, operation, "release", service).is_new
 
 
-def refund(session: Session, workspace_id: int, operation: str) -> bool:
+def refund(session: Transaction, workspace_id: int, operation: str) -> bool:
     """Gives back what was captured. False when nothing was, or it was given back before."""
     if not lock_account(session, workspace_id):
         return False
@@ -224,7 +225,7 @@ def refund(session: Session, workspace_id: int, operation: str) -> bool:
     return True
 
 
-def release_expired(session: Session, now: datetime | None = None) -> int:
+def release_expired(session: Transaction, now: datetime | None = None) -> int:
     """Gives back holds that nobody settled in time, some at once; how many there were."""
     expired = (
         select(_HOLD.c.operation)
@@ -241,7 +242,7 @@ def release_expired(session: Session, now: datetime | None = None) -> int:
     return _give_back(session, taken, "expire")
 
 
-def release_named(session: Session, operations: Collection[str]) -> int:
+def release_named(session: Transaction, operations: Collection[str]) -> int:
     """Gives back what is held under any of these names; how many holds there were."""
     taken = (
         session.connection()
@@ -251,7 +252,7 @@ def release_named(session: Session, operations: Collection[str]) -> int:
     return _give_back(session, taken, "release")
 
 
-def usage(session: Session, workspace_id: int, first: date, last: date) -> list[DayOfUsage]:
+def usage(session: Transaction, workspace_id: int, first: date, last: date) -> list[DayOfUsage]:
     """Of both days and those between, by day and service; refunded work is not in it."""
     query = (
         select(
@@ -271,7 +272,7 @@ def usage(session: Session, workspace_id: int, first: date, last: date) -> list[
     return [DayOfUsage(*row) for row in session.connection().execute(query)]
 
 
-def discrepancies(session: Session) -> list[Discrepancy]:
+def discrepancies(session: Transaction) -> list[Discrepancy]:
     """Accounts that are not the sum of their days, or hold other than their open holds."""
     entries = (
         select(
@@ -307,20 +308,20 @@ def discrepancies(session: Session) -> list[Discrepancy]:
     ]
 
 
-def _take_hold(session: Session, operation: str) -> int | None:
+def _take_hold(session: Transaction, operation: str) -> int | None:
     """What was held; the row is gone then, so only one transaction gets it."""
     amount: int | None = session.connection().execute(_TAKE_HOLD, {"name": operation}).scalar()
     return amount
 
 
-def _settle(session: Session, workspace_id: int, charged: int, held: int) -> int:
+def _settle(session: Transaction, workspace_id: int, charged: int, held: int) -> int:
     """Takes `charged` off the balance and `held` off what is held; the balance after it."""
     values = {"account": workspace_id, "charged": charged, "kept": held}
     balance: int = session.connection().execute(_SETTLE, values).scalar_one()
     return balance
 
 
-def _give_back(session: Session, holds: Iterable[Any], kind: str) -> int:
+def _give_back(session: Transaction, holds: Iterable[Any], kind: str) -> int:
     """Notes the end of holds whose rows, as _OF_HOLD, are gone; how many there were."""
     of_workspace: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
     for workspace_id, operation, service, amount in holds:
@@ -335,7 +336,7 @@ def _give_back(session: Session, holds: Iterable[Any], kind: str) -> int:
 
 
 def _close_expired(
-    session: Session,
+    session: Transaction,
     workspace_id: int,
     operation: str,
     kind: str,
@@ -367,7 +368,7 @@ def _close_expired(
     return Settled(charged, is_new=True)
 
 
-def lock_account(session: Session, workspace_id: int) -> bool:
+def lock_account(session: Transaction, workspace_id: int) -> bool:
     """Until the end of the transaction nobody else changes the account; False without one."""
     query = (
         select(_ACCOUNT.c.workspace_id)
@@ -377,7 +378,7 @@ def lock_account(session: Session, workspace_id: int) -> bool:
     return session.connection().execute(query).scalar() is not None
 
 
-def _amount(session: Session, workspace_id: int, operation: str, kind: str) -> int | None:
+def _amount(session: Transaction, workspace_id: int, operation: str, kind: str) -> int | None:
     """The amount of an entry, if there is one."""
     query = select(_ENTRY.c.amount).where(
         _ENTRY.c.workspace_id == workspace_id,
@@ -389,7 +390,7 @@ def _amount(session: Session, workspace_id: int, operation: str, kind: str) -> i
 
 
 def _add_entry(
-    session: Session,
+    session: Transaction,
     workspace_id: int,
     operation: str,
     kind: str,

@@ -1,8 +1,10 @@
 """Connections and transactions: the same code for SQLite and PostgreSQL."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
@@ -33,12 +35,27 @@ KEEPALIVE = {
 }
 
 
+class Transaction(Protocol):
+    """What suffices for statements without mapped objects; a Session is one, too."""
+
+    def connection(self) -> Connection: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    rows: Connection
+
+    def connection(self) -> Connection:
+        return self.rows
+
+
 class Database:
     """Runs functions of `db` in transactions, in threads of its own."""
 
     def __init__(self, url: str) -> None:
         self._engine = make_engine(url)
         self._reader = self._engine.execution_options(read_only=True)
+        self._ordered = self._engine.execution_options(in_order=True)
         self._threads = BlockingCalls(CONNECTIONS, ANSWER_S, "database")
         self._calls = 0
 
@@ -56,6 +73,21 @@ class Database:
     ) -> T:
         """As `run`, for work that writes nothing: on SQLite it waits for no writer."""
         return await self._in_thread(lambda: _transact(self._reader, work, *args, **kwargs))
+
+    async def run_plain(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `run`, without mapped objects, which is quicker: for what each request does."""
+        return await self._in_thread(lambda: _transact_plain(self._engine, work, *args, **kwargs))
+
+    async def run_in_order(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `run_plain`, but on SQLite a power cut may undo it, unless a later `run` has ended.
+
+        A process that is killed undoes nothing. For what means nothing without what comes after it.
+        """
+        return await self._in_thread(lambda: _transact_plain(self._ordered, work, *args, **kwargs))
 
     async def ping(self) -> None:
         """Raises DatabaseUnavailable."""
@@ -102,9 +134,25 @@ def _checkpoint(engine: Engine) -> None:
 def _transact(
     engine: Engine, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
+    with _answering(), Session(engine, expire_on_commit=False) as session, session.begin():
+        return work(session, *args, **kwargs)
+
+
+def _transact_plain(
+    engine: Engine,
+    work: Callable[Concatenate[Transaction, P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    with _answering(), engine.begin() as connection:
+        return work(_Plain(connection), *args, **kwargs)
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Raises DatabaseUnavailable in place of what the driver raises when the server is away."""
     try:
-        with Session(engine, expire_on_commit=False) as session, session.begin():
-            return work(session, *args, **kwargs)
+        yield
     except (OperationalError, InterfaceError, PoolTimeout) as error:
         raise DatabaseUnavailable("the database does not answer") from error
     except DBAPIError as error:
@@ -142,7 +190,13 @@ _POSTGRES = {"postgres", "postgresql"}
 
 
 def _sqlite_engine(url: URL, busy_timeout_ms: int) -> Engine:
-    engine = create_engine(url, hide_parameters=True, pool_size=CONNECTIONS, max_overflow=0)
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        pool_size=CONNECTIONS,
+        max_overflow=0,
+        pool_use_lifo=True,  # the last one used has the newest pages at hand
+    )
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:
@@ -160,7 +214,15 @@ def _sqlite_engine(url: URL, busy_timeout_ms: int) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # A deferred transaction that reads and then writes fails at once when another wrote.
-        read_only = connection.get_execution_options().get("read_only")
-        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+        options = connection.get_execution_options()
+        if options.get("read_only"):
+            connection.exec_driver_sql("BEGIN")
+            return
+        # With NORMAL the log is not forced to the disk at each commit; the next FULL one does it.
+        synchronous = "NORMAL" if options.get("in_order") else "FULL"
+        if connection.info.get("synchronous", "FULL") != synchronous:
+            connection.exec_driver_sql(f"PRAGMA synchronous={synchronous}")
+            connection.info["synchronous"] = synchronous
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine

@@ -18,12 +18,13 @@ from db.columns import utc_now
 from db.errors import DatabaseUnavailable
 from db.outbox import NewEvent, Seal, add_event
 from db.paid_once import hold_once
-from db.session import Database
+from db.session import Database, Transaction
 from pipelines.errors import InsufficientCredit
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Settlement = Callable[[Transaction], ledger.Settled]
 Service = Literal["tts", "stt", "chat", "voice"]
 HOLD_S = 900.0  # after which a hold that nobody settled is given back
 PATIENCE_S = 60.0  # how long the background tries while the database does not answer
@@ -81,7 +82,7 @@ class Hold:
         if self._is_paid:
             return 0
         try:
-            return await self._billing.settle(self._capturing(units, events), self)
+            return await self._billing.settle(self._capturing(units), self, events)
         except Exception:
             self._is_settled = False
             self._may_be_charged = True
@@ -102,7 +103,7 @@ class Hold:
         if not self._is_settled:
             self._is_settled = True
             if not self._is_paid:
-                self._billing.settle_later(self._capturing(units, events), self)
+                self._billing.settle_later(self._capturing(units), self, events)
 
     async def release(self, *events: NewEvent) -> None:
         """Gives all of it back and adds the events, in one transaction; again does nothing.
@@ -112,42 +113,29 @@ class Hold:
         if self._is_settled:
             return
         self._is_settled = True
-        work = self._releasing(events)
         try:
-            await self._billing.settle(work, self)
+            await self._billing.settle(self._release, self, events)
         except DatabaseUnavailable:
-            self._billing.settle_later(work, self)
+            self._billing.settle_later(self._release, self, events)
 
     def release_soon(self, *events: NewEvent) -> None:
         """As `release`, in the background; for a caller who is gone."""
         if not self._is_settled:
             self._is_settled = True
-            self._billing.settle_later(self._releasing(events), self)
+            self._billing.settle_later(self._release, self, events)
 
-    def _capturing(self, units: int, events: tuple[NewEvent, ...]) -> Callable[[Session], int]:
+    def _capturing(self, units: int) -> Settlement:
         units = max(0, min(units, self.units))
         cost = self._billing.cost(self.service, units)
+        return lambda transaction: ledger.capture(
+            transaction, self.workspace_id, self.operation, self.service, cost, units
+        )
 
-        def work(session: Session) -> int:
-            settled = ledger.capture(
-                session, self.workspace_id, self.operation, self.service, cost, units
-            )
-            if settled.is_new:
-                self._billing.add_events(session, self.workspace_id, events)
-            return settled.charged
-
-        return work
-
-    def _releasing(self, events: tuple[NewEvent, ...]) -> Callable[[Session], int]:
-        def work(session: Session) -> int:
-            is_new = ledger.release(session, self.workspace_id, self.operation, self.service)
-            if not is_new and self._may_be_charged:
-                is_new = ledger.refund(session, self.workspace_id, self.operation)
-            if is_new:
-                self._billing.add_events(session, self.workspace_id, events)
-            return 0
-
-        return work
+    def _release(self, transaction: Transaction) -> ledger.Settled:
+        is_new = ledger.release(transaction, self.workspace_id, self.operation, self.service)
+        if not is_new and self._may_be_charged:
+            is_new = ledger.refund(transaction, self.workspace_id, self.operation)
+        return ledger.Settled(0, is_new)
 
 
 class Billing:
@@ -194,12 +182,16 @@ class Billing:
         name = uuid4().hex if once is None else once.next()
         made = Hold(name, service, units, self.cost(service, units), workspace_id, self)
         expires_at = utc_now() + timedelta(seconds=lasts_s)
-        hold = _hold if once is None else _hold_once
-        holding = self._start(self._database.run(hold, made, expires_at))
+        if once is None:
+            # After a power cut there is no work either that it was held for.
+            holding = self._database.run_in_order(_hold, made, expires_at)
+        else:
+            holding = self._database.run(_hold_once, made, expires_at)
+        held = self._start(holding)
         try:
-            enough = await asyncio.shield(holding)
+            enough = await asyncio.shield(held)
         except asyncio.CancelledError:
-            self._start(_release_after(holding, made))  # nobody else knows of it
+            self._start(_release_after(held, made))  # nobody else knows of it
             raise
         if not enough:
             metrics.credit_refusals.labels(service).inc()
@@ -214,16 +206,16 @@ class Billing:
         while self._settling:
             await asyncio.wait(self._settling)
 
-    async def settle(self, work: Callable[[Session], int], hold: Hold) -> int:
+    async def settle(self, work: Settlement, hold: Hold, events: tuple[NewEvent, ...] = ()) -> int:
         """One transaction, which returns what it charged. Raises DatabaseUnavailable.
 
         A caller who is cancelled leaves it to the background, as `settle_later`.
         """
-        settling = self._start(self._settle(work, hold.service))
+        settling = self._start(self._settle(work, hold, events))
         try:
             return await asyncio.shield(settling)
         except asyncio.CancelledError:
-            self._start(self._settle_patiently(work, hold, settling))
+            self._start(self._settle_patiently(work, hold, events, settling))
             raise
 
     def add_events(self, session: Session, workspace_id: int, events: tuple[NewEvent, ...]) -> None:
@@ -231,9 +223,10 @@ class Billing:
         for event in events:
             add_event(session, workspace_id, event, self._seal)
 
-    def settle_later(self, work: Callable[[Session], int], hold: Hold) -> None:
-        """Runs `work` in the background, again and again while the database is down."""
-        self._start(self._settle_patiently(work, hold, self._settle(work, hold.service)))
+    def settle_later(self, work: Settlement, hold: Hold, events: tuple[NewEvent, ...] = ()) -> None:
+        """As `settle`, in the background, again and again while the database is down."""
+        first = self._settle(work, hold, events)
+        self._start(self._settle_patiently(work, hold, events, first))
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -241,14 +234,27 @@ class Billing:
         task.add_done_callback(self._settling.discard)
         return task
 
-    async def _settle(self, work: Callable[[Session], int], service: Service) -> int:
+    async def _settle(self, work: Settlement, hold: Hold, events: tuple[NewEvent, ...]) -> int:
+        def with_events(session: Session) -> ledger.Settled:
+            settled = work(session)
+            if settled.is_new:
+                self.add_events(session, hold.workspace_id, events)
+            return settled
+
         with metrics.ledger_seconds.labels("settle").time():
-            charged = await self._database.run(work)
-        metrics.charged_micro_usd.labels(service).inc(charged)
-        return charged
+            if events:
+                settled = await self._database.run(with_events)
+            else:
+                settled = await self._database.run_plain(work)
+        metrics.charged_micro_usd.labels(hold.service).inc(settled.charged)
+        return settled.charged
 
     async def _settle_patiently(
-        self, work: Callable[[Session], int], hold: Hold, attempt: Awaitable[int]
+        self,
+        work: Settlement,
+        hold: Hold,
+        events: tuple[NewEvent, ...],
+        attempt: Awaitable[int],
     ) -> None:
         """After `attempt`, the first, more of them while the database is down."""
         loop = asyncio.get_running_loop()
@@ -264,13 +270,13 @@ class Billing:
                     return
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, 5.0)
-                attempt = self._settle(work, hold.service)
+                attempt = self._settle(work, hold, events)
             except Exception:  # nobody waits for it, so here is the only place to tell
                 logger.exception("settlement_failed", extra={"operation": hold.operation})
                 return
 
 
-def _hold(session: Session, made: Hold, expires_at: datetime) -> bool:
+def _hold(session: Transaction, made: Hold, expires_at: datetime) -> bool:
     return ledger.hold(
         session, made.workspace_id, made.operation, made.service, made.micro_usd, expires_at
     )

@@ -15,7 +15,7 @@ from sqlmodel import Session
 
 from db import accounts, session
 from db.errors import DatabaseUnavailable
-from db.session import Database
+from db.session import Database, Transaction
 from db.tables import ApiKey, User, Workspace
 
 
@@ -119,6 +119,40 @@ async def test_sqlite_is_durable_and_checks_foreign_keys(
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
+async def test_sqlite_waits_for_the_disk_unless_what_follows_does(
+    database: Database, database_url: str
+) -> None:
+    if not database_url.startswith("sqlite"):
+        pytest.skip("settings of SQLite")
+
+    def synchronous(transaction: Transaction) -> object:
+        return transaction.connection().execute(text("PRAGMA synchronous")).scalar()
+
+    full, normal = 2, 1
+    runs = (database.run_in_order, database.run, database.run_in_order, database.run_plain)
+    assert [await run(synchronous) for run in runs] == [normal, full, normal, full]
+
+
+@pytest.mark.parametrize("way", ["run_plain", "run_in_order"])
+async def test_plain_statements_are_whole_or_leave_nothing(database: Database, way: str) -> None:
+    user, _ = await add_account(database)
+    run = getattr(database, way)
+
+    def rename(transaction: Transaction, email: str, *, fails: bool) -> int:
+        statement = text('UPDATE "user" SET email = :email')
+        changed = transaction.connection().execute(statement, {"email": email}).rowcount
+        if fails:
+            raise RuntimeError("no")
+        return changed
+
+    assert await run(rename, "new@b.co", fails=False) == 1
+    with pytest.raises(RuntimeError, match="no"):
+        await run(rename, "lost@b.co", fails=True)
+    found = await database.read(accounts.user_by_email, "new@b.co")
+    assert found is not None
+    assert found[0].id == user.id
+
+
 async def test_a_database_that_is_down_says_so_at_once() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -128,6 +162,8 @@ async def test_a_database_that_is_down_says_so_at_once() -> None:
     with pytest.raises(DatabaseUnavailable):
         await database.ping()
     assert time.perf_counter() - started < 0.5
+    with pytest.raises(DatabaseUnavailable):
+        await database.run_plain(lambda transaction: transaction.connection().info)
     database.close()
 
 

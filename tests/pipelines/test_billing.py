@@ -38,16 +38,27 @@ class FlakyDatabase(Database):
     gate: threading.Event | None = None  # for which transactions wait
 
     async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._flaky(super().run, work, *args, **kwargs)
+
+    async def run_plain(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._flaky(super().run_plain, work, *args, **kwargs)
+
+    async def run_in_order(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._flaky(super().run_in_order, work, *args, **kwargs)
+
+    async def _flaky(
+        self, run: Callable[..., Any], work: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         if self.down:
             raise DatabaseUnavailable("down")
         gate = self.gate
 
-        def gated(session: Any, *args: Any, **kwargs: Any) -> Any:
+        def gated(transaction: Any, *args: Any, **kwargs: Any) -> Any:
             if gate is not None:
                 gate.wait(10)
-            return work(session, *args, **kwargs)
+            return work(transaction, *args, **kwargs)
 
-        result = await super().run(gated, *args, **kwargs)
+        result = await run(gated, *args, **kwargs)
         if self.loses_answers:
             self.loses_answers -= 1
             raise DatabaseUnavailable("the connection was lost at the commit")
