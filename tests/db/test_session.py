@@ -139,7 +139,7 @@ async def test_plain_statements_are_whole_or_leave_nothing(database: Database, w
     run = getattr(database, way)
 
     def rename(transaction: Transaction, email: str, *, fails: bool) -> int:
-        statement = text('UPDATE "user" SET email = :email')
+        statement = text("UPDATE users SET email = :email")
         changed = transaction.connection().execute(statement, {"email": email}).rowcount
         if fails:
             raise RuntimeError("no")
