@@ -2,9 +2,14 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from configs.strict import StrictModel
+
+SearchKind = Literal["cma-es", "surrogate", "cma-es with surrogate"]
+"""What a fit learns from what it heard: a population, a forecast of all styles, or both."""
+
+LEAST_POPULATION = 4  # of CMA-ES without a forecast
 
 
 class SampleRules(StrictModel):
@@ -40,6 +45,7 @@ class CloningWork(StrictModel):
 class FitConfig(StrictModel):
     """How a voice is searched for, and what it must reach."""
 
+    search: SearchKind
     seed: int
     evaluations: int = Field(ge=1)  # sentences that are spoken in the search, at most
     generation: int = Field(ge=2)  # of them between two looks at the results
@@ -47,6 +53,12 @@ class FitConfig(StrictModel):
     min_quality: float = Field(ge=1, le=5)  # mean opinion score that likeness should not cost
     judge_sentences: int = Field(ge=1)  # that the voice is judged with when it is done, at most
     min_similarity: float = Field(ge=-1, le=1)  # of the finished voice with the recordings
+
+    @model_validator(mode="after")
+    def _has_a_population(self) -> "FitConfig":
+        if self.search == "cma-es" and self.generation < LEAST_POPULATION:
+            raise ValueError(f"search: cma-es needs a generation of at least {LEAST_POPULATION}")
+        return self
 
 
 class PromptConfig(StrictModel):

@@ -2,7 +2,7 @@
 
 import io
 import json
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -12,6 +12,7 @@ from pipelines.cloning.search import MARKS, Searched
 from pipelines.cloning.voice_filter import BANDS
 
 VERSION = 1
+EVOLUTION = "evolution "  # before the names of what CMA-ES remembers, where the search has it
 
 T = TypeVar("T")
 
@@ -23,6 +24,10 @@ class CheckpointError(ValueError):
 def write_checkpoint(searched: Searched, progress: object) -> bytes:
     """`progress` is a dataclass of plain values. Numbers that were measured lose a little."""
     target = io.BytesIO()
+    # To the last digit, so that the same is drawn again.
+    evolution: dict[str, Any] = {
+        EVOLUTION + name: value for name, value in searched.evolution.items()
+    }
     squares, products = zip(*searched.products, strict=True) if searched.products else ((), ())
     np.savez_compressed(
         target,
@@ -40,6 +45,7 @@ def write_checkpoint(searched: Searched, progress: object) -> bytes:
         centres=np.array(searched.centres, np.float32),
         squares=np.array(squares, np.float32),
         products=np.array(products, np.float32),
+        **evolution,
     )
     return target.getvalue()
 
@@ -68,6 +74,11 @@ def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[Searched, T]
                         strict=True,
                     )
                 ),
+                evolution={
+                    name.removeprefix(EVOLUTION): parts[name]
+                    for name in parts.files
+                    if name.startswith(EVOLUTION)
+                },
             )
             progress = TypeAdapter(kind).validate_json(parts["progress"].tobytes())
     except CheckpointError:

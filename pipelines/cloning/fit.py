@@ -95,7 +95,15 @@ class Fit:
         self._language, self._sentences = sentences_of(language)
         self._first = 0 if self._language == FALLBACK_LANGUAGE else OTHER_LANGUAGE
         self._stock = knowledge.stock_for(speaker, language, gender, british=british)
-        self._search = Search(knowledge.space, knowledge.prior, speaker, seed, searched)
+        self._search = Search(
+            knowledge.space,
+            knowledge.prior,
+            speaker,
+            config.search,
+            config.generation,
+            seed,
+            searched,
+        )
         self._progress = progress or Progress()
         self._attempts: list[Attempt] = []
         self._names: dict[int, str] = {}  # of the voice that each trial of a judgement speaks with

@@ -1,7 +1,7 @@
 """Looks for the style and the filter that sound most like a speaker, a generation at a time.
 
-Each generation speaks styles around the best one that is foretold, another sentence each, and hears
-each sound through some filters. What was heard teaches the surrogate, which says where to go next.
+Each generation speaks styles around the best one that is known, and hears each sound through some
+filters. Its way (`ways.py`) says which styles, and learns from what was heard where to go next.
 """
 
 from collections.abc import Sequence
@@ -12,28 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from models.speaker.base import EMBEDDING_SIZE, Embeddings
-from pipelines.cloning.hearing import pitch_marks
+from configs.cloning_schema import SearchKind
+from models.speaker.base import Embeddings
+from pipelines.cloning.aim import EMBEDDING, aim_at
 from pipelines.cloning.prior import Prior
 from pipelines.cloning.recordings import Speaker
 from pipelines.cloning.space import StyleSpace, Vectors
 from pipelines.cloning.surrogate import Heard, Surrogate, likeness
 from pipelines.cloning.voice_filter import BANDS, bands_between, levelled
+from pipelines.cloning.ways import Place, Tried, way_of
 
 MARKS = 2  # of the pitch
-EMBEDDING = slice(0, EMBEDDING_SIZE)  # of what the surrogate foretells; the rest is of the pitch
-PITCH_COST, RANGE_COST = 1.0, 0.3  # of a logarithm squared off the speaker's level and range
-RARITY = 0.03  # what a style costs that is as unlike the stock voices as they are unlike their mean
-FIRST_REACH, REACH = 12.0, 2.5  # how far a generation moves at most
-FAR = 0.05  # what it costs to go beyond
-SPREAD = 0.25  # of the styles of a generation
 FILTERS = 5  # beside the one that is best so far
 FILTER_SPREAD_DB = 2.0
 FILTER_STEP_DB = 2.5  # root mean square, at most
 FILTER_COST = 0.0002  # of a decibel squared in each band
 ROUGHNESS_COST = 0.00003  # of a decibel squared between neighbours
 FADING = 0.7  # how much a generation counts for the filter next to the one after it
-MOST_STEPS = 100
 PRIOR_STARTS = 8
 NEAREST = 40  # styles whose mean spectrum the first filter is made for
 
@@ -72,6 +67,7 @@ class Searched:
     curve: list[tuple[int, float]] = field(default_factory=list)
     # of each generation: attempts until then, and the likeness of its mean embedding
     centres: list[Vectors] = field(default_factory=list)
+    evolution: dict[str, Vectors] = field(default_factory=dict)  # of CMA-ES; empty without it
     products: list[tuple[Vectors, Vectors]] = field(default_factory=list)  # of filters and changes
 
 
@@ -83,28 +79,39 @@ class Search:
         space: StyleSpace,
         prior: Prior,
         speaker: Speaker,
+        kind: SearchKind,
+        generation: int,
         seed: int,
         searched: Searched | None,
     ) -> None:
-        """Goes on from `searched`; blocking, a second."""
+        """Goes on from `searched`; blocking, a second. `generation` says how many it has."""
         self._space = space
         self._prior = prior.heard(space)
-        self._target = speaker.embedding.astype(np.float64)
-        marks = np.array(pitch_marks(speaker.pitches))
-        self._pitch = np.nan_to_num(marks)
-        self._pitch_costs = np.where(np.isnan(marks), 0.0, (PITCH_COST, RANGE_COST))
+        aim = aim_at(speaker, space)
+        self._target = aim.target
+        self._way = way_of(kind, space, aim, generation)
         self._seed = seed
         self.searched = searched or self._start(prior, speaker.spectrum.astype(np.float64))
+        self._stand(self._way.go_on(self._place))
+
+    @property
+    def _place(self) -> Place:
+        return Place(self.searched.centre, self.searched.evolution)
+
+    def _stand(self, place: Place) -> None:
+        self.searched.centre = place.centre
+        self.searched.evolution = dict(place.evolution)
 
     def _start(self, prior: Prior, spectrum: Vectors) -> Searched:
         known = Surrogate(self._prior, own=False)
         best = np.argsort(-(prior.embeddings @ self._target))[:PRIOR_STARTS]
         begin = self._space.point(self._prior.styles[best]).mean(axis=0)
-        centre = self._best(known, begin, FIRST_REACH)
-        apart = np.square(self._prior.styles - self._space.style(centre)).sum(axis=1)
+        place = self._way.start(known, begin, np.random.default_rng(self._seed))
+        apart = np.square(self._prior.styles - self._space.style(place.centre)).sum(axis=1)
         near = np.argsort(apart)[:NEAREST]
         sounded = prior.spectra[near].mean(axis=0)
-        return Searched(centre, bands_between(sounded, spectrum), sounded)
+        bands = bands_between(sounded, spectrum)
+        return Searched(place.centre, bands, sounded, evolution=dict(place.evolution))
 
     def next_generation(self, size: int, sentences: range) -> list[Attempt]:
         """So many styles, of which the first is the best that is known."""
@@ -113,16 +120,17 @@ class Search:
         rounds = -(-size // len(sentences))
         order = np.concatenate([draw.permutation(sentences) for _ in range(rounds)])
         attempts = []
-        for index in range(size):
-            step = SPREAD * draw.normal(size=self._space.size) if index else 0.0
+        for index, point in enumerate(self._way.points(self._place, size, draw)):
             turns = FILTER_SPREAD_DB * draw.normal(size=(FILTERS, BANDS))
             bands = np.concatenate([now.bands[None], now.bands + turns])
-            attempts.append(Attempt(now.centre + step, int(order[index]), bands))
+            sentence = order[0] if self._way.one_sentence else order[index]
+            attempts.append(Attempt(point, int(sentence), bands))
         return attempts
 
     def learn(self, attempts: Sequence[Attempt], sounds: Sequence[Sound]) -> None:
         """What was heard of each; blocking, up to a second. Those without speech teach nothing."""
         now = self.searched
+        draw = np.random.default_rng((self._seed, now.generation, 1))
         now.generation += 1
         pairs = [(one, sound) for one, sound in zip(attempts, sounds, strict=True) if sound.speaks]
         if not pairs:
@@ -130,15 +138,23 @@ class Search:
         for attempt, sound in pairs:
             now.points.append(attempt.point)
             now.sentences.append(attempt.sentence)
-            now.heard.append(np.concatenate([sound.embeddings[0], sound.pitch]).astype(np.float64))
+            now.heard.append(_heard(sound))
             now.through.append(attempt.bands[0])
         now.spectrum = np.mean([sound.spectrum for _, sound in pairs], axis=0, dtype=np.float64)
         mean = np.mean(now.heard[-len(pairs) :], axis=0)[EMBEDDING]
         changes = self._learn_filters(pairs)
         bands = self._better_filter(mean, changes)
-        surrogate = Surrogate(self._prior.and_then(self._own(bands, changes)), own=True)
+        tried = Tried(
+            points=np.stack([one.point for one in attempts]),
+            sounds=np.stack([_heard(sound) for sound in sounds]),
+            speaks=np.array([sound.speaks for sound in sounds]),
+        )
+
+        def surrogate() -> Surrogate:
+            return Surrogate(self._prior.and_then(self._own(bands, changes)), own=True)
+
         now.centres.append(now.centre)
-        now.centre = self._best(surrogate, now.centre, REACH)
+        self._stand(self._way.learn(self._place, tried, surrogate, draw))
         now.bands = bands
         now.curve.append((len(now.points), likeness(mean, self._target)[0]))
 
@@ -181,24 +197,7 @@ class Search:
         size = float(np.sqrt(np.mean(np.square(found.x))))
         return levelled(self.searched.bands + found.x * min(1.0, FILTER_STEP_DB / max(size, 1e-9)))
 
-    def _best(self, surrogate: Surrogate, begin: Vectors, reach: float) -> Vectors:
-        """The point that is foretold to sound most like the target, not far from `begin`."""
-        space = self._space
 
-        def cost(step: Any) -> tuple[float, Any]:
-            point = begin + step
-            foretold, slope_of = surrogate.sound(space.style(point))
-            cosine, slope = likeness(foretold[EMBEDDING], self._target)
-            off = foretold[EMBEDDING_SIZE:] - self._pitch
-            better = np.concatenate([slope, -2 * self._pitch_costs * off])
-            rare = RARITY / space.size * space.rarity * point
-            length = max(float(np.linalg.norm(step)), 1e-9)
-            beyond = max(0.0, length - reach)
-            far = 2 * FAR * beyond * step / length
-            value = float(self._pitch_costs @ off**2 + rare @ point) + FAR * beyond**2 - cosine
-            return value, 2 * rare + far - space.directions @ slope_of(better)
-
-        found = minimize(
-            cost, np.zeros(space.size), jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS}
-        )
-        return np.asarray(begin + found.x)
+def _heard(sound: Sound) -> Vectors:
+    """[258] as Heard.sounds."""
+    return np.concatenate([sound.embeddings[0], sound.pitch]).astype(np.float64)

@@ -36,6 +36,12 @@ class StyleSpace:
     def size(self) -> int:
         return len(self.directions)
 
+    @property
+    def halves(self) -> tuple[slice, slice]:
+        """Which coordinates are of the timbre, and which of the prosody."""
+        timbre = int(self.directions[:, :HALF].any(axis=1).sum())
+        return slice(0, timbre), slice(timbre, self.size)
+
     def style(self, point: Vectors) -> Vectors:
         """[..., 256] of coordinates [..., n]."""
         return np.asarray(self.mean + point @ self.directions)

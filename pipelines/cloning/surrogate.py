@@ -58,6 +58,11 @@ class Surrogate:
         self._share = np.where(heard.own == own, 1.0, OTHER)
         self._offset = OFFSET * heard.own if own else np.zeros(len(heard.own))
 
+    def sounds(self, styles: Vectors) -> Vectors:
+        """What is heard of each of [m, 256], [m, 258]; embeddings of any length."""
+        near = _near(styles / _LENGTHS, self._styles) * self._share
+        return np.asarray((near + self._offset) @ self._weights + self._mean)
+
     def sound(self, style: Vectors) -> tuple[Vectors, Callable[[Vectors], Vectors]]:
         """What is heard of a style [256]: [258], the embedding of any length.
 
