@@ -39,6 +39,8 @@ def corrected(rules: Rules, text: str) -> str:
         ("Its my brothers car.", "It's my brother's car."),
         ("I look forward to meet you on monday.", "I look forward to meeting you on Monday."),
         ("I don't know where is the station.", "I don't know where the station is."),
+        ("Its already friday, me and him was late.", "It's already Friday, he and I were late."),
+        ("Me and Hermione was tired.", "Hermione and I were tired."),
         ("Please call Kowalcyzk, he is form Gdansk.", "Please call Kowalcyzk, he is from Gdansk."),
     ],
 )
@@ -55,6 +57,7 @@ def test_mistakes_are_corrected(rules: Rules, faulty: str, right: str) -> None:
         "Install numpy, then run kubectl and update-passwd.",
         "What it is about, nobody knows; it's Tom's.",
         "If I were you, I'd accept it, since they're quite loose.",
+        "The company cut its already low prices, which told me and him enough.",
         "Wo ist der Bahnhof? Ich weiss es nicht.",
         "Il a dit que la voiture est dans la rue.",
     ],
