@@ -48,6 +48,12 @@ def kill(ancestor: int, title: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def terminate(ancestor: int, title: str) -> None:
+    """SIGTERM, as an operating system that goes down sends it."""
+    for pid in find(ancestor, title):
+        os.kill(pid, signal.SIGTERM)
+
+
 @contextmanager
 def stopped(pids: list[int]) -> Iterator[None]:
     """They hang for the length of the block: alive, connected, and silent."""

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.pipelines.webhooks.receivers import receiver
-from tests.processes import find, kill, stopped
+from tests.processes import find, kill, stopped, terminate
 from tests.promises.conftest import Running
 from tests.promises.history import check
 from tests.promises.tenants import Tenant
@@ -114,6 +114,20 @@ async def kill_courier(running: Running) -> None:
     kill(running.service.pid, ":Courier")
 
 
+async def terminate_gateway(running: Running) -> None:
+    terminate(running.service.pid, "ServeReplica:gateway:Gateway")
+
+
+async def hang_courier(running: Running) -> None:
+    with stopped(find(running.service.pid, ":Courier")):
+        await asyncio.sleep(3)
+
+
+async def hang_controller(running: Running) -> None:
+    with stopped(find(running.service.pid, "ServeController")):
+        await asyncio.sleep(3)
+
+
 async def hang_gateway(running: Running) -> None:
     with stopped(find(running.service.pid, "ServeReplica:gateway:Gateway")):
         await asyncio.sleep(3)
@@ -152,10 +166,13 @@ async def hang_postgres(running: Running) -> None:
 
 FAULTS = [
     ("servers", kill_gateway),
+    ("servers", terminate_gateway),
     ("servers", kill_speaker),
     ("servers", hang_speaker),
     ("servers", kill_controller),
+    ("servers", hang_controller),
     ("servers", kill_courier),
+    ("servers", hang_courier),
     ("servers", kill_redis),
     ("servers", hang_redis),
     ("servers", kill_postgres),
