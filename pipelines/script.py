@@ -247,7 +247,8 @@ class _Script:
         if self._opens and (opening := self._opening()):
             if is_rest and heavy <= opening.most:
                 return len(window)
-            careful = is_rest and heavy <= (self._opens.stretch * opening.most if self._last else self._opens.uncut)
+            uncut = self._opens.stretch * opening.most if self._last else self._opens.uncut
+            careful = is_rest and heavy <= uncut
             worst = Rank.CONJUNCTION if careful or not knows_words(language) else Rank.WORD
             cut = best_cut(window, opening, language, worst)
             if cut is not None:

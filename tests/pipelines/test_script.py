@@ -233,6 +233,20 @@ def test_a_first_sentence_is_cut_between_words_when_the_engine_needs_it() -> Non
     assert 8 <= len(first.text) <= 22 and text.startswith(first.text)
 
 
+@pytest.mark.parametrize(("stretch", "second"), [(2.0, 41), (4 / 3, 36)])
+def test_the_end_of_a_first_sentence_is_made_in_the_time_that_its_engine_has(
+    stretch: float, second: int
+) -> None:
+    text = "The train to the coast leaves at nine this morning. Nobody waits for it."
+    opening = Opening(most=21, stretch=stretch)
+    found = [
+        piece.text for piece in read(text, languages=LANGUAGES, language="en", opening=opening)
+    ]
+    assert found[0] == "The train"
+    assert weight(found[1]) <= second
+    assert " ".join(found) == text
+
+
 def test_without_an_early_start_a_sentence_is_whole() -> None:
     assert len(pieces(LONG)) == 1
 

@@ -149,6 +149,26 @@ async def test_the_second_piece_is_there_when_the_first_ends() -> None:
     assert all(later > 0.0 for later in slack[1:])  # the listener still has sound of the one before
 
 
+@pytest.mark.parametrize(
+    ("cost", "opening"),
+    [
+        (0.0, ["The train to the coast leaves at nine this morning."]),
+        (0.25, ["The train", "to the coast leaves", "at nine this morning."]),
+    ],
+)
+async def test_a_slow_engine_is_asked_for_no_more_than_it_makes_in_time(
+    cost: float, opening: list[str]
+) -> None:
+    speaker = VoicedSpeaker(info=replace(INFO, real_time_factor=cost))
+    speech = pipeline(speaker)
+    text = "The train to the coast leaves at nine this morning. Nobody waits for it at all."
+    plan = await speech.plan(SpeechRequest(text), early_start=True)
+    async with aclosing(speech.stream(plan)) as chunks:
+        async for _ in chunks:
+            pass
+    assert [call.text for call in speaker.calls][: len(opening)] == opening
+
+
 async def test_who_begins_in_a_crowd_begins_with_more() -> None:
     slow = replace(INFO, real_time_factor=0.3)
     speech = pipeline(VoicedSpeaker(info=slow, chunk_delay_s=0.01))
