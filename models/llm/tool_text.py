@@ -14,6 +14,9 @@ BEFORE_NAME = '\n{"name": "'
 AFTER_NAME = '", "arguments": '
 END = "}\n</tool_call>"
 
+# Small models repeat what their template puts around the result of a call.
+_ECHO = re.compile(r"</?tool_response>\n?")
+_BEGINNINGS = (MARK, "<tool_response>\n", "</tool_response>\n")
 _HEAD = re.compile(r'\s*\{"name": "([a-zA-Z0-9_-]{1,64})", "arguments": (?=\{)')
 _MAX_HEAD = 120  # characters before the arguments
 
@@ -55,7 +58,7 @@ class ToolTextReader:
         """What was held back and turned out to be text, when the answer has ended."""
         held = self._waiting if self._state == "text" else ""
         self._waiting = ""
-        return held
+        return _ECHO.sub("", held)
 
     def _step(self, said: list[str], deltas: list[CallDelta]) -> bool:
         """Whether something was read; what is left has to wait for more."""
@@ -78,6 +81,7 @@ class ToolTextReader:
         else:
             kept = _length_of_beginning(before)
             before, self._waiting = before[: len(before) - kept], before[len(before) - kept :]
+        before = _ECHO.sub("", before)
         if before and not (self.whole and before.isspace()):
             said.append(before)
         return bool(mark)
@@ -149,8 +153,8 @@ class ToolTextReader:
 
 
 def _length_of_beginning(text: str) -> int:
-    """How much at the end of a text may be the beginning of the mark."""
-    for length in range(min(len(MARK) - 1, len(text)), 0, -1):
-        if text.endswith(MARK[:length]):
+    """How much at the end of a text may be the beginning of a mark."""
+    for length in range(min(max(map(len, _BEGINNINGS)) - 1, len(text)), 0, -1):
+        if any(mark != text[-length:] and mark.startswith(text[-length:]) for mark in _BEGINNINGS):
             return length
     return 0

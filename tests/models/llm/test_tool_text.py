@@ -100,3 +100,9 @@ def test_a_call_that_repeats_another_is_left_out_and_told() -> None:
     _, deltas = reader.feed(written([("f", {"a": 1}), ("g", {}), ("f", {"a": 1})]))
     assert [d["function"]["name"] for d in deltas if "id" in d] == ["f", "g"]
     assert reader.repeated and reader.whole == 2
+
+
+@given(st.lists(st.integers(0, 999)))
+def test_the_mark_of_a_result_that_a_small_model_repeats_is_no_text(cuts: list[int]) -> None:
+    echo = "<tool_response>\nIt is <b>sunny</b>.\n</tool_response>\nTake a hat.</tool_response>"
+    assert assembled(fed(echo, cuts)).text == "It is <b>sunny</b>.\nTake a hat."
