@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -48,10 +48,20 @@ def kill(ancestor: int, title: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def terminate(ancestor: int, title: str) -> None:
-    """SIGTERM, as an operating system that goes down sends it."""
-    for pid in find(ancestor, title):
+def terminate(ancestor: int, title: str, *, grace_s: float = 3.0) -> None:
+    """SIGTERM, and SIGKILL for who is left then, as an operating system that goes down does.
+
+    Ray's workers take note of SIGTERM only when their main thread has something to do.
+    """
+    found = find(ancestor, title)
+    for pid in found:
         os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while any(map(command_of, found)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ async def kill_courier(running: Running) -> None:
 
 
 async def terminate_gateway(running: Running) -> None:
-    terminate(running.service.pid, "ServeReplica:gateway:Gateway")
+    await asyncio.to_thread(terminate, running.service.pid, "ServeReplica:gateway:Gateway")
 
 
 async def hang_courier(running: Running) -> None:
