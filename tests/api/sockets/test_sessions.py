@@ -139,11 +139,11 @@ async def test_keys_are_asked_for_again_after_a_failure(
     async with shared_server.tts() as client:
         answers = iter([ValueError("unforeseen"), DatabaseError("down"), Unauthorized("revoked")])
 
-        async def authenticate(credential: str) -> None:
+        async def recheck(credential: str) -> None:
             raise next(answers)
 
         with monkeypatch.context() as patched:
-            patched.setattr(accounts, "authenticate", authenticate)
+            patched.setattr(accounts, "recheck", recheck)
             assert (await ending(client))[1] == 4401
     assert [record.message for record in caplog.records] == ["keys_not_rechecked"] * 2
 
