@@ -11,6 +11,7 @@ from configs.admission_schema import AdmissionConfig
 LEAVE = "leave_work"  # the name in the scope's state of what ends a request's work
 REQUEST = "request"
 RECOVERY = 0.1  # seconds of patience that come back in a second of calm
+CALM_S = 1.0  # since the last refusal: else what comes back lets in one too many all the time
 
 
 class InFlight:
@@ -50,11 +51,13 @@ class _Kind:
         self._limit, self._lasting = limit, lasting
         self._burst_s = self._patience_s = burst_s
         self._count, self._noted = 0, now
+        self._refused = float("-inf")
 
     def enter(self, now: float) -> bool:
         self._note(now)
         allowed = self._limit if self._patience_s > 0 else self._lasting
         if self._count >= allowed:
+            self._refused = now
             return False
         self._count += 1
         return True
@@ -65,8 +68,11 @@ class _Kind:
 
     def _note(self, now: float) -> None:
         """What the time since the last change costs in patience, or gives back."""
-        passed, self._noted = now - self._noted, now
-        change = -passed if self._count > self._lasting else passed * RECOVERY
+        since, self._noted = self._noted, now
+        if self._count > self._lasting:
+            change = since - now
+        else:
+            change = max(0.0, now - max(since, self._refused + CALM_S)) * RECOVERY
         self._patience_s = min(self._burst_s, max(0.0, self._patience_s + change))
 
 

@@ -288,6 +288,25 @@ def test_a_burst_is_taken_on_and_a_lasting_overload_is_not(services: Services) -
     assert admitted() == []
 
 
+def test_while_requests_are_refused_no_patience_comes_back(services: Services) -> None:
+    path, now, most = "/tts-synthesize", 0.0, 0
+    config = services.admission.model_copy(
+        update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 1.0}
+    )
+    in_flight = InFlight(config, cores=1, clock=lambda: now)
+    under_way: list[tuple[float, Callable[[], None]]] = []  # with when each ends
+    while now < 30:
+        for ends, leave in [one for one in under_way if one[0] <= now]:
+            leave()
+            under_way.remove((ends, leave))
+        with suppress(ApiError):
+            under_way.append((now + 0.2, in_flight.enter(path)))
+        if now > 5:
+            most = max(most, len(under_way))
+        now += 0.025
+    assert most == 2
+
+
 async def test_places_are_given_back_however_a_request_ends(
     services: Services, auth: dict[str, str]
 ) -> None:
