@@ -70,7 +70,7 @@ class World:
 
     def __init__(self, database: Database) -> None:
         plans = load_yaml(PlansConfig, "plans")
-        secrets = Secrets("k" * 32, "p" * 32, "u" * 32, ())
+        secrets = Secrets(("k" * 32,), "p" * 32, "u" * 32, ())
         self.now = day("2027-01-31")
         self.accounts = Accounts(database, secrets, plans)
         self.subscriptions = Subscriptions(database, plans, self.accounts, lambda: self.now)
