@@ -26,7 +26,7 @@ BENCHMARKS = $(filter-out cloning diarization gpu tts_languages,$(basename $(not
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install weights dev clients servers test test-gpu check bench lock
+.PHONY: help run install weights dev clients servers test fuzz test-gpu check bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -52,6 +52,9 @@ clients: # other people's programs, for the tests that let them talk to the serv
 
 test: dev clients servers weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
 	@tools/tests.sh $(BIN)/python $(ARGS)
+
+fuzz: dev ## Call each operation of the API with FUZZ_EXAMPLES made-up requests, others in each run
+	@FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),200) $(BIN)/python -m pytest tests/api/test_openapi.py $(ARGS)
 
 test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev

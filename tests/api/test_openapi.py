@@ -1,5 +1,6 @@
 """The OpenAPI document is true: schemathesis calls every operation and compares."""
 
+import os
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -39,6 +40,9 @@ RULES_BEYOND_SCHEMA = frozenset(
 )
 
 # The document depends on no service.
+FEW = 5
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", FEW))  # requests to each operation
+
 schema = schemathesis.openapi.from_dict(create_app(cast(Any, None)).openapi())
 
 
@@ -97,9 +101,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 # What erases the account would take its key from the operations after it.
 @schema.exclude(path="/auth/account").parametrize()
 @settings(
-    max_examples=5,
+    max_examples=EXAMPLES,
     deadline=None,
-    derandomize=True,  # the same requests in every run
+    derandomize=EXAMPLES == FEW,  # the same requests in every run, but for a long one
     database=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -16,9 +16,17 @@ import pytest_asyncio
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+from websockets.asyncio.client import connect
 
 from deployments.listener import TCP_USER_TIMEOUT_MS, Listener, listening_socket
+
+
+async def echo(websocket: WebSocket) -> None:
+    await websocket.accept()
+    await websocket.send_text(await websocket.receive_text())
+    await websocket.close()
 
 
 async def slow(request: Request) -> PlainTextResponse:
@@ -27,7 +35,7 @@ async def slow(request: Request) -> PlainTextResponse:
 
 
 def app() -> Starlette:
-    return Starlette(routes=[Route("/slow", slow)])
+    return Starlette(routes=[Route("/slow", slow), WebSocketRoute("/echo", echo)])
 
 
 @pytest_asyncio.fixture
@@ -45,6 +53,16 @@ async def test_a_request_that_runs_ends_before_the_server_does(listener: Listene
         await listener.stop()
         assert (await answer).text == "done"
     assert not listener.serving
+
+
+async def test_no_socket_is_compressed_and_a_silent_one_is_pinged(listener: Listener) -> None:
+    async with connect(f"ws://127.0.0.1:{listener.port}/echo", compression="deflate") as client:
+        assert client.protocol.extensions == []
+        await client.send("a" * 2000)
+        assert await client.recv() == "a" * 2000
+    # The numbers of the interface; that uvicorn keeps to them is a matter of minutes.
+    config = listener._server.config
+    assert (config.ws_ping_interval, config.ws_ping_timeout) == (30.0, 10.0)
 
 
 async def test_a_second_listener_takes_over_the_port(listener: Listener) -> None:
