@@ -118,24 +118,25 @@ async def terminate_gateway(running: Running) -> None:
     await asyncio.to_thread(terminate, running.service.pid, "ServeReplica:gateway:Gateway")
 
 
-async def hang_courier(running: Running) -> None:
-    with stopped(find(running.service.pid, ":Courier")):
+async def hang(running: Running, title: str) -> None:
+    with stopped(find(running.service.pid, title)):
         await asyncio.sleep(3)
+
+
+async def hang_courier(running: Running) -> None:
+    await hang(running, ":Courier")
 
 
 async def hang_controller(running: Running) -> None:
-    with stopped(find(running.service.pid, "ServeController")):
-        await asyncio.sleep(3)
+    await hang(running, "ServeController")
 
 
 async def hang_gateway(running: Running) -> None:
-    with stopped(find(running.service.pid, "ServeReplica:gateway:Gateway")):
-        await asyncio.sleep(3)
+    await hang(running, "ServeReplica:gateway:Gateway")
 
 
 async def hang_speaker(running: Running) -> None:
-    with stopped(find(running.service.pid, "ServeReplica:models:TTSFast")):
-        await asyncio.sleep(3)
+    await hang(running, "ServeReplica:models:TTSFast")
 
 
 async def kill_redis(running: Running) -> None:
