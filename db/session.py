@@ -161,15 +161,21 @@ def _answering() -> Iterator[None]:
         raise
 
 
-def make_engine(url: str, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Engine:
-    """An engine with the settings that this project needs on either database."""
+def make_engine(
+    url: str, *, connections: int = CONNECTIONS, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> Engine:
+    """An engine with the settings that this project needs on either database.
+
+    Whoever has more threads than `connections` may find one of them without a connection for long:
+    the pool does not serve those that wait in their order.
+    """
     target = _with_driver(make_url(url))
     if target.get_backend_name() == "sqlite":
-        return _sqlite_engine(target, busy_timeout_ms)
+        return _sqlite_engine(target, connections, busy_timeout_ms)
     return create_engine(
         target,
         hide_parameters=True,  # in errors, which are logged: they hold texts and password hashes
-        pool_size=CONNECTIONS,
+        pool_size=connections,
         max_overflow=0,
         pool_timeout=CONNECT_TIMEOUT_S,
         pool_pre_ping=True,
@@ -189,11 +195,11 @@ def _with_driver(url: URL) -> URL:
 _POSTGRES = {"postgres", "postgresql"}
 
 
-def _sqlite_engine(url: URL, busy_timeout_ms: int) -> Engine:
+def _sqlite_engine(url: URL, connections: int, busy_timeout_ms: int) -> Engine:
     engine = create_engine(
         url,
         hide_parameters=True,
-        pool_size=CONNECTIONS,
+        pool_size=connections,
         max_overflow=0,
         pool_use_lifo=True,  # the last one used has the newest pages at hand
     )

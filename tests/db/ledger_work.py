@@ -49,15 +49,17 @@ def spend(engine: Engine, workspace_id: int, price: int, attempts: int) -> int:
 
 
 def spend_in_threads(url: str, workspace_id: int, threads: int, price: int, attempts: int) -> int:
-    """`spend` in several threads at once over one pool; what they captured together."""
-    engine = make_engine(url, busy_timeout_ms=60_000)  # whoever waits long is not what is tested
-    with ThreadPoolExecutor(threads) as pool:
-        working = [
-            pool.submit(spend, engine, workspace_id, price, attempts) for _ in range(threads)
-        ]
-        captured = sum(work.result() for work in working)
-    engine.dispose()
-    return captured
+    """`spend` in several threads at once, each with its connection; what they captured together."""
+    # Whoever waits long is not what is tested.
+    engine = make_engine(url, connections=threads, busy_timeout_ms=60_000)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            working = [
+                pool.submit(spend, engine, workspace_id, price, attempts) for _ in range(threads)
+            ]
+            return sum(work.result() for work in working)
+    finally:
+        engine.dispose()
 
 
 def die_while_paying(url: str, workspace_id: int, price: int, times: int) -> None:
