@@ -58,11 +58,12 @@ MODELS_APP: dict[str, Any] = {
 def gateway_app(
     environment: dict[str, str],
     import_path: str = "deployments.app:build_gateway",
+    name: str = "gateway",
     **args: Any,
 ) -> dict[str, Any]:
     """The second application, with environment variables of its own."""
     return {
-        "name": "gateway",
+        "name": name,
         "route_prefix": "/" if args.get("server") == "serve" else None,
         "import_path": import_path,
         "args": args,

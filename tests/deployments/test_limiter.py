@@ -1,9 +1,8 @@
 """Two gateways on one port count as one, whichever place they share."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import Any
 
 import httpx
 import pytest
@@ -16,41 +15,45 @@ from db.migrate import upgrade
 from tests.api.sockets.client import connect
 from tests.deployments.conftest import TestCluster, gateway_app, until_ready
 
-pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
 
 FREE_REQUESTS, FREE_SOCKETS = 60, 2
 
 
-@pytest.fixture(scope="module", params=["embedded", "redis"])
-def environment(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
-    data = tmp_path_factory.mktemp("gateways")
-    upgrade(f"sqlite:///{data / 'antiphon.db'}")
-    given = {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
-    if request.param == "redis":
-        given["REDIS_URL"] = request.getfixturevalue("redis_url")
-        Redis.from_url(given["REDIS_URL"]).flushall()
-    return given
+@pytest.fixture(scope="module")
+def environments(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str
+) -> dict[str, dict[str, str]]:
+    """By the place of their limits, of two pairs of gateways."""
+    found: dict[str, dict[str, str]] = {"embedded": {}, "redis": {"REDIS_URL": redis_url}}
+    Redis.from_url(redis_url).flushall()
+    for given in found.values():
+        data = tmp_path_factory.mktemp("gateways")
+        upgrade(f"sqlite:///{data / 'antiphon.db'}")
+        given |= {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
+    return found
 
 
 @pytest.fixture(scope="module")
-def gateways(ray_cluster: TestCluster, environment: dict[str, str]) -> Iterator[TestCluster]:
-    app: dict[str, Any] = gateway_app(environment)
-    app["deployments"][0]["num_replicas"] = 2
-    ray_cluster.extra_apps = [app]
+def gateways(ray_cluster: TestCluster, environments: dict[str, dict[str, str]]) -> Iterator[None]:
+    """All deployed at once, which takes half as long."""
+    ray_cluster.extra_apps = [gateway_app(given, name=one) for one, given in environments.items()]
+    for app in ray_cluster.extra_apps:
+        app["deployments"][0]["num_replicas"] = 2
     ray_cluster.deploy()
-    yield ray_cluster
+    yield
     ray_cluster.extra_apps = []
     ray_cluster.deploy()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def url(gateways: TestCluster, environment: dict[str, str]) -> AsyncIterator[str]:
-    address = f"http://127.0.0.1:{environment['PORT']}"
+@pytest_asyncio.fixture(loop_scope="session", params=["embedded", "redis"])
+async def url(
+    request: pytest.FixtureRequest, gateways: None, environments: dict[str, dict[str, str]]
+) -> str:
+    address = f"http://127.0.0.1:{environments[request.param]['PORT']}"
     async with httpx.AsyncClient(base_url=address, timeout=30) as client:
         await until_ready(client)
-    yield address
+    return address
 
 
 async def token(url: str, email: str) -> str:

@@ -1,10 +1,12 @@
 """The service of `serve_config.yaml` with engines that need no weights, as a process of its own."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,11 @@ from configs.settings import PROJECT_DIR
 from db.session import make_engine
 from tests import servers
 from tests.pipelines.webhooks.receivers import Authority
+from tests.processes import command_of, find
 from tests.servers import Server
+
+ALL_FAULTS = bool(os.environ.get("ALL_FAULTS"))  # three minutes more
+ON_SERVERS = pytest.mark.parametrize("running", ["servers"], indirect=True, scope="session")
 
 WITHOUT_WEIGHTS = {"TTSFast": "tts/tone", "STT": "stt/scripted", "Chat": "llm/echo"}
 
@@ -30,6 +36,14 @@ class Running:
     authority: Authority  # whose certificates its webhooks trust
     postgres: Server | None = None
     redis: Server | None = None
+
+    @property
+    def logs(self) -> Path:
+        """The folder in which the processes of its cluster log."""
+        (raylet, *_) = find(self.service.pid, "/raylet ")
+        found = re.search(r"/\S+/session_[^/\s]+", command_of(raylet))
+        assert found is not None, command_of(raylet)
+        return Path(found[0]) / "logs"
 
 
 def config_without_weights() -> dict[str, Any]:
@@ -48,11 +62,14 @@ def config_without_weights() -> dict[str, Any]:
     return config
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
-    """With SQLite and a limiter in the cluster, or with PostgreSQL and Redis."""
+    """With SQLite and a limiter in the cluster, or with PostgreSQL and Redis.
+
+    One for all modules, as its start takes half a minute. `test_stop` comes last and ends it.
+    """
     folder = tmp_path_factory.mktemp("promises")
     file = folder / "serve.yaml"
     file.write_text(yaml.safe_dump(config_without_weights()))

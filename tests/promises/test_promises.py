@@ -1,7 +1,6 @@
 """What the service promises holds while its processes are killed and hang under mixed load."""
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -11,7 +10,7 @@ import pytest
 
 from tests.pipelines.webhooks.receivers import receiver
 from tests.processes import find, kill, stopped, terminate
-from tests.promises.conftest import Running
+from tests.promises.conftest import ALL_FAULTS, ON_SERVERS, Running
 from tests.promises.history import check
 from tests.promises.tenants import Tenant
 
@@ -166,29 +165,31 @@ async def hang_postgres(running: Running) -> None:
 
 
 FAULTS = [
-    ("servers", kill_gateway),
-    ("servers", terminate_gateway),
-    ("servers", kill_speaker),
-    ("servers", hang_speaker),
-    ("servers", kill_controller),
-    ("servers", hang_controller),
-    ("servers", kill_courier),
-    ("servers", hang_courier),
-    ("servers", kill_redis),
-    ("servers", hang_redis),
-    ("servers", kill_postgres),
-    ("servers", hang_postgres),
+    kill_gateway,
+    terminate_gateway,
+    kill_speaker,
+    hang_speaker,
+    kill_controller,
+    hang_controller,
+    kill_courier,
+    hang_courier,
+    kill_redis,
+    hang_redis,
+    kill_postgres,
+    hang_postgres,
 ]
-if os.environ.get("ALL_FAULTS"):  # a minute more
-    FAULTS += [
-        ("servers", kill_recogniser),
-        ("servers", kill_chat),
-        ("embedded", kill_gateway),
-        ("embedded", hang_gateway),
-        ("embedded", kill_controller),
-    ]
+if ALL_FAULTS:
+    FAULTS += [kill_recogniser, kill_chat]
 
 
-@pytest.mark.parametrize(("running", "fault"), FAULTS, indirect=["running"], scope="module")
+@ON_SERVERS
+@pytest.mark.parametrize("fault", FAULTS)
 async def test_nothing_is_lost_or_charged_twice(running: Running, fault: Fault) -> None:
+    await under_load(running, fault)
+
+
+@pytest.mark.skipif(not ALL_FAULTS, reason="a minute more: set ALL_FAULTS")
+@pytest.mark.parametrize("running", ["embedded"], indirect=True, scope="session")
+@pytest.mark.parametrize("fault", [kill_gateway, hang_gateway, kill_controller])
+async def test_nothing_is_lost_without_servers(running: Running, fault: Fault) -> None:
     await under_load(running, fault)

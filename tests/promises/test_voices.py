@@ -22,11 +22,11 @@ from tests.deployments.slow_voices import notes
 from tests.deployments.voice_house import Watched, events, house_in
 from tests.pipelines.test_voice_queue import PLANS
 from tests.processes import children
-from tests.promises.conftest import config_without_weights
+from tests.promises.conftest import ALL_FAULTS, config_without_weights
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.skipif(not os.environ.get("ALL_FAULTS"), reason="two minutes: set ALL_FAULTS"),
+    pytest.mark.skipif(not ALL_FAULTS, reason="two minutes: set ALL_FAULTS"),
 ]
 
 

@@ -78,10 +78,8 @@ def test_a_long_list_of_values_and_a_long_value_take_no_time() -> None:
 def spend(held: HeldText, text: str, tokens: int) -> str | None:
     """What comes of `text`, a character a token, if it is not over when they are spent."""
     let_through = [held.feed(char, Usage(5, n + 1)) for n, char in enumerate(text[:tokens])]
-    if len(text) < tokens:
-        return "".join(let_through) + held.rest()
-    ending = held.ending()
-    return None if ending is None else "".join(let_through) + ending
+    rest, finish = held.end("stop" if len(text) < tokens else "length", None)
+    return "".join(let_through) + rest if finish == "stop" else None
 
 
 @pytest.mark.parametrize("name", ["list of itself", "tree of itself", "anything", "patterns"])
@@ -113,13 +111,26 @@ def test_an_answer_that_ends_by_itself_is_not_touched() -> None:
 def test_text_comes_while_there_is_room_for_its_end_and_waits_where_there_is_none() -> None:
     held = HeldText(Form(grammar_of({"type": "array", "items": {"type": "string"}})), 9, 10_000)
     came = [held.feed(char, Usage(5, n + 1)) for n, char in enumerate('["ab", "')]
-    assert came == ["[", '"', "a", "b", '"', "", "", ""] and held.ending() == "]"
+    assert came == ["[", '"', "a", "b", '"', "", "", ""] and held.end("length", None)[0] == "]"
 
 
 def test_where_there_is_no_room_for_any_answer_it_comes_as_it_is_written() -> None:
     held = HeldText(Form(grammar_of(GOOD["person"])), 5, 10_000)
     assert [held.feed(char, Usage(5, n + 1)) for n, char in enumerate('{"nam')] == list('{"nam')
-    assert held.ending() is None
+    assert held.end("length", None) == ("", "length")
+
+
+def test_why_an_answer_ended_depends_on_its_calls() -> None:
+    def ended(said: str, calls: int | None, tokens: int = 60) -> tuple[str, str | None]:
+        held = HeldText(Form(calling(CLOCK)), tokens, 10_000)
+        for n, char in enumerate(said):
+            held.feed(char, Usage(5, n + 1))
+        return held.end("length", calls)
+
+    call = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+    assert ended(call[:-6], 0) == ("_call>", "length")  # it may lack a part
+    assert ended(f"{call}\n<tool", 1, 100) == ("", "stop")  # nothing of the next one came out
+    assert ended("Hello the", 0) == ("", "length")
 
 
 def test_calls_are_ended_and_plain_text_needs_no_end() -> None:

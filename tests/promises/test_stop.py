@@ -1,40 +1,30 @@
-"""What `make run` does with live sockets when it is told to stop."""
+"""What the service does with live sockets when it is told to stop. The last test that it serves."""
 
 import asyncio
 import os
 import signal
-import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
-import pytest_asyncio
-import yaml
 
-from benchmarks.service import Service, running_service
-from tests.deployments.conftest import MODELS_APP, gateway_app
 from tests.deployments.socket_client import listening, open_socket, speaking
+from tests.promises.conftest import ON_SERVERS, Running
 
-pytestmark = [pytest.mark.ray, pytest.mark.weights]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.weights,
+    pytest.mark.postgres,
+    pytest.mark.redis,
+    ON_SERVERS,
+]
 
 ENDS_WITHIN_S = 20.0
 
 
-@pytest_asyncio.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    """A service of its own, with the models that need no weights."""
-    config = tmp_path / "serve.yaml"
-    applications = [MODELS_APP, gateway_app({})]
-    config.write_text(yaml.safe_dump({"proxy_location": "Disabled", "applications": applications}))
-    command = [sys.executable, "-m", "deployments.main", "--config", str(config), "--num-cpus", "2"]
-    running = running_service(command)
-    yield await asyncio.to_thread(running.__enter__)
-    await asyncio.to_thread(running.__exit__, None, None, None)
-
-
-async def test_a_stop_tells_the_sockets_and_ends_soon(service: Service) -> None:
+async def test_a_stop_tells_the_sockets_and_ends_soon(running: Running) -> None:
+    service = running.service
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {service.key}"}) as http:
         voices = (await http.get(f"{service.url}/default-voices")).json()["data"]
     async with (
