@@ -2,7 +2,7 @@
 
 import math
 
-from models.llm.base import Usage
+from models.llm.base import FinishReason, Usage
 from models.llm.grammar.form import Form, Place
 
 
@@ -37,14 +37,22 @@ class HeldText:
             self._safe = None
         elif self._safe is not None:
             return ""
-        return self.rest()
-
-    def rest(self) -> str:
-        """What is held, when the model has come to its end."""
         held, self._held = self._held, ""
         return held
 
-    def ending(self) -> str | None:
-        """What ends the answer in place of what is held; None where there was never room for it."""
-        self._held = ""
-        return None if self._safe is None else self._safe.ending()
+    def end(
+        self, finish: FinishReason | None, calls: int | None
+    ) -> tuple[str, FinishReason | None]:
+        """The rest of the answer when the model has written all that it will, and why it ended.
+
+        `calls` is how many calls have come out whole; None where the answer cannot have any.
+        """
+        held, self._held = self._held, ""
+        if finish != "length":
+            return held, finish
+        if calls:
+            return "", "stop"  # what is missing belongs to a later call, of which nothing came out
+        if self._safe is None:  # there was never room for an end
+            return held, finish
+        # A call may lack a part of its arguments: who acts on it must know.
+        return self._safe.ending(), "stop" if calls is None else finish

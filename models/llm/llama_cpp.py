@@ -18,7 +18,7 @@ from models.errors import (
     UnsupportedFeature,
 )
 from models.llm.base import ChatMessage, FinishReason, GenerationDelta, GenerationRequest, Usage
-from models.llm.grammar.answer import answer_form
+from models.llm.grammar.answer import answer_form, is_all_ruled, may_call
 from models.llm.grammar.form import Form
 from models.llm.held_text import HeldText
 from models.llm.slots import Slots
@@ -65,7 +65,7 @@ class LlamaCppEngine:
 
         work = self._threads.submit(stream.run, work_in_slot, body)
         held = HeldText(form, request.sampling.max_tokens, self.context_tokens) if form else None
-        reader = ToolTextReader() if form and _may_call(request) else None
+        reader = ToolTextReader() if may_call(request) else None
         finish: FinishReason | None = None
         try:
             while chunks := await stream.take():
@@ -136,14 +136,7 @@ def _ended(
     """The rest of an answer when the model has written all that it will, and why it ended."""
     text = ""
     if held is not None:
-        if finish != "length":
-            text = held.rest()
-        elif reader is not None and reader.whole:
-            finish = "stop"  # what is missing belongs to a later call, of which nothing came out
-        elif (ending := held.ending()) is not None:
-            text = ending
-            if reader is None:  # a call may lack a part of its arguments: who acts on it must know
-                finish = "stop"
+        text, finish = held.end(finish, reader.whole if reader else None)
     if reader is None:
         return text, (), finish
     said, calls = reader.feed(text)
@@ -152,14 +145,9 @@ def _ended(
     return said + reader.finish(), calls, finish
 
 
-def _may_call(request: GenerationRequest) -> bool:
-    return bool(request.tools) and request.tool_choice != "none"
-
-
 def _to_body(request: GenerationRequest, form: Form | None) -> dict[str, Any]:
     """The request as llama.cpp's chat route takes it."""
-    # All of such an answer is ruled: it neither begins with thoughts nor stops in the middle.
-    ruled = form is not None and (request.tool_choice == "required" or not _may_call(request))
+    ruled = is_all_ruled(request)
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
     body: dict[str, Any] = {

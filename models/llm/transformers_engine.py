@@ -2,15 +2,17 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from configs.chat_schema import TransformersChatConfig
 from models.errors import ContextLengthExceeded
 from models.llm.answer_reader import AnswerReader, TokenText
 from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, Usage
+from models.llm.grammar.answer import is_all_ruled, may_call
+from models.llm.held_text import HeldText
 from models.llm.transformers_batch import StreamBatch
 from models.llm.transformers_draw import Draw
-from models.llm.transformers_grammar import AnswerForms, Matcher
+from models.llm.transformers_grammar import AnswerForms, HeldAnswer
 from models.llm.transformers_prompt import Prompt, PromptWriter
 from models.weights.store import WeightStore
 
@@ -37,7 +39,7 @@ class TransformersEngine:
         self._batch.close()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        prompt, matcher = await asyncio.to_thread(self._prepare, request)
+        prompt, answer = await asyncio.to_thread(self._prepare, request)
         read = len(prompt.tokens)
         room = self.context_tokens - read
         if room <= 0:
@@ -47,31 +49,40 @@ class TransformersEngine:
         sampling = request.sampling
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         seed = secrets.randbelow(_SEEDS) if sampling.seed is None else sampling.seed % _SEEDS
-        calls = bool(request.tools) and request.tool_choice != "none"
-        reader = AnswerReader(sampling.stop, thinking=prompt.thinking, calls=calls)
+        calls = may_call(request)
+        stop = () if is_all_ruled(request) else sampling.stop
+        reader = AnswerReader(stop, thinking=prompt.thinking, calls=calls)
         text = TokenText(self._writer.decode)
+        held = None
+        if answer is not None and answer.form is not None:
+            held = HeldText(answer.form, sampling.max_tokens, self.context_tokens)
         made = 0
-        stream = self._batch.submit(
-            prompt.tokens, most, Draw(sampling, seed, matcher), request.owner
-        )
+        draw = Draw(sampling, seed, answer and answer.matcher)
+        stream = self._batch.submit(prompt.tokens, most, draw, request.owner)
         try:
             while True:
                 step = await stream.take()
-                made += len(step.tokens)
-                usage = Usage(read, made)
                 ending = bool(step.tokens) and step.tokens[-1] in self._batch.ends
                 spoken = step.tokens[:-1] if ending else step.tokens
-                piece = reader.feed(text.add(spoken))
+                piece = reader.feed(_said(text, held, spoken, Usage(read, made)))
+                made += len(step.tokens)
+                usage = Usage(read, made)
                 enough = bool(reader.calls) and not request.parallel_tool_calls
                 if step.ended or reader.stopped or enough:
                     break
                 if piece:
                     yield GenerationDelta(piece.text, None, usage, piece.calls, piece.reasoning)
-            rest = reader.feed("" if enough else text.finish())
+            unsaid = ""
+            finish: FinishReason | None = "stop" if ending or reader.stopped or enough else "length"
+            if not (reader.stopped or enough):
+                unsaid = text.finish()
+                if held is not None:  # which knows better what a cut character becomes
+                    unsaid, finish = held.end(finish, reader.calls if calls else None)
+            rest = reader.feed(unsaid)
             last = reader.finish()
             yield GenerationDelta(
                 text=piece.text + rest.text + last.text,
-                finish_reason=_finish(reader, stopped=ending or reader.stopped or enough),
+                finish_reason="tool_calls" if finish == "stop" and reader.calls else finish,
                 usage=usage,
                 tool_calls=(*piece.calls, *rest.calls, *last.calls),
                 reasoning=piece.reasoning + rest.reasoning + last.reasoning,
@@ -79,14 +90,18 @@ class TransformersEngine:
         finally:
             stream.close()
 
-    def _prepare(self, request: GenerationRequest) -> tuple[Prompt, Matcher | None]:
+    def _prepare(self, request: GenerationRequest) -> tuple[Prompt, HeldAnswer | None]:
         """Raises InvalidEngineRequest."""
-        matcher = self._forms.matcher(request)
-        at_once = request.response_format is not None or request.tool_choice == "required"
-        return self._writer.write(request, at_once=at_once), matcher
+        answer = self._forms.hold(request)
+        return self._writer.write(request, at_once=is_all_ruled(request)), answer
 
 
-def _finish(reader: AnswerReader, *, stopped: bool) -> FinishReason:
-    if not stopped:
-        return "length"
-    return "tool_calls" if reader.calls else "stop"
+def _said(text: TokenText, held: HeldText | None, tokens: Sequence[int], before: Usage) -> str:
+    """The text of tokens that come after `before`, but for what has to wait."""
+    if held is None:
+        return text.add(tokens)
+    said: list[str] = []
+    for made, token in enumerate(tokens, before.completion_tokens + 1):
+        if new := text.add((token,)):
+            said.append(held.feed(new, Usage(before.prompt_tokens, made)))
+    return "".join(said)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import llguidance
@@ -9,18 +10,28 @@ import llguidance.hf
 
 from models.errors import UnsupportedFeature
 from models.llm.base import GenerationRequest
+from models.llm.grammar.answer import MAX_CALLS, answer_form, may_call
+from models.llm.grammar.form import Form
+from models.llm.grammar.json_schema import WIDE
+from models.llm.grammar.lark import lark_of
+from models.llm.grammar.rules import SchemaError
 from models.llm.tool_text import AFTER_NAME, BEFORE_NAME, END, MARK
 
 Matcher: TypeAlias = Any  # llguidance.LLMatcher; the library is not there in the CPU profile
 
-MOST_CALLS = 16  # in one answer, so that a model cannot call for ever
 MOST_SCHEMA_CHARACTERS = 200_000
 # Without white space of the model's choice, of which it could write an endless amount.
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
+@dataclass(frozen=True, slots=True)
+class HeldAnswer:
+    matcher: Matcher  # of the tokens that may come next
+    form: Form | None  # what its text is, to end it before its tokens do; None: it is not known
+
+
 class AnswerForms:
-    """Makes matchers for the answers of one model; any thread may."""
+    """Holds the answers of one model to their forms; any thread may ask."""
 
     def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]) -> None:
         """`size` is the number of scores that the model gives."""
@@ -28,38 +39,51 @@ class AnswerForms:
         mark = tokenizer.get_vocab().get(MARK)
         self._mark_is_special = mark is not None and self._tokens.is_special_token(mark)
 
-    def matcher(self, request: GenerationRequest) -> Matcher | None:
+    def hold(self, request: GenerationRequest) -> HeldAnswer | None:
         """None when the answer may be anything. Raises UnsupportedFeature for what cannot be held.
+
+        The grammar is our own, so that it and what follows the answer agree. What our rules refuse
+        (`patternProperties` for one) llguidance may read by itself: such an answer keeps its schema
+        as long as it goes on, but is cut off where its tokens end.
 
         Takes some milliseconds, and up to a second for a large schema.
         """
-        grammar = self._grammar(request)
-        if grammar is None:
-            return None
-        matcher = llguidance.LLMatcher(
+        try:
+            form = answer_form(request, WIDE)
+            if form is None:
+                return None
+            grammar = lark_of(form, mark_is_token=self._mark_is_special)
+            matcher = self._matcher(grammar)
+            if not matcher.is_error():
+                return HeldAnswer(matcher, form)
+        except SchemaError:
+            pass
+        matcher = self._matcher(self._grammar(request))
+        if matcher.is_error():
+            reason = matcher.get_error().splitlines()[0]
+            raise UnsupportedFeature(f"the model cannot be held to the schema: {reason}")
+        return HeldAnswer(matcher, None)
+
+    def _matcher(self, grammar: str) -> Matcher:
+        return llguidance.LLMatcher(
             self._tokens,
             grammar,
             log_level=0,
             limits=llguidance.LLParserLimits(verbose_errors=False),
         )
-        if matcher.is_error():
-            reason = matcher.get_error().splitlines()[0]
-            raise UnsupportedFeature(f"the model cannot be held to the schema: {reason}")
-        return matcher
 
-    def _grammar(self, request: GenerationRequest) -> str | None:
-        tools = [tool["function"] for tool in request.tools if request.tool_choice != "none"]
+    def _grammar(self, request: GenerationRequest) -> str:
+        """With schemas as llguidance reads them."""
+        if not may_call(request):
+            assert request.response_format is not None
+            return f"start: {_json(_schema_of(request.response_format))}\n"
+        tools = [tool["function"] for tool in request.tools]
         if request.called_tool is not None:
             tools = [tool for tool in tools if tool["name"] == request.called_tool]
-        answer = None if request.response_format is None else _schema_of(request.response_format)
-        if not tools:
-            return None if answer is None else f"start: {_json(answer)}\n"
-        if request.tool_choice == "auto" and answer is None:
+        if request.tool_choice == "auto":
             return self._text_with_calls(tools)
-        most = MOST_CALLS if request.parallel_tool_calls else 1
-        calls = f'call ("\\n" call){{0,{most - 1}}}' if most > 1 else "call"
-        start = "calls" if request.tool_choice == "required" else f"calls | {_json(answer)}"
-        rules = [f"start: {start}", f"calls: {calls}"]
+        most = MAX_CALLS if request.parallel_tool_calls else 1
+        rules = [f'start: call ("\\n" call){{0,{most - 1}}}']
         rules.append("call: " + " | ".join(f"call_{index}" for index in range(len(tools))))
         opening = MARK if self._mark_is_special else json.dumps(MARK)
         for index, tool in enumerate(tools):

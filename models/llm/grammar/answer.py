@@ -7,7 +7,7 @@ from typing import Any
 
 from models.llm.base import GenerationRequest
 from models.llm.grammar.form import Form
-from models.llm.grammar.json_schema import SchemaCompiler
+from models.llm.grammar.json_schema import NARROW, Bounds, SchemaCompiler
 from models.llm.grammar.rules import Rules, SchemaError, literal
 from models.llm.tool_text import AFTER_NAME, BEFORE_NAME, END, MARK
 
@@ -16,62 +16,74 @@ MAX_REMEMBERED = 16  # forms of each kind, which may take some megabytes each
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def answer_form(request: GenerationRequest) -> Form | None:
+def answer_form(request: GenerationRequest, bounds: Bounds = NARROW) -> Form | None:
     """What the answer must be; None when it may be anything.
 
     Raises SchemaError for a schema that cannot be guaranteed.
     """
-    if request.tools and request.tool_choice != "none":
+    if may_call(request):
         return _of_tools(
             json.dumps(request.tools),
             request.called_tool,
             request.tool_choice == "required",
             MAX_CALLS if request.parallel_tool_calls and not request.called_tool else 1,
+            bounds,
         )
     if request.response_format is not None:
-        return _of_format(json.dumps(request.response_format))
+        return _of_format(json.dumps(request.response_format), bounds)
     return None
 
 
+def may_call(request: GenerationRequest) -> bool:
+    return bool(request.tools) and request.tool_choice != "none"
+
+
+def is_all_ruled(request: GenerationRequest) -> bool:
+    """Whether the answer neither begins with thoughts nor stops in the middle."""
+    if may_call(request):
+        return request.tool_choice == "required"
+    return request.response_format is not None
+
+
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _of_format(text: str) -> Form:
+def _of_format(text: str, bounds: Bounds) -> Form:
     form = json.loads(text)
     schema = {"type": "object"}
     if form["type"] == "json_schema":
         schema = form["json_schema"].get("schema", schema)
     rules = Rules()
     try:
-        return Form(rules.text(SchemaCompiler(schema, rules).compile()))
+        return Form(rules.text(SchemaCompiler(schema, rules, bounds).compile()))
     except SchemaError as error:
         raise SchemaError(f"response_format.json_schema.schema: {error}") from None
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _of_tools(text: str, called: str | None, must: bool, most: int) -> Form:
+def _of_tools(text: str, called: str | None, must: bool, most: int, bounds: Bounds) -> Form:
     tools: Sequence[dict[str, Any]] = json.loads(text)
     rules = Rules()
     calls = []
     for function in (tool["function"] for tool in tools):
         if called is None or function["name"] == called:
-            arguments = _arguments(function, rules)
+            arguments = _arguments(function, rules, bounds)
             calls.append(f"{literal(function['name'] + AFTER_NAME)} {arguments}")
     # The mark is written by the rule that leads here.
     call = rules.add(f"{literal(BEFORE_NAME)} ({' | '.join(calls)}) {literal(END)}")
     several = rules.add(f"{call} ({literal(chr(10) + MARK)} {call}){{0,{most - 1}}}")
     root = rules.add(f"{literal(MARK)} {several}") if must else _text_or(several, rules)
     try:
-        return Form(rules.text(root))
+        return Form(rules.text(root), after_mark=several)
     except SchemaError as error:
         raise SchemaError(f"tools: the parameters: {error}") from None
 
 
-def _arguments(function: dict[str, Any], rules: Rules) -> str:
+def _arguments(function: dict[str, Any], rules: Rules, bounds: Bounds) -> str:
     """The rule of the arguments, which are an object whatever the schema says."""
     schema = {"type": "object", **(function.get("parameters") or NO_ARGUMENTS)}
     if schema["type"] != "object":
         raise SchemaError(f"tools: the parameters of {function['name']!r} must be an object")
     try:
-        return SchemaCompiler(schema, rules).compile()
+        return SchemaCompiler(schema, rules, bounds).compile()
     except SchemaError as error:
         raise SchemaError(f"tools: the parameters of {function['name']!r}: {error}") from None
 

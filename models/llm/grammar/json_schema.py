@@ -1,12 +1,14 @@
 """JSON schemas as rules for JSON in one line, which is always valid.
 
 What the rules allow is what the schema allows or less: properties in their order, strings, lists
-and depths with a bound, so that an answer comes to its end. What cannot be guaranteed is refused
-by name.
+and depths with a bound as wide as the engine can take. What cannot be guaranteed is refused by
+name.
 """
 
 import json
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -26,10 +28,22 @@ MAX_SCHEMA_CHARS = 60_000
 MAX_SCHEMAS = 2_000  # each with what is within it
 MAX_DEPTH = 40
 MAX_PROPERTIES = 200  # of one object
-MAX_STRING = 1_000  # characters, where the schema asks for no less
-MAX_ITEMS = 100
-MAX_FREE = 16  # members of an object that names no properties, and items of a list of anything
-FREE_DEPTH = 3  # of a value about which nothing is said
+MAX_STRING = 1_000  # characters that a schema may ask for at least
+MAX_ITEMS = 100  # and items
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much may be written of what the schema does not bound itself."""
+
+    string: float = 1_000  # characters
+    items: float = 100
+    free: float = 16  # members of an object that names no properties, items of a list of anything
+    depth: int = 3  # of a value about which nothing is said
+
+
+NARROW = Bounds()  # what small models need to come to an end, and llama.cpp to be quick
+WIDE = Bounds(math.inf, math.inf, math.inf, 8)
 
 CHAR = r'([^"\\\x00-\x1F\x7F] | "\\" ["\\/bfnrt])'
 
@@ -37,7 +51,8 @@ CHAR = r'([^"\\\x00-\x1F\x7F] | "\\" ["\\/bfnrt])'
 class SchemaCompiler:
     """Adds the rules of one schema to `rules`."""
 
-    def __init__(self, root: Any, rules: Rules) -> None:
+    def __init__(self, root: Any, rules: Rules, bounds: Bounds = NARROW) -> None:
+        self._bounds = bounds
         self._tree = SchemaTree(root)
         self._rules = rules
         self._referred: dict[str, str] = {}  # references to their rules
@@ -85,7 +100,7 @@ class SchemaCompiler:
             return listed(schema)
         kinds = types_of(schema)
         if not kinds:
-            return self._free(FREE_DEPTH)
+            return self._free(self._bounds.depth)
         if len(kinds) > 1:
             return " | ".join(self._rule({**schema, "type": kind}) for kind in kinds)
         return self._typed(kinds[0], schema)
@@ -164,15 +179,15 @@ class SchemaCompiler:
                 later = self._rules.add(f"{go_on} | {rest}")
         return first
 
-    def _map(self, others: Any, least: int, most: int | None) -> str:
-        most = MAX_FREE if most is None else int(min(most, MAX_FREE))
+    def _map(self, others: Any, least: int, most: float | None) -> str:
+        most = self._bounds.free if most is None else _whole(min(most, self._bounds.free))
         # Names can come twice, and then one of them does not count.
         empty = not most or not self._tree.alternatives(others)
         if least > (0 if empty else 1):
             raise SchemaError("minProperties: it is not supported without named properties")
         if empty:
             return '"{" "}"'
-        value = self._free_rule(FREE_DEPTH - 1) if others is True else self._rule(others)
+        value = self._free_rule(self._bounds.depth - 1) if others is True else self._rule(others)
         members = self._list(f'{self._text(1, 100)} ": " {value}', least, most)
         return f'"{{" {members} "}}"'
 
@@ -183,9 +198,10 @@ class SchemaCompiler:
         if rest is not True and not self._tree.alternatives(rest):
             rest = False
         least = int(schema.get("minItems", 0))
-        free = MAX_FREE if rest is True else MAX_ITEMS
+        bounds = NARROW if first else self._bounds  # the items of a tuple are written out
+        free = max(least, bounds.free if rest is True else bounds.items)
         most = schema.get("maxItems")
-        most = max(least, free, len(first)) if most is None else int(min(most, max(least, free)))
+        most = max(free, len(first)) if most is None else _whole(min(most, free))
         if rest is False or (first and least <= len(first)):
             most = min(most, len(first))
         if least > most or least > MAX_ITEMS:
@@ -193,11 +209,11 @@ class SchemaCompiler:
         if not most:
             return '"[" "]"'
         if not first:
-            item = self._free_rule(FREE_DEPTH - 1) if rest is True else self._rule(rest)
+            item = self._free_rule(self._bounds.depth - 1) if rest is True else self._rule(rest)
             return f'"[" {self._list(item, least, most)} "]"'
-        names = [self._rule(value) for value in first[:most]]
+        names = [self._rule(value) for value in first[: int(most)]]
         if most > len(names):
-            names += [self._rule(rest)] * (most - len(names))
+            names += [self._rule(rest)] * (int(most) - len(names))
         body = ""
         for index in range(len(names) - 1, -1, -1):
             body = f"{names[index]} {body}" if not index else f'", " {names[index]} {body}'
@@ -205,7 +221,7 @@ class SchemaCompiler:
                 body = f"({body})?"
         return f'"[" {body} "]"'
 
-    def _list(self, item: str, least: int, most: int) -> str:
+    def _list(self, item: str, least: int, most: float) -> str:
         """`item` with commas between."""
         more = self._rules.repeated(f'", " {item}', max(0, least - 1), most - 1)
         return f"{item} {more}" if least else f"({item} {more})?"
@@ -216,30 +232,33 @@ class SchemaCompiler:
             raise SchemaError("minLength: it is more than maxLength")
         pattern = schema.get("pattern", FORMATS.get(str(schema.get("format"))))
         if pattern is None:
-            return self._text(least, max(MAX_STRING, least) if most is None else most)
+            return self._text(least, self._bounds.string if most is None else most)
         if "pattern" in schema and schema.get("format") in FORMATS:
             raise SchemaError("pattern: it is not supported together with a format")
         return f'"\\"" {pattern_rule(pattern, least, most, self._rules)} "\\""'
 
-    def _text(self, least: int, most: int) -> str:
+    def _text(self, least: int, most: float) -> str:
         """Any string of so many characters."""
         if least > MAX_STRING:
             raise SchemaError(f"minLength: at most {MAX_STRING} is supported")
         char = self._rules.add(CHAR)
-        text = self._rules.repeated(char, least, int(min(most, MAX_STRING)))
+        text = self._rules.repeated(char, least, _whole(max(least, min(most, self._bounds.string))))
         return self._rules.add(f'"\\"" {text} "\\""')
 
     def _free(self, depth: int) -> str:
         """Any value; lists and objects are `depth` deep at most."""
-        scalar = (
-            f'{self._text(0, MAX_STRING)} | {bounded({}, whole=False)} | "true" | "false" | "null"'
-        )
+        text, number = self._text(0, self._bounds.string), bounded({}, whole=False)
+        scalar = f'{text} | {number} | "true" | "false" | "null"'
         if not depth:
             return scalar
         inner = self._free_rule(depth - 1)
-        items = self._list(inner, 0, MAX_FREE)
-        members = self._list(f'{self._text(1, 100)} ": " {inner}', 0, MAX_FREE)
+        items = self._list(inner, 0, self._bounds.free)
+        members = self._list(f'{self._text(1, 100)} ": " {inner}', 0, self._bounds.free)
         return f'{scalar} | "[" {items} "]" | "{{" {members} "}}"'
 
     def _free_rule(self, depth: int) -> str:
         return self._rules.add(self._free(depth))
+
+
+def _whole(most: float) -> float:
+    return most if math.isinf(most) else int(most)

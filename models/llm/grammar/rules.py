@@ -4,6 +4,7 @@ A grammar runs for each token of an answer, over all of the vocabulary, beside o
 answers: what is too large or too ambiguous is refused before the engine sees it.
 """
 
+import math
 import re
 
 from models.errors import InvalidEngineRequest
@@ -48,11 +49,12 @@ class Rules:
             raise SchemaError("the schema is too large")
         self._bodies[name] = body
 
-    def repeated(self, item: str, least: int, most: int) -> str:
+    def repeated(self, item: str, least: int, most: float) -> str:
         """The rule for `item` between `least` and `most` times. Raises SchemaError."""
-        body = f"({item}){{{least},{most}}}" if most else '""'
+        times = max(least, 1) if math.isinf(most) else int(most)
+        body = f"({item}){{{least},{'' if math.isinf(most) else times}}}" if most else '""'
         if body not in self._names:
-            self._repeats += most
+            self._repeats += times
         if self._repeats > MAX_REPEATS:
             raise SchemaError("the schema allows too many repetitions")
         return self.add(body)
