@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, make_url, text
 
 from configs.settings import weights_dir
@@ -12,6 +13,12 @@ from db.session import Database
 from models.weights.store import WeightStore
 from tests import servers
 from tests.migrated import migrate
+
+# A machine that stands still for a moment is no fault of what is tested.
+settings.register_profile(
+    "untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -102,7 +102,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @schema.exclude(path="/auth/account").parametrize()
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
     derandomize=EXAMPLES == FEW,  # the same requests in every run, but for a long one
     database=None,
     suppress_health_check=list(HealthCheck),

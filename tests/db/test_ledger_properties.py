@@ -173,7 +173,6 @@ def test_the_ledger_agrees_with_its_model_in_any_order(
         settings=settings(
             max_examples=25 if database_url.startswith("sqlite") else 8,
             stateful_step_count=25,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

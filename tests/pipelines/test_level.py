@@ -47,7 +47,7 @@ def test_silence_has_no_loudness_and_stays_silence() -> None:
 
 
 @given(sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=6))
-@settings(max_examples=10, deadline=None, derandomize=True, database=None)
+@settings(max_examples=10, derandomize=True, database=None)
 def test_a_limited_stream_is_the_same_however_it_is_cut(sizes: list[int]) -> None:
     pcm = np.concatenate([voiced(0.3, 0.9), voiced(0.2, 0.2), voiced(0.3, 1.5)])
     whole, parts = Limiter(SAMPLE_RATE), Limiter(SAMPLE_RATE)

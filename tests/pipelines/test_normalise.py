@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.normalise import normalise
@@ -98,13 +98,11 @@ def test_every_language_says_something_for_every_form(language: str, text: str) 
     assert any(map(str.isalnum, normalise(text, language)))
 
 
-@settings(deadline=None)
 @given(st.text(max_size=100), st.sampled_from(["en", "de", "fr", "hi", "ar", "ja", "xx"]))
 def test_no_text_breaks_it(text: str, language: str) -> None:
     normalise(clean(text), language)
 
 
-@settings(deadline=None)
 @given(st.from_regex(r"[-$€+]?[0-9.,:/ -]{1,20}[%a-zé°]{0,3}", fullmatch=True))
 def test_no_number_breaks_it(text: str) -> None:
     for language in ("en", "de", "fr", "pl", "hi", "bn"):

@@ -55,7 +55,6 @@ def test_blocks_leave_no_trace_in_the_pieces(text: str) -> None:
     ]
 
 
-@settings(deadline=None)
 @given(
     st.text(st.sampled_from('abcéж你 ठเก\u0301.,;!?\u2019"()-\n\u200d'), max_size=900),
     st.booleans(),
@@ -66,7 +65,6 @@ def test_every_letter_is_read_once_and_in_order(text: str, early: bool) -> None:
     assert all(0 < len(piece.text) and weight(piece.text) <= PIECE_CHARACTERS for piece in found)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300), st.sampled_from([*sorted(LANGUAGES), "xx", None]))
 def test_no_text_breaks_it(text: str, language: str | None) -> None:
     for piece in pieces(text, language, early=True):
@@ -333,7 +331,7 @@ def test_a_piece_knows_how_far_the_text_is_read(early: bool) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("ab .\n\u0301\U0001f600ﬃ你é"), max_size=300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_piece_ends_beyond_the_text_or_before_another(text: str) -> None:
     ends = [piece.text_end for piece in pieces(text)]
     assert ends == sorted(ends)

@@ -1,7 +1,7 @@
 """Where sentences end."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.sentences import finished, sentence_spans, split_sentences
@@ -29,7 +29,6 @@ def test_odd_texts_are_split_too(language: str, text: str, sentences: list[str])
     assert split_sentences(text, language) == sentences
 
 
-@settings(deadline=None)
 @given(
     st.text(st.sampled_from('abcAB éж你好。！？“”「」 ठ।1.,;!?\u2019"()-[]@/ '), max_size=300),
     st.sampled_from(["en", "de", "fr", "hi", "ar", "zh", "ja", "xx"]),
@@ -68,7 +67,6 @@ def test_a_text_that_grows_is_finished_up_to_its_last_whole_sentence(
     assert text[: finished(text, language, sure=False)] == likely
 
 
-@settings(deadline=None)
 @given(
     st.text(st.sampled_from('abcAB éж你好。！？“” ठ।1.,;!?"()\n '), max_size=100),
     st.sampled_from(["en", "de", "hi", "zh", "xx"]),

@@ -1,7 +1,7 @@
 """The caller's words in what is spoken."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.script import Opening, read
@@ -55,7 +55,6 @@ def test_each_word_has_what_is_said_for_it(
     assert aligned(text, language) == words
 
 
-@settings(deadline=None)
 @given(
     st.text(max_size=120)
     | st.text(st.sampled_from("ab1.,5 $€%-\n你好เด\u0301\u200d\U0001f600\ud800"), max_size=400),
@@ -74,7 +73,6 @@ def test_words_and_gaps_make_up_the_text(text: str, language: str | None, early:
             position, spoken = word.end, word.spoken_end
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("abcdefgxyz'", min_size=1, max_size=8), min_size=1, max_size=200))
 def test_plain_words_are_all_there_and_are_themselves(words: list[str]) -> None:
     spoken = [word for word in words if any(map(str.isalnum, word))]

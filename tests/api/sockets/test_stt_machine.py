@@ -199,7 +199,6 @@ def test_any_order_of_messages_keeps_to_the_protocol(tmp_path: Path) -> None:
 MACHINE_SETTINGS = settings(
     max_examples=40,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 

@@ -244,7 +244,6 @@ def test_any_order_of_messages_keeps_to_the_table() -> None:
         machine.settings = settings(
             max_examples=30,
             stateful_step_count=25,
-            deadline=None,
             derandomize=True,
             suppress_health_check=list(HealthCheck),
         )

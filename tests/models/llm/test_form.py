@@ -15,6 +15,8 @@ from models.llm.base import Usage
 from models.llm.grammar.form import Form
 from models.llm.grammar.rules import SchemaError
 from models.llm.held_text import HeldText
+from models.llm.llama_cpp import _ended
+from models.llm.tool_text import ToolTextReader
 from tests.models.llm.gbnf_samples import parse, sample
 from tests.models.llm.schemas import GOOD
 from tests.models.llm.test_grammar import CLOCK, SCHEMAS, WEATHER, calling, grammar_of, read
@@ -41,7 +43,7 @@ def test_what_was_begun_is_ended_as_the_schema_asks(name: str) -> None:
     check(GOOD[name], Random(name), 12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(SCHEMAS, st.randoms(use_true_random=False))
 def test_every_schema_that_is_kept_has_an_answer_that_ends(schema: Any, random: Random) -> None:
     if isinstance(schema, dict):
@@ -83,7 +85,7 @@ def spend(held: HeldText, text: str, tokens: int) -> str | None:
 
 
 @pytest.mark.parametrize("name", ["list of itself", "tree of itself", "anything", "patterns"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(budget=BUDGETS, random=st.randoms(use_true_random=False))
 def test_answers_end_within_their_tokens(name: str, budget: int, random: Random) -> None:
     grammar = grammar_of(GOOD[name])
@@ -138,3 +140,11 @@ def test_calls_are_ended_and_plain_text_needs_no_end() -> None:
     assert begin.after("Hello there, a < b").cost == 0
     begun = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Pa'
     assert read(begun + begin.after(begun).ending()) == ("", [("get_weather", {"city": "Pa"})])
+
+
+def test_a_call_without_room_leaves_no_mark_in_the_text() -> None:
+    held, reader = HeldText(Form(calling(CLOCK)), 16, 10_000), ToolTextReader()
+    said = [held.feed(char, Usage(5, n + 1)) for n, char in enumerate("Yes. <tool_call>")]
+    text = "".join(reader.feed(piece)[0] for piece in said)
+    rest, calls, finish = _ended("length", held, reader)
+    assert (text + rest, calls, finish) == ("Yes. ", (), "length")

@@ -99,7 +99,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SCHEMAS, st.randoms(use_true_random=False))
 def test_any_schema_is_kept_or_refused(schema: Any, random: Random) -> None:
     if isinstance(schema, dict):
@@ -116,7 +116,7 @@ NONSENSE = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(NONSENSE)
 def test_nonsense_is_refused_as_a_schema(schema: Any) -> None:
     try:

@@ -80,9 +80,14 @@ def config() -> CsmConfig:
 
 @pytest.fixture(scope="module")
 def engine(config: CsmConfig, folder: Path) -> Iterator[csm.CsmEngine]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(
+        1
+    )  # with more, a busy machine splits sums otherwise, which rounds otherwise
     made = csm.CsmEngine(config, OneFolder(folder))
     yield made
     made.close()
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def test_what_is_right_stays(rules: Rules, text: str) -> None:
     assert corrected(rules, text) == text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.sampled_from(
