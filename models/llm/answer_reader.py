@@ -67,11 +67,11 @@ class AnswerReader:
         reasoning, answer = self._thoughts.feed(text)
         return self._read(reasoning, answer)
 
-    def finish(self) -> Piece:
-        """What was held back, when nothing follows."""
+    def finish(self, *, lost: bool = False) -> Piece:
+        """What was held back, when nothing follows, or only a call that was `lost`."""
         reasoning, answer = self._thoughts.finish()
         piece = self._read(reasoning, answer)
-        held = self._tools.finish() if self._tools is not None else ""
+        held = self._tools.finish() if self._tools is not None and not lost else ""
         text = piece.text
         if not self.stopped:
             text += self._stop.feed(held) + self._stop.finish()

@@ -18,6 +18,7 @@ class HeldText:
         self._safe: Place | None = None  # where what was let through ends; None: nowhere yet
         self._held = ""
         self._begun = False
+        self.lost = False  # something that the model wrote was left out
         self._max_tokens = math.inf if max_tokens is None else max_tokens
         self._context_tokens = context_tokens
 
@@ -50,9 +51,10 @@ class HeldText:
         held, self._held = self._held, ""
         if finish != "length":
             return held, finish
+        self.lost = bool(held)
         if calls:
             return "", "stop"  # what is missing belongs to a later call, of which nothing came out
-        if self._safe is None:  # there was never room for an end
-            return held, finish
+        if self._safe is None:  # there was never room for an end, so nothing was held
+            return "", finish
         # A call may lack a part of its arguments: who acts on it must know.
         return self._safe.ending(), "stop" if calls is None else finish

@@ -142,7 +142,9 @@ def _ended(
     said, calls = reader.feed(text)
     if finish == "stop" and reader.whole:
         finish = "tool_calls"
-    return said + reader.finish(), calls, finish
+    if held is None or not held.lost:  # else what waits is the beginning of a call
+        said += reader.finish()
+    return said, calls, finish
 
 
 def _to_body(request: GenerationRequest, form: Form | None) -> dict[str, Any]:

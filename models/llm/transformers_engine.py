@@ -79,7 +79,7 @@ class TransformersEngine:
                 if held is not None:  # which knows better what a cut character becomes
                     unsaid, finish = held.end(finish, reader.calls if calls else None)
             rest = reader.feed(unsaid)
-            last = reader.finish()
+            last = reader.finish(lost=held is not None and held.lost)
             yield GenerationDelta(
                 text=piece.text + rest.text + last.text,
                 finish_reason="tool_calls" if finish == "stop" and reader.calls else finish,

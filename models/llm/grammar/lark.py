@@ -6,30 +6,25 @@ unions, less: what follows an answer by its form never loses it.
 
 import json
 import math
+from typing import NamedTuple
 
 from models.llm.grammar.form import Form
 from models.llm.grammar.nodes import All, Either, Node, Repeat, Set, Text
-from models.llm.grammar.rules import SchemaError
 from models.llm.tool_text import MARK
 
-MAX_REGEX = 10_000  # characters of one expression; what is longer is made of several
-_OPENINGS = ("{", "[")  # of objects and lists, which are never within an expression
+MAX_REGEX = 10_000  # characters of an expression; what is longer is made of several
+MAX_REGEX_DEPTH = 40
+MAX_DEPTH = 16  # of the brackets in a rule, of which llguidance takes somewhat more than 20
+# What begins objects, lists and their members is never within an expression: a longer one that
+# begins alike would hide what else may come.
+_BEGINNINGS = ("{", "[", ", ")
+_END_OF_NAME = ": "
 # Text whose end is the first mark, and text without one.
 _BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"
 
 
 def lark_of(form: Form, *, mark_is_token: bool) -> str:
-    """`mark_is_token` when the mark of calls is one token, which no text can be.
-
-    Raises SchemaError when the form is too deep.
-    """
-    try:
-        return _written(form, mark_is_token)
-    except RecursionError:
-        raise SchemaError("the schema is too deep") from None
-
-
-def _written(form: Form, mark_is_token: bool) -> str:
+    """`mark_is_token` when the mark of calls is one token, which no text can be."""
     writer = _Writer(form, mark_is_token)
     if form.after_mark is None or form.rules["root"].cost:
         start = f"start: {writer.write(form.rules['root'])}\n"
@@ -47,59 +42,83 @@ class _Writer:
     def __init__(self, form: Form, mark_is_token: bool) -> None:
         self._names: dict[Node, str] = {rule: name for name, rule in form.rules.items()}
         self._mark_is_token = mark_is_token
-        self._waiting: dict[Node, None] = {}  # rules that were named, in their order
-        self._lengths: dict[Node, float] = {}
+        self._named: dict[Node, None] = {}  # in the order in which they came up
+        self._sizes: dict[Node, _Size] = {}
 
     def rest(self) -> str:
         """The rules that were named in what was written."""
         lines: list[str] = []
-        written: set[Node] = set()
-        while todo := [rule for rule in self._waiting if rule not in written]:
-            for rule in todo:
-                written.add(rule)
-                assert isinstance(rule, Either)
-                lines.append(f"{self._names[rule]}: {' | '.join(map(self.write, rule.ways))}\n")
+        while len(lines) < len(self._named):
+            for node in list(self._named)[len(lines) :]:
+                lines.append(f"{self._names[node]}: {self._body(node, 0)}\n")
         return "".join(lines)
 
-    def write(self, node: Node) -> str:
+    def write(self, node: Node, depth: int = 0) -> str:
         """As a part of a rule."""
-        if node.cost and self._length(node) <= MAX_REGEX:
+        size = self._size(node)
+        if node.cost and size.length <= MAX_REGEX and size.depth <= MAX_REGEX_DEPTH:
             return f"/{_regex(node)}/"
         if isinstance(node, Text):
             parts = node.text.split(MARK) if self._mark_is_token else [node.text]
             return f" {MARK} ".join(json.dumps(part) if part else "" for part in parts)
-        if isinstance(node, All):
-            return " ".join(map(self.write, node.parts)) or '""'
+        if node not in self._names and depth < MAX_DEPTH:
+            return f"({self._body(node, depth + 1)})"
+        self._named[node] = None
+        return self._names.setdefault(node, f"deep{len(self._names)}")
+
+    def _body(self, node: Node, depth: int) -> str:
         if isinstance(node, Repeat):
             if not node.most:
                 return '""'
-            most = "" if math.isinf(node.most) else node.most
-            return f"({self.write(node.item)}){{{node.least},{most}}}"
-        assert isinstance(node, Either)
-        if node not in self._names:
-            return f"({' | '.join(map(self.write, node.ways))})"
-        self._waiting[node] = None
-        return self._names[node]
+            return f"({self.write(node.item, depth)}){_times(node)}"
+        if isinstance(node, Either):
+            return " | ".join(self.write(way, depth) for way in node.ways)
+        return " ".join(self.write(part, depth) for part in _parts(node)) or '""'
 
-    def _length(self, node: Node) -> float:
-        """Characters of the expression for a node; infinite where there is none, or should be."""
-        if node not in self._lengths:
-            self._lengths[node] = math.inf  # what leads back to itself is none
-            self._lengths[node] = self._counted(node)
-        return self._lengths[node]
+    def _size(self, node: Node) -> "_Size":
+        """Of the expression for a node; infinite where there is none, or should be."""
+        waiting, opened = [node], set[Node]()
+        while waiting:
+            last = waiting.pop()
+            if last in opened:
+                opened.remove(last)
+                self._sizes[last] = self._sum(last)  # what leads back to itself has none
+            elif last not in self._sizes:
+                opened.add(last)
+                waiting.append(last)
+                waiting += [part for part in _parts(last) if part not in opened]
+        return self._sizes[node]
 
-    def _counted(self, node: Node) -> float:
+    def _sum(self, node: Node) -> "_Size":
         if isinstance(node, Set):
-            return len(node.token)
+            return _Size(len(node.token), 1)
         if isinstance(node, Text):
-            if node.text in _OPENINGS or (self._mark_is_token and MARK in node.text):
-                return math.inf
-            return 4 * len(node.text)
-        if isinstance(node, Repeat):
-            return self._length(node.item) + 20
-        return sum(
-            self._length(p) + 5 for p in (node.parts if isinstance(node, All) else node.ways)
-        )
+            begins = node.text in _BEGINNINGS or node.text.endswith(_END_OF_NAME)
+            marked = self._mark_is_token and MARK in node.text
+            return _ENDLESS if begins or marked else _Size(4 * len(node.text), 1)
+        sizes = [self._sizes.get(part, _ENDLESS) for part in _parts(node)]
+        length = sum(size.length + 5 for size in sizes)
+        return _Size(length + 20, 1 + max((size.depth for size in sizes), default=0))
+
+
+class _Size(NamedTuple):
+    length: float
+    depth: float
+
+
+_ENDLESS = _Size(math.inf, math.inf)
+
+
+def _parts(node: Node) -> list[Node]:
+    if isinstance(node, All):
+        return node.parts
+    if isinstance(node, Either):
+        return node.ways
+    return [node.item] if isinstance(node, Repeat) else []
+
+
+def _times(node: Repeat) -> str:
+    return f"{{{node.least},{'' if math.isinf(node.most) else node.most}}}"
 
 
 def _regex(node: Node) -> str:
@@ -110,10 +129,9 @@ def _regex(node: Node) -> str:
     if isinstance(node, All):
         return "".join(map(_regex, node.parts))
     if isinstance(node, Repeat):
-        most = "" if math.isinf(node.most) else node.most
-        return f"(?:{_regex(node.item)}){{{node.least},{most}}}"
+        return f"(?:{_regex(node.item)}){_times(node)}"
     return f"(?:{'|'.join(map(_regex, node.ways))})"
 
 
 def _escaped(char: str) -> str:
-    return char if char.isalnum() or not char.isascii() else f"\\x{ord(char):02X}"
+    return char if char == "_" or char.isalnum() or not char.isascii() else f"\\x{ord(char):02X}"

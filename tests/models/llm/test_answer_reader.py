@@ -71,6 +71,13 @@ def test_stop_texts_do_not_end_thoughts() -> None:
     assert read(AnswerReader(("b",)), ["<think>abc</think>abc"]) == ("abc", "a", "")
 
 
+def test_the_mark_of_a_call_that_had_no_room_is_no_text() -> None:
+    for lost, expected in ((True, ""), (False, "<tool_call")):
+        reader = AnswerReader(("Yes.No",), calls=True)
+        said = reader.feed("Yes.<tool_call").text + reader.finish(lost=lost).text
+        assert said == f"Yes.{expected}"
+
+
 def test_a_character_of_several_tokens_comes_whole() -> None:
     text = TokenText(lambda tokens: bytes(tokens).decode(errors="replace"))
     said = "é😀x".encode()
