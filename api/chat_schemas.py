@@ -159,8 +159,6 @@ class ChatCompletionBody(CorrectionFields):
                 raise ValueError("tool_choice: there is no tool of that name")
         elif self.tool_choice == "required" and not names:
             raise ValueError("tool_choice: 'required' needs tools")
-        if names and not isinstance(self.response_format, TextFormat | None):
-            raise ValueError("response_format: give either tools or a format, not both")
         return self
 
     def all_tools(self) -> list[Tool]:

@@ -59,9 +59,11 @@ class Tally:
     good: int = 0
     bad: int = 0
     spent: int = 0  # good or bad, with all of their tokens
+    broken: int = 0  # of the bad: with calls that do not obey
 
     def __str__(self) -> str:
-        return f"{self.good} of {self.good + self.bad}; {self.spent} took all {MAX_TOKENS} tokens"
+        told = f"{self.good} of {self.good + self.bad}; {self.spent} took all {MAX_TOKENS} tokens"
+        return f"{told}; {self.broken} with a call that does not obey"
 
 
 Judge = Callable[[AnswerAssembler], bool]
@@ -82,6 +84,7 @@ async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]
             result.good += 1
         else:
             result.bad += 1
+            result.broken += bool(answer.tool_calls) and not calls_obey(answer)
         done = result.good + result.bad
         if done % SHOWN_EVERY == 0 and done < len(asked):
             print(f"  so far {result}", flush=True)
@@ -151,6 +154,17 @@ def kinds(number: int) -> dict[str, list[tuple[GenerationRequest, Judge]]]:
             for i in range(number)
         ],
         "tool_choice named": [named(i) for i in range(number)],
+        "auto with a schema: calls or JSON": [
+            (
+                ask(weather(i), i, tools=TOOLS, response_format=in_json(WEATHER["parameters"])),
+                lambda answer: (
+                    calls_obey(answer)
+                    if answer.tool_calls
+                    else obeys(answer.text, WEATHER["parameters"])
+                ),
+            )
+            for i in range(number)
+        ],
         "auto calls the tool that is asked for": [
             (ask(weather(i), i, tools=TOOLS), calls_obey) for i in range(number // 4)
         ],

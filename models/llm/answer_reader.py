@@ -50,12 +50,17 @@ class AnswerReader:
     """Parts an answer while it is written."""
 
     def __init__(
-        self, stop: Sequence[str] = (), *, thinking: bool = False, calls: bool = False
+        self,
+        stop: Sequence[str] = (),
+        *,
+        thinking: bool = False,
+        calls: bool = False,
+        json_or_calls: bool = False,
     ) -> None:
         """`thinking` when the prompt has begun the thoughts; `calls` when there are tools."""
         self.stopped = False  # one of the texts of `stop` has come: the rest is not for the caller
         self._thoughts = _ThoughtReader(begun=thinking)
-        self._tools = ToolTextReader() if calls else None
+        self._tools = ToolTextReader(json_or_calls=json_or_calls) if calls else None
         self._stop = _StopReader(stop)
 
     @property

@@ -4,6 +4,7 @@ import math
 
 from models.llm.base import FinishReason, Usage
 from models.llm.grammar.form import Form, Place
+from models.llm.tool_text import MARK
 
 
 class HeldText:
@@ -13,7 +14,16 @@ class HeldText:
     the tokens are spent before, the answer is ended from the last such place, the shortest way.
     """
 
-    def __init__(self, form: Form, max_tokens: int | None, context_tokens: int) -> None:
+    def __init__(
+        self,
+        form: Form,
+        max_tokens: int | None,
+        context_tokens: int,
+        *,
+        json_or_calls: bool = False,
+    ) -> None:
+        self._json_or_calls = json_or_calls
+        self._beginning = ""  # the first character that was let through
         self._place = form.begin()
         self._safe: Place | None = None  # where what was let through ends; None: nowhere yet
         self._held = ""
@@ -39,6 +49,7 @@ class HeldText:
         elif self._safe is not None:
             return ""
         held, self._held = self._held, ""
+        self._beginning = self._beginning or held[:1]
         return held
 
     def end(
@@ -56,5 +67,7 @@ class HeldText:
             return "", "stop"  # what is missing belongs to a later call, of which nothing came out
         if self._safe is None:  # there was never room for an end, so nothing was held
             return "", finish
-        # A call may lack a part of its arguments: who acts on it must know.
-        return self._safe.ending(), "stop" if calls is None else finish
+        ending = self._safe.ending()
+        if calls is None or (self._json_or_calls and (self._beginning or ending[:1]) != MARK[0]):
+            return ending, "stop"
+        return ending, finish  # a call may lack a part of its arguments: who acts on it must know

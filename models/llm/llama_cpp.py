@@ -18,7 +18,12 @@ from models.errors import (
     UnsupportedFeature,
 )
 from models.llm.base import ChatMessage, FinishReason, GenerationDelta, GenerationRequest, Usage
-from models.llm.grammar.answer import answer_form, is_all_ruled, may_call
+from models.llm.grammar.answer import (
+    answer_form,
+    is_all_ruled,
+    is_json_or_calls,
+    may_call,
+)
 from models.llm.grammar.form import Form
 from models.llm.held_text import HeldText
 from models.llm.slots import Slots
@@ -64,8 +69,12 @@ class LlamaCppEngine:
                 self._server.handle_chat_completions(body, push)
 
         work = self._threads.submit(stream.run, work_in_slot, body)
-        held = HeldText(form, request.sampling.max_tokens, self.context_tokens) if form else None
-        reader = ToolTextReader() if may_call(request) else None
+        either = is_json_or_calls(request)
+        held = None
+        if form is not None:
+            most = request.sampling.max_tokens
+            held = HeldText(form, most, self.context_tokens, json_or_calls=either)
+        reader = ToolTextReader(json_or_calls=either) if may_call(request) else None
         finish: FinishReason | None = None
         try:
             while chunks := await stream.take():

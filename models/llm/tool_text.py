@@ -30,7 +30,9 @@ class ToolTextReader:
     models repeat themselves to no end. `repeated` then says that the answer is better ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, json_or_calls: bool = False) -> None:
+        """`json_or_calls`: what does not begin with a call has none; its strings are no marks."""
+        self._reads_calls: bool | None = None if json_or_calls else True  # None: not known yet
         self.calls = 0  # that have come out, at least in part
         self.repeated = False
         self._made: list[tuple[str, str]] = []  # names and arguments of the calls
@@ -48,6 +50,10 @@ class ToolTextReader:
     def feed(self, text: str) -> tuple[str, tuple[CallDelta, ...]]:
         """The text outside of calls, and OpenAI's deltas of the calls, in what came."""
         self._waiting += text
+        if self._reads_calls is None and not MARK.startswith(self._waiting):
+            self._reads_calls = self._waiting.startswith(MARK)
+        if not self._reads_calls:
+            return (self.finish() if self._reads_calls is False else ""), ()
         said: list[str] = []
         deltas: list[CallDelta] = []
         while self._step(said, deltas):
@@ -58,7 +64,7 @@ class ToolTextReader:
         """What was held back and turned out to be text, when the answer has ended."""
         held = self._waiting if self._state == "text" else ""
         self._waiting = ""
-        return _ECHO.sub("", held)
+        return _ECHO.sub("", held) if self._reads_calls else held
 
     def _step(self, said: list[str], deltas: list[CallDelta]) -> bool:
         """Whether something was read; what is left has to wait for more."""

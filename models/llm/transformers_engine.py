@@ -8,7 +8,7 @@ from configs.chat_schema import TransformersChatConfig
 from models.errors import ContextLengthExceeded
 from models.llm.answer_reader import AnswerReader, TokenText
 from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, Usage
-from models.llm.grammar.answer import is_all_ruled, may_call
+from models.llm.grammar.answer import is_all_ruled, is_json_or_calls, may_call
 from models.llm.held_text import HeldText
 from models.llm.transformers_batch import StreamBatch
 from models.llm.transformers_draw import Draw
@@ -49,13 +49,15 @@ class TransformersEngine:
         sampling = request.sampling
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         seed = secrets.randbelow(_SEEDS) if sampling.seed is None else sampling.seed % _SEEDS
-        calls = may_call(request)
+        calls, either = may_call(request), is_json_or_calls(request)
         stop = () if is_all_ruled(request) else sampling.stop
-        reader = AnswerReader(stop, thinking=prompt.thinking, calls=calls)
+        reader = AnswerReader(stop, thinking=prompt.thinking, calls=calls, json_or_calls=either)
         text = TokenText(self._writer.decode)
         held = None
         if answer is not None and answer.form is not None:
-            held = HeldText(answer.form, sampling.max_tokens, self.context_tokens)
+            held = HeldText(
+                answer.form, sampling.max_tokens, self.context_tokens, json_or_calls=either
+            )
         made = 0
         draw = Draw(sampling, seed, answer and answer.matcher)
         stream = self._batch.submit(prompt.tokens, most, draw, request.owner)

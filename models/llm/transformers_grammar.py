@@ -10,7 +10,13 @@ import llguidance.hf
 
 from models.errors import UnsupportedFeature
 from models.llm.base import GenerationRequest
-from models.llm.grammar.answer import MAX_CALLS, answer_form, may_call
+from models.llm.grammar.answer import (
+    MAX_CALLS,
+    answer_form,
+    is_json_or_calls,
+    may_call,
+    schema_of,
+)
 from models.llm.grammar.form import Form
 from models.llm.grammar.json_schema import WIDE
 from models.llm.grammar.lark import lark_of
@@ -74,16 +80,20 @@ class AnswerForms:
 
     def _grammar(self, request: GenerationRequest) -> str:
         """With schemas as llguidance reads them."""
+        answer = request.response_format
         if not may_call(request):
-            assert request.response_format is not None
-            return f"start: {_json(_schema_of(request.response_format))}\n"
+            assert answer is not None
+            return f"start: {_json(schema_of(answer))}\n"
         tools = [tool["function"] for tool in request.tools]
         if request.called_tool is not None:
             tools = [tool for tool in tools if tool["name"] == request.called_tool]
-        if request.tool_choice == "auto":
+        if request.tool_choice == "auto" and answer is None:
             return self._text_with_calls(tools)
         most = MAX_CALLS if request.parallel_tool_calls else 1
-        rules = [f'start: call ("\\n" call){{0,{most - 1}}}']
+        rules = ["start: calls"]
+        if answer is not None and is_json_or_calls(request):
+            rules[0] += f" | {_json(schema_of(answer))}"
+        rules.append(f'calls: call ("\\n" call){{0,{most - 1}}}')
         rules.append("call: " + " | ".join(f"call_{index}" for index in range(len(tools))))
         opening = MARK if self._mark_is_special else json.dumps(MARK)
         for index, tool in enumerate(tools):
@@ -107,12 +117,6 @@ class AnswerForms:
             assume_special=self._mark_is_special,
         )
         return grammar
-
-
-def _schema_of(response_format: dict[str, Any]) -> Any:
-    if response_format["type"] == "json_object":
-        return {"type": "object"}
-    return response_format["json_schema"].get("schema", {"type": "object"})
 
 
 def _parameters(tool: dict[str, Any]) -> Any:

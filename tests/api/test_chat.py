@@ -186,7 +186,6 @@ def test_save_chat_false_saves_nothing(server: ChatServer) -> None:
         ),
         ({"response_format": {"type": "xml"}}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
-        ({"tool": [{"name": "f"}], "response_format": {"type": "json_object"}}, "not both"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "tool_call_id"),
     ],
 )

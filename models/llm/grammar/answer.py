@@ -13,6 +13,7 @@ from models.llm.tool_text import AFTER_NAME, BEFORE_NAME, END, MARK
 
 MAX_CALLS = 8  # in one answer
 MAX_REMEMBERED = 16  # forms of each kind, which may take some megabytes each
+SCHEMA = "response_format.json_schema.schema"
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -27,6 +28,7 @@ def answer_form(request: GenerationRequest, bounds: Bounds = NARROW) -> Form | N
             request.called_tool,
             request.tool_choice == "required",
             MAX_CALLS if request.parallel_tool_calls and not request.called_tool else 1,
+            json.dumps(request.response_format) if is_json_or_calls(request) else None,
             bounds,
         )
     if request.response_format is not None:
@@ -38,28 +40,47 @@ def may_call(request: GenerationRequest) -> bool:
     return bool(request.tools) and request.tool_choice != "none"
 
 
+def is_json_or_calls(request: GenerationRequest) -> bool:
+    """Whether the model chooses between calls of tools and JSON."""
+    auto = may_call(request) and request.tool_choice == "auto"
+    return auto and request.response_format is not None
+
+
 def is_all_ruled(request: GenerationRequest) -> bool:
     """Whether the answer neither begins with thoughts nor stops in the middle."""
-    if may_call(request):
-        return request.tool_choice == "required"
-    return request.response_format is not None
+    must_call = may_call(request) and request.tool_choice == "required"
+    return must_call or request.response_format is not None
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _of_format(text: str, bounds: Bounds) -> Form:
-    form = json.loads(text)
-    schema = {"type": "object"}
-    if form["type"] == "json_schema":
-        schema = form["json_schema"].get("schema", schema)
     rules = Rules()
+    root = _format(text, rules, bounds)
     try:
-        return Form(rules.text(SchemaCompiler(schema, rules, bounds).compile()))
+        return Form(rules.text(root))
     except SchemaError as error:
-        raise SchemaError(f"response_format.json_schema.schema: {error}") from None
+        raise SchemaError(f"{SCHEMA}: {error}") from None
+
+
+def _format(text: str, rules: Rules, bounds: Bounds) -> str:
+    """The rule of JSON as a `response_format` wants it."""
+    try:
+        return SchemaCompiler(schema_of(json.loads(text)), rules, bounds).compile()
+    except SchemaError as error:
+        raise SchemaError(f"{SCHEMA}: {error}") from None
+
+
+def schema_of(response_format: dict[str, Any]) -> Any:
+    if response_format["type"] == "json_object":
+        return {"type": "object"}
+    return response_format["json_schema"].get("schema", {"type": "object"})
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _of_tools(text: str, called: str | None, must: bool, most: int, bounds: Bounds) -> Form:
+def _of_tools(
+    text: str, called: str | None, must: bool, most: int, instead: str | None, bounds: Bounds
+) -> Form:
+    """`instead` is the format of an answer without calls, where it has one."""
     tools: Sequence[dict[str, Any]] = json.loads(text)
     rules = Rules()
     calls = []
@@ -70,7 +91,12 @@ def _of_tools(text: str, called: str | None, must: bool, most: int, bounds: Boun
     # The mark is written by the rule that leads here.
     call = rules.add(f"{literal(BEFORE_NAME)} ({' | '.join(calls)}) {literal(END)}")
     several = rules.add(f"{call} ({literal(chr(10) + MARK)} {call}){{0,{most - 1}}}")
-    root = rules.add(f"{literal(MARK)} {several}") if must else _text_or(several, rules)
+    if must:
+        root = rules.add(f"{literal(MARK)} {several}")
+    elif instead is not None:
+        root = rules.add(f"{literal(MARK)} {several} | {_format(instead, rules, bounds)}")
+    else:
+        root = _text_or(several, rules)
     try:
         return Form(rules.text(root), after_mark=several)
     except SchemaError as error:

@@ -42,7 +42,7 @@ def test_every_engine_has_a_configuration(weights: WeightStore) -> None:
 
 
 async def test_the_last_delta_has_the_finish_and_the_usage(engine: ChatEngine) -> None:
-    deltas = await collect(engine, ask("Say hello to the world", max_tokens=12))
+    deltas = await collect(engine, ask("Say hello to the world", max_tokens=12, seed=1))
     assert [delta.finish_reason for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
     assert deltas[-1].finish_reason in ("stop", "length")
     assert deltas[-1].usage is not None

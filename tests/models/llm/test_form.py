@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
 
-from models.llm.base import Usage
+from models.llm.base import GenerationRequest, Usage
+from models.llm.grammar.answer import answer_form
 from models.llm.grammar.form import Form
 from models.llm.grammar.rules import SchemaError
 from models.llm.held_text import HeldText
@@ -133,6 +134,20 @@ def test_why_an_answer_ended_depends_on_its_calls() -> None:
     assert ended(call[:-6], 0) == ("_call>", "length")  # it may lack a part
     assert ended(f"{call}\n<tool", 1, 100) == ("", "stop")  # nothing of the next one came out
     assert ended("Hello the", 0) == ("", "length")
+
+
+def test_json_that_was_chosen_instead_of_a_call_ends_well() -> None:
+    tools = ({"type": "function", "function": CLOCK},)
+    form = answer_form(GenerationRequest((), tools=tools, response_format={"type": "json_object"}))
+    assert form is not None
+    for said, ending in (
+        ('{"a": "b', ('"}', "stop")),
+        ('<tool_call>\n{"name"', (': "clock", "arguments": {}}\n</tool_call>', "length")),
+    ):
+        held = HeldText(form, 70, 10_000, json_or_calls=True)
+        for n, char in enumerate(said):
+            held.feed(char, Usage(5, n + 1))
+        assert held.end("length", 0) == ending
 
 
 def test_calls_are_ended_and_plain_text_needs_no_end() -> None:

@@ -80,6 +80,15 @@ async def test_required_tools_are_called_with_valid_arguments(
         assert choice.get("called_tool") in (None, call["function"]["name"])
 
 
+@pytest.mark.parametrize("text", ["The weather in Rome?", "Name a city in JSON."])
+async def test_an_answer_is_a_call_or_json(engine: LlamaCppEngine, text: str) -> None:
+    request = ask(text, max_tokens=60, tools=TOOLS, response_format=in_json(PLACE))
+    whole, finish, _ = await answer(engine, request)
+    assert (finish == "stop") == bool(whole.text) == (not whole.tool_calls)
+    if whole.text:
+        Draft202012Validator(PLACE).validate(json.loads(whole.text))
+
+
 async def test_auto_can_answer_in_words_and_reads_results(engine: LlamaCppEngine) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
     messages = (

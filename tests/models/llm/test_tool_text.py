@@ -106,3 +106,12 @@ def test_a_call_that_repeats_another_is_left_out_and_told() -> None:
 def test_the_mark_of_a_result_that_a_small_model_repeats_is_no_text(cuts: list[int]) -> None:
     echo = "<tool_response>\nIt is <b>sunny</b>.\n</tool_response>\nTake a hat.</tool_response>"
     assert assembled(fed(echo, cuts)).text == "It is <b>sunny</b>.\nTake a hat."
+
+
+def test_json_instead_of_a_call_is_left_as_it_is() -> None:
+    said = '{"a": "<tool_call>\\n{ <tool_response>"}'
+    reader = ToolTextReader(json_or_calls=True)
+    assert [reader.feed(char) for char in said] == [(char, ()) for char in said]
+    reader = ToolTextReader(json_or_calls=True)
+    assert [reader.feed(piece)[0] for piece in ("<tool", written([("f", {})])[5:])] == ["", ""]
+    assert reader.whole == 1

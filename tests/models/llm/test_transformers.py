@@ -317,6 +317,20 @@ async def test_a_call_that_is_required_is_valid(engine: TransformersEngine, seed
         assert first["function"]["name"] == "wash" or seed <= 2
 
 
+async def test_an_answer_is_a_call_or_json(engine: TransformersEngine) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+    chosen = set()
+    for seed in range(8):
+        request = ask(max_tokens=400, seed=seed, temperature=1.5, top_k=0, top_p=1.0)
+        request = replace(request, tools=TOOLS, response_format=form, parallel_tool_calls=False)
+        deltas = await deltas_of(engine, request)
+        text = "".join(delta.text for delta in deltas)
+        if text:
+            validate(json.loads(text), SCHEMA)
+        chosen.add((bool(text), deltas[-1].finish_reason))
+    assert chosen == {(True, "stop"), (False, "tool_calls")}
+
+
 async def test_tools_are_shown_and_need_not_be_called(engine: TransformersEngine) -> None:
     request = replace(ask(max_tokens=12, seed=3), tools=TOOLS)
     assert "paint" in engine._writer.decode(engine._writer.write(request).tokens)
