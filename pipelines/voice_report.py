@@ -123,6 +123,10 @@ class VoiceReport(_Part):
     pitch: Pitch | None = None
     spectrum: Spectrum | None = None
     judged: Judged | None = None
+    formants: FiniteFloat | None = Field(
+        default=None,
+        description="What the formants of the style are multiplied with; 1: as they are.",
+    )
     samples: Samples | None = None
 
     def to_json(self) -> bytes:

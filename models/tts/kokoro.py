@@ -24,6 +24,7 @@ from models.onnx_session import open_session
 from models.openvino_model import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest
 from models.tts.espeak_library import espeak_installed
+from models.tts.formants import with_formants
 from models.tts.kokoro_alphabet import SYMBOL_IDS
 from models.tts.kokoro_files import PLAN_OUTPUTS, kokoro_files
 from models.tts.kokoro_phonemes import WITHOUT_ESPEAK, known, phonemizer_for
@@ -147,6 +148,7 @@ class KokoroEngine:
         values, lead_frames = sounding_part(durations, features, source)
         values["style"] = tensor(row[:, TIMBRE])
         pcm = yield from self._vocode(values)
+        pcm = with_formants(pcm, pack.warp, self.sample_rate)
         if pack.filter is not None:
             pcm = oaconvolve(pcm, pack.filter, mode="same").astype(np.float32)
         start, end = sounding(pcm, self.sample_rate)

@@ -8,7 +8,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from models.tts.base import PackRef
 STYLE_SHAPE = (510, 256)  # a row for each number of symbols
 MOST_TAPS = 8192
 MOST_BYTES = 2**20
+MOST_WARP = 1.5  # either way
 KEPT_PACKS = 32  # of half a megabyte
 KEPT_S = 600.0  # since a pack was last used: a voice that was deleted is not kept for ever
 
@@ -32,13 +33,15 @@ class VoicePack:
     style: NDArray[np.float32]  # [510, 256]
     filter: NDArray[np.float32] | None = None  # taps [n] at the engine's rate, centred; None: as is
     british: bool = False  # how it says English
+    warp: float = 1.0  # what the formants are multiplied with, before the filter; 1: as they are
 
 
 def write_pack(pack: VoicePack) -> bytes:
-    """The same bytes for the same pack."""
+    """The same bytes for the same pack. What has no warp can be read by those who know none."""
     taps = np.zeros(0, np.float32) if pack.filter is None else pack.filter
     target = io.BytesIO()
-    np.savez(target, style=pack.style, filter=taps, british=np.array(pack.british))
+    more: dict[str, Any] = {} if pack.warp == 1.0 else {"warp": np.array(pack.warp, np.float32)}
+    np.savez(target, style=pack.style, filter=taps, british=np.array(pack.british), **more)
     return target.getvalue()
 
 
@@ -51,14 +54,17 @@ def read_pack(data: bytes) -> VoicePack:
             if "style" not in parts:
                 raise WeightsCorrupt("the voice pack was made for another kind of engine")
             style, taps, british = (parts[name] for name in ("style", "filter", "british"))
-    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            warp = float(parts["warp"]) if "warp" in parts else 1.0
+    except (ValueError, OSError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise WeightsCorrupt("the voice pack cannot be read") from error
     for part in (style, taps):
         if part.dtype != np.float32 or not np.isfinite(part).all():
             raise WeightsCorrupt("the voice pack does not hold numbers")
     if style.shape != STYLE_SHAPE or taps.ndim != 1 or len(taps) > MOST_TAPS:
         raise WeightsCorrupt(f"the voice pack is not float32 {STYLE_SHAPE} with a filter")
-    return VoicePack(style, taps if len(taps) else None, bool(british))
+    if not 1 / MOST_WARP <= warp <= MOST_WARP:  # nor NaN
+        raise WeightsCorrupt("the voice pack has a warp that no voice has")
+    return VoicePack(style, taps if len(taps) else None, bool(british), warp)
 
 
 def pack_digest(data: bytes) -> str:

@@ -25,6 +25,7 @@ class Candidate:
     name: str
     style: tuple[float, ...]  # [256]
     bands: tuple[float, ...]
+    warp: float = 1.0  # of the formants
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Makes one voice, as a driver that decides what to try, while others do the trying.
 
 `ask` gives trials, whoever runs them tells the outcomes, and so on until `ask` gives none. First a
-search in generations, then a choice among the best that it found, then a last judgement of the
-chosen one with sentences and recordings that had no part in the search.
+search in generations, then a choice among the best that it found, then whether other formants help
+it, then a last judgement of it with sentences and recordings that had no part in the search.
 """
 
 import logging
@@ -16,6 +16,7 @@ from configs.cloning_schema import FitConfig
 from models.speaker.base import SpeakerEncoder
 from pipelines.cloning.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from pipelines.cloning.choice import Candidate, Verdict, candidates_of, verdict_of
+from pipelines.cloning.formants import WARPS, better, warped
 from pipelines.cloning.hearing import pitch_marks
 from pipelines.cloning.knowledge import Knowledge, load_knowledge
 from pipelines.cloning.recordings import Speaker, decode_all, listen
@@ -65,6 +66,9 @@ class Progress:
     evaluations: int = 0
     candidates: list[Candidate] = field(default_factory=list)
     choice: dict[str, Verdict] = field(default_factory=dict)  # by name
+    warped: Candidate | None = None  # the choice with other formants, when that is worth a hearing
+    looked: bool = False  # whether it was looked for
+    with_warp: Verdict | None = None
     judgement: dict[str, Verdict] = field(default_factory=dict)
 
 
@@ -181,7 +185,7 @@ class Fit:
         if state.judgement:
             return []
         if state.choice:
-            return self._judging()
+            return self._warping() or self._judging()
         if state.candidates:
             return self._choosing()
         left = max(1, self._config.evaluations - state.evaluations)
@@ -195,7 +199,12 @@ class Fit:
         """One for each trial that was asked for, in any order; blocking, up to a second."""
         state = self._progress
         ordered = sorted(outcomes, key=lambda one: one.number)
-        if state.choice:
+        if state.choice and not state.looked:
+            state.warped = warped(self._chosen(), ordered, self.target)
+            state.looked = True
+        elif state.warped and not state.with_warp:
+            state.with_warp = verdict_of(ordered, self.target)
+        elif state.choice:
             self._heard = ordered
             state.judgement = self._verdicts(ordered)
         elif state.candidates:
@@ -234,7 +243,7 @@ class Fit:
             return FailedFit(TOO_UNCLEAR, reason, report)
         style = np.array(chosen.style, np.float32)
         rate = self._heard[0].sample_rate
-        pack = pack_of(self.target, style, [chosen.bands], rate)
+        pack = pack_of(self.target, style, [chosen.bands], rate, chosen.warp)
         return FittedVoice(pack, verdict.held_out, report)
 
     def final_trial(self) -> Trial:
@@ -264,6 +273,16 @@ class Fit:
         trials = [self._judged(one, text) for one in self._progress.candidates for text in texts]
         return trials + [self._stock_judged(self._stock.native, text) for text in texts]
 
+    def _warping(self) -> list[Trial]:
+        """The choice through all warps, then with the best of them as it would be spoken."""
+        state, texts = self._progress, self._sentences.search[: self._config.choice_sentences]
+        if not state.looked:
+            heard = [self._judged(self._chosen(), text) for text in texts]
+            return [replace(one, judge=False, warps=WARPS) for one in heard]
+        if state.warped and not state.with_warp:
+            return [self._judged(state.warped, text) for text in texts]
+        return []
+
     def _judging(self) -> list[Trial]:
         """The voice and two stock voices, with sentences that were never heard."""
         chosen, texts = self._chosen(), self._sentences.judge[: self._config.judge_sentences]
@@ -279,7 +298,7 @@ class Fit:
     def _judged(self, one: Candidate, text: str, *, keep: bool = False) -> Trial:
         trial = self._trial(text, np.array(one.style), np.array([one.bands]))
         self._names[trial.number] = one.name
-        return replace(trial, judge=True, keep_sound=keep)
+        return replace(trial, warp=one.warp, judge=True, keep_sound=keep)
 
     def _stock_judged(self, voice: str, text: str) -> Trial:
         """By its style: the engine may not offer that voice here, for want of its phonemes."""
@@ -296,6 +315,16 @@ class Fit:
         return {name: verdict_of(some, self.target) for name, some in of_names.items()}
 
     def _chosen(self) -> Candidate:
+        state, plain = self._progress, self._plain()
+        if state.warped is None or state.with_warp is None:
+            return plain
+        stock = state.choice[STOCK + self._stock.native]
+        floor = self._config.min_quality
+        stays = better(state.with_warp, state.choice[plain.name], stock, floor)
+        return state.warped if stays else plain
+
+    def _plain(self) -> Candidate:
+        """The choice, with the formants of its style."""
         choice = self._progress.choice
         stock = choice[STOCK + self._stock.native]
         floor = self._config.min_quality
@@ -332,6 +361,7 @@ class Fit:
                 dnsmos=verdict.quality,
                 stock_dnsmos=stock.quality,
             ),
+            formants=self._chosen().warp,
             samples=samples,
         )
 

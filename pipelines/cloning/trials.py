@@ -19,10 +19,12 @@ from models.speaker.base import (
 )
 from models.speaker.mel import MEL_BANDS, mel_spectrum
 from models.tts.base import PackRef, Resting, SynthesisRequest, TTSEngine
+from models.tts.formants import with_formants
 from models.tts.voice_pack import VoicePack, pack_digest, write_pack
 from pipelines.cloning.hearing import at_level, heard, mean_spectrum, spoken
 from pipelines.cloning.judges import Judged, Judges, load_judges
-from pipelines.cloning.voice_filter import taps
+from pipelines.cloning.space import Vectors
+from pipelines.cloning.voice_filter import bands_between, taps
 from pipelines.sample_measures import pitches_hz
 
 SHORTEST_S = 0.5  # less is no sentence
@@ -54,6 +56,8 @@ class Trial:
     style: Style | None  # None: `voice` speaks as it is
     voice: str | None = None  # key of a stock voice
     filters: tuple[tuple[float, ...], ...] = ()  # decibels of each band; one sound, many filters
+    warp: float = 1.0  # of the formants, in the voice that speaks
+    warps: tuple[float, ...] = ()  # one sound, many warps, each through the first filter
     judge: bool = False  # through the first filter for good; also read back and rated
     keep_sound: bool = False
 
@@ -63,7 +67,7 @@ class Outcome:
     """What became of the trial of the same number."""
 
     number: int
-    embeddings: Embeddings  # [filters, 256]; one without a filter where there were none
+    embeddings: Embeddings  # [filters, 256], or [warps, 256]; one where there were neither
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     duration_s: float  # of the speech; 0 when there was none
@@ -73,6 +77,8 @@ class Outcome:
     errors: int = 0  # of them that were heard otherwise
     quality: float | None = None  # mean opinion score
     sound: NDArray[np.int16] | None = None  # at SPEAKER_SAMPLE_RATE
+    undone: tuple[tuple[float, ...], ...] = ()
+    """Of each warp, the decibels that give the speech its mean spectrum back."""
 
 
 class Trials:
@@ -100,13 +106,21 @@ class Trials:
         if len(pcm) < SHORTEST_S * SPEAKER_SAMPLE_RATE:
             return _silent(trial, self._engine.sample_rate, time.perf_counter() - began)
         level = at_level(pcm)
-        filters = (np.array(one) for one in trial.filters)
-        through = [_filtered(level, one) for one in filters] if not trial.judge else []
+        spectrum = mean_spectrum(heard(mel_spectrum(level)))
+        filters = [np.array(one) for one in trial.filters]
+        undone: list[Vectors] = []
+        if trial.warps:
+            sounds = [with_formants(level, one, SPEAKER_SAMPLE_RATE) for one in trial.warps]
+            undone = [_undoing(one, spectrum) for one in sounds]
+            pairs = zip(sounds, undone, strict=True)
+            through = [_filtered(one, filters[0] + bands) for one, bands in pairs]
+        else:
+            through = [_filtered(level, one) for one in filters] if not trial.judge else []
         judged = self._judge(trial.text, pcm) if trial.judge else Judged()
         return Outcome(
             number=trial.number,
             embeddings=np.stack([self._encoder.embed(one) for one in through or [level]]),
-            spectrum=mean_spectrum(heard(mel_spectrum(level))),
+            spectrum=spectrum,
             pitches=pitches_hz(level[spoken(level)]),
             duration_s=len(pcm) / SPEAKER_SAMPLE_RATE,
             took_s=time.perf_counter() - began,
@@ -115,6 +129,7 @@ class Trials:
             errors=judged.errors,
             quality=judged.quality,
             sound=_whole_numbers(pcm) if trial.keep_sound else None,
+            undone=tuple(tuple(bands.tolist()) for bands in undone),
         )
 
     def _spoken(self, trial: Trial) -> Pcm:
@@ -122,7 +137,8 @@ class Trials:
         pack = None
         if trial.style is not None:
             filters = trial.filters if trial.judge else ()
-            data = pack_of(self._target, trial.style, filters, self._engine.sample_rate)
+            rate = self._engine.sample_rate
+            data = pack_of(self._target, trial.style, filters, rate, trial.warp)
             pack = PackRef(pack_digest(data), data)
         voice = trial.voice or self._any_voice
         request = SynthesisRequest(trial.text, voice, self._target.language, pack=pack)
@@ -139,11 +155,22 @@ class Trials:
 
 
 def pack_of(
-    target: Target, style: Style, filters: Sequence[Sequence[float]], sample_rate: int
+    target: Target,
+    style: Style,
+    filters: Sequence[Sequence[float]],
+    sample_rate: int,
+    warp: float = 1.0,
 ) -> bytes:
     """A voice pack with the first of the filters, for an engine of that rate."""
     made = taps(np.array(filters[0]), sample_rate) if filters else None
-    return write_pack(VoicePack(np.asarray(style + target.rows, np.float32), made, target.british))
+    rows = np.asarray(style + target.rows, np.float32)
+    return write_pack(VoicePack(rows, made, target.british, warp))
+
+
+def _undoing(pcm: Pcm, spectrum: NDArray[np.float32]) -> Vectors:
+    """The filter that gives a signal this mean spectrum [40]."""
+    sounded = mean_spectrum(heard(mel_spectrum(pcm)))
+    return bands_between(sounded.astype(np.float64), spectrum.astype(np.float64))
 
 
 def _filtered(pcm: Pcm, bands: NDArray[np.float64]) -> Pcm:
@@ -155,7 +182,9 @@ def _silent(trial: Trial, sample_rate: int, took_s: float) -> Outcome:
     """Nothing to hear is like nobody."""
     return Outcome(
         number=trial.number,
-        embeddings=np.zeros((max(1, len(trial.filters)), EMBEDDING_SIZE), np.float32),
+        embeddings=np.zeros(
+            (len(trial.warps) or max(1, len(trial.filters)), EMBEDDING_SIZE), np.float32
+        ),
         spectrum=np.zeros(MEL_BANDS, np.float32),
         pitches=np.zeros(0, np.float32),
         duration_s=0.0,

@@ -1,10 +1,12 @@
 """Voice packs that come with a request."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from models.audio import Pcm
 from models.errors import PackMissing, WeightsCorrupt
 from models.info import ModelInfo
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
@@ -32,7 +34,9 @@ def test_a_pack_is_read_as_it_was_written() -> None:
     assert np.array_equal(read.style, STYLE) and read.british
     assert read.filter is not None and np.array_equal(read.filter, taps)
     plain = read_pack(write_pack(VoicePack(STYLE)))
-    assert plain.filter is None and not plain.british
+    assert plain.filter is None and not plain.british and plain.warp == 1.0
+    moved = read_pack(write_pack(VoicePack(STYLE, taps, warp=1.1)))
+    assert moved.warp == pytest.approx(1.1)
     assert write_pack(VoicePack(STYLE)) == write_pack(VoicePack(STYLE))
 
 
@@ -47,11 +51,19 @@ def test_a_pack_is_read_as_it_was_written() -> None:
         write_pack(VoicePack(STYLE.astype(np.float64))),
         write_pack(VoicePack(np.full(STYLE_SHAPE, np.nan, np.float32))),
         write_pack(VoicePack(STYLE, np.zeros(10_000, np.float32))),
+        write_pack(VoicePack(STYLE, warp=9.0)),
+        write_pack(VoicePack(STYLE, warp=float("nan"))),
     ],
 )
 def test_what_is_no_pack_is_refused(data: bytes) -> None:
     with pytest.raises(WeightsCorrupt):
         PackCache(read_pack).take(reference(data))
+
+
+def test_a_pack_of_a_voice_with_its_own_formants_says_nothing_of_them() -> None:
+    """So that engines which know no warp go on reading it."""
+    with np.load(io.BytesIO(write_pack(VoicePack(STYLE)))) as parts:
+        assert sorted(parts.files) == ["british", "filter", "style"]
 
 
 def test_a_pack_under_another_name_is_refused() -> None:
@@ -89,6 +101,14 @@ def test_the_pack_of_a_deleted_voice_is_forgotten_at_once() -> None:
         cache.take(PackRef(deleted.digest))
 
 
+def centroid_hz(pcm: Pcm, sample_rate: int) -> float:
+    """Of the speech below 4 kHz, where formants are."""
+    power = np.square(np.abs(np.fft.rfft(pcm)))
+    hz = np.fft.rfftfreq(len(pcm), 1 / sample_rate)
+    low = hz < 4000
+    return float(power[low] @ hz[low] / power[low].sum())
+
+
 @pytest.fixture(params=["tone", pytest.param("kokoro", marks=pytest.mark.weights)])
 def model(request: pytest.FixtureRequest) -> tuple[TTSEngine, ModelInfo]:
     return loaded(request.param)
@@ -114,3 +134,11 @@ def test_an_engine_asks_once_for_a_pack(model: tuple[TTSEngine, ModelInfo]) -> N
         plain = np.concatenate([chunk.pcm for chunk in engine.synthesize(own)])
         level = np.sqrt(np.square(spoken[0]).mean() / np.square(plain).mean())
         assert level == pytest.approx(0.5, abs=0.05)
+        small = reference(write_pack(VoicePack(style, warp=1.15)))
+        moved = np.concatenate(
+            [chunk.pcm for chunk in engine.synthesize(replace(asked, pack=small))]
+        )
+        assert len(moved) == pytest.approx(len(plain), rel=0.1)
+        assert centroid_hz(moved, engine.sample_rate) > 1.05 * centroid_hz(
+            plain, engine.sample_rate
+        )

@@ -57,6 +57,19 @@ def test_one_sound_is_heard_through_all_filters(trials: Trials) -> None:
     assert outcome.sample_rate == 24_000 and outcome.quality is None
 
 
+def test_one_sound_is_heard_with_all_formants(trials: Trials) -> None:
+    style = np.ones(256, np.float32)
+    flat = ((0.0,) * 14,)
+    plain = trials.run(Trial(1, TEXT, style, filters=flat))
+    outcome = trials.run(Trial(2, TEXT, style, filters=flat, warps=(1.0, 1.1, 0.9)))
+    assert outcome.embeddings.shape == (3, 256)
+    np.testing.assert_allclose(outcome.embeddings[0], plain.embeddings[0], atol=1e-5)
+    assert np.array(outcome.undone).shape == (3, 14)
+    assert not np.any(outcome.undone[0])
+    silent = trials.run(Trial(3, "A", style, filters=flat, warps=(1.0, 1.1, 0.9)))
+    assert silent.embeddings.shape == (3, 256) and not silent.undone
+
+
 def test_a_stock_voice_is_judged(trials: Trials) -> None:
     outcome = trials.run(Trial(1, TEXT, None, voice="bass", judge=True, keep_sound=True))
     assert (outcome.words, outcome.errors, outcome.quality) == (8, 1, 3.2)
@@ -77,7 +90,8 @@ def test_a_pack_has_the_rows_and_the_filter() -> None:
     pack = read_pack(pack_of(target, style, [[0.0] * 13 + [6.0]], 24_000))
     np.testing.assert_array_equal(pack.style, rows + 1)
     assert pack.filter is not None
-    assert not pack.british
+    assert not pack.british and pack.warp == 1.0
+    assert read_pack(pack_of(target, style, [], 24_000, 1.06)).warp == pytest.approx(1.06)
     plain = read_pack(pack_of(replace(target, british=True), style, [], 24_000))
     assert plain.filter is None and plain.british
 

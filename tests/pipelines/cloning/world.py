@@ -18,6 +18,7 @@ from pipelines.cloning.recordings import Speaker
 from pipelines.cloning.search import Searched
 from pipelines.cloning.space import Vectors, style_space
 from pipelines.cloning.trials import Outcome, Trial
+from pipelines.cloning.voice_filter import BANDS
 
 VOICES = ("af_one", "am_two", "bf_three", "em_four", "jf_five", "zm_six")
 CONFIG: FitConfig = load_yaml(CloningConfig, "cloning").fit
@@ -34,9 +35,17 @@ def _sum() -> Vectors:
     return np.random.default_rng(0).normal(size=(STYLE_SHAPE[1], EMBEDDING_SIZE)) / 16 / SPREAD
 
 
-def sound_of(style: Vectors, bands: Sequence[float] = ()) -> Vectors:
-    """Of styles [..., 256]; a filter that is not flat takes some of it away."""
-    heard = 1.5 + style @ _sum()
+@cache
+def _mouth() -> Vectors:
+    return np.random.default_rng(3).normal(size=EMBEDDING_SIZE)
+
+
+def sound_of(style: Vectors, bands: Sequence[float] = (), warp: float = 1.0) -> Vectors:
+    """Of styles [..., 256]; a filter that is not flat takes some of it away.
+
+    What a warp adds is in no style.
+    """
+    heard = 1.5 + style @ _sum() + 5 * np.log(warp) * _mouth()
     if len(bands):
         heard = heard + 0.02 * np.resize(bands, EMBEDDING_SIZE)
     return unit(np.maximum(heard, 0))
@@ -60,11 +69,12 @@ def knowledge() -> Knowledge:
 
 
 @cache
-def speaker() -> Speaker:
+def speaker(warp: float = 1.0) -> Speaker:
     """Somebody who is between the stock voices, heard through a filter."""
     space = knowledge().space
     point = np.random.default_rng(2).normal(size=space.size)
-    heard = sound_of(space.style(point), np.linspace(-3, 3, 14).tolist()).astype(np.float32)
+    bands = np.linspace(-3, 3, 14).tolist()
+    heard = sound_of(space.style(point), bands, warp).astype(np.float32)
     return Speaker(
         embedding=heard,
         held_out=heard,
@@ -81,11 +91,12 @@ def fit(
     *,
     seed: int = 1,
     british: bool = False,
+    warp: float = 1.0,
     searched: Searched | None = None,
     progress: Progress | None = None,
 ) -> Fit:
     return Fit(
-        speaker(),
+        speaker(warp),
         "en",
         "female",
         config,
@@ -104,7 +115,10 @@ def outcome_of(trial: Trial) -> Outcome:
         space.stock[space.names.index(trial.voice)] if trial.style is None else trial.style
     ).astype(np.float64)
     noise = 0.05 * np.random.default_rng(trial.number).normal(size=EMBEDDING_SIZE)
-    heard = [unit(sound_of(style, bands) + noise / 16) for bands in trial.filters or [()]]
+    ways = [(bands, trial.warp) for bands in trial.filters or [()]]
+    if trial.warps:
+        ways = [(trial.filters[0], warp) for warp in trial.warps]
+    heard = [unit(sound_of(style, bands, warp) + noise / 16) for bands, warp in ways]
     made = Outcome(
         number=trial.number,
         embeddings=np.array(heard, np.float32),
@@ -114,6 +128,7 @@ def outcome_of(trial: Trial) -> Outcome:
         took_s=0.1,
         sample_rate=24_000,
         sound=np.zeros(32_000, np.int16) if trial.keep_sound else None,
+        undone=tuple((1.0,) * BANDS for _ in trial.warps),
     )
     words = len(trial.text.split())
     return replace(made, words=words, errors=0, quality=3.2) if trial.judge else made
