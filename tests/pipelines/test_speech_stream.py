@@ -326,6 +326,7 @@ async def test_a_request_counts_all_that_its_listener_is_about_to_get(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pipelines.speech.Pace", partial(Pace, clock=lambda: 0.0))  # no time passes
+    monkeypatch.setattr("pipelines.flights._SETTLES_S", 60.0)  # a busy machine's moment
     speaker = AtOnceSpeaker()
     await spoken(pipeline(speaker), SpeechRequest("Nobody expected the ship at seven. " * 4))
     # Of the first piece, whose first chunk lasts 0.1 s.
