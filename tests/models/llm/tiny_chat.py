@@ -8,7 +8,23 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from configs.chat_schema import TransformersChatConfig
+from models.llm.base import ChatEngine, ChatMessage, GenerationDelta, GenerationRequest
+from models.llm.base import SamplingOptions as Sampling
 
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "colour": {"enum": ["red", "green"]},
+        "count": {"type": "integer", "minimum": 0, "maximum": 99},
+        "parts": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["colour", "count", "parts"],
+    "additionalProperties": False,
+}
+TOOLS = tuple(
+    {"type": "function", "function": {"name": name, "description": "d", "parameters": SCHEMA}}
+    for name in ("paint", "wash")
+)
 BEGIN, END, PAD = "<|im_start|>", "<|im_end|>", "<|pad|>"
 # As Hermes and Qwen write chats; thinking is on unless it is turned off, as in SmolLM3.
 TEMPLATE = """\
@@ -80,3 +96,15 @@ def tiny_chat_config(**changes: Any) -> TransformersChatConfig:
             **changes,
         }
     )
+
+
+def ask(text: str = "Hello", **sampling: Any) -> GenerationRequest:
+    return GenerationRequest((ChatMessage("user", text),), Sampling(**sampling))
+
+
+async def deltas_of(engine: ChatEngine, request: GenerationRequest) -> list[GenerationDelta]:
+    return [delta async for delta in engine.generate(request)]
+
+
+async def text_of(engine: ChatEngine, request: GenerationRequest) -> str:
+    return "".join(delta.text for delta in await deltas_of(engine, request))
