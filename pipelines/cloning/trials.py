@@ -109,13 +109,14 @@ class Trials:
         spectrum = mean_spectrum(heard(mel_spectrum(level)))
         filters = [np.array(one) for one in trial.filters]
         undone: list[Vectors] = []
+        through: list[Pcm] = []
         if trial.warps:
             sounds = [with_formants(level, one, SPEAKER_SAMPLE_RATE) for one in trial.warps]
             undone = [_undoing(one, spectrum) for one in sounds]
             pairs = zip(sounds, undone, strict=True)
             through = [_filtered(one, filters[0] + bands) for one, bands in pairs]
-        else:
-            through = [_filtered(level, one) for one in filters] if not trial.judge else []
+        elif not trial.judge:
+            through = [_filtered(level, one) for one in filters]
         judged = self._judge(trial.text, pcm) if trial.judge else Judged()
         return Outcome(
             number=trial.number,

@@ -17,7 +17,6 @@ from tests.pipelines.recordings import good_files
 from tests.servers import postgres_program
 
 CANARY = "Quixotic zephyrs bewilder"
-REQUEST_ID = "observed-request-1"
 PASSWORD, WRONG_PASSWORD = "long enough canary", "wrong canary password"
 SECRET = "whsec_" + base64.b64encode(b"canary of a webhook's secret").decode()
 MISTYPED_KEY = "sk_" + "Canary0" * 6 + "Cana"

@@ -1,7 +1,8 @@
 """The rules of a whole answer: free text, JSON, or calls of tools."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -52,22 +53,25 @@ def is_all_ruled(request: GenerationRequest) -> bool:
     return must_call or request.response_format is not None
 
 
+@contextmanager
+def _about(place: str) -> Iterator[None]:
+    """Names the place in the request that a SchemaError is about."""
+    try:
+        yield
+    except SchemaError as error:
+        raise SchemaError(f"{place}: {error}") from None
+
+
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _of_format(text: str, bounds: Bounds) -> Form:
     rules = Rules()
-    root = _format(text, rules, bounds)
-    try:
-        return Form(rules.text(root))
-    except SchemaError as error:
-        raise SchemaError(f"{SCHEMA}: {error}") from None
+    with _about(SCHEMA):
+        return Form(rules.text(_format(text, rules, bounds)))
 
 
 def _format(text: str, rules: Rules, bounds: Bounds) -> str:
     """The rule of JSON as a `response_format` wants it."""
-    try:
-        return SchemaCompiler(schema_of(json.loads(text)), rules, bounds).compile()
-    except SchemaError as error:
-        raise SchemaError(f"{SCHEMA}: {error}") from None
+    return SchemaCompiler(schema_of(json.loads(text)), rules, bounds).compile()
 
 
 def schema_of(response_format: dict[str, Any]) -> Any:
@@ -94,13 +98,12 @@ def _of_tools(
     if must:
         root = rules.add(f"{literal(MARK)} {several}")
     elif instead is not None:
-        root = rules.add(f"{literal(MARK)} {several} | {_format(instead, rules, bounds)}")
+        with _about(SCHEMA):
+            root = rules.add(f"{literal(MARK)} {several} | {_format(instead, rules, bounds)}")
     else:
         root = _text_or(several, rules)
-    try:
+    with _about("tools: the parameters"):
         return Form(rules.text(root), after_mark=several)
-    except SchemaError as error:
-        raise SchemaError(f"tools: the parameters: {error}") from None
 
 
 def _arguments(function: dict[str, Any], rules: Rules, bounds: Bounds) -> str:
@@ -108,10 +111,8 @@ def _arguments(function: dict[str, Any], rules: Rules, bounds: Bounds) -> str:
     schema = {"type": "object", **(function.get("parameters") or NO_ARGUMENTS)}
     if schema["type"] != "object":
         raise SchemaError(f"tools: the parameters of {function['name']!r} must be an object")
-    try:
+    with _about(f"tools: the parameters of {function['name']!r}"):
         return SchemaCompiler(schema, rules, bounds).compile()
-    except SchemaError as error:
-        raise SchemaError(f"tools: the parameters of {function['name']!r}: {error}") from None
 
 
 def _text_or(calls: str, rules: Rules) -> str:

@@ -6,8 +6,10 @@ unions, less: what follows an answer by its form never loses it.
 
 import json
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
+from models.llm.grammar.answer import MAX_REMEMBERED
 from models.llm.grammar.form import Form
 from models.llm.grammar.nodes import All, Either, Node, Repeat, Set, Text
 from models.llm.tool_text import MARK
@@ -23,6 +25,7 @@ _END_OF_NAME = ": "
 _BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"
 
 
+@lru_cache(maxsize=2 * MAX_REMEMBERED)
 def lark_of(form: Form, *, mark_is_token: bool) -> str:
     """`mark_is_token` when the mark of calls is one token, which no text can be."""
     writer = _Writer(form, mark_is_token)
