@@ -5,42 +5,42 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from api import docs
-from api.errors import ApiError, on_client_left, on_error, on_http_error, on_validation_error
-from api.middleware import RequestFrame
-from api.routes import (
+from api.console import routes as console
+from api.http import openapi
+from api.http.errors import ApiError, on_client_left, on_error, on_http_error, on_validation_error
+from api.http.middleware import RequestFrame
+from api.inworld import routes as inworld
+from api.native import (
     accounts,
     audio,
     billing,
-    chat,
-    console,
-    custom_voices,
     files,
     health,
-    inworld,
     keys,
     metrics,
     models,
-    openai_models,
-    openai_speech,
-    openai_transcription,
     plans,
-    speech,
-    stt_socket,
     transcription,
-    tts_socket,
-    voice_reports,
-    voices,
     webhooks,
     workspaces,
 )
+from api.native.chat import routes as chat
+from api.native.speech import routes as speech
+from api.native.voices import custom as custom_voices
+from api.native.voices import default as default_voices
+from api.native.voices import reports as voice_reports
+from api.openai import models as openai_models
+from api.openai.speech import routes as openai_speech
+from api.openai.transcription import routes as openai_transcription
 from api.services import Services
-from api.sockets.routes import unknown_sockets
-from configs.logs import redact_logs
+from api.sockets.kernel.routes import unknown_sockets
+from api.sockets.stt import routes as stt_socket
+from api.sockets.tts import routes as tts_socket
 from configs.settings import BRAND
 from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import PipelineError
+from telemetry.logs import redact_logs
 
 
 def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
@@ -76,7 +76,7 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
         speech.router,
         openai_speech.router,
         inworld.router,
-        voices.router,
+        default_voices.router,
         custom_voices.router,
         *voice_reports.routers,
         transcription.router,
@@ -95,6 +95,6 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
     app.router.routes.extend(console.routes())
     app.router.routes.extend(metrics.routes())
     app.router.routes.extend(stt_socket.routes())
-    docs.add_docs(app)
+    openapi.add_docs(app)
     app.router.routes.append(unknown_sockets())
     return app

@@ -2,32 +2,32 @@
 
 from dataclasses import dataclass, field
 
-from api.in_flight import InFlight
-from api.sockets.registry import SocketRegistry
-from configs.admission_schema import AdmissionConfig
-from configs.metrics_reports import OwnReports, Reports
-from configs.openai_schema import OpenAIConfig
-from configs.plans_schema import PlansConfig
+from api.http.admission import InFlight
+from api.sockets.kernel.registry import SocketRegistry
+from configs.schema.admission import AdmissionConfig
+from configs.schema.openai import OpenAIConfig
+from configs.schema.plans import PlansConfig
 from configs.settings import Settings
 from db.session import Database
-from pipelines.accounts import Accounts
-from pipelines.answers import Answers
-from pipelines.billing import Billing
-from pipelines.chat import ChatPipeline
-from pipelines.chat_history import ChatHistory
+from pipelines.accounts.service import Accounts
+from pipelines.accounts.workspaces import Workspaces
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.watermarking import Marks
+from pipelines.billing.billing import Billing
+from pipelines.billing.idempotency import Answers
+from pipelines.billing.subscriptions import Subscriptions
+from pipelines.chat.history import ChatHistory
+from pipelines.chat.pipeline import ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
-from pipelines.decoding import AudioDecoder
-from pipelines.files import Files
-from pipelines.limits_shared import SharedLimits
-from pipelines.listening import ListeningPipeline
-from pipelines.marking import Marks
+from pipelines.limits.shared import SharedLimits
 from pipelines.model_list import ModelList
-from pipelines.speech import SpeechPipeline
-from pipelines.subscriptions import Subscriptions
-from pipelines.transcription import TranscriptionPipeline
-from pipelines.voices import Voices
+from pipelines.storage.files import Files
+from pipelines.stt.file import TranscriptionPipeline
+from pipelines.stt.live_pipeline import ListeningPipeline
+from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.voices.service import Voices
 from pipelines.webhooks.registration import Webhooks
-from pipelines.workspaces import Workspaces
+from telemetry.reports import OwnReports, Reports
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter
 
 from benchmarks.hardware import hardware, versions
-from configs.chat_schema import ChatConfig, LlamaCppConfig
 from configs.load import load_yaml
+from configs.schema.models.llm import ChatConfig, LlamaCppConfig
 from configs.settings import weights_dir
-from models.llm.llama_cpp import start_server
+from models.llm.llama_cpp.engine import start_server
 from models.loading import load_chat
 from models.weights.store import WeightStore
 from tests.api.chat_server import serve_chat

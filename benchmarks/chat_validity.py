@@ -17,11 +17,11 @@ from jsonschema import Draft202012Validator, ValidationError  # type: ignore[imp
 
 from benchmarks.hardware import hardware, versions
 from configs.settings import weights_dir
-from models.llm.assembly import AnswerAssembler
+from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import ChatEngine, ChatMessage, GenerationRequest, SamplingOptions
 from models.loading import load_chat
 from models.weights.store import WeightStore
-from tests.models.llm.schemas import GOOD
+from tests.models.llm.structured_output.schemas import GOOD
 
 MODEL = "llm/smollm2"
 MAX_TOKENS = 400

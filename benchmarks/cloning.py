@@ -25,23 +25,23 @@ import numpy as np
 import yaml
 
 from benchmarks.hardware import hardware
-from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig
+from configs.schema.models.tts import KokoroConfig
 from configs.settings import weights_dir
-from configs.tts_schema import KokoroConfig
 from models.loading import load_speaker_encoder
 from models.speaker.base import EMBEDDING_SIZE, SpeakerEncoder
 from models.speaker.mel import MEL_BANDS
 from models.speaker.windows import mean_embedding
-from models.tts.kokoro import KokoroEngine
+from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
-from pipelines.cloning.choice import Verdict, verdict_of
-from pipelines.cloning.fit import FailedFit, Fit, FittedVoice
-from pipelines.cloning.hearing import at_level
-from pipelines.cloning.judges import load_judges
-from pipelines.cloning.knowledge import MODEL, Knowledge, load_knowledge
-from pipelines.cloning.recordings import decode_all
-from pipelines.cloning.trials import Outcome, Target, Trial, Trials
+from pipelines.voices.fitting.features import at_level
+from pipelines.voices.fitting.fit import FailedFit, Fit, FittedVoice
+from pipelines.voices.fitting.metrics import load_judges
+from pipelines.voices.fitting.prior.knowledge import MODEL, Knowledge, load_knowledge
+from pipelines.voices.fitting.recordings import decode_all
+from pipelines.voices.fitting.selection import Verdict, verdict_of
+from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials
 
 SUFFIXES = (".wav", ".flac", ".mp3")
 ENCODER = "speaker/resemblyzer"

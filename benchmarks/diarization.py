@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from benchmarks.hardware import hardware
+from configs.schema.transcription import load_profiles
 from configs.settings import weights_dir
-from configs.transcription_schema import load_profiles
 from models.audio import Pcm
 from models.loading import load_speaker_encoder, load_stt, load_vad
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
-from models.stt.voices import add_voices
+from models.stt.speaker_embeddings import add_voices
 from models.weights.store import WeightStore
-from pipelines.decoding import AudioDecoder
-from pipelines.local import LocalTranscriber
-from pipelines.transcription import FileTranscript, Recording, TranscriptionPipeline
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.local_ports import LocalTranscriber
+from pipelines.stt.file import FileTranscript, Recording, TranscriptionPipeline
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
 TURN_S = (2.0, 10.0)

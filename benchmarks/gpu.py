@@ -22,11 +22,11 @@ import torch
 from transformers import AutoModelForCausalLM, SmolLM3Config
 
 from benchmarks.hardware import hardware, versions
-from configs.chat_schema import TransformersChatConfig
+from configs.schema.models.llm import TransformersChatConfig
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
-from models.llm.transformers_engine import TransformersEngine
-from tests.models.llm.tiny_chat import tiny_chat_config, write_tokenizer
-from tests.models.one_folder import OneFolder
+from models.llm.transformers.engine import TransformersEngine
+from tests.models.llm.transformers.tiny_chat import tiny_chat_config, write_tokenizer
+from tests.models.weights.one_folder import OneFolder
 
 STREAMS = (1, 8, 64)
 LIBRARIES = ("torch", "transformers", "accelerate", "bitsandbytes")

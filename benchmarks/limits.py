@@ -18,10 +18,10 @@ import uvloop
 
 from benchmarks.hardware import hardware, versions
 from benchmarks.plans import verdict
-from pipelines.limits_redis import RedisStore
-from pipelines.limits_shared import SharedLimits
+from pipelines.limits.redis import RedisStore
+from pipelines.limits.shared import SharedLimits
 from tests import servers
-from tests.pipelines.redis_faults import slow_proxy
+from tests.pipelines.limits.redis_faults import slow_proxy
 from tests.servers import Server
 
 TARGET_MS = 60.0  # at p99, whatever Redis does

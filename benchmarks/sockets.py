@@ -21,7 +21,6 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from api.live_encoding import LiveEncoder
 from benchmarks.hardware import hardware
 from benchmarks.service import (
     Service,
@@ -32,6 +31,7 @@ from benchmarks.service import (
 )
 from benchmarks.tts_client import SocketError, socket_url, tts_socket
 from models.audio import AudioChunk, pcm16_to_float
+from pipelines.audio.encode.stream import LiveEncoder
 
 IDLE_EACH = 250  # of either kind
 IDLE_TARGET_BYTES = 400e6

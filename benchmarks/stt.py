@@ -22,11 +22,11 @@ from faster_whisper.audio import decode_audio
 
 from benchmarks.hardware import hardware
 from configs.load import load_yaml
+from configs.schema.models.stt import WhisperConfig
 from configs.settings import weights_dir
-from configs.stt_schema import WhisperConfig
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
-from models.stt.whisper import WhisperEngine
+from models.stt.whisper.engine import WhisperEngine
 from models.weights.store import WeightStore
 
 SAMPLES_PACKAGE = "pytest-audioeval==0.1.3"

@@ -22,7 +22,6 @@ import jiwer
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
-from api.live_encoding import to_mulaw
 from benchmarks.hardware import hardware, versions
 from benchmarks.service import running_service, upgrade_plan
 from benchmarks.stt import find_clips, plain_words
@@ -31,8 +30,9 @@ from models.audio import Pcm, resample
 from models.loading import load_stt, load_vad
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.weights.store import WeightStore
-from pipelines.live_audio import mulaw_to_float
-from pipelines.stretches import find_stretches
+from pipelines.audio.decode.stream import mulaw_to_float
+from pipelines.audio.encode.stream import to_mulaw
+from pipelines.audio.segments import find_stretches
 
 LINE_RATE = 8_000  # Hz
 FRAME = 480  # samples, 60 ms

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 import httpx
 import numpy as np
 
-from api.encoding import encode
 from benchmarks.hardware import hardware, versions
 from benchmarks.service import running_service, upgrade_plan
 from configs.settings import weights_dir
@@ -20,6 +19,7 @@ from models.audio import AudioChunk
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
+from pipelines.audio.encode.files import encode
 
 SENTENCE = (
     "The quick brown fox jumps over the lazy dog, "

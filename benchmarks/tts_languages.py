@@ -22,14 +22,14 @@ from faster_whisper.tokenizer import Tokenizer
 from pypinyin import lazy_pinyin
 
 from configs.load import load_yaml
+from configs.schema.models.tts import EspeakConfig, EspeakVoiceConfig
 from configs.settings import weights_dir
-from configs.tts_schema import EspeakConfig, EspeakVoiceConfig
 from models.audio import Pcm, resample
 from models.info import VoiceInfo
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest, TTSEngine
-from models.tts.espeak import EspeakEngine
-from models.tts.japanese import japanese_phonemes
+from models.tts.espeak.engine import EspeakEngine
+from models.tts.kokoro.japanese import japanese_phonemes
 from models.weights.store import WeightStore
 
 FOLDER = Path(__file__).parent

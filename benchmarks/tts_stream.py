@@ -20,7 +20,7 @@ from models.info import VoiceInfo
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
-from pipelines.script import Opening, read
+from pipelines.text.chunking.chunker import Opening, read
 
 SENTENCE = "The quick brown fox jumps over the lazy dog today. "
 SIZES = (50, 5000)

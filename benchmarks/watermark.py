@@ -20,7 +20,6 @@ import numpy as np
 import yaml
 from faster_whisper.audio import decode_audio
 
-from api.live_encoding import to_mulaw
 from benchmarks.hardware import hardware
 from benchmarks.stt import plain_words
 from configs.settings import weights_dir
@@ -31,7 +30,8 @@ from models.tts.base import SynthesisRequest
 from models.watermark.base import Watermark
 from models.watermark.perth import HEARD_S
 from models.weights.store import WeightStore
-from pipelines.marking import FOUND
+from pipelines.audio.encode.stream import to_mulaw
+from pipelines.audio.watermarking import FOUND
 
 VOICES = {
     "tts/kokoro": ("af_heart", "am_adam", "bf_emma", "bm_george"),

@@ -7,9 +7,9 @@ from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from db.chat_tables import Chat
-from db.deliveries import is_free
 from db.tables import ApiKey, Workspace
-from db.webhook_tables import Delivery, Event, Webhook
+from db.webhooks.deliveries import is_free
+from db.webhooks.tables import Delivery, Event, Webhook
 
 AT_ONCE = 500
 """Rows that one call changes at most, so that no writer waits for long."""

@@ -7,7 +7,7 @@ from sqlmodel import Session, col, select
 
 from db.chat_tables import Chat, ChatEntry
 from db.keeping_tables import StoredFile
-from db.webhook_tables import Event, Webhook
+from db.webhooks.tables import Event, Webhook
 
 AT_ONCE = 100
 

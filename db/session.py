@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlmodel import Session
 
-from db.blocking_calls import BlockingCalls
 from db.errors import DatabaseUnavailable
+from db.thread_pool import BlockingCalls
 
 P = ParamSpec("P")
 T = TypeVar("T")

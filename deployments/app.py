@@ -7,15 +7,15 @@ Serve reads the builders' argument types, so annotations here stay real objects.
 from ray import serve
 from ray.serve import Application
 
-from configs.serve_schema import CloneArgs, CourierArgs, GatewayArgs, ModelsArgs
-from deployments.clone import VoiceClone
-from deployments.courier import Courier
-from deployments.gateway import Gateway
-from deployments.index import ModelIndex
-from deployments.limiter import Limiter
-from deployments.llm import ChatDeployment
-from deployments.stt import STTDeployment
-from deployments.tts import TTSDeployment
+from configs.schema.serve import CloneArgs, CourierArgs, GatewayArgs, ModelsArgs
+from deployments.gateway.replica import Gateway
+from deployments.model_index import ModelIndex
+from deployments.replicas.chat import ChatDeployment
+from deployments.replicas.stt import STTDeployment
+from deployments.replicas.tts import TTSDeployment
+from deployments.voice_jobs.deployment import VoiceClone
+from deployments.workers.limiter import Limiter
+from deployments.workers.webhooks import Courier
 
 
 def build_models(args: ModelsArgs) -> Application:

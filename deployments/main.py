@@ -18,16 +18,16 @@ from yaml import YAMLError
 
 from configs.environment import SettingsError, address_on_this_machine, listens_everywhere
 from configs.load import load_yaml
-from configs.plans_schema import PlansConfig
+from configs.schema.plans import PlansConfig
 from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
+from db.billing.ledger import discrepancies
 from db.errors import DatabaseError
-from db.ledger import discrepancies
 from db.migrate import upgrade
 from db.session import Database
 from deployments import cluster
 from deployments.stages import first_stage, first_voice, second_stage
-from pipelines.accounts import Accounts
-from pipelines.secret_marks import check_secrets
+from pipelines.accounts.secret_fingerprints import check_secrets
+from pipelines.accounts.service import Accounts
 
 READY_TIMEOUT_S = 180
 

@@ -24,26 +24,26 @@ from uuid import uuid4
 from sqlalchemy.exc import SQLAlchemyError
 
 from configs.load import load_yaml
-from configs.logs import redact
-from configs.plans_schema import PlansConfig
+from configs.schema.plans import PlansConfig
 from configs.settings import Settings, load_settings
-from db import ledger
 from db.accounts import find_workspace
 from db.audit import audit_chain, audited_workspaces, first_break
+from db.billing import ledger
+from db.billing.ledger_check import accounts_after, check_days
 from db.errors import DatabaseError
-from db.ledger_check import accounts_after, check_days
 from db.migrate import upgrade
 from db.session import Database
 from db.tables import Workspace
-from pipelines.accounts import Accounts
-from pipelines.billing import MICRO_USD, to_usd
+from pipelines.accounts.secret_fingerprints import check_secrets
+from pipelines.accounts.service import Accounts
+from pipelines.billing.billing import MICRO_USD, to_usd
+from pipelines.billing.subscriptions import MONTHS, Subscriptions
 from pipelines.errors import PipelineError
-from pipelines.files import Files
-from pipelines.rotation import Rotation
-from pipelines.sealing import SealBroken, Sealer
-from pipelines.secret_marks import check_secrets
-from pipelines.store_watch import store_problem
-from pipelines.subscriptions import MONTHS, Subscriptions
+from pipelines.maintenance.key_rotation import Rotation
+from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.storage.files import Files
+from pipelines.storage.store_watch import store_problem
+from telemetry.logs import redact
 
 ACTOR = "operator"
 ACCOUNTS_AT_ONCE = 1000

@@ -2,16 +2,16 @@
 
 from pydantic import TypeAdapter
 
-from configs.chat_schema import ChatConfig
-from configs.grammar_schema import HarperConfig
 from configs.load import load_yaml
-from configs.quality_schema import QualityConfig
-from configs.speaker_schema import SpeakerConfig
-from configs.stt_schema import STTConfig
-from configs.tts_schema import TTSConfig
-from configs.vad_schema import VADConfig
-from configs.watermark_schema import PerthConfig
-from models.grammar.base import GrammarEngine
+from configs.schema.models.grammar_check import HarperConfig
+from configs.schema.models.llm import ChatConfig
+from configs.schema.models.quality import QualityConfig
+from configs.schema.models.speaker import SpeakerConfig
+from configs.schema.models.stt import STTConfig
+from configs.schema.models.tts import TTSConfig
+from configs.schema.models.vad import VADConfig
+from configs.schema.models.watermark import PerthConfig
+from models.grammar_check.base import GrammarEngine
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
 from models.quality.base import QualityEngine

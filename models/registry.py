@@ -7,21 +7,21 @@ from models.errors import UnknownEngine, UnsupportedFeature
 
 TTS_ENGINES = {
     "hibari": "models.tts.hibari:HibariEngine",
-    "kokoro": "models.tts.kokoro:KokoroEngine",
-    "espeak": "models.tts.espeak:EspeakEngine",
-    "vits": "models.tts.vits:VitsEngine",
-    "csm": "models.tts.csm:CsmEngine",
+    "kokoro": "models.tts.kokoro.engine:KokoroEngine",
+    "espeak": "models.tts.espeak.engine:EspeakEngine",
+    "vits": "models.tts.piper:VitsEngine",
+    "csm": "models.tts.csm.engine:CsmEngine",
     "mms": "models.tts.mms:MmsEngine",
     "tone": "models.tts.tone:ToneEngine",
 }
 STT_ENGINES = {
-    "whisper": "models.stt.whisper:WhisperEngine",
-    "whisper_transformers": "models.stt.whisper_transformers:TransformersWhisperEngine",
+    "whisper": "models.stt.whisper.engine:WhisperEngine",
+    "whisper_transformers": "models.stt.whisper_transformers.engine:TransformersWhisperEngine",
     "scripted": "models.stt.scripted:ScriptedEngine",
 }
 CHAT_ENGINES = {
-    "llama_cpp": "models.llm.llama_cpp:LlamaCppEngine",
-    "transformers": "models.llm.transformers_engine:TransformersEngine",
+    "llama_cpp": "models.llm.llama_cpp.engine:LlamaCppEngine",
+    "transformers": "models.llm.transformers.engine:TransformersEngine",
     "echo": "models.llm.echo:EchoEngine",
 }
 VAD_ENGINES = {
@@ -36,7 +36,7 @@ WATERMARK_ENGINES = {
     "perth": "models.watermark.perth:PerthWatermark",
 }
 GRAMMAR_ENGINES = {
-    "harper": "models.grammar.harper:HarperEngine",
+    "harper": "models.grammar_check.harper:HarperEngine",
 }
 QUALITY_ENGINES = {
     "dnsmos": "models.quality.dnsmos:DnsmosEngine",

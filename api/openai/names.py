@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 
-from api.errors import ApiError
+from api.http.errors import ApiError
 from api.services import Services
-from configs.openai_schema import OpenAIConfig, OpenAIVoice, Tier
+from configs.schema.openai import OpenAIConfig, OpenAIVoice, Tier
 from models.info import ModelInfo, ModelKind
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
-from pipelines.speech import language_of
-from pipelines.voice_choice import OfferedVoice
+from pipelines.tts.pipeline import language_of
+from pipelines.tts.voice_selection import OfferedVoice
 
 _WORK = {"tts": "speaks", "stt": "transcribes", "chat": "chats"}
 

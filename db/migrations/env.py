@@ -7,11 +7,11 @@ from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import text
 from sqlmodel.sql.sqltypes import AutoString
 
+import db.billing.tables
 import db.chat_tables
 import db.keeping_tables
-import db.money_tables
-import db.voice_tables
-import db.webhook_tables  # noqa: F401
+import db.voices.tables
+import db.webhooks.tables  # noqa: F401
 from db.columns import UtcDateTime
 from db.session import make_engine
 from db.tables import metadata

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from models.llm.tool_text import CallDelta, ToolTextReader
+from models.llm.tool_calls import CallDelta, ToolTextReader
 
 THINK, END_OF_THINKING = "<think>", "</think>"
 UNFINISHED = "\ufffd"  # what decoders write for a part of a character

@@ -4,10 +4,10 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator
 
-from configs.chat_schema import EchoConfig
+from configs.schema.models.llm import EchoConfig
 from models.errors import ContextLengthExceeded
 from models.llm.base import GenerationDelta, GenerationRequest, Usage
-from models.llm.tool_text import ToolTextReader
+from models.llm.tool_calls import ToolTextReader
 from models.weights.store import WeightStore
 
 _WORD = re.compile(r"\s*\S+|\s+$")

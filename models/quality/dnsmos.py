@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from configs.quality_schema import QualityConfig
+from configs.schema.models.quality import QualityConfig
 from models.audio import Pcm
-from models.onnx_session import open_session
 from models.quality.base import QUALITY_SAMPLE_RATE, Quality
+from models.runtimes.onnx import open_session
 from models.weights.store import WeightStore
 
 INPUT_SAMPLES = 144_160  # that the graph takes: 9.01 s

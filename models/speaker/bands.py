@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from configs.speaker_schema import BandsConfig
+from configs.schema.models.speaker import BandsConfig
 from models.audio import Pcm
 from models.speaker.base import EMBEDDING_SIZE, SPEAKER_SAMPLE_RATE, Embedding, Embeddings
 from models.speaker.mel import MEL_BANDS, mel_spectrum

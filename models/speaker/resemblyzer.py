@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from configs.speaker_schema import ResemblyzerConfig
+from configs.schema.models.speaker import ResemblyzerConfig
 from models.audio import Pcm
-from models.onnx_session import open_session
+from models.runtimes.onnx import open_session
 from models.speaker.base import EMBEDDING_SIZE, SPEAKER_SAMPLE_RATE, Embedding, Embeddings
 from models.speaker.mel import HOP_SAMPLES, MEL_BANDS, mel_spectrum
 from models.speaker.windows import mean_embedding, window_starts
@@ -80,7 +80,7 @@ def _graph(artefact: str, weights: WeightStore) -> Path:
     published = weights.folder(artefact) / "pretrained.pt"
     path = weights.derived(artefact, f"v{VERSION}-encoder.onnx")
     if not path.exists():
-        from models.speaker.resemblyzer_graph import encoder_graph  # hardly ever needed
+        from models.weights.convert.resemblyzer import encoder_graph  # hardly ever needed
 
         write_whole(path, encoder_graph(published))
     return path

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from configs.stt_schema import ScriptedConfig
+from configs.schema.models.stt import ScriptedConfig
 from models.errors import UnsupportedLanguage
 from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
 from models.weights.store import WeightStore

@@ -9,13 +9,13 @@ from hibari import SAMPLE_RATE, Hibari
 from hibari.dsp import synth
 from numpy.typing import NDArray
 
-from configs.tts_schema import HibariConfig
+from configs.schema.models.tts import HibariConfig
 from models.audio import AudioChunk, Pcm
 from models.info import VoiceInfo
-from models.onnx_session import open_session
+from models.runtimes.onnx import open_session
 from models.tts.base import SynthesisRequest
-from models.tts.silence import sounding
-from models.tts.voices import one_language_voice, voice_table
+from models.tts.trimming import sounding
+from models.tts.voice_table import one_language_voice, voice_table
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, VitsModel
 
-from configs.tts_schema import MmsConfig
+from configs.schema.models.tts import MmsConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineError, EngineLost, WeightsCorrupt
 from models.info import VoiceInfo
 from models.tts.base import SynthesisRequest
-from models.tts.silence import trim
-from models.tts.voices import one_language_voice, voice_table
+from models.tts.trimming import trim
+from models.tts.voice_table import one_language_voice, voice_table
 from models.tts.word_times import spread
 from models.weights.store import WeightStore
 

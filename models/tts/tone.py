@@ -6,12 +6,12 @@ from zlib import crc32
 
 import numpy as np
 
-from configs.tts_schema import ToneConfig
+from configs.schema.models.tts import ToneConfig
 from models.audio import AudioChunk
 from models.info import VoiceInfo
 from models.tts.base import SynthesisRequest
 from models.tts.voice_pack import PackCache, read_pack
-from models.tts.voices import voice_table
+from models.tts.voice_table import voice_table
 from models.tts.word_times import spread, within
 from models.weights.store import WeightStore
 

@@ -7,10 +7,10 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from configs.vad_schema import SileroConfig
+from configs.schema.models.vad import SileroConfig
 from models.audio import Pcm
 from models.errors import WeightsMissing
-from models.onnx_session import open_session
+from models.runtimes.onnx import open_session
 from models.vad.base import Probabilities
 from models.weights.store import WeightStore
 

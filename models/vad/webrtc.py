@@ -4,7 +4,7 @@ import numpy as np
 import webrtcvad
 from numpy.typing import NDArray
 
-from configs.vad_schema import WebRtcConfig
+from configs.schema.models.vad import WebRtcConfig
 from models.audio import Pcm, float_to_pcm16
 from models.vad.base import VAD_SAMPLE_RATE, Probabilities
 from models.weights.store import WeightStore

@@ -12,10 +12,10 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from configs.watermark_schema import PerthConfig
+from configs.schema.models.watermark import PerthConfig
 from models.audio import Pcm
-from models.onnx_session import open_session
-from models.watermark.perth_graph import BINS, LAYERS, SPEEDS, decoder_graph, encoder_graph
+from models.runtimes.onnx import open_session
+from models.weights.convert.perth import BINS, LAYERS, SPEEDS, decoder_graph, encoder_graph
 from models.weights.derived import write_whole
 from models.weights.store import WeightStore
 

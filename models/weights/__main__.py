@@ -6,8 +6,8 @@ from typing import get_args
 
 from tqdm import tqdm
 
-from configs.catalogue_schema import Profile
 from configs.environment import SettingsError
+from configs.schema.catalogue import Profile
 from configs.settings import watermark_of, weights_dir
 from models.errors import EngineError
 from models.weights.fetch import discard_corrupt, fetch, missing

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from configs.catalogue_schema import Artefact, Source, WeightFile
+from configs.schema.catalogue import Artefact, Source, WeightFile
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.identity import Digest, digest_of, expected
 from models.weights.listing import write_listing

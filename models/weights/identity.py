@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from configs.catalogue_schema import WeightFile
+from configs.schema.catalogue import WeightFile
 
 _READ_BYTES = 1 << 20
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from configs.catalogue_schema import Artefact, HubSource, WeightFile
+from configs.schema.catalogue import Artefact, HubSource, WeightFile
 from models.errors import WeightsMissing
 
 _LISTING = TypeAdapter(dict[str, WeightFile])

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from configs.catalogue_schema import (
+from configs.schema.catalogue import (
     EVERY_FILE,
     HubSource,
     Member,

@@ -9,8 +9,8 @@
 from functools import cache
 from pathlib import Path
 
-from configs.catalogue_schema import Artefact, Catalogue, WeightFile
 from configs.load import load_yaml
+from configs.schema.catalogue import Artefact, Catalogue, WeightFile
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.identity import digest_of, expected
 from models.weights.listing import with_listing

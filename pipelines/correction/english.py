@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from lingua import Language
 
-from configs.correction_schema import CorrectionWords
-from models.grammar.base import Finding, GrammarEngine
-from models.grammar.statistics import WordStatistics
+from configs.schema.correction import CorrectionWords
+from models.grammar_check.base import Finding, GrammarEngine
+from models.grammar_check.word_statistics import WordStatistics
 from pipelines.correction.edits import Edit, Kind, apply_edits, compose
 from pipelines.correction.patterns import Patterns, like, narrowed
 from pipelines.correction.protection import begins_sentence, protected_spans, respecting
 from pipelines.correction.spelling import Speller, Words
-from pipelines.language import paragraph_language
+from pipelines.text.language_detection import paragraph_language
 
 _ROUNDS = 3  # a correction may show what was hidden by the mistake
 _LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w)")

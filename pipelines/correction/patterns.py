@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from configs.correction_schema import CorrectionWords, Pattern
+from configs.schema.correction import CorrectionWords, Pattern
 from pipelines.correction.edits import Edit, Kind
-from pipelines.correction.forms import Forms
+from pipelines.correction.inflection import Forms
 
 _REFERENCE = re.compile(r"\\(\d)(?:→([a-z]+))?")
 _LAST_WORD = re.compile(r"[\w']+$")

@@ -9,17 +9,17 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
-from configs.correction_schema import CorrectionConfig, Purpose
+from configs.schema.correction import CorrectionConfig, Purpose
 from models.errors import EngineError, EngineLost
 from models.info import ModelInfo
 from models.llm.base import ChatMessage, GenerationDelta, Usage
-from pipelines.billing import HOLD_S, Billing
-from pipelines.charges import Charge, begin_charge
-from pipelines.chat import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
-from pipelines.chat_history import ChatHistory
+from pipelines.billing.billing import HOLD_S, Billing
+from pipelines.billing.charges import Charge, begin_charge
+from pipelines.chat.history import ChatHistory
+from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.dictionary import Dictionary
 from pipelines.correction.edits import Edit, apply_edits, compose
-from pipelines.correction.pieces import Piece, cut
+from pipelines.correction.passages import Piece, cut
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rewriting import Rewriter, most_for
 from pipelines.correction.rules import Rules

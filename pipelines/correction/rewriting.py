@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from configs.correction_schema import CorrectionConfig
+from configs.schema.correction import CorrectionConfig
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions, Usage
-from pipelines.chat_history import most_tokens
+from pipelines.chat.history import most_tokens
 from pipelines.correction.edits import Edit
 from pipelines.correction.guards import refusal
 from pipelines.correction.request import CorrectionRequest
 from pipelines.ports import ChatModel
-from pipelines.sentences import sentence_spans
+from pipelines.text.sentences import sentence_spans
 
 _TOKENS = re.compile(r"\s+|\w+(?:['’]\w+)*|[^\w\s]")
 _WRAPPING = re.compile(r"^(?:<text>)?\s*|\s*(?:</text>)?$")

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from configs.correction_schema import CorrectionConfig, CorrectionWords
 from configs.load import load_yaml
-from models.grammar.base import GrammarEngine
-from models.grammar.statistics import WordStatistics
+from configs.schema.correction import CorrectionConfig, CorrectionWords
+from models.grammar_check.base import GrammarEngine
+from models.grammar_check.word_statistics import WordStatistics
 from pipelines.correction.contractions import contractions
 from pipelines.correction.edits import Edit, apply_edits, compose
 from pipelines.correction.english import English
-from pipelines.correction.pieces import Piece
+from pipelines.correction.passages import Piece
 from pipelines.correction.protection import protected_spans, respecting
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.style import abbreviations, capitals, end_mark

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rapidfuzz.distance import OSA
 
-from models.grammar.statistics import WordStatistics
+from models.grammar_check.word_statistics import WordStatistics
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # In natural logarithms; chosen on the `dev` part of benchmarks/correction_data/faulty.yaml.

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from pipelines.correction.edits import Edit
 from pipelines.correction.protection import Protected
-from pipelines.sentences import sentence_spans
+from pipelines.text.sentences import sentence_spans
 
 _CLAUSE = re.compile(
     r"\b(?:i|you|he|she|it|we|they|is|are|was|were|am|have|has|had|do|does|did|will|would|can|could"

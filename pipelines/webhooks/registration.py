@@ -10,20 +10,20 @@ from sqlmodel import Session
 from yarl import URL
 
 from configs.settings import Settings
-from db import deliveries, webhooks
 from db.audit import audit
 from db.columns import utc_now
-from db.deliveries import ListedDelivery
-from db.outbox import EVENT_KINDS, EventKind, NewEvent, Seal, write_event
 from db.session import Database
-from db.webhook_tables import Webhook
+from db.webhooks import deliveries, webhooks
+from db.webhooks.deliveries import ListedDelivery
+from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, Seal, write_event
+from db.webhooks.tables import Webhook
+from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
-from pipelines.principals import Principal
-from pipelines.sealing import SealBroken, Sealer
-from pipelines.webhooks.samples import sample_data
+from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.webhooks.sample_events import sample_data
 from pipelines.webhooks.signing import signing_key
+from pipelines.webhooks.subscription_cache import WantedEvents
 from pipelines.webhooks.targets import check_url
-from pipelines.webhooks.wanting import WantedEvents
 
 WebhookStatus = Literal["active", "inactive"]
 

@@ -18,7 +18,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from configs.settings import BRAND, WebhookSettings
 from db.columns import utc_now
-from pipelines.webhooks.schedule import read_retry_after
+from pipelines.webhooks.retry_schedule import read_retry_after
 from pipelines.webhooks.targets import may_dial
 
 logger = logging.getLogger(__name__)

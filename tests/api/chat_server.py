@@ -14,7 +14,7 @@ from models.info import ModelInfo
 from models.llm.base import ChatEngine
 from models.loading import load_grammar
 from models.weights.store import WeightStore
-from pipelines.local import LocalChatModel
+from pipelines.local_ports import LocalChatModel
 from tests.api.local_server import local_settings, serve_app
 from tests.migrated import migrate
 from tests.plans import raise_plans

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from api.app import create_app
 from api.services import Services
 from configs.settings import Settings
-from pipelines.decoding import AudioDecoder
+from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 

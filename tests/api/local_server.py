@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from configs.settings import Secrets, Settings, WebhookSettings
-from deployments.listener import Listener
+from deployments.gateway.listener import Listener
 from tests.api.local_services import local_services
 from tests.plans import raise_plans
 

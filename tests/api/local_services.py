@@ -2,8 +2,8 @@
 
 from api.assembly import Models, build_services
 from api.services import Services
-from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
+from configs.schema.listening import ListeningConfig
 from configs.settings import Settings
 from models.loading import (
     load_chat,
@@ -14,8 +14,8 @@ from models.loading import (
     load_vad,
 )
 from models.weights.store import WeightStore
-from pipelines.decoding import AudioDecoder
-from pipelines.local import LocalChatModel, LocalSpeaker, LocalTranscriber
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.local_ports import LocalChatModel, LocalSpeaker, LocalTranscriber
 from tests.migrated import migrate
 
 

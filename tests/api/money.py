@@ -8,11 +8,11 @@ from uuid import uuid4
 from sqlmodel import Session, col, select
 
 from api.services import Services
-from db.ledger import change_credit, credit_of, discrepancies
-from db.money_tables import Hold, LedgerEntry
-from db.outbox import body_about
-from db.webhook_tables import Event, Webhook
-from pipelines.sealing import Sealer
+from db.billing.ledger import change_credit, credit_of, discrepancies
+from db.billing.tables import Hold, LedgerEntry
+from db.webhooks.outbox import body_about
+from db.webhooks.tables import Event, Webhook
+from pipelines.storage.encryption import Sealer
 
 
 @dataclass(frozen=True)

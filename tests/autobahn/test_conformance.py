@@ -15,7 +15,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from configs.settings import PROJECT_DIR
-from deployments.listener import Listener
+from deployments.gateway.listener import Listener
 
 CANNOT_RUN = 3  # of tools/autobahn.sh
 SKIPPED_GROUPS = ["9.*", "12.*", "13.*"]

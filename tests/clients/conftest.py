@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from api.app import create_app
-from configs.chat_schema import EchoConfig
-from configs.listening_schema import ListeningConfig
 from configs.load import load_yaml
-from configs.transcription_schema import load_profiles
-from configs.voices_schema import VoicesConfig
+from configs.schema.listening import ListeningConfig
+from configs.schema.models.llm import EchoConfig
+from configs.schema.transcription import load_profiles
+from configs.schema.voices import VoicesConfig
 from models.errors import EngineLost, WeightsMissing
 from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
@@ -21,11 +21,11 @@ from models.llm.echo import EchoEngine
 from models.loading import load_stt, load_tts, load_vad
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from pipelines.listening import ListeningPipeline
-from pipelines.local import LocalSpeaker, LocalTranscriber
+from pipelines.local_ports import LocalSpeaker, LocalTranscriber
 from pipelines.model_list import ModelList
-from pipelines.speech import SpeechPipeline
-from pipelines.transcription import TranscriptionPipeline
+from pipelines.stt.file import TranscriptionPipeline
+from pipelines.stt.live_pipeline import ListeningPipeline
+from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_app, serve_local
 from tests.api.local_services import local_services

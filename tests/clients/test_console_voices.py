@@ -7,7 +7,7 @@ import httpx
 from tests.api.local_server import Server
 from tests.clients.browser import open_url
 from tests.clients.test_console_browser import run, submit, wait_until
-from tests.pipelines.recordings import good_files
+from tests.pipelines.voices.recordings import good_files
 
 LEAVE = "[...document.querySelectorAll('#voices button')].at(-1).click()"
 

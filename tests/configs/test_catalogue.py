@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from configs.catalogue_schema import Artefact, HubSource
+from configs.schema.catalogue import Artefact, HubSource
 from models.weights.store import load_catalogue
 
 SHA256 = "0" * 64

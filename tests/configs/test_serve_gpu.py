@@ -6,13 +6,13 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from configs.chat_schema import ChatConfig, TransformersChatConfig
-from configs.cloning_schema import CloningConfig
 from configs.load import load_yaml
-from configs.serve_schema import ModelsArgs, ModelUserConfig
+from configs.schema.custom_voices import CloningConfig
+from configs.schema.models.llm import ChatConfig, TransformersChatConfig
+from configs.schema.models.stt import STTConfig, TransformersWhisperConfig
+from configs.schema.models.tts import CsmConfig, MmsConfig, TTSConfig
+from configs.schema.serve import ModelsArgs, ModelUserConfig
 from configs.settings import PROJECT_DIR
-from configs.stt_schema import STTConfig, TransformersWhisperConfig
-from configs.tts_schema import CsmConfig, MmsConfig, TTSConfig
 from models.weights.store import load_catalogue
 
 ADDED = "TTSClone"

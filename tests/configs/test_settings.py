@@ -7,7 +7,7 @@ from yarl import URL
 
 from configs.environment import SettingsError
 from configs.settings import load_settings
-from pipelines.sealing import Sealer
+from pipelines.storage.encryption import Sealer
 from pipelines.webhooks.registration import Webhooks
 
 VARIABLES = (

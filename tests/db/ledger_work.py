@@ -12,7 +12,7 @@ from uuid import uuid4
 from sqlalchemy import Engine
 from sqlmodel import Session
 
-from db import ledger
+from db.billing import ledger
 from db.columns import utc_now
 from db.session import make_engine
 

@@ -7,10 +7,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session, select
 
-from db import ledger
+from db.billing import ledger
+from db.billing.ledger_check import check_days
+from db.billing.tables import Hold, LedgerEntry
 from db.columns import utc_now
-from db.ledger_check import check_days
-from db.money_tables import Hold, LedgerEntry
 from db.session import Database
 from tests.db.ledger_work import soon
 

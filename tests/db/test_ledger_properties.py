@@ -17,10 +17,10 @@ from hypothesis.stateful import (
 from sqlalchemy import Engine
 from sqlmodel import Session, select
 
-from db import ledger
+from db.billing import ledger
+from db.billing.ledger_check import check_days
+from db.billing.tables import LedgerEntry
 from db.columns import utc_now
-from db.ledger_check import check_days
-from db.money_tables import LedgerEntry
 from db.session import make_engine
 from tests.db.ledger_work import transact
 from tests.migrated import migrate

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from sqlmodel import select
 
-from db import ledger
+from db.billing import ledger
+from db.billing.tables import LedgerEntry
 from db.columns import utc_now
-from db.money_tables import LedgerEntry
 from db.session import Database
 from tests.db.ledger_work import die_while_paying, spend_in_threads
 

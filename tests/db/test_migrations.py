@@ -10,13 +10,13 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+import db.billing.tables
 import db.chat_tables
 import db.keeping_tables
-import db.money_tables
-import db.voice_tables
-import db.webhook_tables  # noqa: F401  (the metadata knows only tables that were imported)
-from db import ledger
-from db.ledger_check import check_days
+import db.voices.tables
+import db.webhooks.tables  # noqa: F401  (the metadata knows only tables that were imported)
+from db.billing import ledger
+from db.billing.ledger_check import check_days
 from db.migrate import MIGRATIONS, upgrade
 from db.service import service_id
 from db.session import make_engine

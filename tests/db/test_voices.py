@@ -8,15 +8,15 @@ from sqlmodel import Session
 
 from db.columns import utc_now
 from db.session import Database
-from db.voice_queue import (
+from db.voices.queue import (
     claim_voice,
     delete_failed_voices,
     hopeless_voice,
     hopeless_voices,
     leased_voice,
 )
-from db.voice_tables import Voice, VoiceSample
-from db.voices import (
+from db.voices.tables import Voice, VoiceSample
+from db.voices.voices import (
     add_voice,
     count_voices,
     delete_voice,

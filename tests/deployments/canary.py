@@ -11,9 +11,9 @@ import httpx
 from redis import Redis
 from sqlalchemy import make_url
 
-from db.outbox import EVENT_KINDS
-from tests.deployments.socket_client import listening, speaking
-from tests.pipelines.recordings import good_files
+from db.webhooks.outbox import EVENT_KINDS
+from tests.deployments.gateway.socket_client import listening, speaking
+from tests.pipelines.voices.recordings import good_files
 from tests.servers import postgres_program
 
 CANARY = "Quixotic zephyrs bewilder"

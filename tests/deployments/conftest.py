@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from deployments import cluster
-from deployments.directory import ModelDirectory
+from deployments.gateway.directory import ModelDirectory
 
 cluster.prepare_environment()  # before anything here imports ray
 

@@ -106,8 +106,12 @@ async def test_replicas_log_the_id_of_the_request_that_they_serve(
     deadline = time.monotonic() + 10
     while True:
         lines = [line for line in written(site.logs).splitlines() if f'"{REQUEST_ID}"' in line]
-        loggers = {name for name in ("deployments.model", "api.access") if name in "\n".join(lines)}
-        if loggers == {"deployments.model", "api.access"}:
+        loggers = {
+            name
+            for name in ("deployments.replicas.model", "api.access")
+            if name in "\n".join(lines)
+        }
+        if loggers == {"deployments.replicas.model", "api.access"}:
             return
         assert time.monotonic() < deadline, lines
         await asyncio.sleep(0.2)

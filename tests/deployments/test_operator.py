@@ -8,12 +8,12 @@ from sqlalchemy import text
 
 from configs.environment import SettingsError
 from configs.load import load_yaml
-from configs.plans_schema import PlansConfig
+from configs.schema.plans import PlansConfig
 from configs.settings import load_settings
 from db.session import Database, make_engine
 from deployments.main import prepare_database
 from deployments.operator import main
-from pipelines.accounts import Accounts
+from pipelines.accounts.service import Accounts
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.decoding import AudioDecoder
+from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
 from tests.hostile.corpus import FULL, Hostile, corpus
 

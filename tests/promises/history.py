@@ -6,10 +6,10 @@ from uuid import UUID
 from sqlalchemy import Engine, func
 from sqlmodel import Session, col, select
 
+from db.billing.tables import Account, Hold, LedgerEntry
 from db.chat_tables import Chat
-from db.money_tables import Account, Hold, LedgerEntry
 from db.tables import ApiKey, User, Workspace
-from db.webhook_tables import Delivery, Event, Webhook
+from db.webhooks.tables import Delivery, Event, Webhook
 from tests.promises.tenants import Tenant, Told
 
 

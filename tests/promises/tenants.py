@@ -13,7 +13,7 @@ from uuid import uuid4
 import httpx
 from websockets.exceptions import WebSocketException
 
-from tests.deployments.socket_client import speaking
+from tests.deployments.gateway.socket_client import speaking
 from tests.pipelines.webhooks.receivers import Receiver
 
 HEARD = ["tts.completed", "tts.failed", "stt.completed", "stt.failed"]

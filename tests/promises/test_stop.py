@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.deployments.socket_client import listening, open_socket, speaking
+from tests.deployments.gateway.socket_client import listening, open_socket, speaking
 from tests.promises.conftest import ON_SERVERS, Running
 
 pytestmark = [

@@ -17,10 +17,10 @@ from sqlmodel import Session, update
 from benchmarks.service import free_port
 from configs.settings import PROJECT_DIR
 from db.columns import utc_now
-from db.voice_tables import Voice
-from tests.deployments.slow_voices import notes
-from tests.deployments.voice_house import Watched, events, house_in
-from tests.pipelines.test_voice_queue import PLANS
+from db.voices.tables import Voice
+from tests.deployments.voice_jobs.slow_voices import notes
+from tests.deployments.voice_jobs.voice_house import Watched, events, house_in
+from tests.pipelines.voices.test_queue import PLANS
 from tests.processes import children
 from tests.promises.conftest import ALL_FAULTS, config_without_weights
 
@@ -35,7 +35,7 @@ async def service(folder: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
     """As `make run` starts it, with voices that are made without weights."""
     config = config_without_weights()
     (voices,) = [app for app in config["applications"] if app["name"] == "voices"]
-    voices["import_path"] = "tests.deployments.slow_voices:build_voices"
+    voices["import_path"] = "tests.deployments.voice_jobs.slow_voices:build_voices"
     file = folder / "serve.yaml"
     file.write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "deployments.main", "--config", str(file), "--num-cpus", "2"]

@@ -14,8 +14,8 @@ from sqlmodel import Session, select
 from api.app import create_app
 from api.services import Services
 from db.tables import Workspace
-from deployments.listener import Listener
-from pipelines.decoding import AudioDecoder
+from deployments.gateway.listener import Listener
+from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.sockets.client import TtsClient, connect

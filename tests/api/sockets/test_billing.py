@@ -9,14 +9,14 @@ import pytest
 
 from api.services import Services
 from models.errors import EngineLost
-from pipelines.decoding import AudioDecoder
+from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.money import Books
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer, serve
-from tests.api.sockets.stt_client import SttClient, stt, with_listening
-from tests.pipelines.listening_doubles import ToldTranscriber, loud, quiet
+from tests.api.sockets.stt.client import SttClient, stt, with_listening
+from tests.pipelines.stt.listening_doubles import ToldTranscriber, loud, quiet
 
 TEXT = "The harbour lay still. It carried letters and tea."
 CHARACTER, SLICE = 15, 6000  # micro-USD

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from pipelines.accounts import Accounts
+from pipelines.accounts.service import Accounts
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 

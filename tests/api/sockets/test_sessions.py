@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed
 
 from db.errors import DatabaseError
 from db.session import Database
-from deployments import connections
-from pipelines.accounts import Accounts
+from deployments.gateway import connections
+from pipelines.accounts.service import Accounts
 from pipelines.errors import Unauthorized
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
@@ -69,7 +69,7 @@ async def test_a_flood_of_messages_ends_the_session(
 async def test_a_failure_of_the_service_is_told_and_closed(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.sockets.tts_conversation.parse_message", lambda _: 1 / 0)
+    monkeypatch.setattr("api.sockets.tts.conversation.parse_message", lambda _: 1 / 0)
     async with shared_server.tts() as client:
         await client.say("flush_context")
         assert await ending(client) == ("the service failed; the session ends", 1011)

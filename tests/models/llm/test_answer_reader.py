@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.llm.answer_reader import AnswerReader, Piece, TokenText, beginning_at_end
-from models.llm.tool_text import AFTER_NAME, BEFORE_NAME, END, MARK
+from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
 CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
 

@@ -17,8 +17,8 @@ from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
 from models.speaker.mel import mel_spectrum
 from models.speaker.resemblyzer import RATE, TARGET_RMS
 from models.tts.base import SynthesisRequest
+from models.weights.convert.torch_file import MAGIC, PROTOCOL, read_tensors
 from models.weights.store import WeightStore
-from models.weights.torch_file import MAGIC, PROTOCOL, read_tensors
 from tests.models.speaker.buzzes import BUZZES, buzz
 from tests.models.speaker.make_reference import MEL_FRAMES, REFERENCE
 from tests.models.tts.loaded import loaded, speech

@@ -19,8 +19,8 @@ from models.stt.base import (
     DecodingOptions,
     TranscriptionRequest,
 )
-from models.stt.encoder_window import WINDOW_STATES
-from models.stt.whisper import Decoding, Job, WhisperEngine
+from models.stt.whisper.encoder_window import WINDOW_STATES
+from models.stt.whisper.engine import Decoding, Job, WhisperEngine
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
 

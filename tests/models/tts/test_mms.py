@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from configs.load import load_yaml
-from configs.tts_schema import MmsConfig
+from configs.schema.models.tts import MmsConfig
 from models.errors import EngineError, EngineLost, UnknownVoice, UnsupportedLanguage
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest
 from models.weights.store import load_catalogue
-from tests.models.one_folder import OneFolder
 from tests.models.tts.loaded import speech
+from tests.models.weights.one_folder import OneFolder
 
 LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
 pytestmark = pytest.mark.gpu

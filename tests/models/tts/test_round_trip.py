@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.tts_languages import FOLDER, LISTENING_HZ, likelihood, listen, plain, speak
 from configs.load import load_yaml
-from configs.voices_schema import VoiceRef, VoicesConfig
+from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import Pcm
 from models.tts.base import TTSEngine
 from tests.models.tts.loaded import loaded

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.correction.pieces import cut
+from pipelines.correction.passages import cut
 from pipelines.correction.protection import names, protected_spans
 
 

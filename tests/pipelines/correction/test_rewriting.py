@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
-from configs.correction_schema import CorrectionConfig
 from configs.load import load_yaml
+from configs.schema.correction import CorrectionConfig
 from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest, Usage
 from pipelines.correction.edits import apply_edits

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs.correction_schema import CorrectionConfig
 from configs.load import load_yaml
+from configs.schema.correction import CorrectionConfig
 from models.loading import load_grammar
 from models.weights.store import WeightStore
 from pipelines.correction.edits import apply_edits

@@ -11,15 +11,15 @@ from uuid import UUID
 import pytest
 
 from configs.settings import Settings
-from db import deliveries
 from db.columns import utc_now
-from db.deliveries import ListedDelivery
-from db.outbox import EVENT_KINDS, EventKind, NewEvent, add_event
 from db.session import Database
-from db.webhook_tables import Webhook
-from pipelines.principals import ALL_SCOPES, Principal
-from pipelines.sealing import Sealer
-from pipelines.webhooks.delivery import Courier
+from db.webhooks import deliveries
+from db.webhooks.deliveries import ListedDelivery
+from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, add_event
+from db.webhooks.tables import Webhook
+from pipelines.accounts.authentication import ALL_SCOPES, Principal
+from pipelines.storage.encryption import Sealer
+from pipelines.webhooks.dispatcher import Courier
 from pipelines.webhooks.registration import Webhooks
 from pipelines.webhooks.sender import Sender
 from tests.api.local_server import local_settings

@@ -1,0 +1,170 @@
+"""Every error of the API, and the one place that gives it a status."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
+
+from api.http.dialect import is_openai, openai_error
+from db.errors import DatabaseError
+from models.errors import EngineError
+from pipelines.errors import PipelineError
+
+logger = logging.getLogger(__name__)
+
+STATUS_OF_CODE = {
+    "invalid_json": 400,
+    "unsupported_media_type": 400,
+    "validation_error": 400,
+    "invalid_file_count": 400,
+    "file_too_large": 400,
+    "audio_too_long": 400,
+    "invalid_audio": 400,
+    "voice_not_ready": 400,
+    "context_length_exceeded": 400,
+    "email_taken": 400,
+    "invalid_url": 400,
+    "idempotency_mismatch": 400,
+    "unauthorized": 401,
+    "insufficient_credit": 403,
+    "plan_required": 403,
+    "insufficient_scope": 403,
+    "not_found": 404,
+    "voice_not_found": 404,
+    "model_not_found": 404,
+    "chat_not_found": 404,
+    "plan_not_found": 404,
+    "method_not_allowed": 405,
+    "idempotency_conflict": 409,
+    "range_not_satisfiable": 416,
+    "rate_limited": 429,
+    "concurrency_limit": 429,
+    "internal_error": 500,
+    "overloaded": 503,
+    "unavailable": 503,
+}
+RETRY_AFTER_S = 1
+INTERNAL_MESSAGE = "the service failed; the request id finds the cause in its logs"
+CLIENT_LEFT = 499  # for the log; nobody is there to read it
+
+
+class ApiError(Exception):
+    """An error answer. `error` is a key of STATUS_OF_CODE, `param` the field at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = error
+        self.message = message
+        self.param = param
+        self.headers = dict(headers or {})
+
+
+def to_api_error(error: Exception) -> ApiError:
+    """The answer to an error of any layer; what is unknown becomes an internal error."""
+    foreseen = _foreseen(error)
+    if foreseen is not None:
+        return foreseen
+    logger.error("request_failed", exc_info=error)
+    return ApiError(500, "internal_error", INTERNAL_MESSAGE)
+
+
+def shown_error(error: Exception) -> tuple[str, str]:
+    """The code and the words that callers may know; for errors that are answered, and so logged,
+    elsewhere."""
+    foreseen = _foreseen(error)
+    if foreseen is None:
+        return "internal_error", INTERNAL_MESSAGE
+    return foreseen.error, foreseen.message
+
+
+def _foreseen(error: Exception) -> ApiError | None:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, EngineError | PipelineError | DatabaseError):
+        status = STATUS_OF_CODE.get(error.code, 500)
+        if status < 500 or status == 503:
+            return ApiError(status, error.code, str(error))
+    return None
+
+
+def error_body(error: ApiError, request: HTTPConnection) -> dict[str, Any]:
+    """The body in the dialect of the request."""
+    if is_openai(request):
+        return openai_error(error.status, error.error, error.message, error.param)
+    return {"success": False, "error": error.error, "message": error.message}
+
+
+def error_response(error: ApiError, request: HTTPConnection) -> Response:
+    """The body with the headers that its status needs."""
+    headers = dict(error.headers)
+    if error.status == 401:
+        headers.setdefault("WWW-Authenticate", "Bearer")
+    if error.status in (429, 503):
+        headers.setdefault("Retry-After", str(RETRY_AFTER_S))
+    return JSONResponse(error_body(error, request), error.status, headers)
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """Handles every error class that the application registers."""
+    return error_response(to_api_error(error), request)
+
+
+async def on_client_left(request: Request, error: Exception) -> Response:
+    """The client left while its body was read or its answer made; that is no fault of ours."""
+    assert isinstance(error, ClientDisconnect)
+    return Response(status_code=CLIENT_LEFT)
+
+
+async def on_validation_error(request: Request, error: Exception) -> Response:
+    """Names the first field at fault and its limit; never repeats the input."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    # The first item says where the field is: body, query, path.
+    place = [str(part) for part in first["loc"]][1:]
+    field = ".".join(place)
+    text = str(first["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    message = f"{field}: {text}" if field else f"the body: {text}"
+    return error_response(ApiError(400, "validation_error", message, param=field or None), request)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """What the framework itself refuses: unknown paths and wrong methods."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return error_response(ApiError(404, "not_found", "there is nothing at this path"), request)
+    if error.status_code == 405:
+        allow = ", ".join(sorted(allowed_methods(request)))
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": allow})
+        message = f"this path answers {allow}"
+        return error_response(
+            ApiError(405, "method_not_allowed", message, headers={"Allow": allow}), request
+        )
+    if error.status_code >= 500:
+        return error_response(ApiError(500, "internal_error", INTERNAL_MESSAGE), request)
+    return error_response(ApiError(400, "validation_error", "the request cannot be read"), request)
+
+
+def allowed_methods(request: Request) -> set[str]:
+    """The methods of every route of this path: the framework names only the first route's."""
+    methods: set[str] = {"OPTIONS"}
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= getattr(route, "methods", None) or set()
+    if "GET" in methods:
+        methods.add("HEAD")
+    return methods

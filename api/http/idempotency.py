@@ -1,0 +1,226 @@
+"""`Idempotency-Key`: the same POST again has the answer of the first one."""
+
+import asyncio
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from python_multipart.multipart import parse_options_header
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from api.http.errors import ApiError
+from api.services import Services
+from pipelines.accounts.authentication import Principal
+from pipelines.billing.billing import PaidOnce, paid_once
+from pipelines.billing.idempotency import MAX_KEPT_BYTES, Answer, Claim, Finished
+from telemetry import metrics
+
+MAX_KEY_LENGTH = 255
+MAX_PATH_LENGTH = 200
+MAX_BODY_BYTES = 300 * 2**20  # more than any route reads
+
+_KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
+# A stream that ended so may be asked for again, as any request that failed.
+_FAILED_LINE = re.compile(rb'^(?:data: )?\{"type": ?"error"', re.MULTILINE)
+_NOT_KEPT_HEADERS = frozenset({b"content-length", b"date", b"connection"})
+
+Handle = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+async def answer_once(
+    request: Request, services: Services, principal: Principal, handle: Handle
+) -> Response:
+    """What `handle` answers, or what it answered to the first request with this key.
+
+    Only success is kept: what failed runs again. A request with a key runs to its end also when
+    the client leaves, so that the client finds its answer when it comes back. Raises RequestRunning
+    or AnswerNotKept, ApiError(validation_error, idempotency_mismatch), or what `handle` raises.
+    """
+    key = request.headers.get("idempotency-key")
+    if key is None or request.method != "POST":
+        return await handle(request)
+    if not _KEY.fullmatch(key) or len(key) > MAX_KEY_LENGTH:
+        message = f"Idempotency-Key: 1 to {MAX_KEY_LENGTH} visible ASCII characters"
+        raise ApiError(400, "validation_error", message)
+    body = _Body(request, principal, services.answers.new_digest())
+    claim = await services.answers.claim(principal.workspace_id, _path_of(request), key)
+    if isinstance(claim, Finished):
+        return await _replay(claim, body)
+    paying = paid_once.set(PaidOnce(claim.operation))
+    try:
+        answer = await handle(Request(request.scope, body.receive))
+        if answer.status_code < 400:
+            await body.read_rest()
+    except BaseException:
+        await claim.release()
+        raise
+    finally:
+        paid_once.reset(paying)
+    keeps_body = principal.retention != "zero"
+    return _RecordedAnswer(answer, claim, body, keeps_body=keeps_body)
+
+
+def _path_of(request: Request) -> str:
+    """As it is stored: names in paths may be long, or hold what no database takes."""
+    path: str = request.scope["path"]
+    if len(path) <= MAX_PATH_LENGTH and path.isascii() and path.isprintable():
+        return path
+    return f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
+
+
+async def _replay(finished: Finished, body: "_Body") -> Response:
+    await body.read_rest()
+    kept = await finished.answer_to(body.digest())
+    if kept is None:
+        message = "Idempotency-Key: the first request with it had another body or API key"
+        raise ApiError(400, "idempotency_mismatch", message)
+    metrics.idempotent_replays.inc()
+    replayed = Response(kept.body, kept.status)
+    for name, value in kept.headers:
+        replayed.headers.append(name, value)
+    replayed.headers["Idempotency-Replayed"] = "true"
+    return replayed
+
+
+class _Body:
+    """The body of a request on its way to the route, and a digest of it.
+
+    After its end nothing comes, not even that the client has left.
+    """
+
+    def __init__(self, request: Request, principal: Principal, digest: hmac.HMAC) -> None:
+        self._receive = request.receive
+        self._digest = digest
+        # An answer may hold what a weaker key of the workspace must not see.
+        self._digest.update(f"{principal.actor}\n{request.url.query}\n".encode())
+        self._boundary = _boundary(request)
+        self._held = b""  # may be the beginning of a boundary
+        self._bytes = 0
+        self._ended = False
+
+    async def receive(self) -> Message:
+        """The next part, in place of the request's own `receive`."""
+        if self._ended:
+            await asyncio.Event().wait()
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._take(message.get("body", b""))
+            self._ended = not message.get("more_body", False)
+        return message
+
+    async def read_rest(self) -> None:
+        """What the route did not read. Raises ApiError or ClientDisconnect."""
+        while not self._ended:
+            if (await self.receive())["type"] == "http.disconnect":
+                raise ClientDisconnect
+            if self._bytes > MAX_BODY_BYTES:
+                headers = {"Connection": "close"}
+                raise ApiError(400, "file_too_large", "the body is too large", headers=headers)
+
+    def digest(self) -> bytes:
+        """Of the whole body, once it was read."""
+        self._digest.update(self._held)
+        self._held = b""
+        return self._digest.digest()
+
+    def _take(self, data: bytes) -> None:
+        self._bytes += len(data)
+        if not self._boundary:
+            self._digest.update(data)
+            return
+        # Clients make a new boundary for each attempt, so it is left out.
+        *whole, rest = (self._held + data).split(self._boundary)
+        for part in whole:
+            self._digest.update(part)
+        keep = max(len(rest) - len(self._boundary) + 1, 0)
+        self._digest.update(rest[:keep])
+        self._held = rest[keep:]
+
+
+def _boundary(request: Request) -> bytes:
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    return options.get(b"boundary", b"") if kind == b"multipart/form-data" else b""
+
+
+class _RecordedAnswer(Response):
+    """Sends an answer and keeps it; it is kept before the client has seen its end."""
+
+    def __init__(self, answer: Response, claim: Claim, body: _Body, *, keeps_body: bool) -> None:
+        self._answer = answer
+        self._claim = claim
+        self._body = body
+        self._keeps_body = keeps_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        recording = _Recording(self._claim, self._body, send, keeps_body=self._keeps_body)
+        try:
+            await self._answer(scope, self._body.receive, recording.send)
+        finally:
+            if not recording.kept:
+                await self._claim.release()
+
+
+class _Recording:
+    """Passes messages on, and keeps the answer when it is a whole success."""
+
+    def __init__(self, claim: Claim, body: _Body, send: Send, *, keeps_body: bool) -> None:
+        self.kept = False
+        self._claim = claim
+        self._body = body
+        self._send = send
+        self._keeps_body = keeps_body
+        self._status = 0
+        self._headers: list[list[str]] = []
+        self._waiting: Message | None = None  # the start, until the first part of the body
+        self._parts: list[bytes] = []
+        self._bytes = 0
+        self._failed = False
+        self._left = False  # the client
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._waiting = message
+            self._status = message["status"]
+            self._failed = self._status >= 400
+            # Now, for what is added on the way is made anew for each answer.
+            self._headers = [
+                [name.decode("latin-1"), value.decode("latin-1")]
+                for name, value in message["headers"]
+                if name.lower() not in _NOT_KEPT_HEADERS
+            ]
+            return
+        if message["type"] == "http.response.body":
+            self._record(message.get("body", b""))
+            if not message.get("more_body", False) and not self._failed:
+                await self._keep()
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            await self._pass_on(waiting)
+        await self._pass_on(message)
+
+    async def _pass_on(self, message: Message) -> None:
+        if self._left:
+            return
+        try:
+            await self._send(message)
+        except OSError:  # nobody hears it, and it goes on to be kept
+            self._left = True
+
+    def _record(self, part: bytes) -> None:
+        self._failed = self._failed or _FAILED_LINE.search(part) is not None
+        self._bytes += len(part)
+        if self._bytes > MAX_KEPT_BYTES:
+            self._keeps_body = False
+        if self._keeps_body:
+            self._parts.append(part)
+        else:
+            self._parts.clear()
+
+    async def _keep(self) -> None:
+        body = b"".join(self._parts) if self._keeps_body else None
+        self.kept = True
+        await self._claim.finish(self._body.digest(), Answer(self._status, self._headers, body))

@@ -1,0 +1,111 @@
+"""What surrounds every HTTP request: id, access log, HEAD and the last resort for errors."""
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from prometheus_client import Counter, Histogram
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.http.admission import LEAVE, REQUEST
+from api.http.errors import error_response, to_api_error
+from api.http.rate_limits import add_rate_headers
+from telemetry import metrics
+from telemetry.logs import request_id
+
+access_log = logging.getLogger("api.access")
+
+_SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+class RequestFrame:
+    """Pure ASGI, so that it costs microseconds and streams stay streams."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        identity = _request_id(scope)
+        token = request_id.set(identity)
+        status = 0
+        method = scope["method"]
+        is_head = method == "HEAD"
+        if is_head:  # the answer of GET without its body
+            scope = {**scope, "method": "GET"}
+        state: dict[str, Any] = scope.setdefault("state", {})
+        metrics.http_requests_live.inc()
+
+        async def send_framed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(raw=message["headers"])
+                headers["X-Request-Id"] = identity
+                add_rate_headers(headers, state)
+            elif is_head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        leave: Callable[[], None] | None = None
+        try:
+            if scope["path"] not in QUIET_PATHS:
+                leave = scope["app"].state.services.in_flight.enter(REQUEST)
+            await self._app(scope, receive, send_framed)
+        except Exception as error:
+            if status:  # too late for an error answer: the server closes the connection
+                raise
+            response = error_response(to_api_error(error), Request(scope))
+            await response(scope, receive, send_framed)
+        finally:
+            elapsed_s = time.perf_counter() - started
+            metrics.http_requests_live.dec()
+            for end in filter(None, (leave, state.get(LEAVE))):
+                end()
+            _count(method, scope, status, elapsed_s)
+            if scope["path"] not in QUIET_PATHS:
+                access_log.info(
+                    "request",
+                    extra={
+                        "method": method,
+                        "path": scope["path"],  # without the query, which may hold a key
+                        "status": status,
+                        "ms": round(elapsed_s * 1000, 2),
+                    },
+                )
+            request_id.reset(token)
+
+
+def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:
+    """Counts one request by what is the same for many: the pattern of its path, not the path."""
+    route = getattr(scope.get("route"), "path", "none")  # the router left it in the scope
+    counter, histogram = _series(method if method in _METHODS else "other", route, status)
+    counter.inc()
+    histogram.observe(elapsed_s)
+
+
+@cache  # finding a series takes longer than to count
+def _series(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    counter = metrics.http_requests.labels(method, route, status)
+    return counter, metrics.http_request_seconds.labels(route)
+
+
+def _request_id(scope: Scope) -> str:
+    """The client's own id when it is short and plain, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            if _SANE_ID.fullmatch(value):
+                return str(value, "ascii")
+            break
+    return secrets.token_hex(16)

@@ -1,0 +1,128 @@
+"""The OpenAPI document, made truthful, and a page to read it on without the Internet."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from api.http.routing import StrictRoute
+
+DESCRIPTION = """
+Send `Authorization: Bearer <API key>` with every request; the token of sign-up and login works
+wherever a key does. Every error has the body `{success: false, error, message}`. Paths under
+`/openai/v1` answer errors in the shape of OpenAI's API, as does any path to a request with the
+header `X-Stainless-Lang`, which the official clients of OpenAI send. Every answer carries
+`X-Request-Id`.
+
+A POST with a key or token may carry an `Idempotency-Key` (1 to 255 visible ASCII characters). Sent
+again with the same key within 24 hours, it has the answer of the first time and says
+`Idempotency-Replayed: true`; nothing is done or charged again. With another body or API key
+it is 400 `idempotency_mismatch`. Failures are not kept. Such a request goes on when its client
+leaves.
+
+Live speech and live transcription are the WebSockets `/ws/tts` and `/ws/stt`, which OpenAPI cannot
+describe: `docs/websockets.md` has their messages.
+
+The paths under `/tts/v1` are those of Inworld's text-to-speech API, for its clients. There a key
+may also stand behind `Basic`, as it is; `docs/inworld.md` tells more.
+"""
+SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."}}
+LINES_TYPE = "application/x-ndjson"
+_STILL_RUNNING = {
+    "description": "The first request with this Idempotency-Key runs, or its answer is not kept",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
+}
+_FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
+
+
+def add_docs(app: FastAPI) -> None:
+    """Makes `/openapi.json` truthful and adds `/docs`."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = truthful_openapi(app)
+        return app.openapi_schema
+
+    # FastAPI's documented way to change its document.
+    app.openapi = openapi  # type: ignore[method-assign]
+    app.router.routes.extend(_page_routes(app.title))
+
+
+def truthful_openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document with our statuses, our error bodies and our authentication."""
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        summary=app.summary,
+        description=DESCRIPTION,
+        routes=app.routes,
+    )
+    components = document.setdefault("components", {})
+    components["securitySchemes"] = SCHEME
+    for name in _FRAMEWORK_SCHEMAS:
+        components.get("schemas", {}).pop(name, None)
+    document["security"] = [{"bearer": []}]
+    public = {
+        (route.path_format, method.lower())
+        for route in app.routes
+        if isinstance(route, StrictRoute) and route.public
+        for method in route.methods or ()
+    }
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            # A wrong field is 400 here; the framework would answer 422.
+            operation["responses"].pop("422", None)
+            _name_lines(operation["responses"])
+            if (path, method) in public:
+                operation["security"] = []
+            elif method == "post":
+                operation["responses"]["409"] = _STILL_RUNNING
+    return document
+
+
+def _name_lines(responses: dict[str, Any]) -> None:
+    """Puts the schema of a line where the framework, which knows one type a route, cannot."""
+    content = responses.get("200", {}).get("content", {})
+    if LINES_TYPE in content:
+        content[LINES_TYPE] = content.pop("application/json")
+
+
+def _page_routes(title: str) -> list[Route]:
+    page = get_swagger_ui_html(
+        openapi_url="/openapi.json",
+        title=title,
+        swagger_js_url="/docs/swagger-ui-bundle.js",
+        swagger_css_url="/docs/swagger-ui.css",
+        swagger_favicon_url="data:,",
+    )
+
+    async def docs(_: Request) -> Response:
+        return page
+
+    return [
+        Route("/docs", docs),
+        _asset("swagger-ui-bundle.js", "text/javascript"),
+        _asset("swagger-ui.css", "text/css"),
+    ]
+
+
+def _asset(name: str, media_type: Literal["text/javascript", "text/css"]) -> Route:
+    path = _assets_dir() / name
+
+    async def serve(_: Request) -> Response:
+        return FileResponse(path, media_type=media_type)
+
+    return Route(f"/docs/{name}", serve)
+
+
+def _assets_dir() -> Path:
+    """The files of the package swagger-ui-py; its code, for other frameworks, is not imported."""
+    spec = find_spec("swagger_ui")
+    assert spec is not None and spec.origin is not None, "swagger-ui-py is not installed"
+    return Path(spec.origin).parent / "static"

@@ -1,0 +1,238 @@
+"""Inworld's text-to-speech API at its own paths, for clients that speak it."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Any
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from starlette.responses import JSONResponse, Response
+
+from api.http.deps import PrincipalDep, ServicesDep, bearer_or_basic
+from api.http.errors import ApiError, to_api_error
+from api.http.failure_events import telling_failure
+from api.http.routing import make_router
+from api.http.streaming import while_connected
+from api.inworld.conversation import InworldConversation
+from api.inworld.encoding import SLOW, InworldEncoder, InworldEncoding, joined
+from api.inworld.events import Alignment, RpcStatus, audio_body, code_of
+from api.inworld.messages import Voicing
+from api.native.speech.ndjson import SpeechLines
+from api.native.speech.schemas import SpokenText
+from api.services import Services
+from api.sockets.kernel.routes import socket_routes
+from api.sockets.tts.open_contexts import context_voice, offered_voice
+from api.sockets.tts.voice import ContextVoice, EncodedChunk
+from pipelines.tts.chunks import TimedWord
+from pipelines.tts.voice_selection import OfferedVoice
+
+router = make_router(scope="tts", credential=bearer_or_basic)
+routes = socket_routes(
+    "/tts/v1/voice:streamBidirectional",
+    InworldConversation,
+    "tts",
+    credential=bearer_or_basic,
+    greets=False,
+)
+
+NOTHING_SPOKEN = "text must have a letter or a digit: nothing in it can be spoken"
+
+
+class InworldBody(Voicing):
+    """What to say, and how."""
+
+    text: SpokenText
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
+
+
+class InworldUsage(_Answer):
+    processed_characters_count: int
+    model_id: str = Field(description="The model that spoke.")
+
+
+class InworldSpeech(_Answer):
+    """A whole text, or a piece of it."""
+
+    audio_content: str = Field(description="Base64.")
+    usage: InworldUsage | None = None
+    timestamp_info: dict[str, Any] | None = Field(
+        default=None, description="`wordAlignment` or `characterAlignment`, when asked for."
+    )
+
+
+class InworldLine(BaseModel):
+    """A line of a stream: `result`, or `error` in the last one of a stream that failed."""
+
+    result: InworldSpeech | None = None
+    error: RpcStatus | None = None
+
+
+class InworldVoice(_Answer):
+    """A voice that a request may name."""
+
+    voice_id: str
+    display_name: str
+    description: str
+    languages: list[str]
+    tags: list[str]
+    is_custom: bool
+
+
+class InworldVoices(BaseModel):
+    voices: list[InworldVoice]
+
+
+@router.get(
+    "/tts/v1/voices",
+    tags=["Inworld's dialect"],
+    summary="List the voices that can speak",
+    response_model=InworldVoices,
+)
+async def list_voices(
+    principal: PrincipalDep, services: ServicesDep, filter: str | None = None
+) -> InworldVoices:
+    """`filter=language=en` leaves those of a language."""
+    name, _, language = (filter or "").partition("=")
+    if filter and (name.strip() != "language" or not language.strip()):
+        raise ApiError(400, "validation_error", "filter: language=CODE is the only one there is")
+    wanted = language.strip().strip('"').lower().replace("_", "-").partition("-")[0]
+    voices = [
+        _listed(one)
+        for one in await services.speech.voices(principal.workspace_id)
+        if wanted in ("", one.voice.language)
+    ]
+    return InworldVoices(voices=sorted(voices, key=lambda one: (one.languages, one.display_name)))
+
+
+@router.post(
+    "/tts/v1/voice",
+    tags=["Inworld's dialect"],
+    summary="Speak a text",
+    response_model=InworldSpeech,
+)
+async def synthesize(
+    request: Request, body: InworldBody, principal: PrincipalDep, services: ServicesDep
+) -> Response:
+    """The whole text as one file. A client that leaves stops the work."""
+    return await while_connected(request.receive, _speak(body, services, principal.workspace_id))
+
+
+@router.post(
+    "/tts/v1/voice:stream",
+    tags=["Inworld's dialect"],
+    summary="Speak a text piece by piece",
+    response_class=Response,
+    status_code=200,
+    responses={
+        200: {
+            "model": InworldLine,
+            "description": "One JSON object a line: `result` many times, or `error` at the end",
+            "content": {SpeechLines.media_type: {}},
+        }
+    },
+)
+async def stream(
+    request: Request, body: InworldBody, principal: PrincipalDep, services: ServicesDep
+) -> Response:
+    """Lines of JSON. A client that leaves stops the work, and pays for what was spoken."""
+    return await while_connected(request.receive, _begin(body, services, principal.workspace_id))
+
+
+def _listed(one: OfferedVoice) -> InworldVoice:
+    voice = one.voice
+    return InworldVoice(
+        voice_id=voice.voice_id,
+        display_name=voice.name,
+        description=voice.description or "",
+        languages=[voice.language],
+        tags=[voice.gender, voice.accent.lower()],
+        is_custom=one.own is not None,
+    )
+
+
+async def _voice(
+    body: InworldBody, services: Services, workspace_id: int, encoding: InworldEncoding
+) -> tuple[ContextVoice, OfferedVoice]:
+    async with telling_failure(services, workspace_id, "tts.failed", voice_id=body.voice_id):
+        offered = await offered_voice(services, workspace_id, body.voice_id)
+    voice = context_voice(
+        services,
+        workspace_id,
+        offered,
+        body.style,
+        partial(InworldEncoder, encoding, body.audio_config.sample_rate_hertz),
+        slow_encoder=encoding in SLOW,
+    )
+    return voice, offered
+
+
+async def _speak(body: InworldBody, services: Services, workspace_id: int) -> Response:
+    audio = body.audio_config
+    has_header = audio.audio_encoding in ("LINEAR16", "WAV")
+    encoding = "PCM" if has_header else audio.audio_encoding
+    voice, offered = await _voice(body, services, workspace_id, encoding)
+    parts: list[bytes] = []
+    words: list[TimedWord] = []
+    async with aclosing(voice.speak(body.text, early_start=False)) as chunks:
+        async for chunk in chunks:
+            parts.append(chunk.data)
+            words += chunk.words or ()
+    if not parts:
+        raise ApiError(400, "validation_error", NOTHING_SPOKEN, param="text")
+    data = joined(audio.audio_encoding, audio.sample_rate_hertz, parts)
+    timing = Alignment(body).whole(words)
+    return JSONResponse(audio_body(data, timing) | _usage(body, offered))
+
+
+async def _begin(body: InworldBody, services: Services, workspace_id: int) -> Response:
+    """The answer, with its first audio already made."""
+    encoding = body.audio_config.audio_encoding
+    voice, offered = await _voice(body, services, workspace_id, encoding)
+    chunks = voice.speak(body.text)
+    try:
+        first = await anext(chunks, None)
+    except BaseException:
+        await chunks.aclose()
+        raise
+    if first is None:
+        raise ApiError(400, "validation_error", NOTHING_SPOKEN, param="text")
+    return SpeechLines(_lines(body, voice, first, chunks, _usage(body, offered)), chunks)
+
+
+async def _lines(
+    body: InworldBody,
+    voice: ContextVoice,
+    first: EncodedChunk,
+    rest: AsyncGenerator[EncodedChunk, None],
+    usage: dict[str, Any],
+) -> AsyncGenerator[bytes, None]:
+    """Who made `rest` closes it. The usage comes with the first line."""
+    alignment = Alignment(body)
+    try:
+        yield _line("result", audio_body(first.data, alignment.of(first.words or ())) | usage)
+        async for chunk in rest:
+            yield _line("result", audio_body(chunk.data, alignment.of(chunk.words or ())))
+        if (timing := alignment.rest(voice.spoken_s)) is not None:
+            yield _line("result", audio_body(b"", timing))
+    except Exception as error:
+        with suppress(Exception):
+            await rest.athrow(error)  # what failed here is no reason to pay either
+        shown = to_api_error(error)
+        status = RpcStatus(code=code_of(shown.status), message=shown.message)
+        yield _line("error", status.model_dump())
+
+
+def _usage(body: InworldBody, offered: OfferedVoice) -> dict[str, Any]:
+    used = InworldUsage(processed_characters_count=len(body.text), model_id=offered.model.id)
+    return {"usage": used.model_dump(by_alias=True)}
+
+
+def _line(name: str, value: dict[str, Any]) -> bytes:
+    # json escapes all but ASCII: some clients break lines at U+2028 and its like.
+    return json.dumps({name: value}).encode() + b"\n"

@@ -1,0 +1,65 @@
+"""Whether a recording was made here."""
+
+from fastapi import Request
+from pydantic import BaseModel, Field
+
+from api.http.deps import PrincipalDep, ServicesDep
+from api.http.forms import file_of, form_schema
+from api.http.routing import make_router
+from api.http.streaming import while_connected
+from api.http.uploads import UploadLimits, receive_form
+from pipelines.audio.watermarking import Verdict
+
+router = make_router(scope="stt")
+
+LIMITS = UploadLimits(max_files=1)
+
+
+class MarkedStretch(BaseModel):
+    """Some seconds in which somebody speaks."""
+
+    start: float = Field(description="Seconds from the start of the file.")
+    end: float
+    likelihood: float = Field(description="That they are marked, 0 to 1.")
+
+
+class Verification(BaseModel):
+    """What was found."""
+
+    watermarked: bool = Field(description="Whether any of it carries this service's watermark.")
+    likelihood: float = Field(description="Of the likeliest stretch.")
+    duration: float = Field(description="Seconds of audio.")
+    stretches: list[MarkedStretch]
+
+
+@router.post(
+    "/audio/verify",
+    tags=["speech to text"],
+    summary="Look for the watermark in a recording",
+    openapi_extra=form_schema("audio"),
+)
+async def verify(request: Request, principal: PrincipalDep, services: ServicesDep) -> Verification:
+    """Says yes to speech that services of this kind made and marked; 404 where marks are off.
+
+    Who finds no mark knows nothing: speech of before, or of elsewhere, has none.
+    """
+    async with receive_form(request, LIMITS) as form:
+        audio = file_of(form, "audio")
+        work = services.marks.verify(services.decoder, audio.path)
+        return _shown(await while_connected(request.receive, work))
+
+
+def _shown(verdict: Verdict) -> Verification:
+    return Verification(
+        watermarked=verdict.is_marked,
+        likelihood=round(verdict.likelihood, 3),
+        duration=round(verdict.duration_s, 3),
+        stretches=[
+            MarkedStretch(
+                start=round(one.start_s, 2),
+                end=round(one.end_s, 2),
+                likelihood=round(one.likelihood, 3),
+            )
+            for one in verdict.stretches
+        ],
+    )

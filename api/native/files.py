@@ -1,0 +1,103 @@
+"""Stored files, for who has their signed address."""
+
+import re
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from api.http.deps import ServicesDep
+from api.http.errors import ApiError
+from api.http.routing import make_router
+from api.http.schemas import ErrorBody
+
+router = make_router(public=True)
+
+_RANGE = re.compile(r"bytes=(?:(\d{1,15})-(\d{0,15})|-(\d{1,15}))")
+
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file",
+        "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    206: {"description": "The part that `Range` asks for"},
+    304: {"description": "The client has it already"},
+    404: {"model": ErrorBody, "description": "The address is wrong or has expired"},
+    416: {"model": ErrorBody, "description": "The file ends before the part"},
+}
+
+
+@router.get(
+    "/files/{file_id}",
+    tags=["files"],
+    summary="A stored file",
+    response_class=Response,
+    responses=ANSWERS,
+)
+async def get_file(
+    file_id: str,
+    request: Request,
+    services: ServicesDep,
+    expires: Annotated[str, Query(max_length=20)] = "",
+    signature: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
+    """Addresses come with events; they need no key and end after a day."""
+    file = await services.files.find_signed(file_id, expires, signature)
+    etag = f'"{file.id}"'  # files never change
+    headers = {
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, max-age=3600",
+        "Content-Disposition": "inline",
+        "ETag": etag,
+        "X-Content-Type-Options": "nosniff",
+    }
+    if etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    part = None
+    if request.headers.get("if-range", etag) == etag:
+        part = _asked_part(request.headers.get("range", ""), file.size)
+    start, end = part or (0, file.size)
+    headers["Content-Length"] = str(end - start)
+    if part is not None:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
+    pieces = services.files.pieces(file, start, end)
+    first = await anext(pieces, b"")  # what can fail fails before the answer begins
+    return StreamingResponse(
+        _joined(first, pieces),
+        status_code=200 if part is None else 206,
+        headers=headers,
+        media_type=file.media_type,
+    )
+
+
+async def _joined(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+def _asked_part(asked: str, size: int) -> tuple[int, int] | None:
+    """The bytes [start, end) of one range; None for the whole file.
+
+    What is no range, or several, is ignored, as HTTP allows.
+    Raises ApiError(range_not_satisfiable).
+    """
+    match = _RANGE.fullmatch(asked.strip().lower())
+    if match is None:
+        return None
+    first, last, suffix = match.groups()
+    if suffix is not None:
+        start, end = max(size - int(suffix), 0), size
+    else:
+        start, end = int(first), min(int(last) + 1, size) if last else size
+        if last and int(last) < int(first):
+            return None
+    if start >= end:
+        raise ApiError(
+            416,
+            "range_not_satisfiable",
+            f"the file has {size} bytes",
+            headers={"Content-Range": f"bytes */{size}"},
+        )
+    return start, end

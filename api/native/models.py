@@ -1,0 +1,56 @@
+"""The models there are, as the service and as OpenAI's clients list them."""
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from api.http.deps import ServicesDep
+from api.http.routing import make_router
+from models.info import ModelKind
+from pipelines.model_list import ListedModel
+
+router = make_router()
+
+
+class Model(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+    kind: ModelKind
+    engine: str
+    languages: list[str]
+    aliases: list[str]  # other ids that this model answers to
+    status: Literal["ready", "unavailable"]
+
+
+class ModelListing(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+@router.get("/models", tags=["models"], summary="The models and their aliases")
+@router.get("/v1/models", include_in_schema=False)
+async def list_models(services: ServicesDep) -> ModelListing:
+    return ModelListing(data=[shown_model(listed) for listed in await services.models.models()])
+
+
+@router.get("/models/{model_id:path}", tags=["models"], summary="One model, by id or alias")
+@router.get("/v1/models/{model_id:path}", include_in_schema=False)
+async def get_model(model_id: str, services: ServicesDep) -> Model:
+    return shown_model(await services.models.find(model_id))
+
+
+def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
+    """As all lists show it; `other_aliases` are names that the model itself does not know."""
+    info = listed.info
+    return Model(
+        id=info.id,
+        created=info.created,
+        owned_by=info.owned_by,
+        kind=info.kind,
+        engine=info.engine,
+        languages=list(info.languages),
+        aliases=[*info.aliases, *other_aliases],
+        status=listed.status,
+    )

@@ -1,0 +1,79 @@
+"""Transcription that is paid for, and what webhooks are told of it; at once or piece by piece."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import TypeVar
+
+from api.http.failure_events import failure_event, telling_failure
+from api.services import Services
+from db.webhooks.outbox import NewEvent
+from pipelines.billing.charges import Charge, begin_charge
+from pipelines.stt.file import FileRequest, FileTranscript, HeardText, Recording
+
+T = TypeVar("T")
+
+
+async def open_recording(
+    services: Services, workspace_id: int, path: Path, asked: FileRequest
+) -> Recording:
+    """As `TranscriptionPipeline.open`, for what is paid for next: tells webhooks of a failure."""
+    async with telling_failure(services, workspace_id, "stt.failed"):
+        return await services.transcription.open(path, asked)
+
+
+async def transcribe_paid(
+    services: Services,
+    workspace_id: int,
+    path: Path,
+    asked: FileRequest,
+    to_answer: Callable[[FileTranscript], T],
+) -> T:
+    """What `to_answer` makes of the text of a file.
+
+    Pays for the length of the decoded audio: a header may say anything. Raises as
+    `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
+    """
+    recording = await open_recording(services, workspace_id, path, asked)
+    async with await _charge(services, workspace_id, recording) as charge:
+        transcript = await services.transcription.transcribe(recording)
+        answer = to_answer(transcript)  # before the charge: what cannot be told costs nothing
+        await charge.capture(_milliseconds(recording.duration_s), _completed(charge, transcript))
+    return answer
+
+
+async def stream_paid(
+    services: Services, workspace_id: int, recording: Recording
+) -> AsyncGenerator[HeardText | FileTranscript, None]:
+    """As `TranscriptionPipeline.stream`; closing it early charges for what was heard until then."""
+    async with await _charge(services, workspace_id, recording) as charge:
+        async with aclosing(services.transcription.stream(recording)) as heard:
+            async for item in heard:
+                if isinstance(item, HeardText):
+                    charge.used = min(_milliseconds(item.end_s), charge.units)
+                else:
+                    await charge.capture_delivered(charge.units, _completed(charge, item))
+                yield item
+
+
+async def _charge(services: Services, workspace_id: int, recording: Recording) -> Charge:
+    def failed(error: Exception) -> NewEvent | None:
+        return failure_event("stt.failed", error, id=charge.operation)
+
+    units = _milliseconds(recording.duration_s)
+    charge = await begin_charge(services.billing, workspace_id, "stt", units, failed=failed)
+    return charge
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _completed(charge: Charge, transcript: FileTranscript) -> NewEvent:
+    data = {
+        "id": charge.operation,
+        "text": transcript.text,
+        "language": transcript.language,
+        "duration": round(transcript.duration_s, 3),
+    }
+    return NewEvent("stt.completed", data)

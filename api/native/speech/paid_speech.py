@@ -1,0 +1,191 @@
+"""Speech that is paid for, and what webhooks are told of it; the same for files and streams."""
+
+import io
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self
+
+from anyio import to_thread
+
+from api.http.failure_events import failure_event, telling_failure
+from api.services import Services
+from db.errors import DatabaseError
+from db.webhooks.outbox import NewEvent
+from models.audio import AudioChunk
+from pipelines.audio.encode.files import CODECS, EncodedAudio, OutputFormat, StreamEncoder
+from pipelines.billing.billing import HOLD_S
+from pipelines.billing.charges import Charge, begin_charge
+from pipelines.errors import StorageUnavailable
+from pipelines.tts.chunks import SpokenChunk
+from pipelines.tts.pipeline import Plan, SpeechRequest
+
+logger = logging.getLogger(__name__)
+
+KEPT_FORMAT: OutputFormat = "mp3"  # of what was streamed
+ADDRESS_LASTS_S = 24 * 3600.0
+HELD_S_PER_CHARACTER = 0.2  # thrice as long as speech takes: clients may read slowly
+
+
+class PaidSpeech:
+    """One text while it is spoken, as a context: its charge, and a copy when a webhook wants it.
+
+    A failure is free, and one of the service is `tts.failed`; who leaves pays for what was spoken.
+    """
+
+    def __init__(
+        self, services: Services, workspace_id: int, text: str, voice_id: str, *, wanted: bool
+    ) -> None:
+        self._services = services
+        self._workspace_id = workspace_id
+        self._text = text
+        self._voice_id = voice_id
+        self._copy = _Copy() if wanted else None
+        self._charge: Charge
+
+    async def begin(self) -> Self:
+        """Holds the price of the text. Raises InsufficientCredit or DatabaseUnavailable."""
+        self._charge = await begin_charge(
+            self._services.billing,
+            self._workspace_id,
+            "tts",
+            len(self._text),
+            lasts_s=HOLD_S + len(self._text) * HELD_S_PER_CHARACTER,
+            failed=self._failed,
+        )
+        return self
+
+    @property
+    def sounded(self) -> bool:
+        """Whether anything of it was heard."""
+        return self._charge.used > 0
+
+    async def hear(self, chunk: SpokenChunk) -> None:
+        """Counts what a listener is about to get."""
+        # A piece may be all that cleaning left of a long stretch: it costs one character at least.
+        self._charge.used = max(self._charge.used, chunk.text_end, 1)
+        if self._copy is not None:
+            await to_thread.run_sync(self._copy.add, chunk.audio)
+
+    async def done(self, file: EncodedAudio | None = None) -> None:
+        """Charges for the whole text; the event tells where the file, or else the copy, lies.
+
+        `file` is what is answered next; without one all of it was sent. Raises DatabaseUnavailable
+        when it is the former.
+        """
+        charge = self._charge.capture_delivered if file is None else self._charge.capture
+        events: list[NewEvent] = []
+        if self._copy is not None:
+            if file is None:
+                file = await to_thread.run_sync(self._copy.finish)
+            events.append(self._completed(file, await self._store(file)))
+        await charge(len(self._text), *events)
+
+    async def __aenter__(self) -> Self:
+        await self._charge.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._charge.__aexit__(kind, error, traceback)
+
+    async def _store(self, file: EncodedAudio) -> str | None:
+        """A signed address; None when the file cannot be kept, which fails nothing else."""
+        files, media_type = self._services.files, CODECS[file.output_format].media_type
+        try:
+            file_id = await files.put(
+                self._workspace_id, "speech", media_type, file.data, ADDRESS_LASTS_S
+            )
+        except (StorageUnavailable, DatabaseError):
+            logger.warning("speech_not_kept", exc_info=True)
+            return None
+        return files.url(file_id, self._workspace_id, ADDRESS_LASTS_S)
+
+    def _completed(self, file: EncodedAudio, address: str | None) -> NewEvent:
+        data: dict[str, Any] = {
+            "id": self._charge.operation,
+            "text": self._text,
+            "voice_id": self._voice_id,
+            "audio_url": address,
+            "duration": round(file.duration_s, 6),
+        }
+        return NewEvent("tts.completed", data)
+
+    def _failed(self, error: Exception) -> NewEvent | None:
+        operation = self._charge.operation
+        return failure_event("tts.failed", error, id=operation, voice_id=self._voice_id)
+
+
+async def plan_speech(
+    services: Services, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
+) -> Plan:
+    """As `SpeechPipeline.plan`, for what is paid for next: tells webhooks of a failure."""
+    async with telling_failure(services, workspace_id, "tts.failed", voice_id=request.voice_id):
+        return await services.speech.plan(request, early_start=early_start)
+
+
+async def pay_for_speech(
+    services: Services, workspace_id: int, text: str, voice_id: str
+) -> PaidSpeech:
+    """The paid speech of `text`. Raises InsufficientCredit or DatabaseUnavailable."""
+    wanted = await services.webhooks.wants(workspace_id, "tts.completed")
+    return await PaidSpeech(services, workspace_id, text, voice_id, wanted=wanted).begin()
+
+
+async def begin_stream(
+    services: Services, request: SpeechRequest, workspace_id: int
+) -> tuple[Plan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
+    """Paid speech whose first chunk is made already, and what comes after it.
+
+    Closing the rest early charges for what was taken of it. Raises as `SpeechPipeline.plan` and
+    `SpeechPipeline.stream`, InsufficientCredit or DatabaseUnavailable.
+    """
+    plan = await plan_speech(services, request, workspace_id, early_start=True)
+    paid = await pay_for_speech(services, workspace_id, request.text, plan.voice.voice.voice_id)
+    chunks = _paid_chunks(paid, services.speech.stream(plan))
+    try:
+        return plan, await anext(chunks), chunks
+    except BaseException:
+        await chunks.aclose()
+        raise
+
+
+async def _paid_chunks(
+    paid: PaidSpeech, chunks: AsyncGenerator[SpokenChunk, None]
+) -> AsyncGenerator[SpokenChunk, None]:
+    """The same chunks; closing it early charges for those that were taken."""
+    async with paid, aclosing(chunks):
+        async for chunk in chunks:
+            await paid.hear(chunk)
+            yield chunk
+        await paid.done()
+
+
+class _Copy:
+    """A file of what was streamed; blocking."""
+
+    def __init__(self) -> None:
+        self._target = io.BytesIO()
+        self._encoder: StreamEncoder | None = None
+
+    def add(self, audio: AudioChunk) -> None:
+        if self._encoder is None:
+            self._encoder = StreamEncoder(KEPT_FORMAT, audio.sample_rate, self._target)
+        self._encoder.encode(audio.pcm)
+
+    def finish(self) -> EncodedAudio:
+        """The whole file; there was sound."""
+        assert self._encoder is not None, "nothing sounded"
+        self._encoder.finish()
+        return EncodedAudio(
+            data=self._target.getvalue(),
+            encoding=CODECS[KEPT_FORMAT].encoding,
+            output_format=KEPT_FORMAT,
+            sample_rate=self._encoder.sample_rate,
+            duration_s=self._encoder.duration_s,
+        )

@@ -1,0 +1,105 @@
+"""Text to files and streams of speech."""
+
+from base64 import b64encode
+from typing import Any
+
+from anyio import to_thread
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from starlette.responses import Response
+
+from api.http.deps import PrincipalDep, ServicesDep
+from api.http.routing import make_router
+from api.http.streaming import while_connected
+from api.native.speech.ndjson import SpeechLines, only_error, speech_lines, word_list
+from api.native.speech.paid_speech import begin_stream, pay_for_speech, plan_speech
+from api.native.speech.schemas import StreamBody, StreamLine, SynthesisBody, SynthesisResult
+from api.services import Services
+from models.errors import UnknownVoice
+from pipelines.audio.encode.files import EncodedAudio, OutputFormat, encode
+from pipelines.errors import VoiceNotFound
+from pipelines.tts.pipeline import Speech
+
+router = make_router(scope="tts")
+
+STREAM_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": StreamLine,
+        "description": "One JSON object a line: `chunk` many times, then `complete` or `error`",
+        "content": {SpeechLines.media_type: {}},
+    }
+}
+
+
+@router.post(
+    "/tts-synthesize",
+    tags=["text to speech"],
+    summary="Speak a text",
+    response_model=SynthesisResult,
+)
+async def synthesize(
+    request: Request, body: SynthesisBody, principal: PrincipalDep, services: ServicesDep
+) -> Response:
+    """The whole text as one file. A client that leaves stops the work, and pays nothing."""
+    return await while_connected(request.receive, _speak(body, services, principal.workspace_id))
+
+
+@router.post(
+    "/tts-stream",
+    tags=["text to speech"],
+    summary="Speak a text piece by piece",
+    response_class=Response,
+    status_code=200,
+    responses=STREAM_ANSWER,
+)
+async def stream(
+    request: Request, body: StreamBody, principal: PrincipalDep, services: ServicesDep
+) -> Response:
+    """Lines of JSON; the audio of the first comes before the second sentence is spoken.
+
+    The audio of all lines joined is one file. A client that leaves stops the work, and pays for
+    what was spoken.
+    """
+    # What fails before the first sound, but for an unknown voice, still has a status of its own.
+    return await while_connected(request.receive, _begin(body, services, principal.workspace_id))
+
+
+async def _speak(body: SynthesisBody, services: Services, workspace_id: int) -> Response:
+    plan = await plan_speech(services, body.to_request(workspace_id), workspace_id)
+    voice_id = plan.voice.voice.voice_id
+    async with await pay_for_speech(services, workspace_id, body.text, voice_id) as paid:
+        speech = await services.speech.speak(plan)
+        file, answer = await to_thread.run_sync(
+            _answer, speech, body.output_format, body.timestamps
+        )
+        await paid.done(file)
+    return answer
+
+
+def _answer(
+    speech: Speech, output_format: OutputFormat, timestamps: bool
+) -> tuple[EncodedAudio, Response]:
+    """Encodes and renders; blocking. Not through the response model: base64 needs no check."""
+    file = encode(speech.audio, output_format)
+    answer: dict[str, Any] = {
+        "success": True,
+        "message": "Speech synthesized successfully",
+        "audio_base64": b64encode(file.data).decode("ascii"),
+        "sample_rate": file.sample_rate,
+        "duration_seconds": round(file.duration_s, 6),
+        "encoding": file.encoding,
+        "output_format": file.output_format,
+    }
+    if timestamps:
+        answer["words"] = word_list(list(speech.words))
+    return file, JSONResponse(answer)
+
+
+async def _begin(body: StreamBody, services: Services, workspace_id: int) -> Response:
+    """The answer, with its first audio already made."""
+    try:
+        _, first, chunks = await begin_stream(services, body.to_request(workspace_id), workspace_id)
+    except (VoiceNotFound, UnknownVoice) as error:
+        return SpeechLines(only_error(error))
+    lines = speech_lines(first, chunks, body.output_format, timestamps=body.timestamps)
+    return SpeechLines(lines, chunks)

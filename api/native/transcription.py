@@ -1,0 +1,219 @@
+"""Files to text."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from starlette.responses import Response
+
+from api.http.deps import PrincipalDep, ServicesDep
+from api.http.forms import file_of, form_schema, validated
+from api.http.routing import make_router
+from api.http.streaming import while_connected
+from api.http.uploads import UploadLimits, receive_form
+from api.native.paid_transcription import transcribe_paid
+from configs.schema.transcription import ProfileName
+from models.stt.base import Word
+from pipelines.stt.file import FileRequest, FileTranscript, separator_of
+from pipelines.stt.subtitles import to_srt, to_vtt
+
+router = make_router(scope="stt")
+
+LIMITS = UploadLimits(max_files=1)
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+ResponseFormat = Literal["json", "srt", "vtt", "text"]
+
+
+class TranscribedWord(BaseModel):
+    word: str
+    start: float = Field(description="Seconds from the start of the file.")
+    end: float
+    confidence: float
+    speaker: str | None = Field(default=None, description="Only when `speaker_labels` is true.")
+
+
+class SpokenUtterance(BaseModel):
+    """What one speaker said before another did."""
+
+    speaker: str = Field(description="A, B and so on, in order of appearance.")
+    start: float = Field(description="Seconds from the start of the file.")
+    end: float
+    text: str
+
+
+class TranscriptionResult(BaseModel):
+    """The text of a file."""
+
+    text: str
+    language: str = Field(description="The code that was given or detected.")
+    confidence: float
+    duration: float = Field(description="Seconds of audio, counted while decoding.")
+    words: list[TranscribedWord] | None = Field(
+        default=None, description="Only when `timestamps` is true."
+    )
+    utterances: list[SpokenUtterance] | None = Field(
+        default=None, description="Only when `speaker_labels` is true."
+    )
+
+
+class LanguageItem(BaseModel):
+    code: str = Field(description="ISO 639-1, or 639-3 where there is no shorter code.")
+    name: str
+    native_name: str
+    supported_models: list[ProfileName]
+
+
+class LanguageList(BaseModel):
+    languages: list[LanguageItem]
+
+
+class TranscriptionFields(BaseModel):
+    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    language: str = Field(
+        default="", max_length=35, description="A language code; detected when absent."
+    )
+    model: ProfileName = "general"
+    timestamps: bool = Field(default=False, description="Adds `words`.")
+    speaker_labels: bool = Field(
+        default=False, description="Adds `utterances`, and `speaker` in each word."
+    )
+    response_format: ResponseFormat = "json"
+
+    @field_validator("language", mode="after")
+    @classmethod
+    def _detect(cls, value: str) -> str:
+        return "" if value.strip().lower() == "auto" else value.strip()
+
+    @field_validator("timestamps", "speaker_labels", mode="before")
+    @classmethod
+    def _to_bool(cls, value: object) -> object:
+        if isinstance(value, str):
+            if value.strip().lower() not in _BOOLEANS:
+                raise ValueError("must be true or false")
+            return _BOOLEANS[value.strip().lower()]
+        return value
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": TranscriptionResult,
+        "description": "The text; plain when `response_format` is srt, vtt or text",
+        "content": {
+            "text/plain": {"schema": {"type": "string"}},
+            "text/vtt": {"schema": {"type": "string"}},
+            "application/x-subrip": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+
+@router.post(
+    "/stt",
+    tags=["speech to text"],
+    summary="Transcribe a file",
+    openapi_extra=form_schema("audio", TranscriptionFields),
+    responses=_ANSWERS,
+)
+async def transcribe(request: Request, principal: PrincipalDep, services: ServicesDep) -> Response:
+    """The text of a recording. A client that leaves stops the work, and pays nothing."""
+    async with receive_form(request, LIMITS) as form:
+        audio = file_of(form, "audio")
+        fields = validated(TranscriptionFields, form.fields)
+        asked = FileRequest(
+            language=fields.language or None,
+            profile=fields.model,
+            words=fields.timestamps or fields.response_format in ("srt", "vtt"),
+            speakers=fields.speaker_labels,
+        )
+        work = transcribe_paid(
+            services,
+            principal.workspace_id,
+            audio.path,
+            asked,
+            lambda heard: _answer(heard, fields),
+        )
+        return await while_connected(request.receive, work)
+
+
+@router.get(
+    "/stt/languages",
+    tags=["speech to text"],
+    summary="List the languages that are understood",
+    response_model=LanguageList,
+)
+async def list_languages(services: ServicesDep) -> LanguageList:
+    """Every language of the model, with its English and its own name."""
+    return LanguageList(
+        languages=[
+            LanguageItem(
+                code=language.names.code,
+                name=language.names.name,
+                native_name=language.names.native_name,
+                supported_models=list(language.profiles),
+            )
+            for language in await services.transcription.languages()
+        ]
+    )
+
+
+def _answer(transcript: FileTranscript, fields: TranscriptionFields) -> Response:
+    separator = separator_of(transcript.language)
+    # One group a speaker's turn, so that no line mixes speakers.
+    turns: list[tuple[str | None, Sequence[Word]]] = [(None, transcript.words)]
+    if transcript.utterances is not None:
+        turns = [(one.speaker, one.words) for one in transcript.utterances]
+    match fields.response_format:
+        case "text" if transcript.utterances is not None:
+            lines = (f"{one.speaker}: {one.text}\n" for one in transcript.utterances)
+            return PlainTextResponse("".join(lines))
+        case "text":
+            return PlainTextResponse(transcript.text)
+        case "srt":
+            srt = to_srt(turns, separator)
+            return Response(srt, media_type="application/x-subrip; charset=utf-8")
+        case "vtt":
+            return Response(to_vtt(turns, separator), media_type="text/vtt")
+        case "json":
+            return JSONResponse(_result(transcript, fields.timestamps))
+
+
+def _result(transcript: FileTranscript, timestamps: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "text": transcript.text,
+        "language": transcript.language,
+        "confidence": round(transcript.confidence, 4),
+        "duration": round(transcript.duration_s, 3),
+    }
+    utterances = transcript.utterances
+    if timestamps and utterances is None:
+        result["words"] = [_word(word) for word in transcript.words]
+    elif timestamps and utterances is not None:
+        result["words"] = [
+            _word(word) | {"speaker": one.speaker} for one in utterances for word in one.words
+        ]
+    if utterances is not None:
+        result["utterances"] = [
+            {
+                "speaker": one.speaker,
+                "start": round(one.start, 2),
+                "end": round(one.end, 2),
+                "text": one.text,
+            }
+            for one in utterances
+        ]
+    return result
+
+
+def _word(word: Word) -> dict[str, Any]:
+    return {
+        "word": word.word,
+        "start": word.start,
+        "end": word.end,
+        "confidence": round(word.confidence, 4),
+    }

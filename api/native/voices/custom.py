@@ -1,0 +1,246 @@
+"""Voices of a workspace, made of recordings of a speaker."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from api.http.deps import PrincipalDep, ServicesDep
+from api.http.errors import ApiError
+from api.http.routing import make_router
+from api.http.schemas import Done, OneLine, Page, Pagination, RequestModel
+from api.http.streaming import while_connected
+from api.http.uploads import MAX_FILE_BYTES, Form, UploadLimits, receive_form
+from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig, SampleRules
+from db.voices.tables import Voice
+from pipelines.voices.checks import SampleFile
+from pipelines.voices.service import NewVoice, VoiceGenderGiven, VoiceStatus
+from pipelines.voices.voice_object import iso_moment, voice_object
+
+router = make_router(scope="voices")
+
+FIELDS = ("files", "files[]")  # as clients name a list of files
+SHOWN_NAME = 80  # characters of a file's name in a message
+
+
+Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""ISO 8601, to the millisecond, as events have it."""
+
+
+class CustomVoice(BaseModel):
+    """A voice and how far it is."""
+
+    id: str
+    name: str
+    description: str | None
+    language: str = Field(description="ISO 639-1 code; heard in the samples when none was given.")
+    gender: VoiceGenderGiven
+    status: VoiceStatus
+    is_custom: bool
+    created_at: Moment
+    estimated_completion: Moment = Field(description="When it was finished, once it is.")
+    progress: float = Field(description="Share of the work that is done, 0 to 1.")
+    similarity: float | None = Field(
+        description="Of its speech with recordings that it was not made of; 1 is the same speaker."
+    )
+    reason: str | None = Field(description="Why it failed.")
+
+
+def _text(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("control characters are not allowed")
+    return text.strip()
+
+
+class VoiceFields(BaseModel):
+    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: OneLine = Field(min_length=1)
+    description: Annotated[str, Field(max_length=1000), AfterValidator(_text)] = ""
+    language: str = Field(
+        default="",
+        max_length=35,
+        description="A language code, such as `es` or, for a British accent, `en-GB`; heard in the "
+        "files when absent.",
+    )
+    gender: VoiceGenderGiven = "neutral"
+    consent: Annotated[str, Field(max_length=2000), AfterValidator(_text)] = Field(
+        default="", description="What the speaker agreed to; kept as long as the voice."
+    )
+    consent_token: str = Field(
+        default="",
+        max_length=2000,
+        description="Of a sentence of `POST /consent-sentences`, which one of the files "
+        "begins with.",
+    )
+
+    @field_validator("name", mode="after")
+    @classmethod
+    def _has_name(cls, value: str) -> str:
+        if not value:
+            raise ValueError("must not be blank")
+        return value
+
+    @field_validator("gender", mode="before")
+    @classmethod
+    def _empty_is_neutral(cls, value: object) -> object:
+        return "neutral" if value == "" else value
+
+
+def _form_schema() -> dict[str, Any]:
+    """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
+    rules = load_yaml(CloningConfig, "cloning").samples
+    schema = VoiceFields.model_json_schema()
+    file = {
+        "type": "string",
+        "format": "binary",
+        "contentMediaType": "application/octet-stream",
+    }
+    files = {
+        "type": "array",
+        "items": file,
+        "minItems": rules.min_files,
+        "maxItems": rules.max_files,
+        "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
+        f"WAV or FLAC, each of {rules.min_seconds:g} to {rules.max_seconds:g} seconds and "
+        f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more.",
+    }
+    schema["properties"] = {"files": files, **schema["properties"]}
+    schema["required"] = ["name", "files"]
+    return {
+        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+    }
+
+
+@router.post(
+    "/voices",
+    status_code=201,
+    tags=["voices"],
+    summary="Make a voice of recordings",
+    openapi_extra=_form_schema(),
+)
+async def create_voice(
+    request: Request, principal: PrincipalDep, services: ServicesDep
+) -> CustomVoice:
+    """Checks the recordings before it answers; the voice itself takes minutes.
+
+    Its price is held until it is ready, and given back if it cannot be made. Where there is no
+    room or no credit for it, large forms are refused before they are read.
+    """
+    rules = services.voices.rules
+    limits = UploadLimits(max_files=rules.max_files)
+    async with receive_form(request, limits, lambda: services.voices.check_room(principal)) as form:
+        fields = _fields_of(form)
+        files = _files_of(form, rules)
+        new = NewVoice(
+            name=fields.name,
+            description=fields.description or None,
+            language=fields.language.strip() or None,
+            gender=fields.gender,
+            consent=fields.consent or None,
+            consent_token=fields.consent_token.strip() or None,
+            address=None if request.client is None else request.client.host,
+        )
+        made = await while_connected(request.receive, services.voices.create(principal, new, files))
+    return _shown(made)
+
+
+class ConsentRequest(RequestModel):
+    """The body may be an empty object."""
+
+    language: str | None = Field(
+        default=None, min_length=2, max_length=35, description="Of the sentence; English if absent."
+    )
+
+
+class ConsentAnswer(BaseModel):
+    """A sentence that nobody knew before."""
+
+    sentence: str = Field(description="One of the files has to begin with it, read by the speaker.")
+    language: str
+    consent_token: str = Field(description="For the form of `POST /voices`.")
+    expires_at: Moment
+
+
+@router.post("/consent-sentences", tags=["voices"], summary="A sentence to agree with")
+async def issue_consent_sentence(
+    body: ConsentRequest, principal: PrincipalDep, services: ServicesDep
+) -> ConsentAnswer:
+    """Who reads it aloud agrees to a voice of theirs; it is used within the hour.
+
+    Words are compared with some tolerance, and the voice with the other files.
+    """
+    sentence, token = services.voices.consent_sentence(principal, body.language)
+    return ConsentAnswer(
+        sentence=sentence.text,
+        language=sentence.language,
+        consent_token=token,
+        expires_at=iso_moment(datetime.fromtimestamp(sentence.expires, UTC)),
+    )
+
+
+@router.get("/voices", tags=["voices"], summary="The workspace's custom voices")
+async def list_voices(
+    principal: PrincipalDep,
+    services: ServicesDep,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    status: VoiceStatus | None = None,
+    language: Annotated[
+        str | None, Query(max_length=35, pattern="^[A-Za-z]{2,3}([-_][A-Za-z0-9_-]*)?$")
+    ] = None,
+) -> Page[CustomVoice]:
+    """Newest first."""
+    found, total = await services.voices.page(principal, page, limit, status, language)
+    return Page(
+        data=[_shown(voice) for voice in found],
+        pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
+    )
+
+
+@router.get("/voices/{voice_id}", tags=["voices"], summary="A custom voice")
+async def read_voice(voice_id: str, principal: PrincipalDep, services: ServicesDep) -> CustomVoice:
+    return _shown(await services.voices.get(principal, voice_id))
+
+
+@router.delete("/voices/{voice_id}", tags=["voices"], summary="Delete a custom voice")
+async def delete_voice(voice_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
+    """With its recordings. One that is still being made is given up, and costs nothing."""
+    await services.voices.delete(principal, voice_id)
+    return Done(message="the voice is deleted")
+
+
+def _shown(voice: Voice) -> CustomVoice:
+    return CustomVoice.model_validate(voice_object(voice))
+
+
+def _fields_of(form: Form) -> VoiceFields:
+    try:
+        return VoiceFields.model_validate(form.fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0])
+        text = str(first["msg"]).removeprefix("Value error, ")
+        raise ApiError(400, "validation_error", f"{name}: {text}", param=name) from None
+
+
+def _files_of(form: Form, rules: SampleRules) -> list[SampleFile]:
+    found = [file for file in form.files if file.field in FIELDS]
+    if not rules.min_files <= len(found) <= rules.max_files:
+        message = (
+            f"files: {rules.min_files} to {rules.max_files} files are required; {len(found)} came"
+        )
+        raise ApiError(400, "invalid_file_count", message, param="files")
+    return [
+        SampleFile(_printable(file.filename) or f"file {number}", file.path)
+        for number, file in enumerate(found, start=1)
+    ]
+
+
+def _printable(filename: str) -> str:
+    """What a message may repeat of it."""
+    return "".join(letter for letter in filename[:SHOWN_NAME] if letter.isprintable()).strip()

@@ -1,0 +1,75 @@
+"""The voices that there are."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from api.http.deps import PrincipalDep, ServicesDep
+from api.http.routing import make_router
+from configs.settings import BRAND
+from pipelines.text.language_names import name_language
+from pipelines.tts.voice_selection import OfferedVoice
+
+router = make_router(scope="voices")
+
+
+class VoiceLabels(BaseModel):
+    language: str = Field(description="ISO 639-1 code.")
+    language_name: str
+    gender: Literal["male", "female"]
+    accent: Literal["American", "British", "Indian", "Neutral"]
+
+
+class DefaultVoice(BaseModel):
+    """One voice of the list."""
+
+    voice_id: str
+    name: str
+    model: str
+    labels: VoiceLabels
+    description: str | None
+    categories: list[str]
+    voice_type: Literal["cloned", "professional"]
+    is_native: bool = Field(description="Whether the platform brings it; false for a user's own.")
+    available_tiers: list[str]
+
+
+class DefaultVoices(BaseModel):
+    """Every voice that a request may name."""
+
+    success: Literal[True] = True
+    message: str
+    data: list[DefaultVoice]
+
+
+@router.get(
+    "/default-voices",
+    tags=["voices"],
+    summary="List the voices that can speak",
+    response_model=DefaultVoices,
+)
+async def list_default_voices(principal: PrincipalDep, services: ServicesDep) -> DefaultVoices:
+    """Every voice of the deployed models, and the workspace's own, by language and name."""
+    voices = [_item(one) for one in await services.speech.voices(principal.workspace_id)]
+    voices.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
+    return DefaultVoices(message=f"{len(voices)} voices", data=voices)
+
+
+def _item(one: OfferedVoice) -> DefaultVoice:
+    voice = one.voice
+    return DefaultVoice(
+        voice_id=voice.voice_id,
+        name=voice.name,
+        model=f"{BRAND} {(one.model.tier or 'quality').capitalize()}",
+        labels=VoiceLabels(
+            language=voice.language,
+            language_name=name_language(voice.language).name,
+            gender=voice.gender,
+            accent=voice.accent,
+        ),
+        description=voice.description,
+        categories=list(voice.categories),
+        voice_type="professional" if one.own is None else "cloned",
+        is_native=one.own is None,
+        available_tiers=[],
+    )

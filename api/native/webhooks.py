@@ -1,0 +1,233 @@
+"""Webhooks: who is told of what, and what became of it."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeVar
+from uuid import UUID
+
+from fastapi import Query
+from pydantic import BaseModel, BeforeValidator, Field
+
+from api.http.deps import PrincipalDep, ServicesDep
+from api.http.routing import make_router
+from api.http.schemas import Done, Page, Pagination, RequestModel
+from db.webhooks.deliveries import ListedDelivery
+from db.webhooks.outbox import EventKind
+from db.webhooks.tables import Webhook
+from pipelines.errors import NotFound
+from pipelines.webhooks.registration import WebhookChange, WebhookStatus
+from pipelines.webhooks.targets import MAX_URL_CHARACTERS
+
+router = make_router(scope="webhooks")
+
+Url = Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARACTERS)]
+Events = Annotated[list[EventKind], Field(min_length=1, max_length=50)]
+Secret = Annotated[
+    str,
+    Field(
+        min_length=8,
+        max_length=256,
+        description="Signs each delivery; `whsec_` with base64 of 24 to 64 bytes, or any text.",
+    ),
+]
+DeliveryStatus = Literal["pending", "delivered", "failed", "cancelled"]
+
+
+class NewWebhook(RequestModel):
+    url: Url
+    events: Events
+    secret: Secret | None = None
+
+
+T = TypeVar("T")
+
+
+def _not_null(value: Any) -> Any:
+    # Null could mean "keep" or "remove", and a guess would send messages without a signature.
+    if value is None:
+        raise ValueError("must not be null; leave it out to keep what is there")
+    return value
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    schema |= schema.pop("anyOf")[0]
+    del schema["default"]
+
+
+Changed = Annotated[T | None, BeforeValidator(_not_null), Field(json_schema_extra=_without_null)]
+"""A field that stays when it is absent, and may not be null."""
+
+
+class ChangedWebhook(RequestModel):
+    """What is absent stays, and null is refused: a secret can be replaced, but not taken away.
+
+    After a new secret, the old one signs too for 24 hours.
+    """
+
+    url: Changed[Url] = None
+    events: Changed[Events] = None
+    secret: Changed[Secret] = None
+    status: Changed[WebhookStatus] = None
+
+
+class ShownWebhook(BaseModel):
+    id: str
+    url: str
+    events: list[EventKind]
+    status: WebhookStatus
+    created_at: datetime
+
+
+class WebhookList(BaseModel):
+    webhooks: list[ShownWebhook]
+
+
+class ShownAttempt(BaseModel):
+    number: int
+    status_code: int | None  # None when there was no answer
+    error: str | None
+    milliseconds: int
+    created_at: datetime
+
+
+class ShownDelivery(BaseModel):
+    id: str
+    event_id: str  # the header webhook-id
+    event: EventKind
+    status: DeliveryStatus
+    attempts: list[ShownAttempt]
+    next_attempt_at: datetime | None
+    created_at: datetime
+
+
+def _id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound("no webhook has that id") from None
+
+
+def _delivery_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound("the webhook has no delivery of that id") from None
+
+
+def _shown(webhook: Webhook) -> ShownWebhook:
+    return ShownWebhook.model_validate(
+        {
+            "id": str(webhook.id),
+            "url": webhook.url,
+            "events": webhook.events,
+            "status": webhook.status,
+            "created_at": webhook.created_at,
+        }
+    )
+
+
+def _shown_delivery(listed: ListedDelivery) -> ShownDelivery:
+    row = listed.delivery
+    return ShownDelivery.model_validate(
+        {
+            "id": str(row.id),
+            "event_id": row.event_id,
+            "event": listed.kind,
+            "status": row.status,
+            "attempts": [
+                {
+                    "number": attempt.number,
+                    "status_code": attempt.status_code,
+                    "error": attempt.error,
+                    "milliseconds": attempt.milliseconds,
+                    "created_at": attempt.created_at,
+                }
+                for attempt in listed.attempts
+            ],
+            "next_attempt_at": row.next_at if row.status == "pending" else None,
+            "created_at": row.created_at,
+        }
+    )
+
+
+@router.post("/webhooks", status_code=201, tags=["webhooks"], summary="Register a webhook")
+async def create_webhook(
+    body: NewWebhook, principal: PrincipalDep, services: ServicesDep
+) -> ShownWebhook:
+    return _shown(await services.webhooks.register(principal, body.url, body.events, body.secret))
+
+
+@router.get("/webhooks", tags=["webhooks"], summary="The workspace's webhooks")
+async def list_webhooks(principal: PrincipalDep, services: ServicesDep) -> WebhookList:
+    found = await services.webhooks.of_workspace(principal)
+    return WebhookList(webhooks=[_shown(webhook) for webhook in found])
+
+
+@router.get("/webhooks/{webhook_id}", tags=["webhooks"], summary="A webhook")
+async def read_webhook(
+    webhook_id: str, principal: PrincipalDep, services: ServicesDep
+) -> ShownWebhook:
+    return _shown(await services.webhooks.get(principal, _id(webhook_id)))
+
+
+@router.patch("/webhooks/{webhook_id}", tags=["webhooks"], summary="Change a webhook")
+async def change_webhook(
+    webhook_id: str, body: ChangedWebhook, principal: PrincipalDep, services: ServicesDep
+) -> ShownWebhook:
+    change = WebhookChange(body.url, body.events, body.secret, body.status)
+    return _shown(await services.webhooks.change(principal, _id(webhook_id), change))
+
+
+@router.delete("/webhooks/{webhook_id}", tags=["webhooks"], summary="Delete a webhook")
+async def delete_webhook(webhook_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
+    await services.webhooks.delete(principal, _id(webhook_id))
+    return Done(message="the webhook is deleted")
+
+
+@router.get(
+    "/webhooks/{webhook_id}/deliveries",
+    tags=["webhooks"],
+    summary="What was sent to a webhook, and what became of it",
+)
+async def list_deliveries(
+    webhook_id: str,
+    principal: PrincipalDep,
+    services: ServicesDep,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    status: DeliveryStatus | None = None,
+) -> Page[ShownDelivery]:
+    found, total = await services.webhooks.deliveries(
+        principal, _id(webhook_id), page, limit, status
+    )
+    return Page(
+        data=[_shown_delivery(listed) for listed in found],
+        pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
+    )
+
+
+@router.post(
+    "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
+    tags=["webhooks"],
+    summary="Send a delivery again, whatever became of it",
+)
+async def redeliver(
+    webhook_id: str, delivery_id: str, principal: PrincipalDep, services: ServicesDep
+) -> ShownDelivery:
+    return _shown_delivery(
+        await services.webhooks.redeliver(principal, _id(webhook_id), _delivery_id(delivery_id))
+    )
+
+
+@router.post(
+    "/webhooks/{webhook_id}/test",
+    tags=["webhooks"],
+    summary="Send a sample event to a webhook",
+)
+async def test_webhook(
+    webhook_id: str,
+    principal: PrincipalDep,
+    services: ServicesDep,
+    event: EventKind | None = None,
+) -> ShownDelivery:
+    """Without `event`, a sample of the first kind that the webhook asked for."""
+    return _shown_delivery(await services.webhooks.test(principal, _id(webhook_id), event))

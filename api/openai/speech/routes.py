@@ -1,0 +1,69 @@
+"""Text to speech for OpenAI's clients."""
+
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from api.http.deps import PrincipalDep, ServicesDep
+from api.http.failure_events import telling_failure
+from api.http.routing import make_router
+from api.http.sse import EventStream
+from api.http.streaming import StreamedResponse, while_connected
+from api.native.speech.paid_speech import begin_stream
+from api.openai.names import choose_voice, speech_tier
+from api.openai.speech.body import OpenAISpeechBody
+from api.openai.speech.stream import MEDIA_TYPES, audio_bytes, audio_events
+from api.services import Services
+from pipelines.tts.pipeline import SpeechRequest
+
+router = make_router(scope="tts")
+
+_BINARY = {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file in pieces, or its pieces as server-sent events",
+        "content": {
+            "text/event-stream": {"schema": {"type": "string"}},
+            **dict.fromkeys(MEDIA_TYPES.values(), _BINARY),
+        },
+    }
+}
+
+
+@router.post(
+    "/openai/v1/audio/speech",
+    tags=["text to speech"],
+    summary="Speak a text, for OpenAI's clients",
+    response_class=Response,
+    responses=_ANSWERS,
+)
+async def create_speech(
+    request: Request, body: OpenAISpeechBody, principal: PrincipalDep, services: ServicesDep
+) -> Response:
+    """The first audio comes before the second sentence is spoken.
+
+    A client that leaves stops the work, and pays for what was spoken. A failure after the first
+    audio cuts the connection, or is an event.
+    """
+    return await while_connected(request.receive, _begin(body, services, principal.workspace_id))
+
+
+async def _begin(body: OpenAISpeechBody, services: Services, workspace_id: int) -> Response:
+    """The answer, with its first audio already made."""
+    async with telling_failure(services, workspace_id, "tts.failed", voice_id=None):
+        tier = await speech_tier(services, body.model)
+        voice_id = await choose_voice(services, body.voice, tier, body.input, workspace_id)
+    asked = SpeechRequest(
+        text=body.input, voice_id=voice_id, speed=body.speed, workspace_id=workspace_id
+    )
+    plan, first, rest = await begin_stream(services, asked, workspace_id)
+    answer: StreamedResponse
+    if body.stream_format == "sse":
+        events = audio_events(first, rest, body.response_format, len(body.input))
+        answer = EventStream(events, rest)
+    else:
+        pieces = audio_bytes(first, rest, body.response_format)
+        answer = StreamedResponse(pieces, rest, MEDIA_TYPES[body.response_format])
+    answer.headers["openai-model"] = plan.voice.model.id  # whatever name the client used
+    return answer

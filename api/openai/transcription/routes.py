@@ -1,0 +1,92 @@
+"""Speech to text for OpenAI's clients."""
+
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from fastapi import Request
+from starlette.responses import Response
+
+from api.http.deps import PrincipalDep, ServicesDep
+from api.http.errors import ApiError
+from api.http.forms import file_of, form_schema, validated
+from api.http.routing import make_router
+from api.http.sse import EventStream
+from api.http.streaming import while_connected
+from api.http.uploads import UploadLimits, receive_form
+from api.native.paid_transcription import open_recording, stream_paid, transcribe_paid
+from api.openai.names import check_transcriber
+from api.openai.transcription.answers import transcript_events, whole_answer
+from api.openai.transcription.form import OpenAITranscriptionFields, fields_by_name
+from api.services import Services
+from configs.schema.transcription import ProfileName
+from pipelines.stt.file import FileRequest
+
+router = make_router(scope="stt")
+
+LIMITS = UploadLimits(max_files=1, max_fields=200)  # each item of a list is a field
+_TEXT = {"schema": {"type": "string"}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The text in the format asked for, or server-sent events",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            **dict.fromkeys(("text/plain", "text/vtt", "text/event-stream"), _TEXT),
+        },
+    }
+}
+
+
+@router.post(
+    "/openai/v1/audio/transcriptions",
+    tags=["speech to text"],
+    summary="Transcribe a file, for OpenAI's clients",
+    openapi_extra=form_schema("file", OpenAITranscriptionFields),
+    response_class=Response,
+    responses=_ANSWERS,
+)
+async def create_transcription(
+    request: Request, principal: PrincipalDep, services: ServicesDep
+) -> Response:
+    """The text of a recording. A client that leaves stops the work, and pays for what it got."""
+    async with receive_form(request, LIMITS) as form:
+        audio = file_of(form, "file")
+        fields = validated(OpenAITranscriptionFields, fields_by_name(form))
+        work = _transcribe(services, principal.workspace_id, audio.path, fields)
+        return await while_connected(request.receive, work)
+
+
+@router.post("/openai/v1/audio/translations", include_in_schema=False)
+async def create_translation() -> Response:
+    """Refused clearly: a translation that is a mere transcript would be worse."""
+    message = "there are no translations; POST /openai/v1/audio/transcriptions transcribes"
+    raise ApiError(404, "not_found", message)
+
+
+async def _transcribe(
+    services: Services, workspace_id: int, path: Path, fields: OpenAITranscriptionFields
+) -> Response:
+    profile: ProfileName = "general"
+    if fields.model in get_args(ProfileName):
+        profile = cast(ProfileName, fields.model)
+    else:
+        await check_transcriber(services, fields.model)
+    asked = FileRequest(
+        language=fields.language or None,
+        languages=tuple(filter(None, fields.languages)),
+        profile=profile,
+        words=fields.words,
+        speakers=fields.response_format == "diarized_json",
+        prompt=fields.expected,
+    )
+    if not fields.stream:
+        return await transcribe_paid(
+            services, workspace_id, path, asked, lambda heard: whole_answer(heard, fields)
+        )
+    recording = await open_recording(services, workspace_id, path, asked)
+    heard = stream_paid(services, workspace_id, recording)
+    try:
+        first = await anext(heard)  # what fails until then still has a status of its own
+    except BaseException:
+        await heard.aclose()
+        raise
+    return EventStream(transcript_events(first, heard, fields), heard)

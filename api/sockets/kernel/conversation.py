@@ -1,0 +1,60 @@
+"""What a protocol is to the session kernel: one conversation a socket."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from api.sockets.kernel.session import Session
+
+Service = Literal["tts", "stt"]
+
+
+class ClientFault(Exception):
+    """The client sent what it may not. It gets an error event, and the session lives on.
+
+    `event` replaces the one that `Conversation.error` makes of the message.
+    """
+
+    def __init__(self, message: str, event: BaseModel | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.event = event
+
+
+class SessionEnded(Exception):
+    """Nothing can be sent any more: the client is gone, or the session was closed."""
+
+
+class Conversation(Protocol):
+    """One protocol on one socket. The session calls these one after another, never two at once.
+
+    While one of the `receive_` methods runs, nothing is read, not even a pong or that the client
+    left: they may wait for seconds to push back, never for long. Work goes to `Session.spawn`.
+    """
+
+    service: Service
+
+    async def opened(self) -> None:
+        """After the hello messages, before anything is received."""
+        ...
+
+    async def receive_text(self, text: str) -> None:
+        """Raises ClientFault."""
+        ...
+
+    async def receive_binary(self, data: bytes) -> None:
+        """Raises ClientFault."""
+        ...
+
+    async def closed(self) -> None:
+        """Exactly once, however the session ended, after its tasks were cancelled."""
+        ...
+
+    def error(self, message: str) -> BaseModel:
+        """The protocol's error event."""
+        ...
+
+
+ConversationFactory = Callable[["Session"], Conversation]

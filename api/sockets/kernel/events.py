@@ -1,0 +1,63 @@
+"""What both protocols have in common on the wire."""
+
+import time
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from api.http.errors import ApiError
+from api.http.json_body import parse_json
+from api.sockets.kernel.conversation import ClientFault, Service
+from configs.settings import BRAND
+
+
+class Connecting(BaseModel):
+    """The first message of the server."""
+
+    connecting: Literal[True] = True
+    message: str = f"Connecting to {BRAND}"
+    timestamp: float
+
+
+class Established(BaseModel):
+    """Whom the session acts for."""
+
+    service: Service
+    user_id: int
+    credit_balance: float  # USD
+    workspace: str
+
+
+class ConnectionEstablished(BaseModel):
+    """The second message of the server."""
+
+    connection_established: Established
+
+
+def now_s() -> float:
+    """The timestamp of events: Unix time in seconds."""
+    return round(time.time(), 3)
+
+
+def parse_event(text: str) -> dict[str, Any]:
+    """The JSON object of a text message, parsed as strictly as a body. Raises ClientFault."""
+    try:
+        value = parse_json(text.encode())
+    except ApiError as error:
+        raise ClientFault(error.message.replace("the body", "the message", 1)) from None
+    if not isinstance(value, dict):
+        raise ClientFault("the message must be a JSON object")
+    return value
+
+
+def first_fault(error: ValidationError, name: str = "", skip: int = 0) -> str:
+    """Names the first field at fault and its limit.
+
+    `name` is what the fields belong to, `skip` counts leading parts of the place to leave out.
+    """
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    text = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "model_type":  # pydantic's own words name a class of this program
+        text = "Input should be an object"
+    field = ".".join([*filter(None, [name]), *map(str, first["loc"][skip:])])
+    return f"{field}: {text}" if field else text

@@ -1,0 +1,105 @@
+"""The live sessions of this process: their keys are asked for again, and they can be drained."""
+
+import asyncio
+import contextvars
+import logging
+from collections import defaultdict
+
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.leases import SocketLeases
+from api.sockets.kernel.session import Session
+from configs.schema.sockets import SocketLimits
+from db.errors import DatabaseError
+from pipelines.accounts.service import Accounts
+from pipelines.errors import Unauthorized
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 16  # credentials looked up together
+CLOSING_S = 2.0  # for the last error event and the close frame
+
+
+class SocketRegistry:
+    """One a process."""
+
+    def __init__(self, limits: SocketLimits, accounts: Accounts, leases: SocketLeases) -> None:
+        self.limits = limits
+        self.leases = leases
+        self.draining = False
+        self._accounts = accounts
+        self._sessions: set[Session] = set()
+        self._recheck: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def live(self) -> tuple[Session, ...]:
+        return tuple(self._sessions)
+
+    def add(self, session: Session) -> None:
+        self._sessions.add(session)
+        if self._recheck is None:
+            # Not in the context of the session that happens to be the first.
+            self._recheck = asyncio.create_task(
+                self._recheck_keys(), name="recheck keys", context=contextvars.Context()
+            )
+
+    def discard(self, session: Session) -> None:
+        self._sessions.discard(session)
+        if not self._sessions and self._recheck is not None:
+            self._recheck.cancel()
+            self._recheck = None
+
+    async def drain(self, grace_s: float, code: int, message: str) -> None:
+        """Refuses new sessions; after the grace tells the live ones and waits for their end."""
+        self.draining = True
+        await self._until_empty(grace_s)
+        for session in list(self._sessions):
+            session.end(message, code)
+        await self._until_empty(CLOSING_S)
+        for session in list(self._sessions):
+            session.abandon(code)
+        await self._until_empty(0.5)
+
+    async def _until_empty(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while self._sessions and loop.time() < deadline:
+            await asyncio.sleep(0.05)
+
+    async def _recheck_keys(self) -> None:
+        """Ends the sessions whose key was revoked, has expired or lost the scope."""
+        while True:
+            await asyncio.sleep(self.limits.recheck_s)
+            by_credential: dict[str, list[Session]] = defaultdict(list)
+            for session in self._sessions:
+                by_credential[session.credential].append(session)
+            credentials = list(by_credential)
+            failures: list[BaseException] = []
+            for start in range(0, len(credentials), AT_ONCE):
+                some = credentials[start : start + AT_ONCE]
+                done = await asyncio.gather(
+                    *(self._check(one, by_credential[one]) for one in some), return_exceptions=True
+                )
+                failures += filter(None, done)
+            if failures:  # nobody knows: those sessions go on
+                foreseen = all(isinstance(one, DatabaseError) for one in failures)
+                logger.warning(
+                    "keys_not_rechecked",
+                    extra={"keys": len(failures), "error": str(failures[0])},
+                    exc_info=None if foreseen else failures[0],
+                )
+
+    async def _check(self, credential: str, sessions: list[Session]) -> None:
+        """Raises DatabaseError."""
+        try:
+            scopes = (await self._accounts.recheck(credential)).scopes
+        except Unauthorized:
+            scopes = frozenset()
+        loop = asyncio.get_running_loop()
+        for session in sessions:
+            if session.scope not in scopes and not session.ended:
+                code = close_codes.KEY_REVOKED
+                session.end("the API key was revoked or has expired", code, drops_queued=True)
+                loop.call_later(CLOSING_S, session.abandon, code)  # one that reads too slowly

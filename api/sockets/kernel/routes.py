@@ -1,0 +1,155 @@
+"""The routes of a socket's path, and what is decided before a socket is accepted."""
+
+import asyncio
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from api.http.deps import CredentialOf, authenticate, bearer, require_scope, services_of
+from api.http.errors import ApiError, error_response, to_api_error
+from api.http.middleware import access_log
+from api.services import Services
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.conversation import ConversationFactory
+from api.sockets.kernel.events import Connecting, ConnectionEstablished, Established, now_s
+from api.sockets.kernel.session import Admission, Session
+from pipelines.billing.billing import to_usd
+from telemetry import metrics
+from telemetry.logs import request_id
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """What lies behind one path, and who may come in."""
+
+    factory: ConversationFactory
+    scope: str
+    credential: CredentialOf
+    greets: bool
+
+
+def socket_routes(
+    path: str,
+    factory: ConversationFactory,
+    scope: str,
+    *,
+    credential: CredentialOf = bearer,
+    greets: bool = True,
+) -> list[BaseRoute]:
+    """The WebSocket at `path`, for principals with `scope`, and its plain GET.
+
+    `credential` is where a key is looked for beside `apiKey`; `greets` sends the hello messages.
+    """
+    door = _Door(factory, scope, credential, greets)
+
+    async def serve(websocket: WebSocket) -> None:
+        await _serve(websocket, door)
+
+    return [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
+
+
+def unknown_sockets() -> WebSocketRoute:
+    """Answers 404 to every other path; it must be the last route."""
+    return WebSocketRoute("/{path:path}", _unknown)
+
+
+async def _ok(request: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def _unknown(websocket: WebSocket) -> None:
+    await _refuse(websocket, ApiError(404, "not_found", "there is no WebSocket at this path"))
+
+
+async def _serve(websocket: WebSocket, door: _Door) -> None:
+    scope = door.scope
+    identity = secrets.token_hex(16)
+    request_id.set(identity)  # the server runs each socket in a task of its own
+    started = time.perf_counter()
+    services = await services_of(websocket)
+    sockets = services.sockets
+    try:
+        async with asyncio.timeout(sockets.limits.handshake_s):
+            admission = await _admit(websocket, services, door)
+            credit = await services.billing.credit(admission.principal.workspace_id)
+            lease = await sockets.leases.acquire(admission.principal)
+    except TimeoutError:
+        await _refuse(websocket, ApiError(503, "unavailable", "the key could not be checked"))
+        return
+    except Exception as error:
+        await _refuse(websocket, to_api_error(error))
+        return
+    try:
+        await websocket.accept(headers=[(b"x-request-id", identity.encode())])
+        session = Session(websocket, services, admission, sockets.limits, door.factory)
+        sockets.add(session)
+        try:
+            with metrics.sockets_live.labels(scope).track_inprogress():
+                await session.run(*(_hello(session, scope, credit) if door.greets else ()))
+        finally:
+            sockets.discard(session)
+            seconds = time.perf_counter() - started
+            metrics.socket_seconds.labels(scope).observe(seconds)
+            metrics.socket_closes.labels(scope, close_codes.shown(session.close_code)).inc()
+            access_log.info(
+                "socket",
+                extra={
+                    "path": websocket.scope["path"],  # without the query, which may hold a key
+                    "code": session.close_code,
+                    "seconds": round(seconds, 3),
+                    "received": session.received,
+                    "sent": session.sent,
+                },
+            )
+    except OSError:
+        pass  # the client left in the handshake
+    finally:
+        await lease.release()
+
+
+async def _admit(websocket: WebSocket, services: Services, door: _Door) -> Admission:
+    """Raises ApiError or PipelineError."""
+    if services.sockets.draining:
+        raise ApiError(503, "unavailable", "this server is stopping")
+    credential = websocket.query_params.get("apiKey") or door.credential(websocket)
+    principal = await authenticate(services, credential)
+    require_scope(services, principal, door.scope)
+    assert credential is not None
+    return Admission(principal, credential, door.scope)
+
+
+async def _refuse(websocket: WebSocket, error: ApiError) -> None:
+    """A real HTTP answer in place of the upgrade."""
+    metrics.socket_refusals.labels(error.error).inc()
+    response = error_response(error, websocket)
+    response.headers["X-Request-Id"] = request_id.get() or secrets.token_hex(16)
+    access_log.info(
+        "request", extra={"path": websocket.scope["path"], "method": "GET", "status": error.status}
+    )
+    await websocket.receive()  # the connect message
+    try:
+        await websocket.send_denial_response(response)
+    except OSError:
+        pass
+
+
+def _hello(session: Session, scope: str, credit: int) -> tuple[BaseModel, ...]:
+    established = Established(
+        service="tts" if scope == "tts" else "stt",
+        user_id=session.principal.user_id,
+        credit_balance=to_usd(credit),
+        workspace=session.principal.workspace,
+    )
+    return (
+        Connecting(timestamp=now_s()),
+        ConnectionEstablished(connection_established=established),
+    )

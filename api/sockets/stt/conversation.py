@@ -1,0 +1,345 @@
+"""The protocol of /ws/stt: one conversation a socket."""
+
+import asyncio
+import logging
+from typing import Literal
+
+from api.http.errors import shown_error, to_api_error
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded
+from api.sockets.kernel.events import now_s
+from api.sockets.kernel.session import Session
+from api.sockets.stt.audio import Inbox, Pace
+from api.sockets.stt.events import (
+    Audio,
+    BillingSummary,
+    Config,
+    Connected,
+    Features,
+    LanguageChanged,
+    ModeChanged,
+    ServerInfo,
+    SessionStopped,
+    SpeechStartedEvent,
+    Start,
+    StartConfig,
+    Stop,
+    SttError,
+    Test,
+    TestResponse,
+    TranscribedWord,
+    Transcription,
+    parse_client_event,
+)
+from configs.settings import BRAND
+from db.errors import DatabaseError
+from db.webhooks.outbox import NewEvent
+from models.errors import EngineError
+from models.info import ModelInfo
+from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate, decode_base64
+from pipelines.billing.audio_meter import AudioMeter
+from pipelines.billing.billing import to_usd
+from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest
+from pipelines.stt.file import separator_of
+from pipelines.stt.session import Listener
+from pipelines.stt.session_events import Heard, ListeningOptions, LiveEvent, NotHeard, SpeechBegan
+from pipelines.text.language_names import iso_code, name_language
+
+logger = logging.getLogger(__name__)
+
+PUSH_BACK_S = (
+    8.0  # reading stops for at most so long: pongs are not read either, and time out at 10
+)
+NO_SPEECH_RESULT = "speech_end_no_result"
+
+
+class SttConversation:
+    """`start`, then audio; texts come back as utterances end."""
+
+    service: Service = "stt"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._listening = session.services.listening
+        self._limits = self._listening.limits
+        self._meter = AudioMeter(session.services.billing, session.principal.workspace_id)
+        self._audio = LiveAudio()
+        self._inbox = Inbox(self._limits.backlog_s)
+        self._pace = Pace(self._limits.max_speed, self._limits.speed_window_s)
+        self._listener: Listener | None = None
+        self._config = StartConfig()
+        self._continuous = False
+        self._mode: Literal["browser", "telephony"] = "browser"
+        self._characters = 0
+        self._texts: list[tuple[str, str]] = []  # finals, each with its language
+        self._failure: EngineError | None = None
+        self._stopping = False
+        self._close_code = close_codes.NORMAL
+        self._said_goodbye = False
+
+    async def opened(self) -> None:
+        seconds = self._limits.start_timeout_s
+        self._session.deadline("start", seconds, f"no start came within {seconds:g} seconds")
+
+    async def receive_text(self, text: str) -> None:
+        if self._stopping:
+            return
+        match parse_client_event(text):
+            case Start() as start:
+                await self._start(start)
+            case Audio() as audio:
+                self._require_start("audio")
+                try:
+                    data = decode_base64(audio.audio)
+                except InvalidAudio as error:
+                    raise ClientFault(str(error)) from None
+                await self._receive_audio(data, audio.encoding, audio.sample_rate)
+            case Config() as config:
+                await self._change(config)
+            case Stop():
+                await self._stop()
+            case Test() as test:
+                await self._session.send(
+                    TestResponse(
+                        message=test.message,
+                        timestamp=test.timestamp,
+                        processing_mode=self._mode,
+                    )
+                )
+
+    async def receive_binary(self, data: bytes) -> None:
+        if self._stopping:
+            return
+        self._require_start("audio")
+        self._mode = "telephony"
+        await self._receive_audio(data, "mulaw", 8000)
+
+    async def closed(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+        await self._meter.settle(*self._events())
+        if self._audio.received_s:
+            logger.info("stt_session", extra=self._summary().model_dump())
+
+    def error(self, message: str) -> SttError:
+        return SttError(error=message, timestamp=now_s())
+
+    def _require_start(self, what: str) -> None:
+        if self._listener is None:
+            raise ClientFault(f"{what}: send start first")
+
+    async def _start(self, start: Start) -> None:
+        if self._listener is not None:
+            raise ClientFault("start: the session has started already")
+        config = start.config or StartConfig()
+        languages = await self._engine_languages(start.languages)
+        try:
+            info = await self._listening.describe()
+        except EngineError as error:
+            raise ClientFault(_explain(error)) from None
+        self._config = config
+        self._continuous = config.continuous_mode
+        self._listener = self._listening.open(
+            ListeningOptions(
+                languages=languages,
+                utterance_end_ms=config.utterance_end_ms,
+                interim_ms=config.interim_results_frequency,
+                no_speech_threshold=config.no_speech_threshold,
+            ),
+            self._tell,
+        )
+        self._session.clear_deadline("start")
+        self._expect_audio()
+        await self._session.send(Connected(server_info=self._server_info(info)))
+        self._session.spawn(self._listen(self._listener), "listen")
+        self._session.spawn(self._listener.run(), "tell texts")
+
+    async def _engine_languages(self, languages: list[str] | None) -> tuple[str, ...]:
+        """Raises ClientFault."""
+        if not languages:
+            return ()
+        try:
+            return await self._listening.engine_languages(tuple(languages))
+        except InvalidRequest as error:
+            raise ClientFault(str(error)) from None
+        except EngineError as error:
+            raise ClientFault(_explain(error)) from None
+
+    def _server_info(self, info: ModelInfo) -> ServerInfo:
+        names = [name_language(code) for code in sorted(info.languages)]
+        several = len(info.languages) > 1
+        return ServerInfo(
+            server_type=BRAND,
+            device=info.device,
+            model=info.id,
+            processing_mode=self._mode,
+            supported_languages={one.code: one.name for one in names},
+            total_languages=len(names),
+            features=Features(language_detection=several, language_restriction=several),
+        )
+
+    async def _change(self, config: Config) -> None:
+        self._require_start("config")
+        given = config.model_fields_set
+        if not given & {"languages", "continuous_mode"}:
+            raise ClientFault("config: give languages, continuous_mode or both")
+        if "languages" in given:
+            languages = await self._engine_languages(config.languages)
+            self._inbox.put(languages)  # for what is said from here on
+            codes = [iso_code(code) for code in languages]
+            language = codes[0] if codes else "auto"
+            await self._session.send(LanguageChanged(language=language, language_code=codes))
+        if "continuous_mode" in given:
+            self._continuous = config.continuous_mode
+            await self._session.send(
+                ModeChanged(
+                    continuous_mode=self._continuous,
+                    mode_name="continuous" if self._continuous else "single",
+                    silence_threshold=self._config.utterance_end_ms / 1000,
+                )
+            )
+
+    async def _receive_audio(
+        self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate
+    ) -> None:
+        before_s = self._audio.received_s
+        pcm = self._audio.accept(data, encoding, sample_rate)
+        self._expect_audio()
+        now = asyncio.get_running_loop().time()
+        if not self._pace.allows(now, float(self._audio.received_s - before_s)):
+            self._session.end(
+                f"audio came over {self._limits.max_speed:g} times as fast as it sounds, "
+                f"averaged over {self._limits.speed_window_s:g} seconds",
+                close_codes.POLICY,
+            )
+            return
+        if not await self._pay() or not len(pcm):
+            return
+        if not await self._inbox.wait_for_room(PUSH_BACK_S):
+            self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
+            return
+        self._inbox.put(pcm)
+
+    async def _pay(self) -> bool:
+        """Whether what has come may be heard; without the credit the session ends politely."""
+        try:
+            async with asyncio.timeout(PUSH_BACK_S):
+                await self._meter.cover(self._received_ms())
+            return True
+        except InsufficientCredit as error:
+            await self._session.send(self.error(str(error)))
+            self._close_code = close_codes.CREDIT_SPENT
+            await self._stop(whole=False)
+        except (DatabaseError, TimeoutError):
+            self._session.end("the credit cannot be looked up now", close_codes.OVERLOADED)
+        return False
+
+    def _received_ms(self) -> int:
+        return round(self._audio.received_s * 1000)
+
+    def _expect_audio(self) -> None:
+        seconds = self._limits.audio_timeout_s
+        self._session.deadline("audio", seconds, f"no audio came for {seconds:g} seconds")
+
+    async def _stop(self, *, whole: bool = True) -> None:
+        """Ends after the texts of what came before; the last piece only when it is `whole`."""
+        self._stopping = True
+        self._session.clear_deadline("start")
+        self._session.clear_deadline("audio")
+        if self._listener is None:
+            await self._say_goodbye()
+            return
+        if whole:
+            self._inbox.put(self._audio.flush())
+        self._inbox.put(None)
+
+    async def _listen(self, listener: Listener) -> None:
+        """Hears what is in the inbox until its end."""
+        while (item := await self._inbox.take()) is not None:
+            if isinstance(item, tuple):
+                listener.change_languages(item)
+            else:
+                await listener.hear(item)
+                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+        await listener.finish()
+        await self._say_goodbye()
+
+    async def _tell(self, event: LiveEvent) -> None:
+        match event:
+            case SpeechBegan():
+                await self._session.send(SpeechStartedEvent(timestamp=round(event.at_s, 3)))
+            case NotHeard():
+                self._failure = event.error
+                self._meter.forgive(round(event.duration_s * 1000))
+                message = f"sentence {event.sentence_id}: {_explain(event.error)}"
+                await self._session.send(self.error(message))
+            case Heard():
+                await self._session.send(self._transcription(event))
+                if event.final:
+                    self._characters += len(event.text)
+                    if event.text:
+                        self._texts.append((event.text, event.language))
+                    if event.text and not event.cut and not self._continuous:
+                        self._stopping = True
+                        await self._say_goodbye()
+
+    def _transcription(self, heard: Heard) -> Transcription:
+        nothing = heard.final and not heard.text
+        return Transcription(
+            text=heard.text,
+            confidence=round(heard.confidence, 4),
+            language=heard.language,
+            language_name=heard.language.upper(),
+            is_final=heard.final,
+            speech_final=heard.final,
+            is_partial=not heard.final,
+            sentence_id=heard.sentence_id,
+            processing_mode=NO_SPEECH_RESULT if nothing else self._mode,
+            duration=round(heard.duration_s, 3),
+            latency=round(heard.latency_s, 3),
+            timestamp=round(heard.start_s, 3),
+            words=[
+                TranscribedWord(
+                    word=word.word, start=word.start, end=word.end, probability=word.confidence
+                )
+                for word in heard.words
+            ],
+            utterance_end_ms=self._config.utterance_end_ms,
+        )
+
+    async def _say_goodbye(self) -> None:
+        """Once, after the charge: the summary says what the ledger says."""
+        if self._said_goodbye:
+            return
+        self._said_goodbye = True
+        await self._meter.settle(*self._events())
+        try:
+            await self._session.send(SessionStopped(billing_summary=self._summary()))
+        except SessionEnded:
+            return
+        self._session.finish(self._close_code)
+
+    def _summary(self) -> BillingSummary:
+        return BillingSummary(
+            total_duration_seconds=self._meter.heard_ms / 1000,
+            total_cost=to_usd(self._meter.charged),
+            characters_transcribed=self._characters,
+        )
+
+    def _events(self) -> list[NewEvent]:
+        """What webhooks are told of the whole session: nothing when nothing was said in it."""
+        about = {"id": self._meter.operation}
+        if self._texts:
+            language = self._texts[0][1]
+            text = separator_of(language).join(text for text, _ in self._texts)
+            said = {"text": text, "language": language, "duration": self._meter.heard_ms / 1000}
+            return [NewEvent("stt.completed", {**about, **said})]
+        if self._failure is not None:
+            code, message = shown_error(self._failure)
+            return [NewEvent("stt.failed", {**about, "error": code, "message": message})]
+        return []
+
+
+def _explain(error: EngineError) -> str:
+    """What the caller may know of it."""
+    return to_api_error(error).message

@@ -1,0 +1,192 @@
+"""The messages of /ws/stt, from the client and to it."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from api.sockets.kernel.conversation import ClientFault
+from api.sockets.kernel.events import first_fault, parse_event
+from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate
+
+MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
+MAX_MS = 30_000  # more makes no sense, since no utterance is as long
+MAX_LANGUAGES = 100
+CLIENT_TYPES = ("start", "audio", "config", "stop", "test")
+
+
+class ClientMessage(BaseModel):
+    """Strict: a string is not a number. What is unknown is ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+Milliseconds = Annotated[int, AfterValidator(lambda value: min(max(value, MIN_MS), MAX_MS))]
+Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=MAX_LANGUAGES)]
+
+
+class StartConfig(ClientMessage):
+    """`encoding` and `sample_rate` only announce: each audio message names its own."""
+
+    encoding: LiveEncoding = "mulaw"
+    sample_rate: LiveSampleRate = 8000
+    utterance_end_ms: Milliseconds = 500
+    continuous_mode: bool = False
+    interim_results_frequency: Milliseconds | None = None
+    no_speech_threshold: float = Field(default=0.6, ge=0, le=1)
+
+
+class Start(ClientMessage):
+    """Begins the session; once, before audio."""
+
+    type: Literal["start"]
+    languages: Languages | None = None
+    config: StartConfig | None = None
+
+
+class Audio(ClientMessage):
+    """A piece of audio in base64."""
+
+    type: Literal["audio"]
+    audio: str
+    encoding: LiveEncoding
+    sample_rate: LiveSampleRate
+    timestamp: int | float | None = None  # Unix milliseconds; not used
+
+
+class Config(ClientMessage):
+    """Changes the fields that are given."""
+
+    type: Literal["config"]
+    languages: Languages | None = None
+    continuous_mode: bool = False
+
+
+class Stop(ClientMessage):
+    """Ends the session after what was sent before."""
+
+    type: Literal["stop"]
+
+
+class Test(ClientMessage):
+    """Asks for an echo."""
+
+    type: Literal["test"]
+    message: str = Field(default="", max_length=10_000)
+    timestamp: int | float | Annotated[str, Field(max_length=100)] | None = None
+
+
+ClientEvent: TypeAlias = Annotated[
+    Start | Audio | Config | Stop | Test, Field(discriminator="type")
+]
+
+_CLIENT_EVENT: TypeAdapter[Start | Audio | Config | Stop | Test] = TypeAdapter(ClientEvent)
+
+
+def parse_client_event(text: str) -> Start | Audio | Config | Stop | Test:
+    """Raises ClientFault, which names the field and its limit."""
+    value = parse_event(text)
+    if value.get("type") not in CLIENT_TYPES:
+        raise ClientFault(f"type: must be one of {', '.join(CLIENT_TYPES)}")
+    try:
+        return _CLIENT_EVENT.validate_python(value)
+    except ValidationError as error:
+        raise ClientFault(first_fault(error, skip=1)) from None
+
+
+class Features(BaseModel):
+    """What this session can do."""
+
+    voice_activity_detection: bool = True
+    interim_results: bool = True
+    word_timestamps: bool = True
+    language_detection: bool
+    language_restriction: bool
+    continuous_mode: bool = True
+    telephony: bool = True
+    speaker_labels: bool = False
+
+
+class ServerInfo(BaseModel):
+    server_type: str
+    device: str
+    model: str
+    processing_mode: str
+    supported_languages: dict[str, str]  # code to English name
+    total_languages: int
+    features: Features
+
+
+class Connected(BaseModel):
+    """The answer to `start`."""
+
+    type: Literal["connected"] = "connected"
+    server_info: ServerInfo
+
+
+class SpeechStartedEvent(BaseModel):
+    type: Literal["speech_started"] = "speech_started"
+    timestamp: float  # seconds of audio since the session's first
+
+
+class TranscribedWord(BaseModel):
+    word: str
+    start: float  # seconds of audio since the session's first
+    end: float
+    probability: float
+
+
+class Transcription(BaseModel):
+    """A final, an empty final, or an interim."""
+
+    type: Literal["transcription"] = "transcription"
+    text: str
+    confidence: float
+    language: str
+    language_name: str
+    is_final: bool
+    speech_final: bool
+    is_partial: bool
+    sentence_id: int
+    processing_mode: str
+    duration: float  # s
+    latency: float  # s
+    timestamp: float  # where the utterance begins, seconds of audio since the session's first
+    words: list[TranscribedWord]
+    utterance_end_ms: int
+
+
+class LanguageChanged(BaseModel):
+    type: Literal["language_changed"] = "language_changed"
+    language: str
+    language_code: list[str]
+
+
+class ModeChanged(BaseModel):
+    type: Literal["mode_changed"] = "mode_changed"
+    continuous_mode: bool
+    mode_name: Literal["continuous", "single"]
+    silence_threshold: float  # s
+
+
+class BillingSummary(BaseModel):
+    total_duration_seconds: float
+    total_cost: float  # USD
+    characters_transcribed: int
+
+
+class SessionStopped(BaseModel):
+    type: Literal["session_stopped"] = "session_stopped"
+    billing_summary: BillingSummary
+
+
+class SttError(BaseModel):
+    type: Literal["error"] = "error"
+    error: str
+    timestamp: float  # Unix seconds
+
+
+class TestResponse(BaseModel):
+    type: Literal["test_response"] = "test_response"
+    message: str
+    timestamp: int | float | str | None  # the client's own
+    processing_mode: str

@@ -1,0 +1,156 @@
+"""The protocol of `/ws/tts`: contexts are made, filled, flushed and closed."""
+
+import uuid
+from functools import partial
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from api.http.errors import to_api_error
+from api.sockets.kernel.conversation import ClientFault, Service
+from api.sockets.kernel.session import Session
+from api.sockets.tts.context import SpeakingContext
+from api.sockets.tts.events import (
+    AudioConfig,
+    ClientMessage,
+    CloseContext,
+    ContextCreated,
+    ContextRef,
+    CreateContext,
+    FlushContext,
+    SendText,
+    TtsWire,
+    check_message,
+    parse_message,
+    shown,
+    tts_error,
+)
+from api.sockets.tts.open_contexts import (
+    CONTEXTS,
+    OpenContexts,
+    Style,
+    context_voice,
+    offered_voice,
+)
+from db.errors import DatabaseError
+from models.errors import EngineError
+from pipelines.audio.encode.stream import AudioEncoding, LiveEncoder, usable_pair
+from pipelines.errors import PipelineError
+
+ENCODINGS = get_args(AudioEncoding)
+SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
+
+
+class TtsConversation:
+    """One socket: up to five contexts, each with a task that speaks."""
+
+    service: Service = "tts"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._contexts = OpenContexts(session, self._ended)
+
+    async def opened(self) -> None:
+        """The client speaks first."""
+
+    async def receive_text(self, text: str) -> None:
+        name, body = parse_message(text)
+        try:
+            message = check_message(name, body)
+        except ClientFault as fault:
+            raise self._of_context(fault, body) from None
+        if isinstance(message, CreateContext):
+            await self._create(message)
+            return
+        context = self._find(message)
+        if isinstance(message, SendText):
+            context.add(message.text)
+        elif isinstance(message, FlushContext):
+            context.flush()
+        elif isinstance(message, CloseContext):
+            context.close()
+
+    async def receive_binary(self, data: bytes) -> None:
+        raise ClientFault("binary messages have no meaning here; send JSON as text")
+
+    async def closed(self) -> None:
+        self._contexts.clear()
+
+    def error(self, message: str) -> BaseModel:
+        return tts_error(message)
+
+    async def _create(self, message: CreateContext) -> None:
+        context_id = message.context_id or str(uuid.uuid4())
+        if context_id in self._contexts:
+            text = "a context with this context_id is open already"
+            raise ClientFault(text, tts_error(text, context_id))
+        if len(self._contexts) >= CONTEXTS:
+            raise ClientFault(f"a socket has at most {CONTEXTS} open contexts")
+        if not (message.voice_id or "").strip():
+            raise ClientFault("voice_id required")
+        encoding, sample_rate_hz = _format_of(message.audio_config)
+        encoding, sample_rate_hz = usable_pair(encoding, sample_rate_hz)
+        style = Style(
+            speaking_rate=message.speaking_rate,
+            pitch_semitones=message.pitch,
+            stability=message.stability,
+            boost_volume=message.boost_volume,
+            timings=message.timestamps,
+        )
+        services, workspace_id = self._session.services, self._session.principal.workspace_id
+        try:
+            offered = await offered_voice(services, workspace_id, message.voice_id or "")
+        except (EngineError, PipelineError, DatabaseError) as error:
+            raise ClientFault(to_api_error(error).message) from None
+        voice = context_voice(
+            services,
+            workspace_id,
+            offered,
+            style,
+            partial(LiveEncoder, encoding, sample_rate_hz),
+            slow_encoder=encoding == "OGG_OPUS",
+        )
+        context = self._contexts.open(context_id, voice, TtsWire(context_id))
+        await self._session.send(ContextCreated(context_created=ContextRef(context_id=context_id)))
+        self._contexts.start(context)
+
+    def _ended(self, context_id: str) -> None:
+        if not self._contexts:
+            self._session.finish()
+
+    def _of_context(self, fault: ClientFault, body: Any) -> ClientFault:
+        """The same fault with the context that the body names, if there is one."""
+        named = body.get("context_id") if isinstance(body, dict) else None
+        if isinstance(named, str) and named in self._contexts:
+            return ClientFault(fault.message, tts_error(fault.message, named))
+        return fault
+
+    def _find(self, message: ClientMessage) -> SpeakingContext:
+        """The context that a message means; with one open, its id may be left out."""
+        wanted = message.context_id
+        context = self._contexts.find(wanted)
+        if context is not None:
+            return context
+        if not self._contexts and not self._contexts.closed:
+            raise ClientFault("create_context must come first")
+        if wanted is None:
+            raise ClientFault("context_id required: several contexts are open")
+        text = f"no context has the context_id {shown(wanted)}"
+        raise ClientFault(
+            text, tts_error(text, wanted if wanted in self._contexts.closed else None)
+        )
+
+
+def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
+    """Both from their lists; whether they go together is another matter."""
+    encoding, rate = config.audio_encoding, config.sample_rate_hertz
+    if encoding not in ENCODINGS:
+        raise ClientFault(f"Unsupported audio_encoding: {shown(encoding)}")
+    if not _is_integer(rate) or rate not in SAMPLE_RATES:
+        raise ClientFault(f"Unsupported sample_rate_hertz: {shown(rate)}")
+    return encoding, int(rate)
+
+
+def _is_integer(value: Any) -> bool:
+    """JSON does not tell 16000 from 16000.0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)

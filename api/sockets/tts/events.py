@@ -1,0 +1,175 @@
+"""The messages of `/ws/tts`: JSON objects with one key, which names the message."""
+
+import json
+from base64 import b64encode
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+
+from api.http.schemas import RequestModel
+from api.sockets.kernel.conversation import ClientFault
+from api.sockets.kernel.events import first_fault, parse_event
+from api.sockets.tts.voice import EncodedChunk
+from pipelines.tts.chunks import TimedWord
+
+SPEAKING_RATES = (0.5, 1.5)
+PITCHES = (-6.0, 6.0)  # semitones
+STABILITIES = (0.6, 1.5)
+SHOWN_CHARACTERS = 100  # of a wrong value that an error repeats
+
+
+def clamped(limits: tuple[float, float]) -> AfterValidator:
+    low, high = limits
+    return AfterValidator(lambda value: min(max(value, low), high))
+
+
+class LenientModel(RequestModel):
+    """Numbers are not strings, but null is a field left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
+
+
+class ClientMessage(LenientModel):
+    """The value of a message's key."""
+
+    context_id: str | None = Field(default=None, max_length=256)
+
+
+class AudioConfig(LenientModel):
+    """Any value: what is not supported has an error of its own wording."""
+
+    audio_encoding: Any = "LINEAR16"
+    sample_rate_hertz: Any = 16_000
+
+
+class CreateContext(ClientMessage):
+    """Opens a context: a voice, a format and a buffer of text."""
+
+    voice_id: str | None = None
+    audio_config: AudioConfig = AudioConfig()
+    speaking_rate: Annotated[float, clamped(SPEAKING_RATES)] = 1.0
+    pitch: Annotated[float, clamped(PITCHES)] = 0.0
+    stability: Annotated[float, clamped(STABILITIES)] = 1.0
+    boost_volume: bool = False
+    timestamps: bool = False
+
+
+class SendText(ClientMessage):
+    """Appends to the buffer."""
+
+    text: str
+
+
+class FlushContext(ClientMessage):
+    """Speaks what the buffer holds."""
+
+
+class CloseContext(ClientMessage):
+    """Speaks what the buffer holds, and ends the context."""
+
+
+MESSAGES: dict[str, type[ClientMessage]] = {
+    "create_context": CreateContext,
+    "send_text": SendText,
+    "flush_context": FlushContext,
+    "close_context": CloseContext,
+}
+
+
+class ContextRef(BaseModel):
+    context_id: str
+
+
+class ContextCreated(BaseModel):
+    context_created: ContextRef
+
+
+class FlushCompleted(BaseModel):
+    flush_completed: ContextRef
+
+
+class ContextClosed(BaseModel):
+    context_closed: ContextRef
+
+
+class ErrorDetail(BaseModel):
+    context_id: str | None  # null for a context that was never made
+    message: str
+
+
+class TtsError(BaseModel):
+    error: ErrorDetail
+
+
+def tts_error(message: str, context_id: str | None = None) -> TtsError:
+    return TtsError(error=ErrorDetail(context_id=context_id, message=message))
+
+
+def parse_message(text: str) -> tuple[str, Any]:
+    """The name of a message and its body, not checked yet. Raises ClientFault."""
+    event = parse_event(text)
+    if len(event) != 1:
+        raise ClientFault("a message is an object with exactly one key, which names it")
+    name, body = next(iter(event.items()))
+    if name not in MESSAGES:
+        raise ClientFault(f"unknown message; there are {', '.join(MESSAGES)}")
+    return name, body
+
+
+def check_message(name: str, body: Any) -> ClientMessage:
+    """Raises ClientFault that names the field and its limit."""
+    try:
+        return MESSAGES[name].model_validate(body)
+    except ValidationError as error:
+        raise ClientFault(first_fault(error, name)) from None
+
+
+def shown(value: Any) -> str:
+    """A wrong value as an error repeats it."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+class TtsWire:
+    """How `/ws/tts` writes the events of one context."""
+
+    def __init__(self, context_id: str) -> None:
+        self._context_id = context_id
+        self._id_json = json.dumps(context_id)
+
+    def audio(self, chunk: EncodedChunk) -> str:
+        """Not a model, since its checks would cost more than all."""
+        words = "" if chunk.words is None else f',"words":{_words_json(chunk.words)}'
+        audio = b64encode(chunk.data).decode("ascii")
+        return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
+
+    def rest(self, spoken_s: float) -> None:
+        """Nothing is held back here."""
+
+    def flushed(self) -> FlushCompleted:
+        return FlushCompleted(flush_completed=ContextRef(context_id=self._context_id))
+
+    def closed(self) -> ContextClosed:
+        return ContextClosed(context_closed=ContextRef(context_id=self._context_id))
+
+    def error(self, message: str, status: int = 400) -> TtsError:
+        return tts_error(message, self._context_id)
+
+
+def _words_json(words: tuple[TimedWord, ...]) -> str:
+    shown = [
+        {
+            "word": word.word,
+            "start": round(word.start_s, 3),
+            "end": round(word.end_s, 3),
+            "text_start": word.text_start,
+            "text_end": word.text_end,
+        }
+        for word in words
+    ]
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))

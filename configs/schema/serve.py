@@ -1,0 +1,43 @@
+"""What `serve_config.yaml` may say to the applications and deployments of this project."""
+
+from typing import Literal
+
+from configs.schema.strict import StrictModel
+
+
+class ModelUserConfig(StrictModel):
+    """`user_config` of a model deployment: edit it and `serve deploy` to swap the model."""
+
+    model: str  # a file under configs/ without .yaml, such as "tts/kokoro"
+
+
+class ModelsArgs(StrictModel):
+    """`args` of the application `models`: the names of its deployments by kind."""
+
+    tts: tuple[str, ...] = ()
+    stt: tuple[str, ...] = ()
+    chat: tuple[str, ...] = ()
+    build: str = ""  # change it to restart every deployment, after the code was edited
+
+
+class GatewayArgs(StrictModel):
+    """`args` of the application `gateway`."""
+
+    models_app: str = "models"
+    # "own": a uvicorn in the replica listens by itself. "serve": Serve's HTTP proxy does.
+    server: Literal["own", "serve"] = "own"
+    build: str = ""
+
+
+class CourierArgs(StrictModel):
+    """`args` of the application `courier`."""
+
+    models_app: str = "models"  # shows its metrics
+    build: str = ""
+
+
+class CloneArgs(StrictModel):
+    """`args` of the application `voices`."""
+
+    models_app: str = "models"  # shows its metrics
+    build: str = ""

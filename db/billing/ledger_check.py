@@ -1,0 +1,117 @@
+"""Compares the sums of days with the entries that they are made of, some days at a time."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from sqlalchemy import case, func, select
+from sqlmodel import Session, col
+
+from db.billing.ledger import lock_account
+from db.billing.tables import Account, LedgerDay, LedgerEntry
+
+AT_ONCE = timedelta(days=31)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedDays:
+    """What came of some days of a workspace, and where to go on."""
+
+    wrong: list[date]
+    following: date
+
+
+def accounts_after(session: Session, workspace_id: int, limit: int) -> list[int]:
+    """The next accounts in the order of their ids."""
+    query = (
+        select(col(Account.workspace_id))
+        .where(col(Account.workspace_id) > workspace_id)
+        .order_by(col(Account.workspace_id))
+        .limit(limit)
+    )
+    return list(session.connection().execute(query).scalars())
+
+
+def check_days(session: Session, workspace_id: int, since: date) -> CheckedDays | None:
+    """Checks AT_ONCE from the first day since then that has entries; None when none has."""
+    lock_account(session, workspace_id)  # so that entries and sums are those of one moment
+    first = _first_day(session, workspace_id, since)
+    if first is None:
+        return None
+    following = first + AT_ONCE
+    entries = _sums_of_entries(session, workspace_id, first, following)
+    sums = _sums_of_days(session, workspace_id, first, following)
+    wrong = {day for (day, _), _ in entries.items() ^ sums.items()}
+    return CheckedDays(sorted(wrong), following)
+
+
+def _first_day(session: Session, workspace_id: int, since: date) -> date | None:
+    entry = (
+        select(col(LedgerEntry.created_at))
+        .where(
+            col(LedgerEntry.workspace_id) == workspace_id,
+            col(LedgerEntry.created_at) >= _midnight(since),
+        )
+        .order_by(col(LedgerEntry.created_at))
+        .limit(1)
+    )
+    summed = select(func.min(LedgerDay.day)).where(
+        col(LedgerDay.workspace_id) == workspace_id, col(LedgerDay.day) >= since
+    )
+    moment: datetime | None = session.connection().execute(entry).scalar()
+    days: list[date | None] = [
+        None if moment is None else moment.date(),
+        session.connection().execute(summed).scalar(),
+    ]
+    return min((day for day in days if day is not None), default=None)
+
+
+def _sums_of_entries(
+    session: Session, workspace_id: int, first: date, end: date
+) -> dict[tuple[date, str], tuple[int, ...]]:
+    day, kind = func.date(LedgerEntry.created_at), col(LedgerEntry.kind)
+    query = (
+        select(
+            day,
+            col(LedgerEntry.service),
+            func.sum(LedgerEntry.amount),
+            func.sum(LedgerEntry.held),
+            func.sum(LedgerEntry.units),
+            func.sum(case((kind == "capture", 1), else_=0)),
+            func.sum(case((kind == "refund", 1), else_=0)),
+        )
+        .where(
+            col(LedgerEntry.workspace_id) == workspace_id,
+            col(LedgerEntry.created_at) >= _midnight(first),
+            col(LedgerEntry.created_at) < _midnight(end),
+        )
+        .group_by(day, col(LedgerEntry.service))
+    )
+    return {
+        (date.fromisoformat(str(day)), service): tuple(map(int, sums))
+        for day, service, *sums in session.connection().execute(query)
+    }
+
+
+def _sums_of_days(
+    session: Session, workspace_id: int, first: date, end: date
+) -> dict[tuple[date, str], tuple[int, ...]]:
+    query = select(
+        col(LedgerDay.day),
+        col(LedgerDay.service),
+        col(LedgerDay.amount),
+        col(LedgerDay.held),
+        col(LedgerDay.units),
+        col(LedgerDay.captures),
+        col(LedgerDay.refunds),
+    ).where(
+        col(LedgerDay.workspace_id) == workspace_id,
+        col(LedgerDay.day) >= first,
+        col(LedgerDay.day) < end,
+    )
+    return {
+        (day, service): tuple(sums) for day, service, *sums in session.connection().execute(query)
+    }
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

@@ -1,0 +1,63 @@
+"""Plans of workspaces, and how they are paid."""
+
+from datetime import datetime
+from uuid import uuid4
+
+from sqlmodel import Session, select
+
+from db.audit import audit
+from db.billing.tables import Subscription
+from db.tables import Workspace
+
+
+def workspace_and_subscription(
+    session: Session, workspace_id: int
+) -> tuple[Workspace, Subscription | None] | None:
+    """None when there is no such workspace; no subscription when it never subscribed."""
+    workspace = session.get(Workspace, workspace_id)
+    if workspace is None:
+        return None
+    return workspace, _subscription_of(session, workspace_id)
+
+
+def subscribe(
+    session: Session,
+    workspace_id: int,
+    plan: str,
+    billing_cycle: str,
+    now: datetime,
+    actor: str,
+) -> Subscription | None:
+    """Puts the workspace on `plan`, paid from `now` on; None when there is no such workspace.
+
+    The same plan and cycle again change nothing.
+    """
+    # The lock keeps two requests of one workspace apart.
+    workspace = session.get(Workspace, workspace_id, with_for_update=True)
+    if workspace is None:
+        return None
+    subscription = _subscription_of(session, workspace_id)
+    if subscription is None:
+        subscription = Subscription(
+            id=uuid4(),
+            workspace_id=workspace_id,
+            billing_cycle=billing_cycle,
+            anchor_at=now,
+            created_at=now,
+        )
+    elif (workspace.plan, subscription.billing_cycle) == (plan, billing_cycle):
+        return subscription
+    else:
+        subscription.billing_cycle = billing_cycle
+        subscription.anchor_at = now
+    workspace.plan = plan
+    session.add(workspace)
+    session.add(subscription)
+    details = {"plan": plan, "billing_cycle": billing_cycle}
+    audit(session, workspace_id, "plan.subscribed", actor, str(subscription.id), details)
+    return subscription
+
+
+def _subscription_of(session: Session, workspace_id: int) -> Subscription | None:
+    query = select(Subscription).where(Subscription.workspace_id == workspace_id)
+    return session.exec(query).first()

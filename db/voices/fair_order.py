@@ -1,0 +1,108 @@
+"""Whose voice is made next: workspaces take turns, so a long queue of one delays no other."""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlmodel import Session, col, select
+
+from db.tables import Workspace
+from db.voices.tables import Voice
+
+NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingVoice:
+    """A voice that nobody is at."""
+
+    id: UUID
+    workspace_id: int
+    progress: float  # share of the work that was done before, 0 to 1
+    created_at: datetime
+    attempt: int  # how often it was begun
+
+
+def is_free(now: datetime) -> sa.ColumnElement[bool]:
+    """Of voices that nobody is at."""
+    return sa.or_(col(Voice.lease_until).is_(None), col(Voice.lease_until) <= now)
+
+
+def voices_in_turn(session: Session, now: datetime, most_attempts: int) -> Iterator[WaitingVoice]:
+    """Those that can be claimed, in the order in which they will be.
+
+    First what was begun before, so that nothing lies half done; then the oldest voice of the
+    workspace whose last one was begun longest ago, again and again.
+    """
+    query = (
+        sa.select(
+            col(Voice.id),
+            col(Voice.workspace_id),
+            col(Voice.progress),
+            col(Voice.created_at),
+            col(Voice.attempt),
+            col(Workspace.voice_turn_at),
+        )
+        .join(Workspace, col(Workspace.id) == Voice.workspace_id)
+        .where(col(Voice.status) == "processing", is_free(now), col(Voice.attempt) < most_attempts)
+        .order_by(col(Voice.created_at).desc(), col(Voice.id).desc())
+    )
+    waiting: defaultdict[int, list[WaitingVoice]] = defaultdict(list)  # the oldest last
+    begun: list[WaitingVoice] = []
+    turns: dict[int, datetime] = {}
+    session.flush()
+    for (
+        voice_id,
+        workspace_id,
+        progress,
+        created_at,
+        attempt,
+        turn_at,
+    ) in session.connection().execute(query):
+        voice = WaitingVoice(voice_id, workspace_id, progress, created_at, attempt)
+        is_begun = voice.progress > 0 or voice.attempt > 0
+        (begun if is_begun else waiting[voice.workspace_id]).append(voice)
+        turns[voice.workspace_id] = turn_at or NEVER
+    # Who is served counts as served after all others, and so in the same order again.
+    served = len(begun)
+    places = {voice.workspace_id: place for place, voice in enumerate(reversed(begun), start=1)}
+    queue = [
+        (places.get(workspace_id, 0), turns[workspace_id], voices[-1].created_at, workspace_id)
+        for workspace_id, voices in waiting.items()
+    ]
+    heapq.heapify(queue)
+    yield from reversed(begun)
+    while queue:
+        workspace_id = queue[0][3]
+        voice = waiting[workspace_id].pop()
+        yield voice
+        served += 1
+        if waiting[workspace_id]:
+            heapq.heapreplace(queue, (served, NEVER, voice.created_at, workspace_id))
+        else:
+            heapq.heappop(queue)
+
+
+def note_turn(session: Session, workspace_id: int, now: datetime) -> None:
+    """A voice of the workspace is begun: the others come first then."""
+    taken = sa.update(Workspace).where(col(Workspace.id) == workspace_id)
+    session.connection().execute(taken.values(voice_turn_at=now))
+
+
+def ends_in_turn(
+    session: Session, now: datetime, most_attempts: int, seconds_per_voice: float, at_once: int
+) -> Iterator[tuple[UUID, datetime]]:
+    """The same voices, and when each will be finished, behind those that are made now."""
+    made = select(Voice.estimated_completion).where(
+        Voice.status == "processing", col(Voice.lease_until) > now
+    )
+    free_at = [max(now, end) for end in session.exec(made)]
+    free_at = sorted(free_at + [now] * (at_once - len(free_at)))[-at_once:]
+    for voice in voices_in_turn(session, now, most_attempts):
+        end = free_at[0] + timedelta(seconds=(1.0 - voice.progress) * seconds_per_voice)
+        heapq.heapreplace(free_at, end)
+        yield voice.id, end

@@ -1,0 +1,180 @@
+"""Voices that are being made: the rows are the queue, and a lease says who is at one."""
+
+from datetime import datetime
+from itertools import islice
+from uuid import UUID
+
+from sqlalchemy import and_, delete, exists, func, or_, update
+from sqlalchemy.orm import aliased
+from sqlmodel import Session, col, select
+
+from db.billing.tables import Hold
+from db.columns import utc_now
+from db.files import expire_these_files
+from db.voices.fair_order import ends_in_turn, is_free, note_turn, voices_in_turn
+from db.voices.tables import Voice
+from db.voices.voices import files_of, share_workspace, voice_of
+
+AT_ONCE = 100
+NO_ATTEMPT_LEFT = "internal_error"  # why a voice failed that was given up
+NEWS_S = 5.0  # estimates that differ by less stay as they are
+
+
+def claim_voice(
+    session: Session, lease: str, now: datetime, until: datetime, most_attempts: int
+) -> Voice | None:
+    """Takes the voice whose turn it is; None when there is none.
+
+    `lease` is a name that nobody used before.
+    """
+    for waiting in voices_in_turn(session, now, most_attempts):
+        share_workspace(session, waiting.workspace_id)
+        query = (
+            select(Voice)
+            .where(Voice.id == waiting.id, Voice.status == "processing", is_free(now))
+            .with_for_update(skip_locked=True)
+        )
+        voice = session.exec(query).one_or_none()
+        if voice is None:
+            continue  # somebody was faster
+        voice.lease, voice.lease_until = lease, until
+        voice.attempt += 1
+        session.add(voice)
+        note_turn(session, voice.workspace_id, now)
+        session.flush()
+        return voice
+    return None
+
+
+def expect_waiting(
+    session: Session, now: datetime, most_attempts: int, seconds_per_voice: float, at_once: int
+) -> None:
+    """Says anew when those of the voices that nobody is at will be finished whose turn is next."""
+    session.flush()
+    expected = ends_in_turn(session, now, most_attempts, seconds_per_voice, at_once)
+    ends = dict(islice(expected, AT_ONCE))
+    query = (
+        select(Voice)
+        .where(col(Voice.id).in_(ends), Voice.status == "processing", is_free(now))
+        .order_by(col(Voice.id))
+        .with_for_update(skip_locked=True)
+    )
+    for voice in session.exec(query):
+        if abs((ends[voice.id] - voice.estimated_completion).total_seconds()) > NEWS_S:
+            voice.estimated_completion = ends[voice.id]
+            session.add(voice)
+
+
+def count_held(session: Session, now: datetime) -> int:
+    """Voices that somebody is at."""
+    held = Voice.status == "processing", col(Voice.lease_until) > now
+    return session.exec(select(func.count()).select_from(Voice).where(*held)).one()
+
+
+def held_leases(session: Session, now: datetime) -> set[tuple[UUID, str]]:
+    """Of the same voices: their ids and leases."""
+    query = select(Voice.id, Voice.lease).where(
+        Voice.status == "processing", col(Voice.lease_until) > now
+    )
+    return {(voice_id, lease) for voice_id, lease in session.exec(query) if lease is not None}
+
+
+def count_free(session: Session, now: datetime, most_attempts: int) -> int:
+    """Voices that can be claimed."""
+    free = Voice.status == "processing", is_free(now), col(Voice.attempt) < most_attempts
+    return session.exec(select(func.count()).select_from(Voice).where(*free)).one()
+
+
+def voice_under(session: Session, voice_id: UUID, lease: str) -> Voice | None:
+    """The voice, if it is claimed by that lease; also when the lease has ended meanwhile."""
+    query = select(Voice).where(
+        Voice.id == voice_id, Voice.lease == lease, Voice.status == "processing"
+    )
+    return session.exec(query).one_or_none()
+
+
+def leased_voice(session: Session, workspace_id: int, voice_id: UUID, lease: str) -> Voice | None:
+    """The voice, locked; None when it was deleted or finished, or another is at it."""
+    share_workspace(session, workspace_id)
+    voice = voice_of(session, workspace_id, voice_id, lock=True)
+    if voice is None or voice.status != "processing" or voice.lease != lease:
+        return None
+    return voice
+
+
+def hopeless_voices(
+    session: Session, now: datetime, created_before: datetime, most_attempts: int
+) -> list[tuple[int, UUID]]:
+    """Workspaces and ids of those that nobody is at, and that waited or failed for too long.
+
+    However long a queue is, who waits in it has hope as long as voices are finished.
+    """
+    other = aliased(Voice)
+    goes_on = exists().where(
+        col(other.finished_at) > created_before,
+        or_(col(other.error).is_(None), col(other.error) != NO_ATTEMPT_LEFT),
+    )
+    query = (
+        select(Voice.workspace_id, Voice.id)
+        .where(
+            Voice.status == "processing",
+            is_free(now),
+            or_(
+                and_(col(Voice.created_at) < created_before, ~goes_on),
+                col(Voice.attempt) >= most_attempts,
+            ),
+        )
+        .limit(AT_ONCE)
+    )
+    return list(session.exec(query))
+
+
+def hopeless_voice(
+    session: Session,
+    workspace_id: int,
+    voice_id: UUID,
+    now: datetime,
+    created_before: datetime,
+    most_attempts: int,
+) -> Voice | None:
+    """The same one, locked; None when it is no longer so."""
+    share_workspace(session, workspace_id)
+    voice = voice_of(session, workspace_id, voice_id, lock=True)
+    if voice is None or voice.status != "processing":
+        return None
+    if voice.lease_until is not None and voice.lease_until > now:
+        return None
+    if voice.created_at >= created_before and voice.attempt < most_attempts:
+        return None
+    return voice
+
+
+def extend_holds(session: Session, until: datetime, ending_before: datetime) -> int:
+    """What is held for unfinished voices, and would end before that, ends then; how many."""
+    ending = (
+        select(Hold.operation)
+        .join(Voice, col(Voice.operation) == Hold.operation)
+        .where(Voice.status == "processing", col(Hold.expires_at) < ending_before)
+        .limit(AT_ONCE)
+        .with_for_update(of=Hold, skip_locked=True)
+    )
+    extended = session.connection().execute(
+        update(Hold).where(col(Hold.operation).in_(ending)).values(expires_at=until)
+    )
+    return extended.rowcount
+
+
+def delete_failed_voices(session: Session, finished_before: datetime) -> int:
+    """Those that failed before that; how many. Their files are due for deletion then."""
+    query = (
+        select(Voice)
+        .where(Voice.status == "failed", col(Voice.finished_at) < finished_before)
+        .limit(AT_ONCE)
+    )
+    old = session.exec(query).all()
+    for voice in old:
+        expire_these_files(session, files_of(session, voice), utc_now())
+    deleted = session.connection().execute(
+        delete(Voice).where(col(Voice.id).in_([voice.id for voice in old]))
+    )
+    return deleted.rowcount

@@ -1,0 +1,127 @@
+"""Custom voices. A voice of another workspace is one that does not exist."""
+
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+from sqlalchemy import case, func
+from sqlmodel import Session, col, select
+
+from db.tables import Workspace
+from db.voices.tables import Voice, VoiceSample
+
+COUNTED = ("processing", "ready")
+"""The states in which a voice takes one of the places that the plan has."""
+
+_USABLE_FIRST = {"ready": 0, "processing": 1, "failed": 2}
+
+
+def lock_workspace(session: Session, workspace_id: int) -> Workspace | None:
+    """The workspace; until the end of the transaction nobody else who asks so gets it.
+
+    Settlements, which refer to the workspace, do not wait for this.
+    """
+    return session.get(Workspace, workspace_id, with_for_update={"key_share": True})
+
+
+def plan_of(session: Session, workspace_id: int) -> str | None:
+    """None when there is no such workspace."""
+    return session.exec(select(Workspace.plan).where(Workspace.id == workspace_id)).first()
+
+
+def share_workspace(session: Session, workspace_id: int) -> None:
+    """Before a lock on one of its voices: who erases the workspace takes them in this order too."""
+    session.get(Workspace, workspace_id, with_for_update={"read": True, "key_share": True})
+
+
+def add_voice(session: Session, voice: Voice, samples: Sequence[VoiceSample]) -> None:
+    session.add(voice)
+    session.flush()
+    session.add_all(samples)
+    session.flush()
+
+
+def voice_of(
+    session: Session, workspace_id: int, voice_id: UUID, *, lock: bool = False
+) -> Voice | None:
+    """None when the workspace has no such voice."""
+    query = select(Voice).where(Voice.id == voice_id, Voice.workspace_id == workspace_id)
+    return session.exec(query.with_for_update() if lock else query).one_or_none()
+
+
+def voice_of_report(session: Session, workspace_id: int, report_file: str) -> Voice | None:
+    """The voice whose report is stored there."""
+    query = select(Voice).where(
+        Voice.workspace_id == workspace_id, Voice.report_file == report_file
+    )
+    return session.exec(query).first()
+
+
+def voice_named(session: Session, workspace_id: int, name_key: str) -> Voice | None:
+    """The newest of that name, one that is ready before others."""
+    query = (
+        select(Voice)
+        .where(Voice.workspace_id == workspace_id, Voice.name_key == name_key)
+        .order_by(case(_USABLE_FIRST, value=Voice.status), col(Voice.created_at).desc())
+    )
+    return session.exec(query.limit(1)).first()
+
+
+def voices_page(
+    session: Session,
+    workspace_id: int,
+    page: int,
+    limit: int,
+    status: str | None = None,
+    languages: Collection[str] | None = None,
+) -> tuple[list[Voice], int]:
+    """One page, newest first, and the number of all; `page` counts from 1."""
+    chosen = [col(Voice.workspace_id) == workspace_id]
+    if status is not None:
+        chosen.append(col(Voice.status) == status)
+    if languages is not None:
+        chosen.append(col(Voice.language).in_(languages))
+    total = session.exec(select(func.count()).select_from(Voice).where(*chosen)).one()
+    query = select(Voice).where(*chosen).order_by(col(Voice.created_at).desc(), col(Voice.id))
+    return list(session.exec(query.offset((page - 1) * limit).limit(limit))), total
+
+
+def ready_voices(session: Session, workspace_id: int) -> list[Voice]:
+    """Those that can speak, newest first."""
+    query = select(Voice).where(Voice.workspace_id == workspace_id, Voice.status == "ready")
+    return list(session.exec(query.order_by(col(Voice.created_at).desc(), col(Voice.id))))
+
+
+def count_voices(session: Session, workspace_id: int) -> int:
+    """How many places of the plan are taken."""
+    return session.exec(
+        select(func.count())
+        .select_from(Voice)
+        .where(Voice.workspace_id == workspace_id, col(Voice.status).in_(COUNTED))
+    ).one()
+
+
+def unfinished_operations(session: Session, workspace_id: int) -> list[str]:
+    """What the ledger calls the holds of voices that are not finished."""
+    query = select(Voice.operation).where(
+        Voice.workspace_id == workspace_id, Voice.status == "processing"
+    )
+    return list(session.exec(query))
+
+
+def samples_of(session: Session, voice_id: UUID) -> list[VoiceSample]:
+    """In the order of the form."""
+    query = select(VoiceSample).where(VoiceSample.voice_id == voice_id)
+    return list(session.exec(query.order_by(col(VoiceSample.position))))
+
+
+def files_of(session: Session, voice: Voice) -> list[str]:
+    """Ids of all that is stored of the voice."""
+    kept = (voice.pack_file, voice.report_file, voice.checkpoint_file)
+    samples = [sample.file_id for sample in samples_of(session, voice.id)]
+    return [*samples, *(file_id for file_id in kept if file_id is not None)]
+
+
+def delete_voice(session: Session, voice: Voice) -> None:
+    """Its samples' rows go with it; the files are the caller's to delete."""
+    session.delete(voice)
+    session.flush()

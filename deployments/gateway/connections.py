@@ -1,0 +1,174 @@
+"""uvicorn's protocols with the limits that it does not have."""
+
+import asyncio
+import resource
+import secrets
+from typing import Any
+
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
+
+from api.http.errors import ApiError, error_response
+from telemetry import metrics
+
+RESERVED_FILES = 256  # of the process: for databases, models, decoders and uploads
+HEAD_S = 10.0  # for the head of a request; a handshake is one
+PINGS = 100  # of a client within PING_WINDOW_S
+PING_WINDOW_S = 5.0
+FRAGMENTS = 65_536  # of one message
+PONG_ROOM_BYTES = 1 << 20  # to a client that pings but does not read, no pong is sent
+
+
+def room() -> tuple[int, int]:
+    """How many connections are served, and how many more than that are told why not.
+
+    Out of open files the kernel would refuse the rest of the process too: requests of old
+    connections could not reach their database.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        files = 1 << 20
+    served = max(files - RESERVED_FILES, files // 2)
+    return served, (files - served) // 4
+
+
+def refusal(scope: Scope) -> Response:
+    """Of a connection that there is no room for."""
+    error = ApiError(
+        503,
+        "overloaded",
+        "too many connections are open; try again in a moment",
+        headers={"Connection": "close", "X-Request-Id": secrets.token_hex(16)},
+    )
+    return error_response(error, HTTPConnection(scope))
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """The application of such a connection, which ends after it."""
+    await refusal(scope)(scope, receive, send)
+
+
+class HttpConnection(HttpToolsProtocol):
+    """Ends a connection that does not send the head of its request in time, or is one too many."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _has_room = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        served, told = room()
+        beyond = len(self.connections) - served
+        if beyond > 0:
+            metrics.overload_refusals.labels("connection").inc()
+            self._has_room, self.app = False, refuse
+        if beyond > told:
+            transport.abort()
+            return
+        self._head_timer = self.loop.call_later(HEAD_S, transport.abort)
+
+    def handle_websocket_upgrade(self) -> None:
+        if self._has_room:
+            super().handle_websocket_upgrade()
+            return
+        answer = refusal({**self.scope, "path": ""})  # uvicorn sets it for other requests only
+        head = b"".join(b"%b: %b\r\n" % pair for pair in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 503 Service Unavailable\r\n%b\r\n" % head)
+        self.transport.write(bytes(answer.body))
+        self.transport.close()
+
+    def on_message_begin(self) -> None:
+        if self._head_timer is None:  # not the first request of the connection
+            self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._stop_head_timer()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Bounds what control frames and fragments cost, and frees the socket of a stalled client.
+
+    A connection that ends for a fault of the client is no error of the service: the application
+    hears at once that the client is gone, and nothing is logged.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._window_began = 0.0
+        self._pings = 0
+
+    def handle_ping(self) -> None:
+        now = self.loop.time()
+        if now - self._window_began > PING_WINDOW_S:
+            self._window_began, self._pings = now, 0
+        self._pings += 1
+        if self._pings > PINGS:
+            self._refuse("too many pings")
+            return
+        pong = b"".join(self.conn.data_to_send())
+        # RFC 6455 5.5.3 asks for an answer to the latest ping only.
+        if self.transport.get_write_buffer_size() < PONG_ROOM_BYTES:
+            self.transport.write(pong)
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) >= FRAGMENTS:
+            self._refuse("too many fragments")
+            return
+        super().handle_cont(event)
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:  # uvicorn would log a traceback
+                self._refuse("text that is not UTF-8", CloseCode.INVALID_DATA)
+                return
+        super().send_receive_event_to_app()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self._tell_lost()
+
+    def eof_received(self) -> None:
+        super().eof_received()
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        """Else the application hears of it only when all that was written has left."""
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        if not self.writable.is_set():
+            # The client reads nothing: closing would wait for it for ever.
+            self.transport.abort()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await self.writable.wait()
+        if self.close_sent and self.initial_response is None:
+            raise ClientDisconnected
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and self.close_sent:
+            self.handshake_complete = True  # by an answer other than the upgrade
+
+    def _refuse(self, reason: str, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
+        if self.close_sent or self.transport.is_closing():
+            return
+        self.conn.fail(code, reason)
+        self.handle_parser_exception()

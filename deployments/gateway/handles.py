@@ -1,0 +1,209 @@
+"""The pipelines' ports over replicas of a deployment."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any
+
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.serve.exceptions import (
+    BackPressureError,
+    DeploymentUnavailableError,
+    RayServeException,
+    ReplicaUnavailableError,
+)
+from ray.serve.handle import DeploymentHandle
+
+from models.audio import AudioChunk
+from models.errors import EngineError, EngineLost, EngineOverloaded, PackMissing, UnknownVoice
+from models.info import ModelInfo
+from models.llm.base import GenerationDelta, GenerationRequest
+from models.stt.base import Transcript, TranscriptionRequest
+from models.tts.base import SynthesisRequest
+from telemetry import metrics
+from telemetry.logs import request_id
+
+logger = logging.getLogger(__name__)
+
+DESCRIBE_TTL_S = 4.0  # under POLL_S of the directory, which asks each time
+LOST_TTL_S = 1.0
+STALE_S = 30.0
+DESCRIBE_TIMEOUT_S = 2.0
+
+
+@contextmanager
+def engine_errors(name: str) -> Iterator[None]:
+    """Turns what a handle raises into the engines' own errors."""
+    try:
+        yield
+    except BackPressureError:
+        raise EngineOverloaded(f"all replicas of {name} are busy") from None
+    except EngineError as error:
+        # Ray's copy derives from our class too, but its text is the remote traceback.
+        cause = getattr(error, "cause", None)
+        raise (cause if isinstance(cause, EngineError) else error) from None
+    except RayTaskError as error:
+        logger.error("replica_error", extra={"deployment": name, "error": str(error)})
+        raise EngineError(f"{name} failed") from None
+    except (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError) as error:
+        logger.warning("replica_lost", extra={"deployment": name, "error": type(error).__name__})
+        raise EngineLost(f"the replica of {name} was lost") from None
+    except (RayError, RayServeException) as error:
+        logger.error("serve_error", extra={"deployment": name, "error": str(error)})
+        raise EngineLost(f"{name} cannot be reached") from None
+
+
+class _Call:
+    """One call of a replica, for the metrics."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._began: float | None = time.perf_counter()
+
+    def answered(self) -> None:
+        if self._began is not None:
+            elapsed_s = time.perf_counter() - self._began
+            metrics.call_first_seconds.labels(self._target).observe(elapsed_s)
+            self._began = None
+
+
+@contextmanager
+def counted(target: str) -> Iterator[_Call]:
+    """Counts one call by how it ended; put it around `engine_errors`."""
+    outcome = "left"
+    try:
+        yield _Call(target)
+        outcome = "ok"
+    except PackMissing:  # an answer, not a failure: its caller sends the pack
+        outcome = "ok"
+        raise
+    except EngineError as error:
+        outcome = error.code
+        raise
+    finally:
+        metrics.calls.labels(target, outcome).inc()
+
+
+class ModelHandle:
+    """What the three ports share: the handle, and a description that is asked for rarely."""
+
+    def __init__(self, name: str, handle: DeploymentHandle[Any]) -> None:
+        self.name = name
+        self.handle = handle
+        self._answer: ModelInfo | EngineLost | None = None
+        self._answered_at = 0.0
+        self._asking: asyncio.Task[None] | None = None
+        self._worked_at = 0.0
+
+    async def describe(self) -> ModelInfo:
+        """What is loaded. Raises EngineLost when no replica answered.
+
+        An answer that is not fresh is given all the same while the replica is asked again, so
+        nobody waits for a model that is down; one over STALE_S old, or none yet, is waited for.
+        """
+        age_s = time.monotonic() - self._answered_at
+        fresh_s = LOST_TTL_S if isinstance(self._answer, EngineLost) else DESCRIBE_TTL_S
+        if self._answer is None or age_s > fresh_s:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask_again())
+            if self._answer is None or age_s > STALE_S:
+                await asyncio.shield(self._asking)
+        answer = self._answer
+        if isinstance(answer, EngineLost):
+            raise EngineLost(str(answer))
+        assert answer is not None
+        return answer
+
+    def forget(self) -> None:
+        """Makes the next `describe` wait for the replica's answer."""
+        self._answer = None
+
+    def works(self) -> None:
+        """A request was served: an answer that the model is lost no longer holds."""
+        self._worked_at = time.monotonic()
+        if isinstance(self._answer, EngineLost):
+            self.forget()
+
+    async def _ask_again(self) -> None:
+        began = time.monotonic()
+        answer = await self._ask()
+        if isinstance(answer, EngineLost) and self._worked_at > began:
+            answer = await self._ask()  # the first was lost with a replica that has a successor
+        self._answer = answer
+        self._answered_at = time.monotonic()
+        metrics.models_ready.labels(self.name).set(not isinstance(self._answer, EngineLost))
+
+    async def _ask(self) -> ModelInfo | EngineLost:
+        """A handle waits for ever for a deployment with no replica, hence the timeout."""
+        try:
+            async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
+                with engine_errors(self.name):
+                    info: ModelInfo = await self.handle.describe.remote()
+                    return info
+        except TimeoutError:
+            return EngineLost(f"no replica of {self.name} answers")
+        except EngineError as error:
+            return EngineLost(str(error))
+
+    async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
+        """Items of a streaming method; leaving early cancels the work in the replica."""
+        # A WebSocket or HTTP client that leaves cancels nothing by itself: see `cancel` below.
+        handle = self.handle.options(method_name=method, stream=True)
+        response = handle.remote(request, request_id.get())
+        try:
+            with counted(self.name) as call, engine_errors(self.name):
+                async for item in response:  # type: ignore[union-attr]  # a stream, as asked
+                    call.answered()
+                    self.works()
+                    yield item
+        except (asyncio.CancelledError, GeneratorExit):
+            # Not in a `finally`: after a failure it would raise the request's error once more.
+            response.cancel()  # type: ignore[no-untyped-call]
+            raise
+
+
+class SpeakerHandle(ModelHandle):
+    """The Speaker port."""
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        try:
+            async with aclosing(self.stream("synthesize", request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except UnknownVoice:
+            self.forget()  # the model was swapped, and its voices with it
+            raise
+
+    async def forget_pack(self, digest: str) -> None:
+        """Tells every replica. Raises EngineLost when not all answer."""
+        with engine_errors(self.name):
+            told = self.handle.broadcast("forget_pack", digest)
+            try:
+                await told.results_async(timeout_s=DESCRIBE_TIMEOUT_S)
+            except TimeoutError:
+                raise EngineLost(f"not all replicas of {self.name} answer") from None
+
+
+class TranscriberHandle(ModelHandle):
+    """The Transcriber port."""
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        response = self.handle.transcribe.remote(request, request_id.get())
+        try:
+            with counted(self.name) as call, engine_errors(self.name):
+                transcript: Transcript = await response
+                call.answered()
+                self.works()
+                return transcript
+        except asyncio.CancelledError:
+            response.cancel()  # type: ignore[no-untyped-call]
+            raise
+
+
+class ChatModelHandle(ModelHandle):
+    """The ChatModel port."""
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        return self.stream("generate", request)

@@ -1,0 +1,158 @@
+"""The gateway's own HTTP server: uvicorn on a socket that replicas of a host share."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import Any, cast
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from deployments.gateway.connections import HttpConnection, WebSocketConnection
+
+logger = logging.getLogger(__name__)
+
+# A client that reads nothing for this long loses its connection: after an application gives up on
+# a stalled client, only the kernel can end the socket, and by default it never does.
+TCP_USER_TIMEOUT_MS = 20_000
+# What the kernel holds back unsent for one client. By default it is megabytes, which a client that
+# reads as fast as it plays takes minutes to drain: too long for a send with a timeout.
+NOT_SENT_BYTES = 128 << 10
+_TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # Python names it since 3.12
+BACKLOG = 2048
+DRAIN_S = 30.0
+LAST_S = 5.0  # for requests that still run when the sockets were drained
+WS_MAX_MESSAGE_BYTES = 1 << 20
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the process belongs to Ray."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Listener:
+    """Serves an ASGI app until `stop`."""
+
+    def __init__(
+        self, app: ASGIApp, host: str, port: int, trusted_proxies: Sequence[str] = ()
+    ) -> None:
+        self._socket = listening_socket(host, port)
+        self._server = _Server(
+            uvicorn.Config(
+                cast(Any, app),  # uvicorn and Starlette spell the same type differently
+                loop="none",  # the replica's own
+                http=HttpConnection,
+                ws=WebSocketConnection,
+                ws_ping_interval=30.0,
+                ws_ping_timeout=10.0,
+                ws_max_size=WS_MAX_MESSAGE_BYTES,
+                # Audio does not compress, and a small frame could inflate to a huge one.
+                ws_per_message_deflate=False,
+                access_log=False,  # it would log queries, which may hold keys
+                log_config=None,
+                log_level="warning",  # below it, queries of WebSockets are logged
+                server_header=False,
+                # By default uvicorn believes X-Forwarded-For of everyone on this machine.
+                proxy_headers=bool(trusted_proxies),
+                forwarded_allow_ips=list(trusted_proxies),
+                timeout_keep_alive=5,
+                timeout_graceful_shutdown=round(DRAIN_S),
+                lifespan="on",
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; useful when 0 was asked for."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Returns when connections are accepted. Raises RuntimeError when the app fails."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        while not self._server.started:
+            if self._task.done():
+                await self._task
+                raise RuntimeError("the HTTP server ended while it started")
+            await asyncio.sleep(0.01)
+
+    @property
+    def connections(self) -> int:
+        """Open connections, of HTTP and WebSockets."""
+        return len(self._server.server_state.connections)
+
+    @property
+    def serving(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def stop(self, drain: Awaitable[None] | None = None) -> None:
+        """Accepts no more, awaits `drain`, lets requests end until DRAIN_S is over, cuts the rest.
+
+        `drain` ends the WebSocket sessions: the server would cut them all at once.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self._server.started:
+            self._end_connections_after_their_answer()
+            late = waiting_connections(self._socket)
+            # At once, so that new connections go to others that share the port.
+            for server in self._server.servers:
+                server.close()
+            for connection in late:
+                await loop.connect_accepted_socket(self._new_connection, connection)
+        if drain is not None:
+            await drain
+        left_s = max(LAST_S, DRAIN_S - (loop.time() - began))
+        self._server.config.timeout_graceful_shutdown = round(left_s)
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+        self._socket.close()
+
+    def _end_connections_after_their_answer(self) -> None:
+        """So that clients that keep theirs move on to others, and lose no request when it ends."""
+        config, state = self._server.config, self._server.server_state
+        config.encoded_headers.append((b"connection", b"close"))
+        state.default_headers = [*state.default_headers, config.encoded_headers[-1]]
+
+    def _new_connection(self) -> HttpConnection:
+        server = self._server
+        return HttpConnection(server.config, server.server_state, server.lifespan.state)
+
+
+def waiting_connections(listener: socket.socket) -> list[socket.socket]:
+    """Accepts those that the kernel would reset when `listener` is closed."""
+    found: list[socket.socket] = []
+    with contextlib.suppress(OSError):  # BlockingIOError: there are no more
+        while True:
+            connection, _ = listener.accept()
+            connection.setblocking(False)
+            found.append(connection)
+    return found
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A bound TCP socket whose port other replicas of this host may share."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "SO_REUSEPORT"):
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    # asyncio sets it only on sockets that name their protocol, and not every loop does it. Without
+    # it the second of two events waits 40 ms for the client's acknowledgement of the first.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
+    if _TCP_NOTSENT_LOWAT is not None:
+        listener.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
+    listener.bind((host, port))
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,146 @@
+"""The ingress: builds the services over handles and serves them on its own HTTP server."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from configs.schema.serve import GatewayArgs
+from deployments.cluster_reports import cluster_reports
+from deployments.gateway.directory import ModelDirectory
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from ray.serve.handle import DeploymentHandle
+
+    from api.services import Services
+
+logger = logging.getLogger(__name__)
+
+STATUS_S = 3.0  # for Serve to say what is going on
+MOVE_ON_S = 1.0  # for clients that keep a connection to hear that it ends with the next answer
+
+# Imports inside functions: what builds the application loads this module too, and would spend
+# seconds on the web framework while the replica waits to start.
+
+
+class Gateway:
+    """Stateless but for live sockets; several replicas share the port on a host."""
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, args: GatewayArgs, limiter: "DeploymentHandle[Any] | None" = None
+    ) -> None:
+        """Without a `limiter` this replica counts for itself."""
+        from api.app import create_app
+        from api.http.uploads import UPLOAD_FOLDERS
+        from configs.settings import load_settings
+        from db.migrate import upgrade
+        from deployments.gateway.listener import Listener
+        from deployments.gateway.services import gateway_services
+        from deployments.workers.limiter import gateway_limits
+        from pipelines.accounts.secret_fingerprints import check_secrets
+        from pipelines.storage.store_watch import watch_store
+        from pipelines.temporary_directories import delete_left_folders
+        from telemetry.logs import setup_logs
+
+        setup_logs()
+        settings = load_settings()
+        await asyncio.to_thread(delete_left_folders, UPLOAD_FOLDERS)
+        # `make run` has done it, but not `serve run`, nor the first gateway of a new release.
+        await asyncio.to_thread(upgrade, settings.database_url)
+        self._directory = ModelDirectory(args.models_app)
+        reports = cluster_reports(args.models_app)
+        self.services: Services = gateway_services(
+            settings, self._directory, reports, gateway_limits(settings, limiter)
+        )
+        await check_secrets(self.services.database, settings.secrets)
+        self._listener: Listener | None = None
+        if args.server == "own":
+            self._listener = Listener(
+                create_app(self.services), settings.host, settings.port, settings.trusted_proxies
+            )
+            await self._listener.start()
+        self._background = [
+            asyncio.create_task(self._directory.follow()),
+            asyncio.create_task(warm_up(self.services)),
+            asyncio.create_task(watch_store(self.services.files)),
+        ]
+        if reports is not None:
+            self._background.append(asyncio.create_task(reports.run()))
+
+    def check_health(self) -> None:
+        """Serve restarts the replica when its HTTP server is gone."""
+        if self._listener is not None and not self._listener.serving:
+            raise RuntimeError("the HTTP server has ended")
+
+    async def __del__(self) -> None:
+        """Serve awaits this when the replica leaves: live requests end first."""
+        from pipelines.chat.pipeline import wait_for_saves
+
+        drained = drain_sockets(self.services)
+        if self._listener is not None:
+            await self._listener.stop(drained)
+        else:
+            await drained
+        for task in self._background:
+            task.cancel()
+        await self.services.limits.close()
+        await self.services.transcription.close()
+        await wait_for_saves()
+        await self.services.billing.wait_for_settlements()
+        await asyncio.to_thread(self.services.database.close)
+
+    def __serve_build_asgi_app__(self) -> "FastAPI":
+        """For Serve's own HTTP proxy (`server: serve`): the same app over the same services."""
+        from api.app import create_app
+
+        return create_app(self.services, sees_clients=False)
+
+
+async def service_stops() -> bool:
+    """Whether the whole application is deleted; else another replica takes over from this one."""
+    from ray import serve
+    from ray.serve.schema import ApplicationStatus
+
+    try:
+        app_name = serve.get_replica_context().app_name
+        async with asyncio.timeout(STATUS_S):
+            status = await asyncio.to_thread(serve.status)
+        application = status.applications.get(app_name)
+        return application is None or application.status == ApplicationStatus.DELETING
+    except Exception:  # the cluster itself may be going down
+        logger.warning("status_unknown", exc_info=True)
+        return True
+
+
+async def drain_sockets(services: "Services") -> None:
+    """Gives live sessions their grace and tells them why they end."""
+    from api.sockets.kernel import close_codes
+
+    sockets = services.sockets
+    sockets.draining = True  # before Serve is asked, which may take a while
+    if await service_stops():
+        await sockets.drain(
+            sockets.limits.stop_s, close_codes.GOING_AWAY, "the service is stopping"
+        )
+    else:
+        await sockets.drain(
+            sockets.limits.drain_s, close_codes.RESTART, "this server restarts; connect again"
+        )
+        await asyncio.sleep(MOVE_ON_S)
+
+
+async def warm_up(services: "Services") -> None:
+    """Does once, before a client waits for it, what the first request of a kind would do."""
+    from models.errors import EngineError
+    from pipelines.tts.pipeline import SpeechRequest
+
+    while True:
+        try:
+            # An ambiguous text: it makes the language detector load all that it can need.
+            await services.speech.plan(SpeechRequest("Hello"))
+            break
+        except EngineError:
+            await asyncio.sleep(1)
+    await services.transcription.start()
+    await services.correction.warm_up()
+    logger.info("gateway_warm")

@@ -1,0 +1,49 @@
+"""The services of a gateway: over the handles that a directory keeps."""
+
+from dataclasses import replace
+from functools import cache
+
+from api.assembly import Models, build_services
+from api.services import Services
+from configs.load import load_yaml
+from configs.schema.listening import ListeningConfig
+from configs.settings import Settings
+from deployments.gateway.directory import ModelDirectory
+from models.loading import load_grammar, load_speaker_encoder, load_vad, load_watermark
+from models.weights.store import WeightStore
+from pipelines.limits.shared import SharedLimits
+from telemetry.reports import Reports
+
+VAD_CONFIG = "vad/silero"
+SPEAKER_CONFIG = "speaker/resemblyzer"
+GRAMMAR_CONFIG = "grammar/harper"
+WATERMARK_CONFIG = "watermark/perth"
+
+
+def gateway_services(
+    settings: Settings,
+    directory: ModelDirectory,
+    reports: Reports | None = None,
+    limits: SharedLimits | None = None,
+) -> Services:
+    """Nothing here waits for a model: routes answer 503 until their model is up."""
+    weights = WeightStore(settings.weights_dir)
+    live = load_yaml(ListeningConfig, "listening").vad
+    vad = load_vad(VAD_CONFIG, weights)
+    models = Models(
+        speakers=directory.speakers,
+        transcribers=directory.transcribers,
+        transcriber=directory.transcriber,
+        chat_models=directory.chat_models,
+        vad=vad,
+        # One instance serves both where they name the same: what it hears lives in its streams.
+        live_vad=vad if live == VAD_CONFIG else load_vad(live, weights),
+        speaker_encoder=cache(lambda: load_speaker_encoder(SPEAKER_CONFIG, weights)),
+        grammar=lambda: load_grammar(GRAMMAR_CONFIG, weights),
+        # Now, so that a service that cannot mark what it must does not begin to speak.
+        watermark=(
+            None if settings.watermark == "off" else load_watermark(WATERMARK_CONFIG, weights)
+        ),
+    )
+    services = build_services(settings, models, limits=limits)
+    return services if reports is None else replace(services, reports=reports)

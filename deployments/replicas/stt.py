@@ -1,0 +1,82 @@
+"""A replica that listens."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from configs.settings import weights_dir
+from deployments.replicas.model import ModelDeployment
+from deployments.replicas.timing import batch_timed
+from deployments.replicas.urgent_first import MAX_BATCH, Results, UrgentFirst
+from models.errors import EngineError
+from models.loading import load_speaker_encoder, load_stt
+from models.speaker.base import SpeakerEncoder
+from models.stt.base import STTEngine, Transcript, TranscriptionRequest
+from models.stt.speaker_embeddings import add_voices
+from models.weights.store import WeightStore
+
+MAX_LANES = 16
+SPEAKER_CONFIG = "speaker/resemblyzer"
+
+
+class STTDeployment(ModelDeployment[STTEngine]):
+    """One speech-to-text engine; the most urgent of the waiting requests goes first."""
+
+    def __init__(self) -> None:
+        super().__init__(load_stt)
+        self._threads = ThreadPoolExecutor(MAX_LANES, thread_name_prefix="stt")
+        self._queue = UrgentFirst(
+            self._decode,
+            lambda: min(self.engine().lanes, MAX_LANES),
+            # An engine on a GPU says by itself how many it decodes as soon as one.
+            most=lambda: getattr(self.engine(), "most_together", MAX_BATCH),
+        )
+        self._voices = Voices()
+
+    async def transcribe(
+        self, request: TranscriptionRequest, caller: str | None = None
+    ) -> Transcript:
+        """The text of one stretch of speech, for the request `caller`. Raises EngineError."""
+        with self.serving(caller):
+            return await self._queue.submit(request)
+
+    async def _decode(self, requests: list[TranscriptionRequest]) -> Results:
+        loop = asyncio.get_running_loop()
+        with batch_timed(requests):
+            return await loop.run_in_executor(
+                self._threads, decode, self.engine(), requests, self._voices
+            )
+
+
+class Voices:
+    """The speaker encoder of a replica, loaded by the first request that asks for voices."""
+
+    def __init__(self) -> None:
+        self._encoder: SpeakerEncoder | None = None
+        self._loading = threading.Lock()
+
+    def encoder(self) -> SpeakerEncoder:
+        """Raises WeightsMissing or WeightsCorrupt."""
+        with self._loading:
+            if self._encoder is None:
+                self._encoder = load_speaker_encoder(SPEAKER_CONFIG, WeightStore(weights_dir()))
+            return self._encoder
+
+
+def decode(engine: STTEngine, requests: list[TranscriptionRequest], voices: Voices) -> Results:
+    """Decodes a batch; when one request spoils it, decodes them one by one.
+
+    So an error reaches only the request that caused it.
+    """
+    try:
+        transcripts = engine.transcribe(requests)
+        return [
+            add_voices(request, transcript, voices.encoder())
+            if request.voice_windows
+            else transcript
+            for request, transcript in zip(requests, transcripts, strict=True)
+        ]
+    except EngineError as error:
+        if len(requests) == 1:
+            return [error]
+    return [decode(engine, [request], voices)[0] for request in requests]

@@ -1,0 +1,52 @@
+"""The deployment that has custom voices made: it starts a Ray job for each, and watches it."""
+
+import asyncio
+
+from configs.schema.serve import CloneArgs
+from deployments.workers.worker import Worker
+
+CLEANED_EVERY_S = 60.0
+
+# Imports inside functions: what builds the application loads this module too.
+
+
+class VoiceClone(Worker):
+    """Holds no model. One is enough, and several do no harm: voices are claimed under leases."""
+
+    job = "deployments.voice_jobs.job"  # the program of a job
+
+    async def __init__(self, args: CloneArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+        from configs.load import load_yaml
+        from configs.schema.custom_voices import CloningConfig
+        from db.service import service_id
+        from deployments.voice_jobs.job_client import Jobs, places
+        from deployments.voice_jobs.watch import Watch
+        from pipelines.storage.encryption import Sealer
+        from pipelines.voices.queue import VoiceQueue
+
+        settings, database = await self._open()
+        service = await database.read(service_id)
+        queue = VoiceQueue.of(settings, database, Sealer(settings.secrets.data_keys))
+        work = load_yaml(CloningConfig, "cloning").work
+        self._watch = Watch(queue, Jobs(service, self.job, places(settings)), work)
+        self._start(
+            args.models_app, watch_voices=self._watch.run(), delete_left_recordings=_keep_clean()
+        )
+
+    async def __del__(self) -> None:
+        """Serve awaits this when the replica leaves. Jobs go on unless the service ends too."""
+        from deployments.gateway.replica import service_stops
+
+        if await service_stops():
+            await self._watch.stop_jobs()
+        await self._stop()
+        await self._close()
+
+
+async def _keep_clean() -> None:
+    """Deletes what killed jobs of this machine left."""
+    from pipelines.voices.fitting.recordings import delete_left_recordings
+
+    while True:
+        await asyncio.to_thread(delete_left_recordings)
+        await asyncio.sleep(CLEANED_EVERY_S)

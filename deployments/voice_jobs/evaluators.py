@@ -1,0 +1,91 @@
+"""The processes in which trials run: one engine each, all of them out of the service's way."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from deployments.memory import give_back
+from deployments.voice_jobs.makers import Maker
+from deployments.voice_jobs.priority import stand_back
+from telemetry.logs import setup_logs
+
+RESTARTS = 10  # of one process, before the attempt fails
+CPUS = 0.01  # bookkeeping: voices must not take the places of models
+
+Run = Callable[[Any], Awaitable[Any]]
+"""Of one trial, to its outcome."""
+
+
+class Evaluator:
+    """Runs one trial after the other. Ray starts it anew when it dies, and repeats its trial."""
+
+    def __init__(self, maker: Maker, target: Any) -> None:
+        stand_back()
+        setup_logs()
+        self._trials = maker.trials(target)
+        give_back()  # measured: 30 MB of what loading took
+
+    def run(self, trial: Any) -> Any:
+        return self._trials.run(trial)
+
+
+class Evaluators:
+    """Some of them, for one voice."""
+
+    def __init__(self, maker: Maker, target: Any, count: int) -> None:
+        """Returns at once; trials wait until one is there."""
+        has_gpu = ray.cluster_resources().get("GPU", 0) > 0
+        options = {
+            "num_cpus": CPUS,
+            "num_gpus": maker.gpus if has_gpu else 0,  # on a CPU it takes long, and is the same
+            "scheduling_strategy": "SPREAD",
+            "max_restarts": RESTARTS,
+            "max_task_retries": 1,
+        }
+        actor: Any = ray.remote(Evaluator).options(**options)
+        self._target = ray.put(target)  # kept: Ray would forget it once the processes have begun
+        self._actors: list[ActorHandle[Any]] = [
+            actor.remote(maker, self._target) for _ in range(count)
+        ]
+
+    async def run(self, trials: Sequence[Any]) -> list[Any]:
+        """Raises ray.exceptions.RayError for a trial that failed twice."""
+        return await shared(trials, [self._run_by(actor) for actor in self._actors])
+
+    def _run_by(self, actor: ActorHandle[Any]) -> Run:
+        async def run(trial: Any) -> Any:
+            return await actor.run.options(retry_exceptions=True).remote(trial)
+
+        return run
+
+    def stop(self) -> None:
+        """At once, also in the middle of a trial."""
+        for actor in self._actors:
+            ray.kill(actor)
+
+
+def evaluators_for(cpus: float, at_once: int, most: int) -> int:
+    """How many for one voice, of a cluster with so many cores: one a core, shared by `at_once`."""
+    return max(1, min(most, int(cpus) // at_once))
+
+
+async def shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]:
+    """Each worker takes the next trial as soon as it is free. Raises the first error."""
+    waiting = deque(trials)
+    outcomes = []
+
+    async def work(run: Run) -> None:
+        while waiting:
+            outcomes.append(await run(waiting.popleft()))
+
+    tasks = [asyncio.create_task(work(run)) for run in workers]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return outcomes

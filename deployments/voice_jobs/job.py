@@ -1,0 +1,113 @@
+"""The Ray job that makes one voice: python -m deployments.voice_jobs.job VOICE LEASE
+
+Whoever starts it has claimed the voice; from then on this process keeps the lease. It ends with 0
+when there is nothing left to do for the voice, and else another attempt follows.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import ray
+
+from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig
+from configs.settings import load_settings
+from db.session import Database
+from deployments.voice_jobs.attempt import Attempt
+from deployments.voice_jobs.evaluators import Evaluators, evaluators_for
+from deployments.voice_jobs.makers import Maker, configured_maker
+from deployments.voice_jobs.priority import stand_back
+from pipelines.storage.encryption import Sealer
+from pipelines.voices.queue import VoiceQueue
+from telemetry.logs import setup_logs
+
+logger = logging.getLogger(__name__)
+
+STOP_S = 2.0  # to store what was reached; Ray kills 3 s after it asked
+
+
+def main(maker: Maker) -> int:
+    """The exit status: 0, or 1 when another attempt is to follow."""
+    parser = argparse.ArgumentParser(
+        prog="python -m deployments.voice_jobs.job", description=__doc__
+    )
+    parser.add_argument("voice", type=UUID)
+    parser.add_argument("lease")
+    arguments = parser.parse_args()
+    setup_logs()
+    ray.init("auto", log_to_driver=False, logging_level=logging.WARNING)
+    try:
+        return asyncio.run(work(maker, arguments.voice, arguments.lease))
+    except Exception:
+        logger.exception("attempt_failed", extra={"voice": str(arguments.voice)})
+        return 1
+
+
+async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
+    """One attempt at the voice, if that lease is still its."""
+    settings = load_settings(new=False)
+    config = load_yaml(CloningConfig, "cloning").work
+    database = Database(settings.database_url)
+    queue = VoiceQueue.of(settings, database, Sealer(settings.secrets.data_keys))
+    claimed = await queue.claimed(voice_id, lease)
+    if claimed is None:
+        logger.info("voice_gone", extra={"voice": str(voice_id)})
+        return 0
+    evaluators: list[Evaluators] = []
+
+    def workers(target: Any) -> Evaluators:
+        cpus = ray.cluster_resources().get("CPU", 1)
+        count = evaluators_for(cpus, config.at_once, maker.most_workers)
+        logger.info("evaluators", extra={"voice": str(voice_id), "count": count})
+        evaluators.append(Evaluators(maker, target, count))
+        return evaluators[0]
+
+    attempt = Attempt(
+        queue,
+        claimed,
+        config,
+        lambda samples, state: maker.begin(claimed, samples, state),
+        workers,
+        maker.engine(),
+        ThreadPoolExecutor(1, thread_name_prefix="fit", initializer=stand_back),
+    )
+    running = asyncio.create_task(attempt.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    try:
+        end = await running
+    except asyncio.CancelledError:
+        logger.info("attempt_stopped", extra={"voice": str(voice_id)})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await attempt.give_back()
+        return 1
+    finally:
+        for one in evaluators:
+            one.stop()
+    logger.info("attempt_ended", extra={"voice": str(voice_id), "outcome": end})
+    return 0
+
+
+def leave(status: int) -> None:
+    """Ends the process without waiting for threads that compute."""
+    ray.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def run(maker: Callable[[], Maker]) -> None:
+    leave(main(maker()))
+
+
+if __name__ == "__main__":
+    run(configured_maker)

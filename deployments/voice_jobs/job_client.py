@@ -1,0 +1,136 @@
+"""The Ray jobs that make voices: submits, finds and stops them through Ray's job API."""
+
+import asyncio
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+from sqlalchemy.engine import make_url
+
+from configs.settings import PROJECT_DIR, Settings
+from pipelines.voices.queue import ClaimedVoice
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+PREFIX = "clone-"
+# Of the tree; the rest may hold anything, such as the data of the service.
+SENT = ("api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
+
+NICENESS = 10  # of what is no computation, as in the replicas of models
+
+JobState = Literal["starting", "running", "ended"]
+
+
+def unsent(tree: Path) -> list[str]:
+    """Patterns of all in the tree that a job has no need of. Ray knows no list of what to take."""
+    return [f"/{entry.name}" for entry in tree.iterdir() if entry.name not in SENT]
+
+
+def places(settings: Settings) -> dict[str, str]:
+    """Variables that name places of the service, from the root: a job has a folder of its own.
+
+    Only those without a password, since the dashboard shows them. The rest of a job's environment
+    is that of the cluster's nodes.
+    """
+    found = {"ANTIPHON_DATA": str(settings.data_dir)}
+    if os.environ.get("ANTIPHON_WEIGHTS"):
+        found["ANTIPHON_WEIGHTS"] = str(settings.weights_dir.resolve())
+    database = make_url(settings.database_url)
+    if database.get_backend_name() == "sqlite" and Path(database.database or "").is_file():
+        file = Path(database.database or "").resolve()
+        found["DATABASE_URL"] = str(database.set(database=str(file)))
+    protocol, _, folder = settings.storage_url.partition("://")
+    if protocol == "file":
+        found["STORAGE_URL"] = f"file://{Path(folder).resolve()}"
+    if settings.webhooks.ca_file is not None:
+        found["WEBHOOK_CA_FILE"] = str(Path(settings.webhooks.ca_file).resolve())
+    return found
+
+
+class JobsUnavailable(Exception):
+    """Ray's job API did not do what it was asked; nobody knows whether it will."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One attempt at a voice."""
+
+    id: str
+    voice_id: UUID
+    lease: str
+
+
+class Jobs:
+    """Those of one service. Blocks in threads; every method raises JobsUnavailable."""
+
+    def __init__(self, service: str, module: str, variables: dict[str, str]) -> None:
+        """`service` is its name among those that use the cluster, and `module` the program.
+
+        `variables` are seen by whoever sees the dashboard.
+        """
+        self._service = service
+        self._module = module
+        self._variables = variables
+
+    async def submit(self, claimed: ClaimedVoice) -> Job:
+        """The lease in its name tells it from an attempt of the same number that gave up early."""
+        name = f"{PREFIX}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
+        job = Job(name, claimed.id, claimed.lease)
+        program = shlex.join([sys.executable, "-m", self._module, str(job.voice_id), job.lease])
+        await self._call(
+            "submit_job",
+            entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell between it and signals
+            submission_id=job.id,
+            metadata={
+                "service": self._service,
+                "voice": str(job.voice_id),
+                "lease": job.lease,
+            },
+            runtime_env={
+                "working_dir": str(PROJECT_DIR),
+                "excludes": [*unsent(PROJECT_DIR), "__pycache__"],
+                "env_vars": {**self._variables, "OMP_NUM_THREADS": "1"},
+            },
+        )
+        return job
+
+    async def known(self) -> list[tuple[Job, bool]]:
+        """All that Ray remembers, whichever process started them, and which of them have ended."""
+        found = []
+        for one in await self._call("list_jobs"):
+            told = one.metadata or {}  # of others who use the cluster: none, or another service
+            if one.submission_id and told.get("service") == self._service:
+                job = Job(one.submission_id, UUID(told["voice"]), told["lease"])
+                found.append((job, one.status.is_terminal()))
+        return found
+
+    async def state(self, job: Job) -> JobState:
+        """What Ray believes; a job that died with its machine may seem to run for ever."""
+        status = await self._call("get_job_status", job.id)
+        if status.is_terminal():
+            return "ended"
+        return "starting" if status == "PENDING" else "running"
+
+    async def stop(self, job: Job) -> None:
+        """Asks it to end, and Ray ends it 3 s later."""
+        await self._call("stop_job", job.id)
+
+    async def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await asyncio.to_thread(lambda: getattr(self._client, method)(*args, **kwargs))
+        except Exception as error:  # its client raises RuntimeError, and what requests raises
+            raise JobsUnavailable(f"{method}: {error}") from error
+
+    @cached_property
+    def _client(self) -> "JobSubmissionClient":
+        import ray
+        from ray.job_submission import JobSubmissionClient
+
+        address = os.environ.get("RAY_API_SERVER_ADDRESS")
+        return JobSubmissionClient(address or ray.get_runtime_context().gcs_address)

@@ -1,0 +1,165 @@
+"""What a voice is made with: the fit, and what hears its trials, of `configs/cloning.yaml`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig
+from configs.schema.models.tts import engine_of
+from configs.settings import weights_dir
+from models.weights.store import WeightStore
+from pipelines.voices.queue import ClaimedVoice
+
+if TYPE_CHECKING:
+    from pipelines.voices.fitting.fit import FailedFit, Fit, FittedVoice
+    from pipelines.voices.fitting.prompt.fit import PromptFit, PromptTarget, PromptTrials
+    from pipelines.voices.fitting.trials import Target, Trials
+
+# Imports inside functions: each process imports what it makes.
+
+
+class AnyFit(Protocol):
+    """As `pipelines.voices.fitting.fit.Fit`; what crosses processes is its own affair."""
+
+    @property
+    def target(self) -> Any: ...
+
+    @property
+    def progress(self) -> float: ...
+
+    def ask(self) -> Sequence[Any]: ...
+
+    def tell(self, outcomes: Sequence[Any]) -> None: ...
+
+    def state(self) -> bytes: ...
+
+    def result(self) -> "FittedVoice | FailedFit": ...
+
+
+class AnyTrials(Protocol):
+    """As `pipelines.voices.fitting.trials.Trials`."""
+
+    def run(self, trial: Any) -> Any: ...
+
+
+class Maker(Protocol):
+    """One way of making voices. Crosses processes, and loads nothing before it is asked."""
+
+    @property
+    def most_workers(self) -> int:
+        """That have something to do at once."""
+        ...
+
+    @property
+    def gpus(self) -> float:
+        """How much of one a worker takes."""
+        ...
+
+    def engine(self) -> str:
+        """The name of the engine that speaks what is made."""
+        ...
+
+    def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> AnyFit:
+        """Blocks for some seconds. Raises InvalidAudio or EngineError."""
+        ...
+
+    def trials(self, target: Any) -> AnyTrials:
+        """Blocks for some seconds. Raises EngineError."""
+        ...
+
+
+def configured_maker() -> Maker:
+    """As `configs/cloning.yaml` says. Raises ValidationError."""
+    config = load_yaml(CloningConfig, "cloning")
+    return FitMaker(config) if config.method == "fit" else PromptMaker(config)
+
+
+@dataclass(frozen=True, slots=True)
+class FitMaker:
+    """A style of the engine is searched for."""
+
+    config: CloningConfig
+
+    @property
+    def most_workers(self) -> int:
+        return self.config.work.most_workers
+
+    @property
+    def gpus(self) -> float:
+        return 0.0
+
+    def engine(self) -> str:
+        return engine_of(self.config.work.model)
+
+    def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> "Fit":
+        """Every attempt has the same seed: one that resumes decides as the one before."""
+        from models.loading import load_speaker_encoder
+        from pipelines.voices.fitting.fit import Fit
+
+        fit = self.config.fit
+        encoder = load_speaker_encoder(self.config.work.encoder, WeightStore(weights_dir()))
+        return Fit.resume(
+            samples,
+            claimed.language,
+            claimed.gender,
+            fit,
+            encoder,
+            fit.seed,
+            state or None,
+            british=claimed.british,
+        )
+
+    def trials(self, target: "Target") -> "Trials":
+        """The engine computes on one thread."""
+        from models.loading import load_speaker_encoder, load_tts
+        from pipelines.voices.fitting.trials import Trials
+
+        work, weights = self.config.work, WeightStore(weights_dir())
+        engine, _ = load_tts(work.model, weights, threads=1)
+        return Trials(engine, load_speaker_encoder(work.encoder, weights), target)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMaker:
+    """The engine speaks on from one of the recordings."""
+
+    config: CloningConfig
+
+    @property
+    def most_workers(self) -> int:
+        return 1  # its engine is large
+
+    @property
+    def gpus(self) -> float:
+        return self.config.prompt.gpus if self.config.prompt.judge else 0.0
+
+    def engine(self) -> str:
+        return engine_of(self.config.prompt.model)
+
+    def begin(
+        self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None
+    ) -> "PromptFit":
+        from models.loading import load_speaker_encoder, load_vad
+        from pipelines.voices.fitting.prompt.fit import PromptFit
+
+        weights = WeightStore(weights_dir())
+        prompt = self.config.prompt
+        return PromptFit.begin(
+            samples,
+            claimed.language,
+            prompt,
+            load_vad(prompt.vad, weights),
+            load_speaker_encoder(self.config.work.encoder, weights),
+        )
+
+    def trials(self, target: "PromptTarget") -> "PromptTrials":
+        from models.loading import load_speaker_encoder, load_tts
+        from pipelines.voices.fitting.metrics import load_judges
+        from pipelines.voices.fitting.prompt.fit import PromptTrials
+
+        weights = WeightStore(weights_dir())
+        prompt = self.config.prompt
+        engine = load_tts(prompt.model, weights)[0] if prompt.judge else None
+        encoder = load_speaker_encoder(self.config.work.encoder, weights)
+        return PromptTrials(engine, load_judges(), encoder, target)

@@ -1,0 +1,60 @@
+"""The worker of the cluster: delivers webhooks, and cleans up."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from configs.schema.serve import CourierArgs
+from deployments.workers.worker import Worker
+from telemetry import metrics
+
+if TYPE_CHECKING:
+    from pipelines.maintenance.housekeeping import Housekeeper
+
+CLEAN_EVERY_S = 30.0
+
+# Imports inside functions: what builds the application loads this module too.
+
+
+class Courier(Worker):
+    """Any number may run: deliveries are leased, and chores done twice do no harm."""
+
+    async def __init__(self, args: CourierArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+        from configs.load import load_yaml
+        from configs.schema.retention import RetentionConfig
+        from pipelines.maintenance.housekeeping import Housekeeper
+        from pipelines.storage.encryption import Sealer
+        from pipelines.storage.files import Files
+        from pipelines.voices.queue import VoiceQueue
+        from pipelines.webhooks import dispatcher
+        from pipelines.webhooks.sender import Sender
+
+        settings, database = await self._open()
+        sealer = Sealer(settings.secrets.data_keys)
+        self._sender = Sender(settings.webhooks)
+        self._courier = dispatcher.Courier(
+            database, sealer, self._sender, time_scale=settings.webhooks.time_scale
+        )
+        housekeeper = Housekeeper(
+            database,
+            Files.of(settings, database, sealer),
+            load_yaml(RetentionConfig, "retention"),
+            VoiceQueue.of(settings, database, sealer),
+        )
+        self._start(
+            args.models_app, deliver=self._courier.run(), keep_clean=keep_clean(housekeeper)
+        )
+
+    async def __del__(self) -> None:
+        """Serve awaits this when the replica leaves: attempts that run end first."""
+        await self._stop()
+        await self._courier.stop()
+        await self._sender.close()
+        await self._close()
+
+
+async def keep_clean(housekeeper: "Housekeeper") -> None:
+    """For ever; what fails is tried again the next time."""
+    while True:
+        with metrics.housekeeping_seconds.time():
+            await housekeeper.run_once()
+        await asyncio.sleep(CLEAN_EVERY_S)

@@ -1,0 +1,240 @@
+"""GGUF language models on llama.cpp, with continuous batching, inside this process."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from configs.load import CONFIGS_DIR
+from configs.schema.models.llm import LlamaCppConfig
+from models.errors import (
+    ContextLengthExceeded,
+    EngineError,
+    EngineLost,
+    EngineOverloaded,
+    InvalidEngineRequest,
+    UnsupportedFeature,
+)
+from models.llm.base import ChatMessage, FinishReason, GenerationDelta, GenerationRequest, Usage
+from models.llm.budgeted_completion import HeldText
+from models.llm.llama_cpp.chunk_stream import Chunk, ChunkStream
+from models.llm.llama_cpp.slots import Slots
+from models.llm.structured_output.answer import (
+    answer_form,
+    is_all_ruled,
+    is_json_or_calls,
+    may_call,
+)
+from models.llm.structured_output.grammar import Form
+from models.llm.tool_calls import CallDelta, ToolTextReader
+from models.weights.store import WeightStore
+
+# How long an OpenMP thread spins at a barrier before it sleeps. The default is about a
+# millisecond and a token has hundreds of barriers, so when other work takes a core, generation
+# can fall to a token in seconds. Fewer spins cost up to a tenth on an idle machine.
+BARRIER_SPINS = "2000"
+_SEEDS = 2**32 - 1  # llama.cpp reads the last 32-bit number as "choose one"
+
+
+class LlamaCppEngine:
+    """One llama.cpp server object with `config.parallel` slots.
+
+    Each stream has a thread, which waits in llama.cpp without the interpreter's lock and wakes for
+    a new piece; streams beyond the slots wait for a thread.
+    """
+
+    def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
+        path = weights.folder(config.weights) / "model.gguf"
+        self.context_tokens = config.context_tokens
+        self._server = start_server(config, str(path))
+        self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
+        self._slots = Slots(config.parallel)
+        self._has_tools = config.chat_template is not None
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        if request.tools and not self._has_tools:
+            raise UnsupportedFeature("this model has no tools")
+        form = None
+        if request.tools or request.response_format:
+            # Forms can take half a second to write; other streams go on meanwhile.
+            form = await asyncio.to_thread(answer_form, request)
+        body = _to_body(request, form)
+        stream = ChunkStream(asyncio.get_running_loop())
+
+        def work_in_slot(body: Chunk, push: Callable[[Chunk], bool]) -> None:
+            with self._slots.take(request) as (slot, remembers):
+                body = {**body, "id_slot": slot, "cache_prompt": remembers}
+                self._server.handle_chat_completions(body, push)
+
+        work = self._threads.submit(stream.run, work_in_slot, body)
+        either = is_json_or_calls(request)
+        held = None
+        if form is not None:
+            most = request.sampling.max_tokens
+            held = HeldText(form, most, self.context_tokens, json_or_calls=either)
+        reader = ToolTextReader(json_or_calls=either) if may_call(request) else None
+        finish: FinishReason | None = None
+        try:
+            while chunks := await stream.take():
+                pieces = _read(chunks, held)
+                finish = pieces.finish or finish  # it comes before the usage, perhaps a batch ago
+                text, calls = reader.feed(pieces.text) if reader else (pieces.text, ())
+                if text or calls or pieces.reasoning:
+                    yield GenerationDelta(text, None, pieces.running, calls, pieces.reasoning)
+                if reader and reader.repeated and pieces.running is not None:
+                    stream.close()
+                    await _end_of(stream)
+                    yield GenerationDelta(finish_reason="tool_calls", usage=pieces.running)
+                    return
+                if pieces.total is not None:
+                    text, calls, finish = _ended(finish, held, reader)
+                    await _end_of(stream)
+                    yield GenerationDelta(text, finish, pieces.total, calls)
+                    return
+            raise EngineLost("llama.cpp ended the answer before its finish")
+        finally:
+            stream.close()  # the thread sees it at the next piece, and llama.cpp frees the slot
+            work.cancel()  # for a stream that still waits for a thread
+
+
+async def _end_of(stream: ChunkStream) -> None:
+    """Waits until the thread has given its slot back: the next turn may come at once, and wants
+    the same."""
+    while await stream.take():
+        pass
+
+
+def start_server(config: LlamaCppConfig, path: str) -> Any:
+    """llama.cpp's server object with the model at `path`. Raises EngineError."""
+    # libgomp reads it when the library is loaded, so it is set just before the import.
+    os.environ.setdefault("GOMP_SPINCOUNT", BARRIER_SPINS)
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = path
+    params.n_gpu_layers = config.gpu_layers
+    params.n_parallel = config.parallel
+    params.n_ctx = config.parallel * config.context_tokens
+    params.n_batch = config.batch_tokens
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = config.threads
+    cache_type = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{config.cache_type.upper()}")
+    params.cache_type_k = params.cache_type_v = cache_type
+    params.ctx_shift = False  # a full context ends the answer; it never drops what was said
+    if config.chat_template is not None:
+        params.chat_template = (CONFIGS_DIR / "llm" / config.chat_template).read_text()
+    params.prefill_assistant = False  # an assistant's message at the end is history, not a draft
+    params.cache_ram_mib = 0
+    params.fit_params = False
+    params.verbosity = 0  # its log could show users' text
+    # llama.cpp insists on an HTTP port of its own, on loopback; nobody gets the key to it.
+    params.api_keys = [secrets.token_urlsafe(32)]
+    params.ui = False
+    params.endpoint_slots = False
+    params.n_threads_http = 1
+    try:
+        return xllamacpp.Server(params)
+    except RuntimeError as error:
+        raise EngineError(f"llama.cpp cannot load the model of {config.id!r}: {error}") from None
+
+
+def _ended(
+    finish: FinishReason | None, held: HeldText | None, reader: ToolTextReader | None
+) -> tuple[str, tuple[CallDelta, ...], FinishReason | None]:
+    """The rest of an answer when the model has written all that it will, and why it ended."""
+    text = ""
+    if held is not None:
+        text, finish = held.end(finish, reader.whole if reader else None)
+    if reader is None:
+        return text, (), finish
+    said, calls = reader.feed(text)
+    if finish == "stop" and reader.whole:
+        finish = "tool_calls"
+    if held is None or not held.lost:  # else what waits is the beginning of a call
+        said += reader.finish()
+    return said, calls, finish
+
+
+def _to_body(request: GenerationRequest, form: Form | None) -> dict[str, Any]:
+    """The request as llama.cpp's chat route takes it."""
+    ruled = is_all_ruled(request)
+    sampling = request.sampling
+    penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
+    body: dict[str, Any] = {
+        "messages": [_to_message(message) for message in request.messages],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "timings_per_token": True,  # the count of tokens so far
+        "return_progress": True,  # a piece per batch of the prompt, where the stream can be closed
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "max_tokens": -1 if sampling.max_tokens is None else sampling.max_tokens,
+        "stop": [] if ruled else list(sampling.stop),
+        "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repeat_last_n": -1 if penalised else 0,
+        "chat_template_kwargs": {
+            **request.template_kwargs,
+            "enable_thinking": request.enable_thinking and not ruled,
+            # Given to the template only: llama.cpp's own reading of calls knows no bounds.
+            "tools": list(request.tools) or None,
+        },
+    }
+    return body if form is None else {**body, "grammar": form.text}
+
+
+def _to_message(message: ChatMessage) -> dict[str, Any]:
+    return {"role": message.role, "content": message.content, **message.extra}
+
+
+class _Pieces(NamedTuple):
+    """What a batch of llama.cpp's chunks says."""
+
+    text: str
+    reasoning: str
+    finish: FinishReason | None
+    running: Usage | None  # so far
+    total: Usage | None  # with the last chunk only
+
+
+def _read(chunks: list[dict[str, Any]], held: HeldText | None) -> _Pieces:
+    """Raises EngineError when one of the chunks is an error."""
+    text: list[str] = []
+    reasoning: list[str] = []
+    finish: FinishReason | None = None
+    running: Usage | None = None
+    total: Usage | None = None
+    for chunk in chunks:
+        if "error" in chunk:
+            raise _to_error(chunk["error"])
+        said = ""
+        for choice in chunk["choices"]:
+            said += choice["delta"].get("content") or ""
+            reasoning.append(choice["delta"].get("reasoning_content") or "")
+            finish = choice["finish_reason"] or finish
+        if "usage" in chunk:
+            usage = chunk["usage"]
+            cached = chunk.get("timings", {}).get("cache_n", 0)
+            total = Usage(usage["prompt_tokens"], usage["completion_tokens"], cached)
+        elif timings := chunk.get("timings"):
+            running = Usage(timings["cache_n"] + timings["prompt_n"], timings["predicted_n"])
+        text.append(held.feed(said, running) if held and said and running else said)
+    return _Pieces("".join(text), "".join(reasoning), finish, running, total)
+
+
+def _to_error(error: dict[str, Any]) -> EngineError:
+    kind = error.get("type")
+    if kind == "exceed_context_size_error":
+        return ContextLengthExceeded(
+            f"the messages take {error['n_prompt_tokens']} tokens; "
+            f"the context holds {error['n_ctx']}"
+        )
+    if kind == "invalid_request_error":
+        return InvalidEngineRequest(f"the model refuses the request: {error.get('message')}")
+    if kind == "unavailable_error":
+        return EngineOverloaded("the model is not ready")
+    return EngineError(f"llama.cpp failed: {error.get('message')}")

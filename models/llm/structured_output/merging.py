@@ -1,0 +1,201 @@
+"""What two JSON schemas ask together, and what a reference stands for."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from models.llm.structured_output.rules import SchemaError
+
+Schema = dict[str, Any]
+
+MAX_REFERENCES = 32  # that lead from one to the next
+MAX_STEPS = 20_000
+MAX_LEAVES = 200
+
+# What describes a schema and asks nothing of the value.
+ANNOTATIONS = frozenset(
+    "title description default examples example deprecated readOnly writeOnly $comment $schema "
+    "$id $defs definitions contentEncoding contentMediaType discriminator nullable strict".split()
+)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and value >= 0 and not value % 1
+
+
+def _is_schema(value: Any) -> bool:
+    return isinstance(value, dict | bool)
+
+
+def _are_schemas(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_schema, value))
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_NUMBER, _COUNT = (_is_number, "a number"), (_is_count, "a whole number from 0")
+_SCHEMA, _SCHEMAS = (_is_schema, "a schema"), (_are_schemas, "a list of schemas")
+_STRING = (_is_string, "a string")
+SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
+    **dict.fromkeys(("minProperties", "maxProperties"), _COUNT),
+    **dict.fromkeys(("anyOf", "oneOf", "allOf", "prefixItems"), _SCHEMAS),
+    **dict.fromkeys(("additionalProperties", "additionalItems"), _SCHEMA),
+    **dict.fromkeys(("$ref", "pattern", "format"), _STRING),
+    "items": (lambda value: _is_schema(value) or _are_schemas(value), "a schema"),
+    "properties": (
+        lambda value: isinstance(value, dict) and all(map(_is_schema, value.values())),
+        "an object of schemas",
+    ),
+    "required": (_are_names, "a list of strings"),
+    "enum": (lambda value: isinstance(value, list), "a list"),
+    "type": (lambda value: _is_string(value) or _are_names(value), "a string or a list of them"),
+}
+_LEAST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+_MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+
+
+def as_schema(value: Any) -> Schema:
+    """A schema as an object, without what asks nothing. Raises SchemaError."""
+    if value is True:
+        return {}
+    if value is False:
+        return {"enum": []}
+    if not isinstance(value, dict):
+        raise SchemaError("a schema must be an object or a boolean")
+    asked = {key: part for key, part in value.items() if key not in ANNOTATIONS}
+    for key, part in asked.items():
+        if key in SHAPES and not SHAPES[key][0](part):
+            raise SchemaError(f"{key}: it must be {SHAPES[key][1]}")
+    return asked
+
+
+class SchemaTree:
+    """One schema and what its parts stand for."""
+
+    def __init__(self, root: Any) -> None:
+        self.root: Schema = root if isinstance(root, dict) else as_schema(root)
+        self._steps = 0
+
+    def referred(self, reference: str) -> Schema:
+        """What a reference within the schema stands for. Raises SchemaError."""
+        if reference != "#" and not reference.startswith("#/"):
+            raise SchemaError("$ref: only references within the schema (#/...) are supported")
+        found: Any = self.root
+        for part in reference[1:].split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+                found = found[int(name)]
+            elif isinstance(found, dict) and name in found:
+                found = found[name]
+            else:
+                raise SchemaError("$ref: it refers to nothing in the schema")
+        return as_schema(found)
+
+    def resolved(self, value: Any, depth: int = 0) -> Schema:
+        """A schema with its reference and all of `allOf` taken in. Raises SchemaError."""
+        self._steps += 1
+        if depth > MAX_REFERENCES or self._steps > MAX_STEPS:
+            raise SchemaError("$ref: it leads to itself, or through too many others")
+        schema = as_schema(value)
+        parts = [*schema.get("allOf", ())]
+        if "$ref" in schema:
+            parts.append(self.referred(schema["$ref"]))
+        whole = {key: part for key, part in schema.items() if key not in ("$ref", "allOf")}
+        for part in parts:
+            whole = merged(whole, self.resolved(part, depth + 1))
+        return whole
+
+    def alternatives(self, value: Any, path: tuple[str, ...] = ()) -> list[Schema]:
+        """What a schema may be, resolved, with alternatives within alternatives laid open.
+
+        Those that no value obeys are left out. Raises SchemaError.
+        """
+        reference = value.get("$ref") if isinstance(value, dict) else None
+        if reference in path:
+            raise SchemaError("$ref: a schema cannot be an alternative to itself")
+        schema = self.resolved(value)
+        key = "anyOf" if "anyOf" in schema else "oneOf"
+        if key not in schema:
+            return [] if schema.get("enum") == [] else [schema]
+        base = {name: part for name, part in schema.items() if name != key}
+        path = (*path, reference) if reference is not None else path
+        leaves: list[Schema] = []
+        for part in schema[key]:
+            inner = merged(base, as_schema(part)) if base else part
+            leaves += self.alternatives(inner, path)
+            if len(leaves) > MAX_LEAVES or len(path) > MAX_REFERENCES:
+                raise SchemaError(f"{key}: there are too many alternatives")
+        return leaves
+
+
+def merged(one: Schema, other: Schema) -> Schema:
+    """A schema that asks what both ask. Raises SchemaError where that cannot be said in one."""
+    if not one or not other:
+        return one or other
+    result = {**one, **other}
+    for key in one.keys() & other.keys():
+        result[key] = _both(key, one[key], other[key])
+    if "properties" in one or "properties" in other:
+        result["properties"] = _properties(one, other)
+    return result
+
+
+def _both(key: str, one: Any, other: Any) -> Any:
+    if key == "properties" or one == other and type(one) is type(other):
+        return one
+    if key == "required":
+        return list(dict.fromkeys([*one, *other]))
+    if key in _LEAST:
+        return max(one, other)
+    if key in _MOST:
+        return min(one, other)
+    if key == "type":
+        return _types(_as_list(one), _as_list(other))
+    if key == "enum":
+        kept = {json.dumps(value, sort_keys=True) for value in other}
+        return [value for value in one if json.dumps(value, sort_keys=True) in kept]
+    if key in ("items", "additionalProperties", "allOf"):
+        if key == "allOf":
+            return [*one, *other]
+        return {"allOf": [one, other]}
+    raise SchemaError(f"{key}: it is asked twice, in different ways")
+
+
+def _types(one: list[Any], other: list[Any]) -> list[Any]:
+    shared = [kind for kind in one if kind in other]
+    for these, those in ((one, other), (other, one)):
+        if "integer" in these and "number" in those and "integer" not in shared:
+            shared.append("integer")
+    return shared
+
+
+def _properties(one: Schema, other: Schema) -> Schema:
+    """A property that only one of them names must also be what the other allows others to be."""
+    result: Schema = {}
+    for mine, theirs in ((one, other), (other, one)):
+        for name, schema in mine.get("properties", {}).items():
+            if name in theirs.get("properties", {}):
+                also = theirs["properties"][name]
+            else:
+                also = theirs.get("additionalProperties", True)
+            if name not in result:
+                result[name] = (
+                    schema if also is True or also == schema else {"allOf": [schema, also]}
+                )
+    return result
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

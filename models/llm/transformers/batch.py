@@ -1,0 +1,246 @@
+"""A language model of the transformers library, and its loop over the streams of it."""
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    BitsAndBytesConfig,
+    ContinuousBatchingConfig,
+    GenerationConfig,
+)
+from transformers.generation.continuous_batching.continuous_api import OutputRouter
+
+from configs.schema.models.llm import TransformersChatConfig
+from models.errors import EngineError, EngineLost
+from models.llm.transformers.cache_salt import keep_owners_apart
+from models.llm.transformers.sampler import Draw, DrawEach, as_the_library_takes_it
+
+LOOK_S = 2.0  # so often a stream that gets nothing looks whether anybody still works
+STOP_S = 10.0  # a step takes less
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What came since the last one."""
+
+    tokens: tuple[int, ...]
+    ended: bool
+
+
+class TokenStream:
+    """The tokens of one answer, from the library's thread to the event loop that began it."""
+
+    def __init__(
+        self, batch: "StreamBatch", loop: asyncio.AbstractEventLoop, draw: Draw, owner: str
+    ) -> None:
+        self.id = uuid4().hex
+        self.owner = owner
+        self._batch = batch
+        self._loop = loop
+        self._draw = draw
+        self._ready: asyncio.Queue[Any] = asyncio.Queue()
+        self._taken = 0
+        self._ended = False
+
+    def push(self, output: Any) -> None:
+        """In the library's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._ready.put_nowait, output)
+        except RuntimeError:
+            pass  # the loop is closed, so nobody waits
+
+    async def take(self) -> Step:
+        """Waits for tokens and takes all that are ready. Raises EngineError."""
+        while True:
+            try:
+                output = await asyncio.wait_for(self._ready.get(), LOOK_S)
+                break
+            except TimeoutError:
+                if not self._batch.works():
+                    raise EngineLost("the model stopped") from None
+        while not self._ready.empty():
+            output = self._ready.get_nowait()
+        if output.error is not None:
+            self._ended = True
+            raise EngineLost(f"the model stopped: {output.error}")
+        tokens = tuple(output.generated_tokens[self._taken :])
+        self._taken += len(tokens)
+        self._ended = output.is_finished()
+        if self._ended and self._draw.failed is not None:
+            raise EngineError(f"the answer could not be held to its form: {self._draw.failed}")
+        return Step(tokens, self._ended)
+
+    def close(self) -> None:
+        """Stops the generation with the next step, unless it has ended."""
+        self._batch.forget(self, stop=not self._ended)
+
+
+class StreamBatch:
+    """Weights on a device. Calls that come after `close` raise EngineLost."""
+
+    def __init__(self, folder: Path, config: TransformersChatConfig, tokenizer: Any) -> None:
+        """Raises EngineError."""
+        self._router = _Router()
+        self._starting = threading.Lock()
+        self._model: Any = load_model(folder, config)
+        network = self._model.config.get_text_config()
+        longest = network.max_position_embeddings
+        if config.context_tokens > longest:
+            raise EngineError(f"the context of {config.id!r} holds {longest} tokens at most")
+        self.size: int = network.vocab_size  # scores that the model gives
+        self.ends = _ends(self._model, tokenizer)  # tokens that end an answer
+        rows = min(config.parallel, config.batch_tokens)
+        draws = DrawEach(rows, self.size, self.ends, self._model.device)
+        try:
+            self._manager = self._begin(config, draws, rows)
+        except (MemoryError, RuntimeError, ValueError) as error:
+            raise EngineError(f"no room for the cache of {config.id!r}: {error}") from error
+
+    def submit(
+        self, prompt: Sequence[int], most_tokens: int, draw: Draw, owner: str
+    ) -> TokenStream:
+        """Begins to continue `prompt`; called in an event loop. Raises EngineLost.
+
+        What was read before is read again, unless it was for the same `owner`.
+        """
+        manager = self._running()
+        stream = TokenStream(self, asyncio.get_running_loop(), draw, owner)
+        self._router.streams[stream.id] = stream
+        accepted = manager.add_request(
+            list(prompt),
+            request_id=stream.id,
+            max_new_tokens=most_tokens,
+            streaming=True,
+            eos_token_id=list(self.ends),
+            draw=draw,
+        )
+        if accepted is None:
+            self.forget(stream, stop=False)
+            raise EngineLost("the model is stopping")
+        return stream
+
+    def forget(self, stream: TokenStream, *, stop: bool) -> None:
+        self._router.streams.pop(stream.id, None)
+        if stop and self._model is not None:
+            self._manager.cancel_request(stream.id)
+
+    def works(self) -> bool:
+        return self._model is not None and self._manager.is_running()
+
+    def close(self) -> None:
+        """Gives the memory back, the GPU's too; streams that still run raise EngineLost."""
+        with self._starting:
+            if self._model is None:
+                return
+            if self._manager.is_running():
+                self._manager.stop(block=True, timeout=STOP_S, hard_stop=True)
+            self._model = self._manager = None
+        gc.collect()  # the library's modules refer to each other
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _begin(self, config: TransformersChatConfig, draws: DrawEach, rows: int) -> Any:
+        flash = config.attention != "sdpa"
+        manager = self._model.init_continuous_batching(
+            # The draws leave one token likelier than all others.
+            generation_config=GenerationConfig(do_sample=False, eos_token_id=list(self.ends)),
+            continuous_batching_config=ContinuousBatchingConfig(
+                page_size=config.page_tokens,
+                num_blocks=-(-config.cache_tokens // config.page_tokens),
+                max_batch_tokens=config.batch_tokens,
+                max_requests_per_batch=rows,
+                max_memory_percent=0.95,  # how much there is to take is said above
+                allow_block_sharing=config.share_prefixes,
+                use_async_batching=False,  # a draw must know the token before
+                use_cuda_graph=flash,
+                auto_switch_to_flash=False,  # it would fetch code from the hub
+            ),
+        )
+        manager.logit_processor = as_the_library_takes_it(draws)
+        manager.output_router = self._router
+        manager.warmup()  # takes the memory, so that want of it shows now
+        keep_owners_apart(manager.batch_processor.cache, self._router.owner)
+        _start(manager)
+        return manager
+
+    def _running(self) -> Any:
+        """The manager; one whose loop an error has ended, such as want of memory, begins anew."""
+        with self._starting:
+            if self._model is None:
+                raise EngineLost("the model was unloaded")
+            manager = self._manager
+            if manager.background_thread_status.can_accept_new_requests() is not None:
+                manager.join(time.perf_counter(), timeout=STOP_S)  # it is about to end
+            if not manager.is_running():
+                _start(manager)
+            return manager
+
+
+def load_model(folder: Path, config: TransformersChatConfig) -> Any:
+    """The network, where accelerate places it. Raises EngineError."""
+    dtype = getattr(torch, config.dtype)
+    quantization = None
+    if config.quantization == "nf4":
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        )
+    source: dict[str, Any] = {} if config.gguf_file is None else {"gguf_file": config.gguf_file}
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            device_map=config.device,
+            quantization_config=quantization,
+            attn_implementation=config.attention,
+            local_files_only=True,
+            **source,
+        ).eval()
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise EngineError(f"the model of {config.id!r} cannot be loaded: {error}") from error
+
+
+class _Router(OutputRouter):  # type: ignore[misc]  # it has no types
+    """Gives each output to its stream; the library's own keeps what nobody takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: dict[str, TokenStream] = {}
+
+    def owner(self, request_id: str) -> str:
+        """Nobody but itself for a stream that was left."""
+        stream = self.streams.get(request_id)
+        return request_id if stream is None else stream.owner
+
+    def deliver(self, output: Any) -> None:
+        if stream := self.streams.get(output.request_id):
+            stream.push(output)
+
+    def deliver_batch(self, outputs: list[Any]) -> None:
+        for output in outputs:
+            self.deliver(output)
+
+
+def _ends(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """The tokens that end an answer, of the model's settings and of the tokenizer's."""
+    named = model.generation_config.eos_token_id
+    ends = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
+    return tuple(sorted(token for token in ends if token is not None))
+
+
+def _start(manager: Any) -> None:
+    """Starts the loop in a thread that does not keep the process alive: it inherits that."""
+    starter = threading.Thread(target=manager.start, name="generate", daemon=True)
+    starter.start()
+    starter.join()

@@ -1,0 +1,138 @@
+"""What an answer may look like, as llguidance holds a model to it token by token."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import llguidance
+import llguidance.hf
+
+from models.errors import UnsupportedFeature
+from models.llm.base import GenerationRequest
+from models.llm.structured_output.answer import (
+    MAX_CALLS,
+    answer_form,
+    is_json_or_calls,
+    may_call,
+    schema_of,
+)
+from models.llm.structured_output.grammar import Form
+from models.llm.structured_output.json_schema import WIDE
+from models.llm.structured_output.lark import lark_of
+from models.llm.structured_output.rules import SchemaError
+from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
+
+Matcher: TypeAlias = Any  # llguidance.LLMatcher; the library is not there in the CPU profile
+
+MOST_SCHEMA_CHARACTERS = 200_000
+# Without white space of the model's choice, of which it could write an endless amount.
+JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAnswer:
+    matcher: Matcher  # of the tokens that may come next
+    form: Form | None  # what its text is, to end it before its tokens do; None: it is not known
+
+
+class AnswerForms:
+    """Holds the answers of one model to their forms; any thread may ask."""
+
+    def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]) -> None:
+        """`size` is the number of scores that the model gives."""
+        self._tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=size, eos_token=list(ends))
+        mark = tokenizer.get_vocab().get(MARK)
+        self._mark_is_special = mark is not None and self._tokens.is_special_token(mark)
+
+    def hold(self, request: GenerationRequest) -> HeldAnswer | None:
+        """None when the answer may be anything. Raises UnsupportedFeature for what cannot be held.
+
+        The grammar is our own, so that it and what follows the answer agree. What our rules refuse
+        (`patternProperties` for one) llguidance may read by itself: such an answer keeps its schema
+        as long as it goes on, but is cut off where its tokens end.
+
+        Takes some milliseconds, and up to a second for a large schema.
+        """
+        try:
+            form = answer_form(request, WIDE)
+            if form is None:
+                return None
+            grammar = lark_of(form, mark_is_token=self._mark_is_special)
+            matcher = self._matcher(grammar)
+            if not matcher.is_error():
+                return HeldAnswer(matcher, form)
+        except SchemaError:
+            pass
+        matcher = self._matcher(self._grammar(request))
+        if matcher.is_error():
+            reason = matcher.get_error().splitlines()[0]
+            raise UnsupportedFeature(f"the model cannot be held to the schema: {reason}")
+        return HeldAnswer(matcher, None)
+
+    def _matcher(self, grammar: str) -> Matcher:
+        return llguidance.LLMatcher(
+            self._tokens,
+            grammar,
+            log_level=0,
+            limits=llguidance.LLParserLimits(verbose_errors=False),
+        )
+
+    def _grammar(self, request: GenerationRequest) -> str:
+        """With schemas as llguidance reads them."""
+        answer = request.response_format
+        if not may_call(request):
+            assert answer is not None
+            return f"start: {_json(schema_of(answer))}\n"
+        tools = [tool["function"] for tool in request.tools]
+        if request.called_tool is not None:
+            tools = [tool for tool in tools if tool["name"] == request.called_tool]
+        if request.tool_choice == "auto" and answer is None:
+            return self._text_with_calls(tools)
+        most = MAX_CALLS if request.parallel_tool_calls else 1
+        rules = ["start: calls"]
+        if answer is not None and is_json_or_calls(request):
+            rules[0] += f" | {_json(schema_of(answer))}"
+        rules.append(f'calls: call ("\\n" call){{0,{most - 1}}}')
+        rules.append("call: " + " | ".join(f"call_{index}" for index in range(len(tools))))
+        opening = MARK if self._mark_is_special else json.dumps(MARK)
+        for index, tool in enumerate(tools):
+            head = json.dumps(f"{BEFORE_NAME}{tool['name']}{AFTER_NAME}")
+            rules.append(
+                f"call_{index}: {opening} {head} {_json(_parameters(tool))} {json.dumps(END)}"
+            )
+        return "\n".join(rules) + "\n"
+
+    def _text_with_calls(self, tools: list[dict[str, Any]]) -> str:
+        grammar: str = llguidance.StructTag.to_grammar(
+            [
+                llguidance.StructTag(
+                    trigger=MARK,
+                    begin=f"{MARK}{BEFORE_NAME}{tool['name']}{AFTER_NAME}",
+                    grammar=_styled(_parameters(tool)),
+                    end=END,
+                )
+                for tool in tools
+            ],
+            assume_special=self._mark_is_special,
+        )
+        return grammar
+
+
+def _parameters(tool: dict[str, Any]) -> Any:
+    return tool.get("parameters") or {"type": "object", "properties": {}}
+
+
+def _styled(schema: Any) -> Any:
+    """Raises UnsupportedFeature."""
+    if not isinstance(schema, dict):
+        raise UnsupportedFeature("a schema is a JSON object")
+    return {**schema, "x-guidance": JSON_STYLE}
+
+
+def _json(schema: Any) -> str:
+    """Raises UnsupportedFeature."""
+    written = json.dumps(_styled(schema))
+    if len(written) > MOST_SCHEMA_CHARACTERS:
+        raise UnsupportedFeature("the schema is too long")
+    return f"%json {written}"

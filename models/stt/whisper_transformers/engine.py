@@ -1,0 +1,74 @@
+"""Whisper on the transformers library, heard by torchaudio and decoded in batches. GPU profile."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+from faster_whisper import WhisperModel
+from tokenizers import Tokenizer
+
+from configs.schema.models.stt import TransformersWhisperConfig
+from models.audio import Pcm
+from models.stt.base import TranscriptionRequest
+from models.stt.whisper.encoder_window import WINDOW_STATES
+from models.stt.whisper.engine import WhisperEngine
+from models.stt.whisper_transformers.network import TorchWhisper
+from models.weights.store import WeightStore
+
+States: TypeAlias = Any  # torch.Tensor [1500, width] on the model's device
+
+STATES_PER_S = 50
+
+
+class TransformersWhisperEngine(WhisperEngine):
+    """The same guards as on CTranslate2; the window is always whole, which a GPU fills at once."""
+
+    def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
+        whisper = _Whisper(config, weights)
+        self.most_together = config.batch_size
+        self.device: str = whisper.model.device  # where it really is
+        self._begin(config, whisper, _WholeWindow(whisper.model), lanes=1)
+
+    def __del__(self) -> None:
+        # A model that was swapped goes with the last request that holds it.
+        if hasattr(self, "_model"):  # it was loaded
+            self.close()
+
+    def close(self) -> None:
+        """Gives the memory back, the GPU's too; requests that still run raise EngineLost."""
+        self._model.close()
+
+    def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:
+        step = self._config.batch_size
+        return [
+            states
+            for start in range(0, len(requests), step)
+            for states in self._model.encode([r.pcm for r in requests[start : start + step]])
+        ]
+
+    def _view(self, states: Sequence[States]) -> Any:
+        return torch.stack(list(states))
+
+
+class _Whisper(WhisperModel):  # type: ignore[misc]  # it has no types
+    """Its words and languages, over another model."""
+
+    def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
+        folder = weights.folder(config.artefact)
+        self.hf_tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokens_per_second = STATES_PER_S
+        self.model = TorchWhisper(folder, self.hf_tokenizer, config.device, config.dtype)
+
+
+class _WholeWindow:
+    """30 s are encoded each time, so nothing is to be filled."""
+
+    def __init__(self, model: TorchWhisper) -> None:
+        self._model = model
+
+    def encode_wide(self, pcm: Pcm, padding_s: float) -> States:
+        """[1500, width]"""
+        return self._model.encode([pcm])[0]
+
+    def fill(self, states: States, length: int = WINDOW_STATES) -> States:
+        return states

@@ -1,0 +1,137 @@
+"""CSM-1B: speaks on in the voice of a recording, whose words it is told. GPU profile.
+
+Chosen among the cloning models of the transformers library: it takes a recording with its
+transcript and any text, its codec looks only back, so that speech can be heard while it is made,
+and its weights are Apache-2.0. Of the others there, Dia's codec looks ahead, Higgs Audio is several
+times as large and has a licence of its own, and VibeVoice and Pocket TTS take no transcript.
+"""
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from zlib import crc32
+
+import numpy as np
+
+from configs.schema.models.tts import CsmConfig
+from models.audio import AudioChunk, Pcm
+from models.errors import UnknownVoice, UnsupportedLanguage
+from models.info import VoiceInfo
+from models.tts.base import SynthesisRequest
+from models.tts.csm.network import CsmModel, Tensor, joined
+from models.tts.csm.voice_prompt import read_prompt
+from models.tts.trimming import LEAD_S, TAIL_S
+from models.tts.voice_pack import PackCache
+from models.tts.word_times import spread
+from models.weights.store import WeightStore
+
+FIRST_FRAMES, NEXT_FRAMES = 3, 6  # of 80 ms: how much sound a chunk has
+# Slow speech has ten letters a second; who has not ended by then has lost the thread.
+SLOWEST_S, LONGEST_PAUSE_S = 0.15, 2.0
+SILENT = 0.003  # of full scale: -50 dB
+
+
+class CsmEngine:
+    """Has no voices of its own: each request brings a pack of `models.tts.csm.voice_prompt`."""
+
+    native_speed = False
+    lanes = 1
+    takes_packs = True
+
+    def __init__(self, config: CsmConfig, weights: WeightStore) -> None:
+        self._model = CsmModel(weights.folder(config.weights), config.device, config.dtype)
+        self.sample_rate = self._model.sample_rate
+        self.languages = config.languages
+        self._temperature = config.temperature
+        self._top_k = config.top_k
+        self._prompts: PackCache[Tensor] = PackCache(_Reader(self._model).read)
+
+    def __del__(self) -> None:
+        # A model that was swapped goes with the last request that holds it.
+        if hasattr(self, "_model"):  # it was loaded
+            self.close()
+
+    def close(self) -> None:
+        """Gives the memory back, the GPU's too; requests that still run raise EngineLost."""
+        self._prompts = PackCache(_Reader(self._model).read)
+        self._model.close()
+
+    def forget_pack(self, digest: str) -> None:
+        self._prompts.forget(digest)
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return ()
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        """The same request sounds the same each time. An empty chunk comes after each 80 ms."""
+        if request.pack is None:
+            raise UnknownVoice(f"no voice {request.voice!r}; this model has only voices of packs")
+        if request.language not in self.languages:
+            raise UnsupportedLanguage(
+                f"the model speaks {', '.join(self.languages)}, not {request.language!r}"
+            )
+        prompt = self._prompts.take(request.pack)
+        if not any(letter.isalnum() for letter in request.text):
+            return
+        seconds = LONGEST_PAUSE_S + SLOWEST_S * len(request.text)
+        frames = self._model.speak(
+            prompt,
+            request.text,
+            most_frames=math.ceil(seconds * self._model.frame_rate),
+            temperature=self._temperature / math.sqrt(request.stability),  # 0.73 to 1.16
+            top_k=self._top_k,
+            seed=crc32(request.text.encode(), int(request.pack.digest[:8], 16)),
+        )
+        pieces = _without_ends(self._sounds(frames), self.sample_rate)
+        if not request.timings:
+            yield from (AudioChunk(pcm, self.sample_rate) for pcm in pieces)
+            return
+        made: list[Pcm] = []
+        for pcm in pieces:  # the times of the words are known when the last one was said
+            made.append(pcm)
+            yield AudioChunk(np.zeros(0, np.float32), self.sample_rate)
+        whole = joined(made)
+        words = spread(request.text, len(whole) / self.sample_rate)
+        yield AudioChunk(whole, self.sample_rate, tuple(words))
+
+    def _sounds(self, frames: Iterator[Tensor]) -> Iterator[Pcm]:
+        """Pieces of sound, as they come; an empty one for each step in between."""
+        made: list[Tensor] = []
+        heard = 0
+        for frame in frames:
+            made.append(frame)
+            if len(made) - heard >= (NEXT_FRAMES if heard else FIRST_FRAMES):
+                yield self._model.sound(made, heard)
+                heard = len(made)
+            else:
+                yield np.zeros(0, np.float32)
+        if len(made) > heard:
+            yield self._model.sound(made, heard)
+
+
+class _Reader:
+    """Makes of a pack what the model reads. It does not hold the engine, which holds it."""
+
+    def __init__(self, model: CsmModel) -> None:
+        self._model = model
+
+    def read(self, data: bytes) -> Tensor:
+        return self._model.prepare(read_prompt(data))
+
+
+def _without_ends(pieces: Iterator[Pcm], sample_rate: int) -> Iterator[Pcm]:
+    """Leaves a breath before and after the speech. A pause in it comes when the speech goes on."""
+    lead, tail = round(LEAD_S * sample_rate), round(TAIL_S * sample_rate)
+    held = np.zeros(0, np.float32)  # silence of which nobody knows yet what follows
+    begun = False
+    for piece in pieces:
+        loud = np.flatnonzero(np.abs(piece) > SILENT)
+        if not len(loud):
+            held = np.concatenate([held, piece])
+            yield np.zeros(0, np.float32)
+            continue
+        first, end = len(held) + int(loud[0]), len(held) + int(loud[-1]) + 1
+        whole = np.clip(np.concatenate([held, piece]), -1.0, 1.0)
+        yield whole[0 if begun else max(0, first - lead) : end]
+        held, begun = whole[end:], True
+    if begun:
+        yield held[:tail]

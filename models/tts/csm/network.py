@@ -1,0 +1,176 @@
+"""The networks of CSM-1B, one step at a time.
+
+A backbone writes the first of 32 codes of each 80 ms from all that came before, a small decoder the
+others from the backbone's state, and the codec Mimi makes sound of them. `generate` of the library
+does the same in one call that blocks to its end, takes no stopping criteria for this model and
+draws from the generator of the whole process. Here each request draws from its own, so that it
+sounds the same whatever runs beside it, and may end after any step.
+"""
+
+import gc
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, CsmForConditionalGeneration, DynamicCache
+
+from models.audio import Pcm, resample
+from models.errors import ContextLengthExceeded, EngineLost
+from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
+
+Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
+
+SPEAKER = "[0]"  # how the model is told who speaks; here it is always the same one
+CONVOLUTION_FRAMES = 8  # more than the convolutions of the codec look back
+TRANSFORMER_STEPS = 2  # of the codec a frame
+
+
+class CsmModel:
+    """Weights on one device. Calls block; several threads may make them."""
+
+    def __init__(self, folder: Path, device: str, dtype: str) -> None:
+        """`device` as accelerate names places; "auto" is the GPU where there is one."""
+        self._model: Any = CsmForConditionalGeneration.from_pretrained(
+            folder, dtype=getattr(torch, dtype), device_map=device, local_files_only=True
+        ).eval()
+        self._model.codec_model.float()  # which is small, and whose sound the short types spoil
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        config = self._model.config
+        self.sample_rate: int = config.codec_config.sampling_rate
+        self.frame_rate: float = config.codec_config.frame_rate
+        self.context: int = config.max_position_embeddings
+        self._codebooks: int = config.num_codebooks
+        self._end: int = config.codebook_eos_token_id
+        self._looks_back = CONVOLUTION_FRAMES + math.ceil(
+            config.codec_config.sliding_window / TRANSFORMER_STEPS
+        )
+
+    def close(self) -> None:
+        """Gives the memory back, the GPU's too; calls that come later raise EngineLost."""
+        self._model = None
+        gc.collect()  # the library's modules refer to each other
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def prepare(self, prompt: VoicePrompt) -> Tensor:
+        """What the backbone reads of a voice, [1, n, hidden]."""
+        model = self._opened()
+        pcm = resample(prompt.pcm, PROMPT_SAMPLE_RATE, self.sample_rate)
+        with torch.inference_mode():
+            sound = torch.from_numpy(pcm).to(model.device).reshape(1, 1, -1)
+            codes = model.codec_model.encode(sound, num_quantizers=self._codebooks).audio_codes
+            frames = codes.transpose(1, 2)  # int64 [1, frames, codebooks]
+            end = torch.full_like(frames[:, :1], self._end)
+            heard = model.backbone_model.embed_tokens(torch.cat([frames, end], dim=1))
+            return torch.cat([self._text(prompt.transcript), heard], dim=1)
+
+    def speak(
+        self,
+        prompt: Tensor,
+        text: str,
+        *,
+        most_frames: int,
+        temperature: float,
+        top_k: int,
+        seed: int,
+    ) -> Iterator[Tensor]:
+        """The codes of each 80 ms, int64 [1, 1, codebooks], until the model ends the speech.
+
+        Raises ContextLengthExceeded before the first.
+        """
+        model = self._opened()
+        draw = _Draw(
+            temperature, top_k, model.config.codec_config.codebook_size, seed, model.device
+        )
+        with torch.inference_mode():
+            read = torch.cat([prompt, self._text(text)], dim=1)
+        if read.shape[1] + most_frames > self.context:
+            raise ContextLengthExceeded("the sentence is too long for the model")
+        cache = DynamicCache(config=model.config)
+        state = self._read(cache, inputs_embeds=read)
+        for _ in range(most_frames):
+            frame = self._frame(state, draw)
+            # As the library does it: what the last codebook says does not count.
+            if bool((frame[..., :-1] == self._end).all()):
+                return
+            yield frame
+            state = self._read(cache, input_ids=frame)
+
+    def sound(self, frames: list[Tensor], first: int) -> Pcm:
+        """The sound of the frames from `first` on.
+
+        The codec only looks back, and no further than its window, so that speech that is made in
+        pieces sounds as if it were made whole.
+        """
+        model = self._opened()
+        begin = max(0, first - self._looks_back)
+        with torch.inference_mode():
+            codes = torch.cat(frames[begin:], dim=1).transpose(1, 2)  # [1, codebooks, frames]
+            values = model.codec_model.decode(codes).audio_values[0, 0]
+            pcm: Pcm = values.float().cpu().numpy()
+        return pcm[(first - begin) * (len(pcm) // codes.shape[2]) :]
+
+    def _opened(self) -> Any:
+        if self._model is None:
+            raise EngineLost("the model was unloaded")
+        return self._model
+
+    def _text(self, text: str) -> Tensor:
+        """[1, n, hidden]"""
+        model, tokenizer = self._opened(), self._tokenizer
+        said = tokenizer.encode(  # whatever the text spells, none of it is a mark of the model
+            f"{SPEAKER}{text}", add_special_tokens=False, split_special_tokens=True
+        )
+        ids = [tokenizer.bos_token_id, *said, tokenizer.eos_token_id]
+        return model.embed_text_tokens(torch.tensor([ids], device=model.device))
+
+    def _read(self, cache: Any, **inputs: Tensor) -> Tensor:
+        """The backbone's state after what it is given, [1, hidden]."""
+        with torch.inference_mode():
+            read = self._opened().backbone_model(past_key_values=cache, use_cache=True, **inputs)
+            return read.last_hidden_state[:, -1]
+
+    def _frame(self, state: Tensor, draw: "_Draw") -> Tensor:
+        model = self._opened()
+        decoder = model.depth_decoder
+        with torch.inference_mode():
+            codes = [draw(model.lm_head(state))]
+            cache = DynamicCache(config=decoder.config)
+            # The backbone's state takes the place of the first; any code will do there.
+            given = torch.cat([torch.zeros_like(codes[0]), codes[0]], dim=1)
+            before: Tensor = state
+            while len(codes) < self._codebooks:
+                decoded = decoder(
+                    input_ids=given,
+                    backbone_last_hidden_state=before,
+                    past_key_values=cache,
+                    use_cache=True,
+                    logits_to_keep=1,
+                )
+                codes.append(draw(decoded.logits[:, -1]))
+                given, before = codes[-1], None
+            return torch.cat(codes, dim=1).unsqueeze(1)
+
+
+class _Draw:
+    """Chooses codes at random, the same ones for the same seed."""
+
+    def __init__(self, temperature: float, top_k: int, size: int, seed: int, device: Any) -> None:
+        self._temperature = temperature
+        self._top_k = min(top_k, size)
+        self._size = size  # of the codec's books; the model knows some more, which have no sound
+        self._random = torch.Generator(device).manual_seed(seed)
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """[1, n] -> int64 [1, 1]"""
+        likely, codes = torch.topk(logits[:, : self._size].float(), self._top_k)
+        shares = torch.softmax(likely / self._temperature, dim=-1)
+        return codes.gather(1, torch.multinomial(shares, 1, generator=self._random))
+
+
+def joined(pieces: list[Pcm]) -> Pcm:
+    """float32 [n]"""
+    return np.concatenate([np.zeros(0, np.float32), *pieces])

@@ -1,0 +1,251 @@
+"""Kokoro-82M: the Quality voices, in every language they can speak.
+
+ONNX Runtime plans a sentence, from symbols to frames with durations; OpenVINO makes them sound.
+The sentence is made whole, because the norms of the vocoder average over all of it: made in
+windows it sounds unlike itself (2 to 6 dB between log-mel spectra, where the published graph's own
+rounding makes 1). So a long piece is worked on in short steps, with an empty chunk after each.
+"""
+
+import bisect
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import oaconvolve
+
+from configs.schema.models.tts import KokoroConfig
+from models.audio import AudioChunk, Pcm
+from models.errors import UnknownVoice, WeightsCorrupt
+from models.info import VoiceInfo
+from models.runtimes.onnx import open_session
+from models.runtimes.openvino import OpenVinoModel, Values, tensor
+from models.tts.base import SynthesisRequest
+from models.tts.espeak.library import espeak_installed
+from models.tts.formants import with_formants
+from models.tts.kokoro.alphabet import SYMBOL_IDS
+from models.tts.kokoro.files import PLAN_OUTPUTS, kokoro_files
+from models.tts.kokoro.phonemes import WITHOUT_ESPEAK, known, phonemizer_for
+from models.tts.trimming import sounding
+from models.tts.voice_pack import STYLE_SHAPE, PackCache, VoicePack, read_pack
+from models.tts.voice_table import voice_table
+from models.tts.word_times import Span, symbols_of_words, timed
+from models.weights.store import WeightStore
+
+MAX_SYMBOLS = 120  # about 7 s; the model takes 510, but memory grows with the length of a piece
+WARM_UP = "Ready."
+TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
+FRAME_S = 0.025  # of the durations
+DURATIONS_LAG_S = 0.1  # measured against the sound: a symbol is heard that much before its frames
+KEPT_SILENCE = 8  # frames
+# Each length that the vocoder meets costs 0.1 s the first time, and 14 MB for good.
+STEP = 16
+LENGTHS: tuple[int, ...] = (*range(24, 96, 8), *range(96, 289, STEP))  # frames
+STEPS_A_FRAME = 120  # of the source
+
+
+class KokoroEngine:
+    """One graph and a style pack for each voice."""
+
+    sample_rate = 24_000
+    native_speed = True
+    lanes = 2  # 1.2 times as fast as one, for a graph alone leaves cores idle at its joints
+    takes_packs = True
+    crosses_languages = True  # a timbre is not bound to the language that it was learnt in
+
+    def __init__(self, config: KokoroConfig, weights: WeightStore) -> None:
+        packs = weights.folder(config.voice_weights) / "voices"
+        files = kokoro_files(config.weights, weights)
+        self._plan = open_session(files.plan, config.threads)
+        with ThreadPoolExecutor(config.threads) as pool:  # each part loads on one thread
+            open_part = partial(OpenVinoModel, threads=config.threads)
+            self._parts = list(pool.map(open_part, files.parts))
+        offered = [
+            voice
+            for voice in config.voices
+            if voice.language in WITHOUT_ESPEAK or espeak_installed()
+        ]
+        self._voices = voice_table(offered, config.engine)
+        self._styles = {
+            voice.key: read_voice_pack(packs / f"{voice.pack or voice.key}.bin")
+            for voice in offered
+        }
+        self._packs = PackCache(read_pack)
+        for piece in self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")):
+            del piece  # it loaded the English dictionary, and put the weights in their order
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return tuple(self._voices.values())
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        """Speaks in the language of the request with any voice: the timbre crosses languages."""
+        pack = self._pack_of(request)
+        phonemize = phonemizer_for(request.language, british=pack.british)
+        phonemes = known(phonemize(request.text))
+        words: Sequence[Span] = ()
+        if request.timings:
+            words = symbols_of_words(
+                request.text, phonemes, lambda word: len(known(phonemize(word)).replace(" ", ""))
+            )
+        at = 0
+        for piece in split_phonemes(phonemes, MAX_SYMBOLS):
+            at = phonemes.index(piece, at)
+            inside = [span.moved(-at) for span in words if at <= span.first < at + len(piece)]
+            yield from self._speak(piece, pack, request, inside)
+            at += len(piece)
+
+    def forget_pack(self, digest: str) -> None:
+        self._packs.forget(digest)
+
+    def _pack_of(self, request: SynthesisRequest) -> VoicePack:
+        """The one that came with the request, or that of the voice."""
+        if request.pack is not None:
+            return self._packs.take(request.pack)
+        british = self._voices[request.voice].accent == "British"
+        return VoicePack(self._styles[request.voice], british=british)
+
+    def rehearse(self) -> Generator[AudioChunk, None, None]:
+        """Makes silence of each usual length, which the compiler then knows.
+
+        As `synthesize`, it yields empty chunks while it works; one with sound ends each length.
+        """
+        for frames in LENGTHS:
+            yield from self._vocode(
+                {
+                    "features": tensor(np.zeros((1, 514, 1, frames), np.float32)),
+                    "source": tensor(np.zeros((1, 22, 1, frames * STEPS_A_FRAME + 1), np.float32)),
+                    "share": tensor(np.zeros(1, np.float32)),
+                    "style": tensor(np.zeros((1, TIMBRE.stop), np.float32)),
+                }
+            )
+            yield AudioChunk(np.zeros(1, np.float32), self.sample_rate)
+
+    def rest(self) -> None:
+        for part in self._parts:
+            part.rest()
+
+    def _speak(
+        self,
+        phonemes: str,
+        pack: VoicePack,
+        request: SynthesisRequest,
+        words: Sequence[Span],
+    ) -> Generator[AudioChunk, None, None]:
+        """One piece of at most MAX_SYMBOLS; `words` counts its symbols."""
+        empty = AudioChunk(np.zeros(0, np.float32), self.sample_rate)
+        row = _style_row(pack.style, len(phonemes), request.stability)
+        durations, features, source = self._plan.run(
+            PLAN_OUTPUTS,
+            {
+                "tokens": np.array([[0, *(SYMBOL_IDS[s] for s in phonemes), 0]], np.int64),
+                "style": row,
+                "speed": np.array([request.speed], np.float32),
+            },
+        )
+        yield empty
+        values, lead_frames = sounding_part(durations, features, source)
+        values["style"] = tensor(row[:, TIMBRE])
+        pcm = yield from self._vocode(values)
+        pcm = with_formants(pcm, pack.warp, self.sample_rate)
+        if pack.filter is not None:
+            pcm = oaconvolve(pcm, pack.filter, mode="same").astype(np.float32)
+        start, end = sounding(pcm, self.sample_rate)
+        starts_s = np.cumsum(durations.reshape(-1)) * FRAME_S
+        starts_s -= lead_frames * FRAME_S + start / self.sample_rate + DURATIONS_LAG_S
+        times = timed(words, starts_s.tolist())
+        yield AudioChunk(np.clip(pcm[start:end], -1.0, 1.0), self.sample_rate, tuple(times))
+
+    def _vocode(self, values: Values) -> Generator[AudioChunk, None, Pcm]:
+        """The sound, float32 [n], of what `sounding_part` gave and a style."""
+        empty = AudioChunk(np.zeros(0, np.float32), self.sample_rate)
+        for index, part in enumerate(self._parts):
+            run = part.run(values)
+            while True:
+                try:
+                    next(run)
+                except StopIteration as done:
+                    values |= done.value
+                    break
+                yield empty
+            needed = {name for later in self._parts[index + 1 :] for name in later.input_names}
+            values = {name: values[name] for name in values if name in needed | {"audio"}}
+            if "audio" not in values:
+                yield empty
+        pcm: Pcm = values["audio"].data.reshape(-1)  # float32 [n]
+        return pcm
+
+
+def sounding_part(
+    durations: NDArray[np.int64], features: NDArray[np.float32], source: NDArray[np.float32]
+) -> tuple[Values, int]:
+    """What the vocoder gets, and how many frames of silence before the speech it does not.
+
+    The first symbol is a pad that lasts a third of a second. The norms of the vocoder count what
+    is cut off as if it were there, so that a short word does not get louder or softer by it.
+    """
+    frames = features.shape[2]
+    lead = max(0, int(durations.flat[0]) - KEPT_SILENCE)
+    spare = _usual_length(frames - lead) - (frames - lead)
+    lead, spare = max(0, lead - spare), max(0, spare - lead)
+    share = lead / (frames + spare)  # the last frame, which is silent, goes on
+    return {
+        "features": tensor(_lengthened(features[:, :, lead:], spare)),
+        "source": tensor(_lengthened(source[:, :, lead * STEPS_A_FRAME :], spare * STEPS_A_FRAME)),
+        "share": tensor(np.array([share], np.float32)),
+    }, lead
+
+
+def _usual_length(frames: int) -> int:
+    """At least so many frames, and one of LENGTHS or a multiple of STEP."""
+    at = bisect.bisect_left(LENGTHS, frames)
+    return LENGTHS[at] if at < len(LENGTHS) else frames + -frames % STEP
+
+
+def _lengthened(values: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
+    """[1, channels, 1, n + steps] of [1, channels, n]; the last one goes on."""
+    return np.pad(values, ((0, 0), (0, 0), (0, steps)), "edge")[:, :, None]
+
+
+def read_voice_pack(path: Path) -> NDArray[np.float32]:
+    """The style rows of a pack, float32 [510, 256]. Raises UnknownVoice or WeightsCorrupt.
+
+    They stay in the file until they are used: those of all voices are 40 MB, and a request reads
+    one row.
+    """
+    try:
+        style = np.fromfile(path, dtype="<f4")
+    except FileNotFoundError:
+        raise UnknownVoice(f"there is no voice pack {path.stem!r}") from None
+    if style.size != STYLE_SHAPE[0] * STYLE_SHAPE[1] or not np.isfinite(style).all():
+        raise WeightsCorrupt(f"voice pack {path.stem!r} is not float32 {STYLE_SHAPE}")
+    return np.memmap(path, dtype="<f4", mode="r", shape=STYLE_SHAPE)
+
+
+def split_phonemes(phonemes: str, limit: int) -> Iterator[str]:
+    """Pieces of at most `limit` symbols, cut after a clause if there is one, else after a word."""
+    rest = phonemes.strip()
+    while len(rest) > limit:
+        head = rest[: limit + 1]
+        cut = max(head.rfind(mark) + 1 for mark in (". ", "! ", "? ", "; ", ": ", ", ", "— "))
+        if cut < limit // 4:
+            cut = head.rfind(" ")
+        if cut <= 0:
+            cut = limit
+        yield rest[:cut].strip()
+        rest = rest[cut:].strip()
+    if any(symbol.isalpha() for symbol in rest):
+        yield rest
+
+
+def _style_row(style: NDArray[np.float32], symbols: int, stability: float) -> NDArray[np.float32]:
+    """The row for that many symbols, float32 [1, 256].
+
+    Rows differ in melody; `stability` draws them to their mean, or away from it below 1.
+    """
+    row = style[min(symbols, STYLE_SHAPE[0]) - 1 : min(symbols, STYLE_SHAPE[0])].copy()
+    if stability != 1.0:
+        mean = style[:, PROSODY].mean(axis=0)
+        row[:, PROSODY] = mean + (row[:, PROSODY] - mean) / stability
+    return row

@@ -1,0 +1,116 @@
+"""VITS voices in Piper's format on ONNX Runtime, with phonemes of espeak-ng."""
+
+import json
+import unicodedata
+from collections.abc import Generator, Sequence
+
+import numpy as np
+from pydantic import BaseModel
+
+from configs.schema.models.tts import VitsConfig
+from models.audio import AudioChunk
+from models.errors import WeightsCorrupt
+from models.info import VoiceInfo
+from models.runtimes.onnx import open_session
+from models.tts.base import SynthesisRequest
+from models.tts.espeak.library import espeak_library
+from models.tts.trimming import trim
+from models.tts.voice_table import one_language_voice, voice_table
+from models.tts.word_times import spread
+from models.weights.store import WeightStore
+
+PAD, START, END = "_", "^", "$"
+
+
+class _Audio(BaseModel):
+    sample_rate: int
+
+
+class _Espeak(BaseModel):
+    voice: str
+
+
+class _Inference(BaseModel):
+    noise_scale: float  # variation of the sound
+    length_scale: float  # 1 / tempo
+    noise_w: float  # variation of the rhythm
+
+
+class PiperSettings(BaseModel):
+    """What `model.onnx.json` beside the weights says and this engine reads."""
+
+    audio: _Audio
+    espeak: _Espeak
+    inference: _Inference
+    phoneme_id_map: dict[str, list[int]]
+
+
+class VitsEngine:
+    """One graph for each voice; all of them at one sample rate."""
+
+    native_speed = True
+    lanes = 1
+
+    def __init__(self, config: VitsConfig, weights: WeightStore) -> None:
+        self._voices = voice_table(config.voices, config.engine)
+        self._models = {}
+        rates = set()
+        for voice in config.voices:
+            folder = weights.folder(voice.weights)
+            settings = PiperSettings.model_validate(
+                json.loads((folder / "model.onnx.json").read_text(encoding="utf-8"))
+            )
+            rates.add(settings.audio.sample_rate)
+            self._models[voice.key] = (
+                open_session(folder / "model.onnx", config.threads),
+                settings,
+            )
+        if len(rates) != 1:
+            raise WeightsCorrupt(f"the voices differ in sample rate: {sorted(rates)}")
+        self.sample_rate = rates.pop()
+        for voice in config.voices:  # the first run allocates memory
+            for piece in self.synthesize(SynthesisRequest("Ready.", voice.key, voice.language)):
+                del piece
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return tuple(self._voices.values())
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        voice = one_language_voice(self._voices, request)
+        session, settings = self._models[voice.key]
+        phonemes = espeak_library().phonemes(request.text, settings.espeak.voice)
+        ids = phoneme_ids(phonemes, settings.phoneme_id_map)
+        if not ids:
+            return
+        scales = settings.inference
+        pcm = session.run(
+            None,
+            {
+                "input": np.array([ids], np.int64),
+                "input_lengths": np.array([len(ids)], np.int64),
+                "scales": np.array(
+                    [
+                        scales.noise_scale / request.stability,
+                        scales.length_scale / request.speed,
+                        scales.noise_w / request.stability,
+                    ],
+                    np.float32,
+                ),
+            },
+        )[0].reshape(-1)  # float32 [n]
+        pcm = np.clip(trim(pcm, self.sample_rate), -1.0, 1.0)
+        seconds = len(pcm) / self.sample_rate
+        words = spread(request.text, seconds) if request.timings else ()
+        yield AudioChunk(pcm, self.sample_rate, tuple(words))
+
+
+def phoneme_ids(phonemes: str, table: dict[str, list[int]]) -> list[int]:
+    """Ids with a pad after each, between start and end; empty when nothing can be spoken."""
+    spoken = [
+        id_
+        for symbol in unicodedata.normalize("NFD", phonemes)
+        for id_ in (*table.get(symbol, ()), *(table[PAD] if symbol in table else ()))
+    ]
+    if not any(symbol.isalpha() for symbol in phonemes):
+        return []
+    return [*table[START], *table[PAD], *spoken, *table[END]]

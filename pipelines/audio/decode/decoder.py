@@ -1,0 +1,195 @@
+"""From an uploaded file to pcm, in worker processes that may die without harm to anybody else."""
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from configs.settings import PROJECT_DIR
+from models.audio import Pcm
+from models.stt.base import STT_SAMPLE_RATE
+from pipelines import errors
+from pipelines.audio.decode.sniffing import HEAD_BYTES, AudioFormat, sniff
+from pipelines.errors import DecoderBusy, InvalidAudio, PipelineError
+from telemetry import metrics
+
+WORKER_MODULE = "pipelines.audio.decode.worker"
+MAX_DURATION_S = 600.0
+JOB_TIMEOUT_S = 30.0
+MAX_WAITING = 32  # uploads; more are told to come back
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedAudio:
+    """What an upload sounds like."""
+
+    pcm: Pcm
+    sample_rate: int  # Hz
+    duration_s: float  # counted while decoding, not read from a header
+    format: AudioFormat
+
+
+class WorkerDied(Exception):
+    """The worker process ended without an answer."""
+
+
+class AudioDecoder:
+    """A pool of decoder processes, started by the first upload that needs them."""
+
+    def __init__(
+        self,
+        workers: int = 1,
+        max_waiting: int = MAX_WAITING,
+        timeout_s: float = JOB_TIMEOUT_S,
+    ) -> None:
+        """`timeout_s` is for one file and the start of its process; CPU time has its own limit."""
+        self._idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()
+        self._workers = [Worker(timeout_s) for _ in range(workers)]
+        for worker in self._workers:
+            self._idle.put_nowait(worker)
+        self._waiting = 0
+        self._max_waiting = max_waiting
+
+    async def start(self) -> None:
+        """Starts the processes ahead of the first upload; calling it is optional."""
+        await asyncio.gather(*(worker.start() for worker in self._workers))
+
+    async def close(self) -> None:
+        """Ends the processes."""
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
+
+    async def __aenter__(self) -> "AudioDecoder":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def decode(
+        self,
+        path: Path,
+        *,
+        sample_rate: int = STT_SAMPLE_RATE,
+        max_duration_s: float = MAX_DURATION_S,
+    ) -> DecodedAudio:
+        """Mono pcm of a file of a private folder, where a second file is written for a moment.
+
+        Raises InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy. Cancelling ends the work.
+        """
+        try:
+            with metrics.decode_seconds.time():
+                return await self._decode(path, sample_rate, max_duration_s)
+        except PipelineError as error:
+            metrics.decode_failures.labels(error.code).inc()
+            raise
+
+    async def _decode(self, path: Path, sample_rate: int, max_duration_s: float) -> DecodedAudio:
+        audio_format = sniff(await asyncio.to_thread(_head, path))
+        if self._waiting >= self._max_waiting:
+            raise DecoderBusy("too many files wait to be decoded")
+        self._waiting += 1
+        try:
+            with metrics.decodes_waiting.track_inprogress():
+                worker = await self._idle.get()
+        finally:
+            self._waiting -= 1
+        target = path.with_name(f"{path.name}.f32")
+        try:
+            job: dict[str, str | float] = {
+                "source": str(path),
+                "format": audio_format,
+                "target": str(target),
+                "sample_rate": sample_rate,
+                "max_seconds": max_duration_s,
+            }
+            try:
+                answer = await worker.run(job)
+            except WorkerDied:  # perhaps of something else: it may have died before
+                answer = await worker.run(job)
+            if "error" in answer:
+                raise _error(str(answer["error"]), str(answer["message"]))
+            pcm = await asyncio.to_thread(np.fromfile, target, np.float32)
+        except (WorkerDied, TimeoutError) as error:
+            raise InvalidAudio("the file cannot be decoded within its limits") from error
+        finally:
+            self._idle.put_nowait(worker)
+            target.unlink(missing_ok=True)
+        return DecodedAudio(pcm, sample_rate, float(str(answer["duration_s"])), audio_format)
+
+
+class Worker:
+    """One decoder process; after a death the next job starts another."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._process: asyncio.subprocess.Process | None = None
+        self._starting = asyncio.Lock()  # a start ahead of time and the first job may meet
+
+    async def start(self) -> asyncio.subprocess.Process:
+        """The running process."""
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    WORKER_MODULE,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    cwd=PROJECT_DIR,
+                    env=_environment(),
+                    start_new_session=True,  # a Ctrl-C at the service's terminal is not for it
+                )
+            return self._process
+
+    async def run(self, job: dict[str, str | float]) -> dict[str, object]:
+        """Sends one job and waits for its answer. Raises WorkerDied or TimeoutError."""
+        answered = False
+        try:
+            process = await self.start()
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(json.dumps(job).encode() + b"\n")
+            async with asyncio.timeout(self._timeout_s):
+                await process.stdin.drain()
+                line = await process.stdout.readline()
+            answer: dict[str, object] = json.loads(line)
+            answered = True
+            return answer
+        except (ConnectionError, ValueError) as error:
+            raise WorkerDied(type(error).__name__) from error
+        finally:
+            if not answered:  # also when cancelled: its answer would be read by the next job
+                await asyncio.shield(self.stop())
+
+    async def stop(self) -> None:
+        """Kills the process, if there is one, and waits for its end."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD_BYTES)
+
+
+def _error(name: str, message: str) -> PipelineError:
+    kind = getattr(errors, name, InvalidAudio)
+    return kind(message) if issubclass(kind, PipelineError) else InvalidAudio(message)
+
+
+def _environment() -> dict[str, str]:
+    """What the worker may know: where Python finds its modules, and no secrets."""
+    known = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+    kept = {name: os.environ[name] for name in known if name in os.environ}
+    return {**kept, "PYTHONPATH": str(PROJECT_DIR), "OPENBLAS_NUM_THREADS": "1"}

@@ -1,0 +1,268 @@
+"""Speech as files and streams of bytes: MP3, WAV, Ogg Opus, FLAC, and bare pcm in streams."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, cast
+
+import av
+import numpy as np
+import soxr
+
+from models.audio import AudioChunk, Pcm, float_to_pcm16
+from pipelines.audio.encode.provenance import TAGS, id3_length
+
+OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
+FileFormat = OutputFormat | Literal["aac"]
+StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
+
+_STREAM_OPTIONS: Mapping[FileFormat, dict[str, str]] = {
+    "mp3": {"write_xing": "0"},  # the length of a stream is not known
+    "flac": {"metadata_header_padding": "0"},  # 8 kB that only an editor of tags wants
+    "ogg": {"page_duration": "40000"},  # microseconds; by default a page waits for a second
+}
+_TAG_OPTIONS: Mapping[FileFormat, dict[str, str]] = {"aac": {"write_id3v2": "1"}}
+_FLUSH_PACKETS = 0x200  # each packet is written at once
+_MP3_DELAY = 576  # samples that LAME is late, beside what every decoder is
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one output format is written."""
+
+    encoding: str  # its name in responses
+    codec: str  # PyAV's name
+    sample_format: str
+    media_type: str
+    rates: tuple[int, ...]  # Hz that the codec takes; empty: any that audio has here
+    decoded_rate: int | None = None  # Hz of what a decoder gives; None: as encoded
+    bit_rate: int | None = None
+    container: str | None = None  # PyAV's name; None: as the format's
+
+
+CODECS: Mapping[FileFormat, Codec] = {
+    "mp3": Codec(
+        "MP3",
+        "libmp3lame",
+        "fltp",
+        "audio/mpeg",
+        (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
+        bit_rate=64_000,
+    ),
+    "wav": Codec("LINEAR16", "pcm_s16le", "s16", "audio/wav", ()),
+    "ogg": Codec(
+        "OGG_OPUS",
+        "libopus",
+        "flt",
+        "audio/ogg",
+        (8000, 12000, 16000, 24000, 48000),
+        decoded_rate=48_000,
+        bit_rate=48_000,
+    ),
+    "flac": Codec("FLAC", "flac", "s16", "audio/flac", ()),
+    "aac": Codec(
+        "AAC",
+        "aac",
+        "fltp",
+        "audio/aac",
+        (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
+        bit_rate=64_000,
+        container="adts",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedAudio:
+    """A whole file."""
+
+    data: bytes
+    encoding: str
+    output_format: OutputFormat
+    sample_rate: int  # Hz that a decoder gives
+    duration_s: float  # of what a decoder gives
+
+
+class SpeechEncoder(Protocol):
+    """Turns consecutive pcm into consecutive bytes; blocking, for one thread at a time."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz that a decoder gives."""
+        ...
+
+    def encode(self, pcm: Pcm) -> bytes:
+        """The bytes that are ready after `pcm`, float32 [n]; may be empty."""
+        ...
+
+    def finish(self) -> bytes:
+        """The last bytes."""
+        ...
+
+
+class RawEncoder:
+    """int16 samples without a header."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self.sample_rate = sample_rate
+
+    def encode(self, pcm: Pcm) -> bytes:
+        return float_to_pcm16(pcm)
+
+    def finish(self) -> bytes:
+        return b""
+
+
+class StreamEncoder:
+    """Writes one file piece by piece."""
+
+    def __init__(
+        self, output_format: FileFormat, sample_rate: int, target: io.BytesIO | None = None
+    ) -> None:
+        self._codec = CODECS[output_format]
+        self._from_hz = sample_rate
+        self._rate = _nearest_rate(self._codec, sample_rate)
+        self._resampler = (
+            soxr.ResampleStream(sample_rate, self._rate, 1, dtype="float32", quality="HQ")
+            if sample_rate != self._rate
+            else None
+        )
+        self._samples = 0
+        self._sink = _Sink()
+        # A file that can be sought gets its true length in the header; a stream cannot.
+        options = dict(_TAG_OPTIONS.get(output_format, {}))
+        if target is None:
+            options |= _STREAM_OPTIONS.get(output_format, {})
+        container = self._codec.container or output_format
+        self._container = av.open(target or self._sink, "w", format=container, options=options)
+        self._container.metadata.update(TAGS)
+        if target is None:
+            self._container.flags |= _FLUSH_PACKETS
+        self._lacks_opening = target is None and output_format == "mp3"
+        # PyAV's types cannot tell that a codec of this name makes an audio stream.
+        self._stream: Any = cast(Any, self._container).add_stream(
+            self._codec.codec, rate=self._rate
+        )
+        self._stream.layout = "mono"
+        self._stream.format = self._codec.sample_format
+        if self._codec.bit_rate:
+            self._stream.bit_rate = self._codec.bit_rate
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz that a decoder gives."""
+        return self._codec.decoded_rate or self._rate
+
+    @property
+    def duration_s(self) -> float:
+        """Of what was encoded so far; decoders drop the codec's padding, but for AAC's."""
+        return self._samples / self._rate
+
+    def encode(self, pcm: Pcm) -> bytes:
+        if self._resampler is not None:
+            pcm = np.asarray(self._resampler.resample_chunk(pcm), dtype=np.float32)
+        return self._write(pcm)
+
+    def finish(self) -> bytes:
+        before = b""
+        if self._resampler is not None:
+            rest = self._resampler.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
+            before = self._write(np.asarray(rest, dtype=np.float32))
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return before + self._take()
+
+    def _write(self, pcm: Pcm) -> bytes:
+        if len(pcm):
+            frame = self._frame(pcm)
+            frame.pts = self._samples
+            self._samples += len(pcm)
+            self._container.mux(self._stream.encode(frame))
+        return self._take()
+
+    def _take(self) -> bytes:
+        data = self._sink.take()
+        tag = id3_length(data) if self._lacks_opening else len(data)
+        if tag >= len(data):
+            return data
+        self._lacks_opening = False
+        opening = _mp3_opening(data[tag:], self._rate, self._codec.bit_rate or 0)
+        return data[:tag] + opening + data[tag:]
+
+    def _frame(self, pcm: Pcm) -> Any:
+        samples: np.ndarray = pcm
+        if self._codec.sample_format == "s16":
+            samples = (np.clip(pcm, -1.0, 1.0) * 32767.0).round().astype(np.int16)
+        frame = av.AudioFrame.from_ndarray(
+            np.ascontiguousarray(samples[np.newaxis]), self._codec.sample_format, "mono"
+        )
+        frame.sample_rate = self._rate
+        return frame
+
+
+def open_stream(output_format: StreamFormat | FileFormat, sample_rate: int) -> SpeechEncoder:
+    """An encoder of a stream of that format, which nobody can seek in."""
+    if output_format == "pcm":
+        return RawEncoder(sample_rate)
+    return StreamEncoder(output_format, sample_rate)
+
+
+def encode(audio: AudioChunk, output_format: OutputFormat) -> EncodedAudio:
+    """A whole file of `audio`; blocking."""
+    target = io.BytesIO()
+    encoder = StreamEncoder(output_format, audio.sample_rate, target)
+    encoder.encode(audio.pcm)
+    encoder.finish()
+    return EncodedAudio(
+        data=target.getvalue(),
+        encoding=CODECS[output_format].encoding,
+        output_format=output_format,
+        sample_rate=encoder.sample_rate,
+        duration_s=encoder.duration_s,
+    )
+
+
+def _nearest_rate(codec: Codec, sample_rate: int) -> int:
+    """The lowest rate of the codec that keeps all of the audio."""
+    if not codec.rates:
+        return sample_rate
+    return min((rate for rate in codec.rates if rate >= sample_rate), default=max(codec.rates))
+
+
+def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
+    """A silent frame whose tag says how much a decoder drops at the beginning.
+
+    Without it players hear the codec's delay as silence. A file gets such a frame from the
+    container library, which writes it last; a stream has to begin with it. `first` begins with
+    the header of a frame.
+    """
+    older = sample_rate < 32_000  # MPEG-2 and 2.5
+    length = (72 if older else 144) * bit_rate // sample_rate
+    # Without a padding byte, and with no other flag than mono: else FFmpeg takes it for sound.
+    header = bytes([first[0], first[1], first[2] & ~0x02, first[3] & 0xC0])
+    side = bytes(9 if older else 17)
+    # The tag states none of the optional fields (the length is not known), then its writer.
+    tag = b"Xing" + bytes(4) + b"Lavf".ljust(21, b"\0") + (_MP3_DELAY << 12).to_bytes(3, "big")
+    return (header + side + tag).ljust(length, b"\0")
+
+
+class _Sink(io.RawIOBase):
+    """Where a stream's container writes; it cannot seek, so no header is rewritten."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def take(self) -> bytes:
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data

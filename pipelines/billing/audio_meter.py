@@ -1,0 +1,122 @@
+"""Live audio that is paid for as it comes: in slices, so that a long session holds little.
+
+When the credit does not cover a whole slice, the slice is as long as the credit lasts.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from db.webhooks.outbox import NewEvent
+from pipelines.billing.billing import Billing
+from pipelines.billing.charges import Charge, begin_charge
+
+SLICE_MS = 60_000
+LEAST_MS = 1_000  # of a slice: the ledger is not filled with shreds at the end of the credit
+AHEAD_MS = 20_000  # before the end of a slice the next is held: a database may be away that long
+RETRY_S = 1.0
+SLICE_LASTS_S = 600.0  # then what was heard of it is charged, well before its hold expires
+PATIENCE_S = 3.0  # of the end of a session for its charges, which go on by themselves
+
+
+class AudioMeter:
+    """One session. Positions are milliseconds of audio since its first."""
+
+    def __init__(
+        self, billing: Billing, workspace_id: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.heard_ms = 0  # that credit was held for
+        self.charged = 0  # micro-USD, after `settle`
+        self._billing = billing
+        self._workspace_id = workspace_id
+        self._clock = clock
+        self._slice: Charge | None = None
+        self._began_ms = 0  # of the slice
+        self._ends_ms = 0
+        self._held_at = 0.0
+        self._next: asyncio.Task[Charge] | None = None
+        self._tried_at = 0.0
+        self._ended: list[tuple[asyncio.Task[int], int]] = []  # slices, and what each costs
+        self._free_ms = 0
+        self._settled = False
+
+    @property
+    def operation(self) -> str:
+        """What the ledger calls the last slice; empty when there was no audio."""
+        return "" if self._slice is None else self._slice.operation
+
+    async def cover(self, total_ms: int) -> None:
+        """Holds what audio up to `total_ms` costs, before it is heard.
+
+        Raises InsufficientCredit or DatabaseUnavailable: then it may not be heard.
+        """
+        while total_ms > self._ends_ms:
+            await self._begin_slice(self._ends_ms)
+        if self._slice is not None and self._clock() - self._held_at > SLICE_LASTS_S:
+            await self._begin_slice(self.heard_ms)
+        self.heard_ms = max(self.heard_ms, total_ms)
+        if self._ends_ms - total_ms < AHEAD_MS and self._clock() - self._tried_at > RETRY_S:
+            self._prepare()
+
+    def forgive(self, milliseconds: int) -> None:
+        """Audio that is not charged for, since the service failed on it."""
+        self._free_ms += milliseconds
+
+    async def settle(self, *events: NewEvent) -> None:
+        """Charges for what was heard, and adds the events; once."""
+        if self._settled:
+            return
+        self._settled = True
+        if self._next is not None:
+            self._next.add_done_callback(_give_back)
+            await asyncio.wait((self._next,), timeout=PATIENCE_S)
+        if self._slice is not None:
+            self._end_slice(self._slice, self.heard_ms, *events)
+            await asyncio.wait([task for task, _ in self._ended], timeout=PATIENCE_S)
+        self.charged = sum(
+            task.result() if task.done() and task.exception() is None else cost
+            for task, cost in self._ended
+        )
+
+    async def _begin_slice(self, at_ms: int) -> None:
+        self._prepare()
+        assert self._next is not None
+        # Shielded: when the session ends meanwhile, `settle` gives back what is held by then.
+        began = await asyncio.shield(self._next)
+        self._next = None
+        if self._slice is not None:
+            self._end_slice(self._slice, at_ms)
+        self._slice, self._held_at = began, self._tried_at
+        self._began_ms, self._ends_ms = at_ms, at_ms + began.units
+
+    def _prepare(self) -> None:
+        """Begins to hold the next slice; again when that has failed."""
+        if self._next is not None and not _has_failed(self._next):
+            return
+        self._tried_at = self._clock()
+        self._next = asyncio.create_task(self._hold())
+        self._next.add_done_callback(_has_failed)  # looked at, so that asyncio warns of nothing
+
+    async def _hold(self) -> Charge:
+        units = SLICE_MS
+        credit = await self._billing.credit(self._workspace_id)
+        if self._billing.cost("stt", units) > credit:
+            units = max(LEAST_MS, self._billing.affordable_ms(credit))
+        return await begin_charge(self._billing, self._workspace_id, "stt", units)
+
+    def _end_slice(self, ended: Charge, at_ms: int, *events: NewEvent) -> None:
+        """Charges for the slice up to there, beside the session."""
+        units = at_ms - self._began_ms
+        free = min(units, self._free_ms)
+        self._free_ms -= free
+        task = asyncio.create_task(ended.capture_delivered(units - free, *events))
+        self._ended.append((task, self._billing.cost("stt", units - free)))
+
+
+def _has_failed(task: "asyncio.Task[Charge]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _give_back(task: "asyncio.Task[Charge]") -> None:
+    if not _has_failed(task):
+        task.result().leave()

@@ -1,0 +1,106 @@
+"""Plans: which one a workspace is on, how it is paid, and when it is billed next.
+
+A subscription records what was agreed and decides the limits. It takes nothing from the credit,
+which is for work: plans are billed by whoever runs the service.
+"""
+
+import calendar
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from configs.schema.plans import PlanConfig, PlansConfig
+from db.billing import subscriptions
+from db.columns import utc_now
+from db.session import Database
+from pipelines.accounts.service import Accounts
+from pipelines.errors import NotFound, PlanNotFound
+
+BillingCycle = Literal["monthly", "annual"]
+MONTHS: dict[str, int] = {"monthly": 1, "annual": 12}
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentPlan:
+    """A workspace's plan; `subscription_id` is None until it subscribed for the first time."""
+
+    plan: PlanConfig
+    billing_cycle: str
+    next_billing_at: datetime
+    subscription_id: UUID | None
+    status: str = "active"
+
+
+class Subscriptions:
+    """Subscribes workspaces to plans."""
+
+    def __init__(
+        self,
+        database: Database,
+        plans: PlansConfig,
+        accounts: Accounts,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._database = database
+        self._plans = plans
+        self._accounts = accounts
+        self._now = now
+
+    async def subscribe(
+        self, workspace_id: int, actor: str, plan_id: str, billing_cycle: BillingCycle
+    ) -> CurrentPlan:
+        """On this replica the new limits hold at once, on others within seconds.
+
+        Raises PlanNotFound, NotFound or DatabaseUnavailable.
+        """
+        plan = self._plans.find(plan_id)
+        if plan is None:
+            raise PlanNotFound("plan_id: there is no such plan; GET /plans lists them")
+        now = self._now()
+        made = await self._database.run(
+            subscriptions.subscribe, workspace_id, plan.id, billing_cycle, now, actor
+        )
+        if made is None:
+            raise NotFound("there is no such workspace")
+        self._accounts.forget_workspace(workspace_id)
+        next_at = next_billing_date(made.anchor_at, made.billing_cycle, now)
+        return CurrentPlan(plan, made.billing_cycle, next_at, made.id, made.status)
+
+    async def current_plan(self, workspace_id: int) -> CurrentPlan:
+        """Who never subscribed is on a monthly cycle from the day the workspace was made.
+
+        Raises NotFound or DatabaseUnavailable.
+        """
+        found = await self._database.read(subscriptions.workspace_and_subscription, workspace_id)
+        if found is None:
+            raise NotFound("there is no such workspace")
+        workspace, paid = found
+        plan = self._plans.find(workspace.plan) or self._plans.first
+        if paid is None:
+            next_at = next_billing_date(workspace.created_at, "monthly", self._now())
+            return CurrentPlan(plan, "monthly", next_at, None)
+        next_at = next_billing_date(paid.anchor_at, paid.billing_cycle, self._now())
+        return CurrentPlan(plan, paid.billing_cycle, next_at, paid.id, paid.status)
+
+
+def next_billing_date(anchor: datetime, billing_cycle: str, now: datetime) -> datetime:
+    """The first moment after `now` that is whole cycles, at least one, after `anchor`.
+
+    Counted from the anchor each time: after 31 January come 28 February and 31 March.
+    """
+    step = MONTHS[billing_cycle]
+    passed = (now.year - anchor.year) * 12 + now.month - anchor.month
+    cycles = max(1, passed // step)
+    while (moment := _months_after(anchor, cycles * step)) <= now:
+        cycles += 1
+    return moment
+
+
+def _months_after(anchor: datetime, months: int) -> datetime:
+    """The same day and time, or the last day of a month that is too short."""
+    years, month = divmod(anchor.month - 1 + months, 12)
+    year, month = anchor.year + years, month + 1
+    last_day = calendar.monthrange(year, month)[1]
+    return anchor.replace(year=year, month=month, day=min(anchor.day, last_day))

@@ -1,0 +1,50 @@
+"""Chats at rest: what was said, and the titles made of it, are sealed before they are stored."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+from pipelines.storage.encryption import MARK, Sealer
+
+
+class ChatSealer:
+    """Seals texts so that they fit their columns, bound to their workspace and chat."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    def seal_message(
+        self, workspace_id: int, chat_id: UUID, content: str, extra: dict[str, Any]
+    ) -> str:
+        """Text and extras together."""
+        plain = json.dumps([content, extra], ensure_ascii=False)
+        return self._sealer.seal_text(plain, _about(workspace_id, chat_id))
+
+    def open_message(
+        self, workspace_id: int, chat_id: UUID, stored: str, extra: dict[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        """Text and extras; `extra` is what is stored beside a text that is not sealed.
+
+        Raises SealBroken.
+        """
+        if not stored.startswith(MARK):
+            return stored, extra
+        opened: tuple[str, dict[str, Any]]
+        opened = tuple(json.loads(self._sealer.open_text(stored, _about(workspace_id, chat_id))))
+        return opened
+
+    def seal_title(self, workspace_id: int, chat_id: UUID, title: str) -> str:
+        """A title for its column."""
+        return self._sealer.seal_text(title, _about(workspace_id, chat_id, "title"))
+
+    def open_title(self, workspace_id: int, chat_id: UUID, stored: str) -> str:
+        """Raises SealBroken."""
+        return self._sealer.open_text(stored, _about(workspace_id, chat_id, "title"))
+
+    def is_newest(self, stored: str) -> bool:
+        """Whether the newest key sealed it."""
+        return self._sealer.is_newest_text(stored)
+
+
+def _about(workspace_id: int, chat_id: UUID, what: str = "message") -> str:
+    return f"chat:{workspace_id}:{chat_id}:{what}"

@@ -1,0 +1,199 @@
+"""What was said before in a chat, and how much of it fits the model."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+from uuid import UUID
+
+from db.chat_tables import Chat, ChatEntry
+from db.chats import append_to_chat, delete_chat, list_chats, read_chat_and_entries
+from db.session import Database
+from models.llm.base import ChatMessage, Usage
+from pipelines.chat.encryption import ChatSealer
+from pipelines.errors import ChatNotFound, InvalidRequest
+from pipelines.storage.encryption import Sealer
+
+TITLE_LENGTH = 80
+# A cautious guess: English has over 4 bytes a token, most other scripts about 3. When it is too
+# low the engine says so, and more is dropped.
+BYTES_PER_TOKEN = 3
+TOKENS_PER_MESSAGE = 8  # the template's own
+TOKENS_PER_TOOLS = 256  # for how they are called
+TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedChat:
+    """A saved chat and its messages; the rows hold texts that anybody can read."""
+
+    chat: Chat
+    entries: list[ChatEntry]
+
+
+class ChatHistory:
+    """Reads and extends the saved chats of a workspace. Methods raise DatabaseUnavailable."""
+
+    def __init__(self, database: Database, sealer: Sealer) -> None:
+        self._database = database
+        self._sealer = ChatSealer(sealer)
+
+    async def load(self, workspace_id: int, chat_id: UUID) -> tuple[ChatMessage, ...]:
+        """The messages of a chat, oldest first. Raises ChatNotFound."""
+        opened = await self.read(workspace_id, chat_id)
+        return tuple(_to_message(entry) for entry in opened.entries)
+
+    async def read(self, workspace_id: int, chat_id: UUID) -> OpenedChat:
+        """Raises ChatNotFound."""
+        found = await self._database.read(read_chat_and_entries, workspace_id, chat_id)
+        if found is None:
+            raise ChatNotFound
+        chat, entries = found
+        self._open_title(chat)
+        for entry in entries:
+            entry.content, entry.extra = self._sealer.open_message(
+                workspace_id, chat_id, entry.content, entry.extra
+            )
+        return OpenedChat(chat, entries)
+
+    async def page(self, workspace_id: int, page: int, limit: int) -> tuple[list[Chat], int]:
+        """One page, the last used first, and the number of all; `page` counts from 1."""
+        chats, total = await self._database.read(list_chats, workspace_id, page, limit)
+        for chat in chats:
+            self._open_title(chat)
+        return chats, total
+
+    async def delete(self, workspace_id: int, chat_id: UUID) -> None:
+        """Raises ChatNotFound."""
+        if not await self._database.run(delete_chat, workspace_id, chat_id):
+            raise ChatNotFound
+
+    def _open_title(self, chat: Chat) -> None:
+        chat.title = self._sealer.open_title(chat.workspace_id, chat.id, chat.title)
+
+    async def save(
+        self,
+        workspace_id: int,
+        chat_id: UUID,
+        said: Sequence[ChatMessage],
+        answer: ChatMessage,
+        model: str,
+        usage: Usage | None,
+        *,
+        is_new: bool,
+    ) -> None:
+        """Adds one turn: what the user sent, then the answer."""
+        entries = [_to_entry(message) for message in (*said, answer)]
+        entries[-1].model = model
+        if usage is not None:
+            entries[-1].prompt_tokens = usage.prompt_tokens
+            entries[-1].completion_tokens = usage.completion_tokens
+        for entry in entries:
+            entry.content = self._sealer.seal_message(
+                workspace_id, chat_id, entry.content, entry.extra
+            )
+            entry.extra = {}
+        title = self._sealer.seal_title(workspace_id, chat_id, _title(said)) if is_new else None
+        await self._database.run(append_to_chat, workspace_id, chat_id, entries, title)
+
+
+def continued(
+    history: Sequence[ChatMessage], said: Sequence[ChatMessage], budget_tokens: int | None
+) -> tuple[ChatMessage, ...]:
+    """The prompt: instructions first, then as much of `history` as fits, then all of `said`.
+
+    New instructions replace older ones. `budget_tokens` None means no limit.
+    """
+    instructions = _instructions(said) or _instructions(history)
+    earlier = [message for message in history if message.role != "system"]
+    new = [message for message in said if message.role != "system"]
+    if new and new[0].role == "tool":
+        # A result means nothing without its call, nor the call without what was asked.
+        start = _last_turn(earlier)
+        earlier, new = earlier[:start], [*earlier[start:], *new]
+    if budget_tokens is not None:
+        left = budget_tokens - estimate_tokens((*instructions, *new))
+        earlier = _newest_that_fit(earlier, left)
+    return (*instructions, *earlier, *new)
+
+
+def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
+    """About how many tokens they take, rather too many than too few."""
+    return sum(_size(message) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE for message in messages)
+
+
+def most_tokens(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> int:
+    """More than they can take: no tokenizer needs more tokens than bytes."""
+    shown = len(json.dumps(tools)) + TOKENS_PER_TOOLS if tools else 0
+    return TOKENS_PER_PROMPT + shown + sum(_size(m) + TOKENS_PER_MESSAGE for m in messages)
+
+
+def check_results(history: Sequence[ChatMessage], said: Sequence[ChatMessage]) -> None:
+    """Raises InvalidRequest when a result of a tool answers no call that came before it."""
+    called: set[str] = set()
+    for message in (*history, *said):
+        called.update(call["id"] for call in message.extra.get("tool_calls", ()))
+        if message.role == "tool" and message.extra.get("tool_call_id") not in called:
+            raise InvalidRequest("tool_call_id: there is no call of that id before the result")
+
+
+def _size(message: ChatMessage) -> int:
+    """Bytes of all that a template may show."""
+    return len(message.content.encode()) + len(json.dumps(message.extra)) - len("{}")
+
+
+def _last_turn(messages: Sequence[ChatMessage]) -> int:
+    """Where the last thing that a user said is."""
+    users = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "user")
+    return next(users, 0)
+
+
+def _instructions(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """The last unbroken run of system messages."""
+    run: list[ChatMessage] = []
+    previous = ""
+    for message in messages:
+        if message.role == "system":
+            run = [*run, message] if previous == "system" else [message]
+        previous = message.role
+    return run
+
+
+def _newest_that_fit(messages: list[ChatMessage], budget_tokens: int) -> list[ChatMessage]:
+    """Whole turns from the end: what is kept begins with what a user said."""
+    start = len(messages)
+    used = 0
+    for index in range(len(messages) - 1, -1, -1):
+        used += estimate_tokens(messages[index : index + 1])
+        if used > budget_tokens:
+            break
+        if messages[index].role == "user":
+            start = index
+    return messages[start:]
+
+
+def _title(said: Sequence[ChatMessage]) -> str:
+    spoken = next((m.content for m in said if m.role == "user"), said[0].content)
+    words = " ".join(_storable(spoken).split())
+    return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
+
+
+def _to_message(entry: ChatEntry) -> ChatMessage:
+    role = cast(Literal["system", "user", "assistant", "tool"], entry.role)
+    return ChatMessage(role, entry.content, entry.extra)
+
+
+def _to_entry(message: ChatMessage) -> ChatEntry:
+    # `append_to_chat` sets the chat and the position.
+    return ChatEntry(
+        chat_id=UUID(int=0),
+        position=0,
+        role=message.role,
+        content=_storable(message.content),
+        extra=message.extra,
+    )
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL cannot store U+0000."""
+    return text.replace("\0", "")

@@ -1,0 +1,264 @@
+"""Messages to an answer: chooses the model, adds the history, saves the turn."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+from uuid import UUID, uuid4
+
+from models.errors import ContextLengthExceeded, EngineLost
+from models.info import ModelInfo
+from models.llm.answer_assembly import AnswerAssembler
+from models.llm.base import (
+    ChatMessage,
+    GenerationDelta,
+    GenerationRequest,
+    SamplingOptions,
+    ToolChoice,
+    Usage,
+)
+from pipelines.billing.billing import HOLD_S, Billing
+from pipelines.billing.charges import Charge, begin_charge
+from pipelines.chat.history import (
+    ChatHistory,
+    check_results,
+    continued,
+    estimate_tokens,
+    most_tokens,
+)
+from pipelines.errors import ModelNotFound
+from pipelines.ports import ChatModel, describe_all
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MODEL = "svc/slm-3b-int4"
+"""The id that clients hard-code: always answered, by whatever model there is."""
+
+ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
+UNKNOWN_CONTEXT_TOKENS = 8192  # that are paid for at most when a model does not say its own
+HELD_S_PER_TOKEN = 0.25  # of the longest answer: slow engines, and clients that read slowly
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One turn of a conversation."""
+
+    workspace_id: int
+    messages: tuple[ChatMessage, ...]
+    model: str = DEFAULT_MODEL  # id or alias
+    sampling: SamplingOptions = SamplingOptions()
+    enable_thinking: bool = False
+    tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
+    tool_choice: ToolChoice = "auto"
+    called_tool: str | None = None  # the only one that may be called
+    parallel_tool_calls: bool = True
+    response_format: dict[str, Any] | None = None
+    save_chat: bool = True
+    chat_id: UUID | None = None  # None begins a chat
+
+
+class Completion:
+    """An answer that has begun. Either iterate `deltas` or `aclose` it."""
+
+    def __init__(
+        self,
+        request: ChatRequest,
+        model: str,
+        first: GenerationDelta,
+        rest: AsyncGenerator[GenerationDelta, None],
+        history: ChatHistory,
+        charge: Charge,
+    ) -> None:
+        self.id = f"chatcmpl-{token_hex(12)}"
+        self.created = int(time.time())
+        self.model = model  # id of the model that really answers
+        self.is_new = request.chat_id is None
+        self.chat_id = request.chat_id or uuid4()
+        self.usage: Usage | None = None  # so far
+        self._request = request
+        self._first = first
+        self._rest = rest
+        self._history = history
+        self._charge = charge
+        self._answer = AnswerAssembler()
+        self._saved = not request.save_chat
+        self._count(first)
+
+    async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
+        """The pieces; the turn is saved before the last one, so that it can be continued at once.
+
+        Closing this generator stops the model, saves what was made and charges for it. A failure
+        costs nothing. Raises EngineError or DatabaseUnavailable.
+        """
+        try:
+            async with self._charge:
+                async for delta in self._all():
+                    self._answer.add(delta)
+                    self._count(delta)
+                    if delta.finish_reason is not None:
+                        await self._end()
+                    yield delta
+        finally:
+            await self.aclose()
+
+    def _count(self, delta: GenerationDelta) -> None:
+        if delta.usage is not None:
+            self.usage = delta.usage
+            self._charge.used = delta.usage.total_tokens
+
+    async def _end(self) -> None:
+        """Saves first: a turn that cannot be saved fails, and what fails costs nothing."""
+        if not self._saved:
+            await asyncio.shield(self._save())
+        if self.usage is not None:
+            await self._charge.capture(self.usage.total_tokens)
+
+    async def aclose(self) -> None:
+        """Stops the model; what was made until then is saved, also when the caller is cancelled.
+
+        And it is charged for, unless the answer has ended.
+        """
+        if not self._saved and self._answer.begun:
+            self._save()
+        self._charge.leave()
+        await self._rest.aclose()
+
+    async def _all(self) -> AsyncGenerator[GenerationDelta, None]:
+        yield self._first
+        async for delta in self._rest:
+            yield delta
+
+    def _save(self) -> asyncio.Task[None]:
+        """Saves in a task of its own, so that a caller who leaves cannot end it halfway."""
+        self._saved = True
+        task = asyncio.create_task(
+            self._history.save(
+                self._request.workspace_id,
+                self.chat_id,
+                self._request.messages,
+                self._answer.to_message(),
+                self.model,
+                self.usage,
+                is_new=self.is_new,
+            )
+        )
+        _saving.add(task)
+        task.add_done_callback(self._end_saving)
+        return task
+
+    def _end_saving(self, task: asyncio.Task[None]) -> None:
+        _saving.discard(task)
+        # Perhaps nobody waits for the task, and then the log is the only place for its failure.
+        if not task.cancelled() and (error := task.exception()):
+            extra = {"chat_id": str(self.chat_id)}
+            logger.error("chat_not_saved", exc_info=error, extra=extra)
+
+
+_saving: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks weakly
+
+
+async def wait_for_saves() -> None:
+    """Returns when every finished turn of this process is stored, or could not be."""
+    await asyncio.gather(*_saving, return_exceptions=True)
+
+
+class ChatPipeline:
+    """Chats over the models of `models`, a mapping that may change while it lives."""
+
+    def __init__(
+        self, models: Mapping[str, ChatModel], history: ChatHistory, billing: Billing
+    ) -> None:
+        self._models = models
+        self._history = history
+        self._billing = billing
+
+    async def start(self, request: ChatRequest) -> Completion:
+        """Waits for the first piece, so that what can fail at once fails here.
+
+        Raises ModelNotFound, ChatNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable
+        or EngineError.
+        """
+        model, info = await self.choose(request.model)
+        earlier: tuple[ChatMessage, ...] = ()
+        if request.chat_id is not None:
+            earlier = await self._history.load(request.workspace_id, request.chat_id)
+        check_results(earlier, request.messages)
+        async with AsyncExitStack() as undo:
+            charge = await undo.enter_async_context(await self._hold(info, request, earlier))
+            first, rest = await _first_piece(model, info, request, earlier)
+            undo.pop_all()
+        return Completion(request, info.id, first, rest, self._history, charge)
+
+    async def _hold(
+        self, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
+    ) -> Charge:
+        """The most that the turn can cost."""
+        answer = request.sampling.max_tokens
+        prompt = continued(earlier, request.messages, _history_budget(info, answer))
+        tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
+        if answer is not None:
+            tokens = min(tokens, most_tokens(prompt, request.tools) + answer)
+        lasts_s = HOLD_S + tokens * HELD_S_PER_TOKEN
+        return await begin_charge(
+            self._billing, request.workspace_id, "chat", tokens, lasts_s=lasts_s
+        )
+
+    async def choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
+        """The model of that id or alias.
+
+        Raises ModelNotFound, or EngineLost when the model may be one that is down now.
+        """
+        models = list(self._models.values())
+        answers = zip(models, await describe_all(models), strict=True)
+        known = [(model, info) for model, info in answers if info is not None]
+        for model, info in known:
+            if name == info.id or name in info.aliases:
+                return model, info
+        if not known or len(known) < len(models):
+            raise EngineLost("a chat model is down, and the one that was named may be it")
+        if name == DEFAULT_MODEL:
+            return known[0]
+        ids = ", ".join(sorted(i for _, info in known for i in (info.id, *info.aliases)))
+        raise ModelNotFound(f"there is no chat model of that name; there are: {ids}")
+
+
+async def _first_piece(
+    model: ChatModel, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
+) -> tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None]]:
+    """Begins the answer with as much history as fits. Raises EngineError."""
+    budget = _history_budget(info, request.sampling.max_tokens)
+    shortest = continued(earlier, request.messages, 0)
+    while True:
+        prompt = continued(earlier, request.messages, budget)
+        generation = model.generate(
+            GenerationRequest(
+                messages=prompt,
+                sampling=request.sampling,
+                enable_thinking=request.enable_thinking,
+                tools=request.tools,
+                tool_choice=request.tool_choice,
+                called_tool=request.called_tool,
+                parallel_tool_calls=request.parallel_tool_calls,
+                response_format=request.response_format,
+                owner=str(request.workspace_id),
+            )
+        )
+        try:
+            return await anext(generation), generation
+        except ContextLengthExceeded:
+            if prompt == shortest:
+                raise  # the caller's own messages are too long: never cut in silence
+            budget = (estimate_tokens(prompt) if budget is None else budget) * 3 // 4
+        except StopAsyncIteration:
+            raise EngineLost("the model ended without an answer") from None
+
+
+def _history_budget(info: ModelInfo, max_tokens: int | None) -> int | None:
+    if info.context_tokens is None:
+        return None
+    reserve = info.context_tokens // ANSWER_SHARE
+    return info.context_tokens - (reserve if max_tokens is None else min(max_tokens, reserve))

@@ -1,0 +1,152 @@
+"""Windows and leases in Redis: each question is one atomic script, by the clock of the server.
+
+That clock may be set: what would end later than it could have begun now is over.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from pipelines.limits.base import Window
+from pipelines.limits.local import LEASE_S, Hit
+from pipelines.limits.shared import StoreLost
+
+# Of each read and write; the library's own is 5 s, and it tries ten times. Who asks waits less.
+TIMEOUT_S = 1.0
+PREFIX = "antiphon:"
+GATEWAYS = f"{PREFIX}gateways"
+AT_ONCE = 256  # scripts in one message
+
+# Sent whole each time: a server that was restarted knows no script by its digest.
+HIT = """
+local limit, window, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local stored = redis.call('HMGET', KEYS[1], 'used', 'ends')
+local used, ends = tonumber(stored[1] or 0), tonumber(stored[2] or 0)
+local begins = ends <= now or ends > now + window
+if begins then
+  used, ends = 0, now + window
+end
+local allowed = used + cost <= limit
+if allowed and (cost > 0 or not begins) then
+  used = math.max(0, used + cost)
+  redis.call('HSET', KEYS[1], 'used', used, 'ends', ends)
+  redis.call('PEXPIREAT', KEYS[1], ends)
+end
+return {allowed and 1 or 0, used, ends - now, math.ceil(ends / 1000)}
+"""
+_NOW = """
+local now = redis.call('TIME')
+now = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. (now + lease), '+inf')
+"""
+ACQUIRE = f"""
+local lease = tonumber(ARGV[2])
+{_NOW}
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then
+  return 0
+end
+redis.call('ZADD', KEYS[1], now + lease, ARGV[3])
+redis.call('PEXPIRE', KEYS[1], lease)
+return 1
+"""
+RENEW = f"""
+local lease = tonumber(ARGV[1])
+{_NOW}
+for index = 2, #ARGV do
+  redis.call('ZADD', KEYS[1], now + lease, ARGV[index])
+end
+redis.call('PEXPIRE', KEYS[1], lease)
+return redis.call('ZCARD', KEYS[1])
+"""
+
+
+class RedisStore:
+    """A LimitStore. It connects when it is first asked, and again after each failure."""
+
+    backend = "redis"
+
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(
+            url,
+            socket_timeout=TIMEOUT_S,
+            socket_connect_timeout=TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        self._name = secrets.token_hex(8)
+        self._gateways = 1
+
+    @property
+    def gateways(self) -> int:
+        return self._gateways
+
+    def here(self, hit: Hit) -> Window | None:
+        return None
+
+    async def hits(self, hits: list[Hit]) -> list[Window]:
+        answers = await self._all(
+            [
+                (HIT, f"{PREFIX}window:{hit.key}", hit.limit, hit.window_s * 1000, hit.cost)
+                for hit in hits
+            ]
+        )
+        return [
+            Window(bool(allowed), hit.limit, max(0, hit.limit - used), reset_at, left_ms / 1000)
+            for hit, (allowed, used, left_ms, reset_at) in zip(hits, answers, strict=True)
+        ]
+
+    async def acquire(self, key: str, member: str, limit: int) -> bool:
+        [taken] = await self._all([(ACQUIRE, _leases(key), limit, round(LEASE_S * 1000), member)])
+        return bool(taken)
+
+    async def renew(self, held: Mapping[str, list[str]]) -> None:
+        lease_ms = round(LEASE_S * 1000)
+        commands = [(RENEW, _leases(key), lease_ms, *members) for key, members in held.items()]
+        [self._gateways, *_] = await self._all([(RENEW, GATEWAYS, lease_ms, self._name), *commands])
+
+    async def release(self, key: str, member: str) -> None:
+        with _lost():
+            await self._redis.zrem(_leases(key), member)
+
+    async def close(self) -> None:
+        try:
+            with _lost():
+                await self._redis.zrem(GATEWAYS, self._name)
+        except StoreLost:
+            pass
+        await self._redis.aclose()
+
+    async def _all(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """Runs scripts over one key each; not as one transaction, since none needs another."""
+        answers: list[Any] = []
+        waiting = iter(commands)
+        with _lost():
+            while some := list(islice(waiting, AT_ONCE)):
+                async with self._redis.pipeline(transaction=False) as pipeline:
+                    for script, key, *arguments in some:
+                        pipeline.eval(script, 1, key, *arguments)
+                    answers += await pipeline.execute()
+        return answers
+
+
+def _leases(key: str) -> str:
+    return f"{PREFIX}leases:{key}"
+
+
+@contextmanager
+def _lost() -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        # Without its text, which may hold the address and what is wrong with the password.
+        raise StoreLost(type(error).__name__) from None

@@ -1,0 +1,69 @@
+"""Ports over engines in this process: what tests, benchmarks and tools use in place of replicas."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from models.audio import AudioChunk
+from models.info import ModelInfo
+from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
+from models.speaker.base import SpeakerEncoder
+from models.stt.base import STTEngine, Transcript, TranscriptionRequest
+from models.stt.speaker_embeddings import add_voices
+from models.tts.base import KeepingPacks, SynthesisRequest, TTSEngine
+from pipelines.bridge import iterate_in_thread
+
+
+class LocalSpeaker:
+    """The Speaker port over an engine of this process."""
+
+    def __init__(self, engine: TTSEngine, info: ModelInfo) -> None:
+        self._engine = engine
+        self._info = info
+
+    async def describe(self) -> ModelInfo:
+        return self._info
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        async with aclosing(iterate_in_thread(lambda: self._engine.synthesize(request))) as chunks:
+            async for chunk in chunks:
+                if len(chunk.pcm):
+                    yield chunk
+
+    async def forget_pack(self, digest: str) -> None:
+        if isinstance(self._engine, KeepingPacks):
+            self._engine.forget_pack(digest)
+
+
+class LocalTranscriber:
+    """The Transcriber port over an engine of this process; an encoder lets it tell voices apart."""
+
+    def __init__(
+        self, engine: STTEngine, info: ModelInfo, encoder: SpeakerEncoder | None = None
+    ) -> None:
+        self._engine = engine
+        self._info = info
+        self._encoder = encoder
+
+    async def describe(self) -> ModelInfo:
+        return self._info
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        transcript = (await asyncio.to_thread(self._engine.transcribe, [request]))[0]
+        if request.voice_windows and self._encoder is not None:
+            transcript = await asyncio.to_thread(add_voices, request, transcript, self._encoder)
+        return transcript
+
+
+class LocalChatModel:
+    """The ChatModel port over an engine of this process."""
+
+    def __init__(self, engine: ChatEngine, info: ModelInfo) -> None:
+        self._engine = engine
+        self._info = info
+
+    async def describe(self) -> ModelInfo:
+        return self._info
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        return self._engine.generate(request)

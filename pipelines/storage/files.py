@@ -1,0 +1,287 @@
+"""Files of workspaces: sealed in the store, read by who has a signed address, deleted on time."""
+
+import base64
+import hashlib
+import hmac
+import logging
+import math
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import ParamSpec, Self, TypeVar
+
+from fsspec.core import url_to_fs
+
+from configs.settings import Settings
+from db.columns import utc_now
+from db.files import (
+    add_file,
+    delete_file,
+    expire_these_files,
+    expired_files,
+    keep_file,
+    read_file,
+)
+from db.keeping_tables import StoredFile
+from db.session import Database
+from db.thread_pool import BlockingCalls
+from pipelines.errors import NotFound, StorageUnavailable
+from pipelines.storage.encryption import SEAL_BYTES, SealBroken, Sealer
+from telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PIECE_BYTES = 256 * 1024
+"""Files are sealed piece by piece, so that a range opens only the pieces it touches."""
+
+UNFINISHED = timedelta(hours=1)  # after which a file that was never written to its end goes
+BATCH = 200
+FAILURES_IN_A_ROW = 3  # of deletions: then it is the store that fails
+STORE_THREADS = 8  # of its own: the loop's few speak and listen, and a store may hang
+ANSWER_S = 30.0  # for the largest file
+DRAFT = ".new"
+PROBE = ".probe-"
+GONE = "this address of a file is wrong, or it has expired"
+
+
+class Files:
+    """Puts, reads and deletes. The row comes before the bytes and goes after them, so whatever
+    process dies, the sweep finds what is left."""
+
+    def __init__(
+        self,
+        database: Database,
+        sealer: Sealer,
+        *,
+        storage_url: str,
+        public_url: str,
+        url_key: str,
+    ) -> None:
+        """`storage_url` is a folder as fsspec understands it: file://, s3://, memory://, …"""
+        local = "://" not in storage_url or storage_url.startswith("file:")
+        self._store, self._root = url_to_fs(storage_url, **({"auto_mkdir": True} if local else {}))
+        self._threads = BlockingCalls(STORE_THREADS, ANSWER_S, "store")
+        self._database = database
+        self._sealer = sealer
+        self._public_url = public_url
+        self._url_key = url_key.encode()
+        self.degraded = False  # the store failed the last time that it was asked
+
+    @classmethod
+    def of(cls, settings: Settings, database: Database, sealer: Sealer) -> Self:
+        """The store that the settings name."""
+        return cls(
+            database,
+            sealer,
+            storage_url=settings.storage_url,
+            public_url=settings.public_url,
+            url_key=settings.secrets.url_key,
+        )
+
+    async def try_out(self) -> None:
+        """Writes, reads and deletes a small file. Raises StorageUnavailable, from what failed."""
+        await self._in_thread(self._try_out, f"{self._root}/{PROBE}{secrets.token_hex(8)}")
+
+    async def put(
+        self, workspace_id: int, kind: str, media_type: str, data: bytes, lasts_s: float | None
+    ) -> str:
+        """The id of the stored file; None lasts until it is deleted.
+
+        Raises StorageUnavailable or DatabaseUnavailable.
+        """
+        now = utc_now()
+        file = StoredFile(
+            id=f"file_{secrets.token_hex(16)}",
+            workspace_id=workspace_id,
+            kind=kind,
+            media_type=media_type,
+            size=len(data),
+            expires_at=now + UNFINISHED,
+            created_at=now,
+        )
+        await self._database.run(add_file, file)
+        await self._in_thread(self._write, file, data)
+        until = None if lasts_s is None else now + timedelta(seconds=lasts_s)
+        if not await self._database.run(keep_file, workspace_id, file.id, until):
+            # The workspace was erased while the bytes were written.
+            await self._delete(file)
+            raise StorageUnavailable("the workspace of the file is gone")
+        metrics.stored_bytes.labels(kind).inc(len(data))
+        return file.id
+
+    def url(self, file_id: str, workspace_id: int, lasts_s: float, place: str = "files") -> str:
+        """An address for everyone who has it, until it expires or the file goes.
+
+        `place` is the route that shows it.
+        """
+        expires = math.ceil(time.time() + lasts_s)
+        signature = self._signature(file_id, workspace_id, expires)
+        return f"{self._public_url}/{place}/{file_id}?expires={expires}&signature={signature}"
+
+    async def find_signed(self, file_id: str, expires: str, signature: str) -> StoredFile:
+        """The file of a signed address. Raises NotFound or DatabaseUnavailable."""
+        if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
+            raise NotFound(GONE)
+        if int(expires) < time.time():
+            raise NotFound(GONE)
+        file = await self._database.read(read_file, file_id)
+        if file is None or _is_past(file.expires_at):
+            raise NotFound(GONE)
+        right = self._signature(file_id, file.workspace_id, int(expires))
+        if not hmac.compare_digest(right.encode(), signature.encode()):
+            raise NotFound(GONE)
+        return file
+
+    async def read(self, workspace_id: int, file_id: str) -> bytes:
+        """The whole file. Raises NotFound, StorageUnavailable or DatabaseUnavailable."""
+        file = await self._database.read(read_file, file_id)
+        if file is None or file.workspace_id != workspace_id or _is_past(file.expires_at):
+            raise NotFound("the workspace has no such file")
+        return b"".join([piece async for piece in self.pieces(file, 0, file.size)])
+
+    async def pieces(self, file: StoredFile, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        """The bytes [start, end) of a file. Raises NotFound or StorageUnavailable."""
+        for number in range(start // PIECE_BYTES, -(-end // PIECE_BYTES)):
+            piece = await self._in_thread(self._read_piece, file, number)
+            first = number * PIECE_BYTES
+            yield piece[max(start - first, 0) : end - first]
+
+    async def delete(self, workspace_id: int, file_id: str) -> None:
+        """Does nothing when there is no such file. Raises as `put`."""
+        file = await self._database.read(read_file, file_id)
+        if file is not None and file.workspace_id == workspace_id:
+            await self._delete(file)
+
+    async def delete_expired(self) -> int:
+        """How many files were deleted because their time is up.
+
+        Goes on after one that cannot be deleted, which would keep all later ones otherwise, but not
+        after so many in a row. Then it raises as `put`.
+        """
+        now = utc_now()
+        after: StoredFile | None = None
+        deleted = in_a_row = 0
+        failure: StorageUnavailable | None = None
+        while due := await self._database.read(expired_files, now, BATCH, after):
+            for file in due:
+                try:
+                    await self._delete(file)
+                except StorageUnavailable as error:
+                    failure = error
+                    in_a_row += 1
+                    if in_a_row == FAILURES_IN_A_ROW:
+                        raise
+                else:
+                    deleted += 1
+                    in_a_row = 0
+            after = due[-1]
+        if failure is not None:
+            raise failure
+        return deleted
+
+    async def rotate(self, file: StoredFile) -> bool:
+        """Seals the file anew; False when the newest key sealed it. Raises as `read`."""
+        try:
+            is_sealed_anew = await self._in_thread(self._seal_anew, file)
+        except NotFound:
+            return False  # deleted meanwhile
+        found = await self._database.read(read_file, file.id)
+        if found is None or _is_past(found.expires_at):  # deleted while it was written
+            await self._in_thread(self._remove, file)
+            return False
+        return is_sealed_anew
+
+    async def _delete(self, file: StoredFile) -> None:
+        if not _is_past(file.expires_at):
+            # Who seals the bytes anew just now sees this, and removes them too.
+            await self._database.run(expire_these_files, [file.id], utc_now())
+        await self._in_thread(self._remove, file)
+        await self._database.run(delete_file, file.id)
+
+    def _signature(self, file_id: str, workspace_id: int, expires: int) -> str:
+        """Names the workspace, so that nobody can sign for a file that is not theirs."""
+        message = f"{workspace_id}.{file_id}.{expires}".encode()
+        digest = hmac.digest(self._url_key, message, hashlib.sha256)
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            done = await self._threads.run(partial(work, *args, **kwargs))
+        except FileNotFoundError:
+            raise NotFound(GONE) from None
+        except SealBroken:
+            raise
+        except Exception as error:  # stores also raise errors of the libraries under them
+            self.degraded = True
+            cause = type(error).__name__
+            unforeseen = error if not isinstance(error, OSError) else None
+            logger.error("file_store_failed", exc_info=unforeseen, extra={"cause": cause})
+            raise StorageUnavailable("the store of files does not answer") from error
+        self.degraded = False
+        return done
+
+    def _path(self, file: StoredFile) -> str:
+        return f"{self._root}/{file.workspace_id}/{file.id}"
+
+    def _seal_anew(self, file: StoredFile) -> bool:
+        path = self._path(file)
+        if self._sealer.is_newest(self._store.cat_file(path, start=0, end=SEAL_BYTES)):
+            return False
+        count = -(-file.size // PIECE_BYTES)
+        data = b"".join([self._read_piece(file, number) for number in range(count)])
+        self._store.pipe_file(path + DRAFT, self._sealed(file, data))
+        self._store.mv(path + DRAFT, path)  # so that a reader never sees half of it
+        return True
+
+    def _write(self, file: StoredFile, data: bytes) -> None:
+        self._pipe(self._path(file), self._sealed(file, data))
+
+    def _pipe(self, path: str, data: bytes) -> None:
+        try:
+            self._store.pipe_file(path, data)
+        except FileNotFoundError as error:  # not the file: the bucket or folder
+            raise OSError(f"{self._root} is not there") from error
+
+    def _try_out(self, path: str) -> None:
+        self._pipe(path, PROBE.encode())
+        try:
+            if self._store.cat_file(path) != PROBE.encode():
+                raise OSError("it gave back other bytes than it was given")
+        except FileNotFoundError as error:
+            raise OSError("it does not have what it was given") from error
+        finally:
+            self._remove_path(path)
+
+    def _sealed(self, file: StoredFile, data: bytes) -> bytes:
+        pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
+        sealed = [self._sealer.seal(piece, _about(file, n)) for n, piece in enumerate(pieces)]
+        return b"".join(sealed)
+
+    def _read_piece(self, file: StoredFile, number: int) -> bytes:
+        first = number * (PIECE_BYTES + SEAL_BYTES)
+        last = first + min(PIECE_BYTES, file.size - number * PIECE_BYTES) + SEAL_BYTES
+        sealed = self._store.cat_file(self._path(file), start=first, end=last)
+        return self._sealer.open(sealed, _about(file, number))
+
+    def _remove(self, file: StoredFile) -> None:
+        for path in (self._path(file), self._path(file) + DRAFT):
+            self._remove_path(path)
+
+    def _remove_path(self, path: str) -> None:
+        try:
+            self._store.rm_file(path)
+        except FileNotFoundError:
+            pass  # another process was first, or it was never written
+
+
+def _about(file: StoredFile, number: int) -> str:
+    return f"file:{file.workspace_id}:{file.id}:{number}"
+
+
+def _is_past(moment: datetime | None) -> bool:
+    return moment is not None and moment <= utc_now()

@@ -1,0 +1,261 @@
+"""Who said what: voices of short windows, how many speakers they are, and whose each word is.
+
+The number of speakers is found, not given: windows are joined into ever larger groups while the
+groups sound like one person. Words then choose among the groups, in order, where changing the
+speaker costs more within speech than at a pause.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from string import ascii_uppercase
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from models.speaker.base import Embeddings
+from models.stt.base import Segment, Word
+from models.vad.base import VAD_SAMPLE_RATE, Probabilities
+from pipelines.audio.segments import Stretch, find_spans
+
+WINDOW_S = 1.6  # what the encoder learned on
+HOP_S = 0.4
+MIN_WINDOW_S = 0.4  # a voice cannot be told from less
+PAUSE_S = 0.25  # no window lies across a longer one: speakers change there
+SPEECH_PROBABILITY = 0.5
+MIN_SIMILARITY = 0.7  # of the windows of one speaker, on average
+MIN_DISTANCE = 0.2  # of the mean voices of two speakers, once both have said much
+DOUBT = 0.1  # added to it over the seconds that each has said
+MIN_SPEAKER_S = 2.0  # of speech; who says less is taken for somebody else's odd window
+CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissimilarity
+PAUSE_CHANGE_COST = 0.02  # the same after a pause
+FULL_PAUSE_S = 0.3  # as good for a change as a longer one
+GRID_S = 0.1
+ROUNDS = 3  # of hearing words and means in turn
+
+Windows = tuple[tuple[int, int], ...]
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """What was heard of the voices of a file."""
+
+    windows: NDArray[np.float64]  # [k, 2], where each begins and ends, in seconds
+    embeddings: Embeddings  # [k, 256]
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """What one speaker said without another between. Times are seconds."""
+
+    speaker: str  # A, B, … in order of appearance
+    start: float
+    end: float
+    text: str
+    words: tuple[Word, ...]
+
+
+def voice_windows(probabilities: Probabilities, frame_samples: int, stretch: Stretch) -> Windows:
+    """Where in a stretch to hear voices, in samples from its start."""
+    frame_s = frame_samples / VAD_SAMPLE_RATE
+    first, last = stretch.start // frame_samples, -(-stretch.end // frame_samples)
+    spans = find_spans(
+        probabilities[first:last], SPEECH_PROBABILITY, max(1, round(PAUSE_S / frame_s))
+    )
+    length = stretch.end - stretch.start
+    windows: list[tuple[int, int]] = []
+    for start, end in spans:
+        windows += _windows(start * frame_samples, min(end * frame_samples, length))
+    return tuple(windows)
+
+
+def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Of one size and evenly over the span; what is shorter is one window."""
+    size = min(end - start, round(WINDOW_S * VAD_SAMPLE_RATE))
+    if size < MIN_WINDOW_S * VAD_SAMPLE_RATE:
+        return
+    room = end - start - size
+    hops = -(-room // round(HOP_S * VAD_SAMPLE_RATE))
+    for number in range(hops + 1):
+        at = start + (room * number // hops if hops else 0)
+        yield at, at + size
+
+
+def tell_apart(
+    segments: Sequence[Segment], voices: Voices, separator: str
+) -> tuple[Utterance, ...]:
+    """The utterances of a file, in order. Without any voice heard, all is one speaker's."""
+    units = [unit for segment in segments for unit in _units(segment)]
+    speakers = _speakers_of(units, voices)
+    names: dict[int, str] = {}
+    utterances = []
+    for speaker, group in groupby(zip(speakers, units, strict=True), key=lambda pair: pair[0]):
+        said = [unit for _, unit in group]
+        utterances.append(
+            Utterance(
+                speaker=names.setdefault(speaker, speaker_name(len(names))),
+                start=said[0].start,
+                end=said[-1].end,
+                text=separator.join(unit.text for unit in said),
+                words=tuple(word for unit in said for word in unit.words),
+            )
+        )
+    return tuple(utterances)
+
+
+def speaker_name(number: int) -> str:
+    """A to Z, then AA, AB and so on."""
+    name = ""
+    while number >= 0:
+        number, letter = divmod(number, len(ascii_uppercase))
+        name = ascii_uppercase[letter] + name
+        number -= 1
+    return name
+
+
+def _units(segment: Segment) -> Iterator[Segment]:
+    """Its words; all of it where the engine gave none."""
+    if not segment.words:
+        yield segment
+    for word in segment.words:
+        yield Segment(word.word, word.start, word.end, 0.0, 0.0, (word,))
+
+
+def _speakers_of(units: Sequence[Segment], voices: Voices) -> list[int]:
+    """The number of a speaker for each unit."""
+    if not units or not len(voices.windows):
+        return [0] * len(units)
+    labels = _groups(voices)
+    chosen = [0] * len(units)
+    for _ in range(ROUNDS):
+        means = _means(voices.embeddings, labels)
+        if len(means) == 1:
+            return [0] * len(units)
+        scores, heard = _timeline(voices, means)
+        chosen = _choose(units, scores, heard)
+        labels = _majority(voices, units, chosen, scores)
+    return chosen
+
+
+def _groups(voices: Voices) -> NDArray[np.int64]:
+    """A group for each window, numbered from 0, one for each speaker."""
+    count = len(voices.windows)
+    if count == 1:
+        return np.zeros(1, np.int64)
+    tree = linkage(voices.embeddings.astype(np.float64), "average", metric="cosine")
+    labels = fcluster(tree, 1 - MIN_SIMILARITY, "distance").astype(np.int64)
+    labels = _without_small(voices, labels)
+    while True:
+        labels = np.unique(labels, return_inverse=True)[1]
+        means = _means(voices.embeddings, labels)
+        if len(means) == 1:
+            return labels
+        seconds = [_covered_s(voices.windows[labels == label]) for label in range(len(means))]
+        # The mean of little speech is far from everything by chance.
+        doubt = DOUBT / np.array(seconds)
+        apart = 1 - means @ means.T - doubt[:, None] - doubt + 2 * np.eye(len(means))
+        one, other = np.unravel_index(int(np.argmin(apart)), apart.shape)
+        if apart[one, other] > MIN_DISTANCE:
+            return labels
+        labels[labels == one] = other
+
+
+def _without_small(voices: Voices, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Windows of groups with little speech go to the nearest of the other groups."""
+    names = np.unique(labels)
+    seconds = np.array([_covered_s(voices.windows[labels == name]) for name in names])
+    large = seconds >= MIN_SPEAKER_S
+    if not large.any():
+        large = seconds == seconds.max()
+    means = np.stack([voices.embeddings[labels == name].mean(axis=0) for name in names[large]])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    nearest = names[large][np.argmax(voices.embeddings @ means.T, axis=1)]
+    return np.where(np.isin(labels, names[large]), labels, nearest)
+
+
+def _covered_s(windows: NDArray[np.float64]) -> float:
+    """Seconds that windows cover, in order of their starts."""
+    if not len(windows):
+        return 0.0
+    ends = np.maximum.accumulate(windows[:, 1])
+    before = np.concatenate([[-np.inf], ends[:-1]])
+    return float(np.maximum(windows[:, 1] - np.maximum(windows[:, 0], before), 0).sum())
+
+
+def _means(embeddings: Embeddings, labels: NDArray[np.int64]) -> Scores:
+    """The mean voice of each group, [groups, 256], in the order of their labels."""
+    means = np.stack([embeddings[labels == label].mean(axis=0) for label in np.unique(labels)])
+    return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float64)
+
+
+def _timeline(voices: Voices, means: Scores) -> tuple[Scores, NDArray[np.bool_]]:
+    """How alike each step of GRID_S sounds to each speaker, [steps, speakers].
+
+    Also which steps lie in a window; the others sound like nobody.
+    """
+    steps = int(voices.windows.max() / GRID_S) + 1
+    alike = voices.embeddings.astype(np.float64) @ means.T
+    total = np.zeros((steps, len(means)))
+    weights = np.zeros(steps)
+    for (start, end), row in zip(voices.windows, alike, strict=True):
+        first, last = int(start / GRID_S), max(int(end / GRID_S), int(start / GRID_S) + 1)
+        middles = (np.arange(first, last) + 0.5) * GRID_S
+        # A window tells most of its middle.
+        weight = 1.1 - np.abs(middles - (start + end) / 2) / ((end - start) / 2 + GRID_S)
+        total[first:last] += weight[:, None] * row
+        weights[first:last] += weight
+    heard = weights > 0
+    total[heard] /= weights[heard, None]
+    return total, heard
+
+
+def _choose(units: Sequence[Segment], scores: Scores, heard: NDArray[np.bool_]) -> list[int]:
+    """The speakers of the units that together sound best, changes paid for."""
+    pauses = np.concatenate([[0], np.cumsum(~heard)]) * GRID_S
+    places = np.flatnonzero(heard)
+    best = np.zeros(scores.shape[1])
+    backward: list[NDArray[np.int64]] = []
+    middle = 0
+    for number, unit in enumerate(units):
+        steps = _steps(unit, len(heard))
+        said = steps[heard[steps]]
+        if not len(said):  # its times are a little off: the nearest speech
+            said = places[[int(np.abs(places - steps[0]).argmin())]]
+        before, middle = middle, int(said[len(said) // 2])
+        from_best = np.arange(len(best))
+        if number:
+            pause = max(pauses[middle] - pauses[before], unit.start - units[number - 1].end, 0.0)
+            share = min(pause / FULL_PAUSE_S, 1.0)
+            cost = CHANGE_COST + share * (PAUSE_CHANGE_COST - CHANGE_COST)
+            change = best.max() - cost
+            from_best = np.where(best >= change, from_best, int(best.argmax()))
+            best = np.maximum(best, change)
+        backward.append(from_best)
+        best = best + scores[said].mean(axis=0) * max(unit.end - unit.start, GRID_S)
+    chosen = [int(best.argmax())]
+    for from_best in reversed(backward[1:]):
+        chosen.append(int(from_best[chosen[-1]]))
+    return chosen[::-1]
+
+
+def _majority(
+    voices: Voices, units: Sequence[Segment], chosen: Sequence[int], scores: Scores
+) -> NDArray[np.int64]:
+    """Whose words each window mostly holds; where there are none, who it sounds like."""
+    held = np.zeros_like(scores)
+    for unit, speaker in zip(units, chosen, strict=True):
+        held[_steps(unit, len(scores)), speaker] += 1
+    labels = np.empty(len(voices.windows), np.int64)
+    for number, (start, end) in enumerate(voices.windows):
+        steps = slice(int(start / GRID_S), int(end / GRID_S) + 1)
+        words = held[steps].sum(axis=0)
+        labels[number] = (words if words.any() else scores[steps].sum(axis=0)).argmax()
+    return labels
+
+
+def _steps(unit: Segment, count: int) -> NDArray[np.int64]:
+    """The steps that a unit covers, at least one."""
+    first = min(int(unit.start / GRID_S), count - 1)
+    return np.arange(first, max(first + 1, min(round(unit.end / GRID_S), count)))

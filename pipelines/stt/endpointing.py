@@ -1,0 +1,208 @@
+"""From the speech probabilities of frames to utterances: when one begins, seems to end, and ends.
+
+Pure: the only clock is the number of frames. Positions count samples from the start of the signal.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from configs.schema.listening import EndpointingConfig
+from models.vad.base import VAD_SAMPLE_RATE
+
+LEVEL_FRAMES = 3  # a pause between words is as long; the quietest such place is cut
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """Speech began at `at`; the utterance's audio begins at `start`, a little before."""
+
+    at: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class LikelyEnd:
+    """It is silent since `speech_end`: the utterance is probably [start, end)."""
+
+    start: int
+    speech_end: int
+    end: int
+    speech_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Speech goes on after a LikelyEnd, which was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceEnded:
+    """The utterance is [start, end). When `cut`, another begins at `end` without a pause."""
+
+    start: int
+    speech_start: int
+    speech_end: int
+    end: int
+    speech_frames: int
+    cut: bool = False
+
+
+Event: TypeAlias = SpeechStarted | LikelyEnd | Resumed | UtteranceEnded
+
+
+@dataclass(slots=True)
+class _Utterance:
+    start: int  # samples, as all of these
+    speech_start: int
+    speech_end: int
+    speech_frames: int
+    likely_end: int | None = None  # the end of the audio that was told with LikelyEnd
+
+
+class Endpointer:
+    """The state machine of one signal.
+
+    Each utterance gives SpeechStarted, then any number of LikelyEnd and Resumed in turn, then
+    UtteranceEnded. Utterances never overlap. One longer than the limit is cut at its quietest
+    recent place; what follows is an utterance of its own, without another SpeechStarted.
+    """
+
+    def __init__(
+        self, config: EndpointingConfig, frame_samples: int, utterance_end_ms: int
+    ) -> None:
+        self._config = config
+        self._frame = frame_samples
+        self._end_after = _samples(utterance_end_ms / 1000)
+        self._likely_after = min(_samples(config.likely_end_ms / 1000), self._end_after)
+        self._longest = max(_samples(config.max_utterance_s), 4 * LEVEL_FRAMES * frame_samples)
+        self._pre_roll = _samples(config.pre_roll_ms / 1000)
+        self._position = 0  # samples heard
+        self._run = 0  # consecutive frames of speech up to now
+        self._free_from = 0  # where the last utterance ended
+        self._utterance: _Utterance | None = None
+        frames = int(_samples(config.cut_search_s) // frame_samples)
+        self._levels: deque[tuple[int, float, bool]] = deque(maxlen=max(frames, 2 * LEVEL_FRAMES))
+
+    @property
+    def in_speech(self) -> bool:
+        """Whether an utterance is open."""
+        return self._utterance is not None
+
+    @property
+    def speaking(self) -> bool:
+        """Whether an utterance is open and its last frame was speech."""
+        return self._utterance is not None and self._utterance.speech_end == self._position
+
+    @property
+    def keep_from(self) -> int:
+        """The first sample that an utterance, open or to come, may still need."""
+        if self._utterance is not None:
+            return self._utterance.start
+        waiting = self._run * self._frame + self._pre_roll
+        return max(self._free_from, self._position - waiting)
+
+    def accept(self, probability: float, level: float) -> list[Event]:
+        """Takes the next frame; `level` is its loudness on any scale that grows with it."""
+        self._position += self._frame
+        if self._utterance is None:
+            return self._wait(probability)
+        self._levels.append((self._position, level, probability >= self._config.silence_threshold))
+        if self._utterance.likely_end is None:
+            events = self._follow(self._utterance, probability)
+        else:
+            events = self._doubt(self._utterance, probability)
+        utterance = self._utterance
+        if utterance is None or utterance.likely_end is not None:
+            return events
+        if self._position - utterance.start >= self._longest:
+            events += self._cut(utterance)
+        return events
+
+    def finish(self) -> list[Event]:
+        """The end of the signal ends an open utterance."""
+        return [] if self._utterance is None else [self._end(self._utterance)]
+
+    def _wait(self, probability: float) -> list[Event]:
+        self._run = self._run + 1 if probability >= self._config.speech_threshold else 0
+        if self._run < self._config.start_frames:
+            return []
+        at = self._position - self._run * self._frame
+        start = max(self._free_from, at - self._pre_roll, 0)
+        self._utterance = _Utterance(start, at, self._position, self._run)
+        self._levels.clear()
+        return [SpeechStarted(at, start)]
+
+    def _follow(self, utterance: _Utterance, probability: float) -> list[Event]:
+        """Running speech: any frame that may be speech keeps it running."""
+        if probability >= self._config.silence_threshold:
+            utterance.speech_end = self._position
+            utterance.speech_frames += 1
+            return []
+        if self._position - utterance.speech_end < self._likely_after:
+            return []
+        self._run = 0
+        utterance.likely_end = self._position
+        events: list[Event] = [
+            LikelyEnd(
+                utterance.start, utterance.speech_end, self._position, utterance.speech_frames
+            )
+        ]
+        if self._position - utterance.speech_end >= self._end_after:
+            events.append(self._end(utterance))
+        return events
+
+    def _doubt(self, utterance: _Utterance, probability: float) -> list[Event]:
+        """Silence after a likely end: only what could begin an utterance resumes it."""
+        self._run = self._run + 1 if probability >= self._config.speech_threshold else 0
+        if self._run >= self._config.start_frames:
+            utterance.likely_end = None
+            utterance.speech_end = self._position
+            utterance.speech_frames += self._run
+            return [Resumed()]
+        silent = self._position - utterance.speech_end >= self._end_after
+        long = self._position - utterance.start >= self._longest
+        # A frame of speech may be the first of several: the end waits to see.
+        return [self._end(utterance)] if self._run == 0 and (silent or long) else []
+
+    def _end(self, utterance: _Utterance) -> UtteranceEnded:
+        """What was told as the likely end is the audio: only silence came after it."""
+        end = self._position if utterance.likely_end is None else utterance.likely_end
+        self._utterance = None
+        self._run = 0
+        self._free_from = end
+        return UtteranceEnded(
+            utterance.start,
+            utterance.speech_start,
+            utterance.speech_end,
+            end,
+            utterance.speech_frames,
+        )
+
+    def _cut(self, utterance: _Utterance) -> list[Event]:
+        """Ends the utterance within its quietest recent frames; the rest goes on."""
+        levels = list(self._levels)
+        sums = [
+            sum(level for _, level, _ in levels[at : at + LEVEL_FRAMES])
+            for at in range(len(levels) - LEVEL_FRAMES + 1)
+        ]
+        quietest = min(range(len(sums)), key=sums.__getitem__) + LEVEL_FRAMES // 2
+        end = levels[quietest][0]
+        after = [position for position, _, speech in levels if speech and position > end]
+        rest = len(after)
+        speech_end = min(utterance.speech_end, end)
+        ended = UtteranceEnded(
+            utterance.start,
+            utterance.speech_start,
+            speech_end,
+            end,
+            max(utterance.speech_frames - rest, 0),
+            cut=True,
+        )
+        self._free_from = end
+        self._utterance = _Utterance(end, end, max(utterance.speech_end, end), rest)
+        return [ended]
+
+
+def _samples(seconds: float) -> int:
+    return round(seconds * VAD_SAMPLE_RATE)

@@ -1,0 +1,333 @@
+"""From an uploaded file to its text."""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.signal import butter, sosfiltfilt
+
+from configs.schema.transcription import Profile, ProfileName
+from models.audio import Pcm
+from models.speaker.base import EMBEDDING_SIZE
+from models.stt.base import (
+    FILE,
+    FINAL,
+    STT_SAMPLE_RATE,
+    DecodingOptions,
+    Segment,
+    Transcript,
+    TranscriptionRequest,
+    Word,
+)
+from models.vad.base import VADEngine
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.segments import Stretch, find_stretches
+from pipelines.errors import InvalidRequest
+from pipelines.ports import Transcriber
+from pipelines.stt.diarization import Utterance, Voices, Windows, tell_apart, voice_windows
+from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
+
+IN_FLIGHT = 2  # calls of one file to the engine; the rest of it waits here
+MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
+UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
+FALLBACK_LANGUAGE = "en"  # of a file without speech
+PROMPT_CHARACTERS = 700  # about as much as an engine listens to
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """What is asked about one file."""
+
+    language: str | None = None  # code; None detects
+    languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
+    profile: ProfileName = "general"
+    words: bool = False
+    speakers: bool = False  # who said what; the words come with it
+    prompt: str = ""  # names and terms to expect, or what was said before; its end counts
+
+
+@dataclass(frozen=True, slots=True)
+class FileTranscript:
+    """The text of a file. Times are seconds from its start."""
+
+    text: str
+    language: str  # the code that was used
+    confidence: float  # 0 to 1
+    duration_s: float
+    segments: tuple[Segment, ...]
+    utterances: tuple[Utterance, ...] | None = None  # when speakers were asked for
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        return tuple(word for segment in self.segments for word in segment.words)
+
+
+@dataclass(frozen=True, slots=True)
+class HeardText:
+    """The text that a stretch of a file adds to what came before, with the space between."""
+
+    text: str
+    end_s: float  # where the stretch ends in the file
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A decoded file, with what is asked about it."""
+
+    pcm: Pcm  # float32 [n] at 16 kHz
+    duration_s: float
+    language: str | None  # the engine's code
+    profile: Profile
+    words: bool
+    speakers: bool = False
+    languages: tuple[str, ...] = ()  # the engine's codes
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedLanguage:
+    names: LanguageNames
+    profiles: tuple[ProfileName, ...]
+
+
+class TranscriptionPipeline:
+    """Decode, find the speech, transcribe its stretches, join them, tell the speakers apart."""
+
+    def __init__(
+        self,
+        transcriber: Transcriber,
+        decoder: AudioDecoder,
+        vad: VADEngine,
+        profiles: Mapping[ProfileName, Profile],
+    ) -> None:
+        self._transcriber = transcriber
+        self._decoder = decoder
+        self._vad = vad
+        self._profiles = profiles
+
+    async def start(self) -> None:
+        """Starts the decoder's process ahead of the first upload; calling it is optional."""
+        await self._decoder.start()
+
+    async def close(self) -> None:
+        await self._decoder.close()
+
+    async def languages(self) -> list[SupportedLanguage]:
+        """What the model understands, by code. Raises EngineLost."""
+        codes = (await self._transcriber.describe()).languages
+        profiles = tuple(self._profiles)
+        return [SupportedLanguage(name_language(code), profiles) for code in sorted(codes)]
+
+    async def open(self, path: Path, request: FileRequest) -> Recording:
+        """Decodes the file `path`, which lies in a private folder: now its length is known.
+
+        Raises PipelineError or EngineError.
+        """
+        language = request.language
+        languages: tuple[str, ...] = ()
+        if language is not None or request.languages:
+            known = (await self._transcriber.describe()).languages
+            language = None if language is None else known_language(language, known, "language")
+            languages = tuple(known_language(one, known, "languages") for one in request.languages)
+        profile = self._profiles[request.profile]
+        audio = await self._decoder.decode(path)
+        return Recording(
+            pcm=audio.pcm,
+            duration_s=audio.duration_s,
+            language=language,
+            profile=profile,
+            words=request.words or request.speakers,
+            speakers=request.speakers,
+            languages=languages,
+            prompt=request.prompt[-PROMPT_CHARACTERS:],
+        )
+
+    async def transcribe(self, recording: Recording) -> FileTranscript:
+        """Its text. Raises EngineError; cancelling stops the work."""
+        async with aclosing(self.stream(recording)) as heard:
+            async for item in heard:
+                if isinstance(item, FileTranscript):
+                    return item
+        raise AssertionError("the last item is the transcript")
+
+    async def stream(
+        self, recording: Recording
+    ) -> AsyncGenerator[HeardText | FileTranscript, None]:
+        """Yields the text of each stretch in order, and the whole at last.
+
+        Closing it stops the work. Raises EngineError.
+        """
+        pcm, stretches, windows = await asyncio.to_thread(self._prepare, recording)
+        language = FALLBACK_LANGUAGE
+        transcripts: list[Transcript] = []
+        segments: list[Segment] = []
+        listening = _Listening(self._transcriber, pcm, recording, windows)
+        async with aclosing(listening.hear(stretches)) as heard:
+            async for language, transcript in heard:
+                stretch = stretches[len(transcripts)]
+                transcripts.append(transcript)
+                begins = not segments
+                start_s = stretch.start / STT_SAMPLE_RATE
+                segments += [shift(segment, start_s) for segment in transcript.segments]
+                if transcript.segments:
+                    separator = separator_of(language)
+                    text = separator.join(segment.text for segment in transcript.segments)
+                    end_s = stretch.end / STT_SAMPLE_RATE
+                    yield HeardText(text if begins else separator + text, end_s)
+        utterances = None
+        if recording.speakers:
+            voices = voices_of(stretches, windows, transcripts)
+            utterances = await asyncio.to_thread(
+                tell_apart, tuple(segments), voices, separator_of(language)
+            )
+        yield FileTranscript(
+            text=separator_of(language).join(segment.text for segment in segments),
+            language=iso_code(language),
+            confidence=confidence_of(segments),
+            duration_s=recording.duration_s,
+            segments=tuple(segments),
+            utterances=utterances,
+        )
+
+    def _prepare(self, recording: Recording) -> tuple[Pcm, list[Stretch], dict[Stretch, Windows]]:
+        """Filters the signal, finds its speech, and where to hear voices if asked; blocking."""
+        pcm, profile = recording.pcm, recording.profile
+        if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
+            sos = butter(4, profile.band_pass_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
+            pcm = np.asarray(sosfiltfilt(sos, pcm), np.float32)
+        probabilities = self._vad.probabilities(pcm)
+        stretches = find_stretches(
+            probabilities,
+            self._vad.frame_samples,
+            len(pcm),
+            threshold=profile.vad_threshold,
+            min_speech_ms=profile.min_speech_ms,
+            min_silence_ms=profile.min_silence_ms,
+        )
+        windows = {
+            stretch: voice_windows(probabilities, self._vad.frame_samples, stretch)
+            for stretch in stretches
+            if recording.speakers
+        }
+        return pcm, stretches, windows
+
+
+@dataclass(slots=True)
+class _Listening:
+    """One file with the engine."""
+
+    transcriber: Transcriber
+    pcm: Pcm  # of the recording, filtered
+    recording: Recording
+    windows: Mapping[Stretch, Windows]  # in which to hear voices
+
+    async def hear(
+        self, stretches: Sequence[Stretch]
+    ) -> AsyncGenerator[tuple[str, Transcript], None]:
+        """A transcript for each stretch in order, with the language as far as it is known.
+
+        When it is not given, the first stretch with words in it decides for all.
+        """
+        language = self.recording.language
+        done = 0
+        while language is None and done < len(stretches):
+            stretch = stretches[done]
+            transcript = await self._hear_one(stretch, None)
+            if transcript.segments:
+                language = transcript.language
+                if self.recording.profile.terms.get(language):  # now that they are known to fit
+                    transcript = await self._hear_one(stretch, language)
+            done += 1
+            yield language or FALLBACK_LANGUAGE, transcript
+        slots = asyncio.Semaphore(IN_FLIGHT)
+
+        async def hear_in_turn(stretch: Stretch) -> Transcript:
+            async with slots:
+                return await self._hear_one(stretch, language, FILE)
+
+        tasks = [asyncio.create_task(hear_in_turn(one)) for one in stretches[done:]]
+        try:
+            for task in tasks:
+                yield language or FALLBACK_LANGUAGE, await task
+        finally:
+            for task in tasks:  # of the others, when one failed
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _hear_one(
+        self, stretch: Stretch, language: str | None, urgency: int = FINAL
+    ) -> Transcript:
+        recording = self.recording
+        terms = ", ".join(recording.profile.terms.get(language or "", ()))
+        return await self.transcriber.transcribe(
+            TranscriptionRequest(
+                pcm=self.pcm[stretch.start : stretch.end],
+                language=language,
+                languages=() if language else recording.languages,
+                options=DecodingOptions(
+                    beam_size=recording.profile.beam_size,
+                    initial_prompt=" ".join(filter(None, (terms, recording.prompt))) or None,
+                    words=recording.words,
+                ),
+                urgency=urgency,
+                voice_windows=self.windows.get(stretch, ()),
+            )
+        )
+
+
+def voices_of(
+    stretches: Sequence[Stretch],
+    windows: Mapping[Stretch, Windows],
+    transcripts: Sequence[Transcript],
+) -> Voices:
+    """The voices of a whole file, with times that count from its start."""
+    places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
+    for stretch, transcript in zip(stretches, transcripts, strict=True):
+        if transcript.voices is not None and len(transcript.voices):
+            places.append((np.array(windows[stretch]) + stretch.start) / STT_SAMPLE_RATE)
+            embeddings.append(transcript.voices)
+    return Voices(np.concatenate(places), np.concatenate(embeddings))
+
+
+def known_language(language: str, known: Sequence[str], field: str) -> str:
+    """The engine's code for what the caller named in `field`, such as en for en-US.
+
+    Raises InvalidRequest.
+    """
+    for candidate in engine_codes(language):
+        if candidate in known:
+            return candidate
+    raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
+
+
+def separator_of(language: str) -> str:
+    """What stands between the words of a language."""
+    return "" if language in UNSPACED_LANGUAGES else " "
+
+
+def shift(segment: Segment, offset_s: float) -> Segment:
+    """The same with times that count from `offset_s` earlier."""
+    return replace(
+        segment,
+        start=segment.start + offset_s,
+        end=segment.end + offset_s,
+        words=tuple(
+            replace(word, start=round(word.start + offset_s, 2), end=round(word.end + offset_s, 2))
+            for word in segment.words
+        ),
+    )
+
+
+def confidence_of(segments: Sequence[Segment]) -> float:
+    """The mean of exp(average log-probability), weighted by duration; 0 without speech."""
+    seconds = sum(segment.end - segment.start for segment in segments)
+    if seconds <= 0:
+        return 0.0
+    weighted = sum(
+        (segment.end - segment.start) * math.exp(segment.avg_logprob) for segment in segments
+    )
+    return min(1.0, max(0.0, weighted / seconds))

@@ -1,0 +1,302 @@
+"""Writes a text the way people say it: numbers, money, dates, times, units, addresses.
+
+One left-to-right scan: a token's own pattern is bounded or possessive, so the time is linear
+in the length of the text, whatever the text.
+"""
+
+import re
+import unicodedata
+
+from pipelines.text.normalisation.abbreviations import expand_abbreviations
+from pipelines.text.normalisation.money import named_after
+from pipelines.text.normalisation.number_words import Words, words_for
+
+_CURRENCIES = {
+    "R$": "BRL",
+    "US$": "USD",
+    "zł": "PLN",
+    "$": "USD",
+    "€": "EUR",
+    "£": "GBP",
+    "¥": "JPY",
+    "₹": "INR",
+    "₩": "KRW",
+    "₽": "RUB",
+}
+_CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED"
+_SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
+_AFTER_HOUR = {"de": "Uhr", "nl": "uur", "es": "y", "it": "e", "pt": "e"}
+_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
+
+_TOKEN = re.compile(
+    rf"""
+    (?P<email>(?<![\w.+@-])[\w.+-]{{1,64}}@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}})
+  | (?P<url>(?<!\w)(?:(?:https?://|www\.)[^\s<>"]{{1,2000}}
+      | (?<![.@-])(?:[A-Za-z0-9-]{{1,40}}\.){{1,3}}(?:com|org|net|edu|gov|io|ai|dev|app)
+        (?![\w-])(?:/[^\s<>"]{{0,500}})?))
+  | (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{2}})-(?P<iso_d>\d{{2}})(?![\w-]))
+  | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
+      (?P<d3>\d{{4}}|\d{{2}})(?![\w/-]|[.,]\d))
+  | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
+      (?![\w:])(?:[ ]?(?P<half>[AaPp])\.?[Mm]\b\.?)?)
+  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])[ ]?(?P<clock_half>[AaPp])\.?[Mm]\b\.?)
+  | (?P<phone>(?<![\w.,])(?:\+\d{{1,3}}[ .-]?)?(?:\(\d{{2,4}}\)[ .-]?)
+      \d{{2,4}}(?:[ .-]\d{{2,4}}){{1,4}}(?!\w)
+      | (?<![\w.,])\+\d{{1,3}}(?:[ .-]?\d{{2,4}}){{2,5}}(?!\w)
+      | (?<![\w.,-])\d{{3}}[.-]\d{{3}}[.-]\d{{4}}(?![\w-])
+      | (?<![\w.,-])\d{{3}}-\d{{4}}(?![\w-])
+      | (?<![\w.,])0\d(?:[ ]\d{{2}}){{4}}(?!\w))
+  | (?P<number>(?P<sign>(?<![\w)\]])[-−+](?=[\d{_SYMBOLS}]))?
+      (?P<symbol>(?:(?<!\w)(?:R\$|US\$|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
+      (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+))
+    """,
+    re.VERBOSE,
+)
+_SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
+_MONEY_SCALE = re.compile(r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kKmMbB]n?)\b")
+_CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
+_UNIT_AFTER = re.compile(
+    r"[ \u00a0\u202f]?([^\W\d_]{1,12}(?:/[^\W\d_]{1,4})?[²³]?|[%٪°′][CF]?)(?!\w)"
+)
+_ORDINAL_AFTER = re.compile(
+    r"(?P<en>st|nd|rd|th)\b|(?P<fr>er|re|e|ème|eme)\b|(?P<nl>e|ste|de)\b|(?P<sign>[ºª])"
+)
+_DECADE_AFTER = re.compile(r"['’]?s\b")
+_DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
+_RANGE_AFTER = re.compile(r"[-–—](?=[$€£¥₹]?\d)")
+_FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![\w/]|[.,]\d)")
+_MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
+_PLAIN_FRACTIONS = {"2": "half", "4": "quarter"}  # the English ordinals are not used for these
+_VULGAR_FRACTION = re.compile(r"[¼-¾⅐-⅞]")
+_SPACES = re.compile(r"[ \u00a0\u202f]+")
+_SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
+_UNSAID = re.compile(r"[*_#~^|\\<>{}\[\]`•·§¶†‡]+")
+
+
+def normalise(text: str, language: str) -> str:
+    """`text` (cleaned, one sentence or more) as `language`, an ISO 639-1 code, would say it.
+
+    Digits stay digits where no library knows the language: espeak-ng reads them.
+    """
+    words = words_for(language)
+    text = _ascii_digits(text)
+    if words.group_mark.isspace():
+        text = _SPACED_GROUPS.sub(lambda match: match[0].replace(" ", "\u202f"), text)
+    text = expand_abbreviations(text, language)
+    spoken: list[str] = []
+    position = 0
+    while match := _TOKEN.search(text, position):
+        before = text[position : match.start()]
+        if before.endswith("-") and before[-2:-1].isalpha():  # as in "COVID-19"
+            before = before[:-1]
+        spoken.append(before)
+        said, position = _say(match, words)
+        if (to := words.mark("to")) and (joined := _RANGE_AFTER.match(text, position)):
+            said, position = f"{said} {to}", joined.end()
+        spoken.append(f" {said} ")
+    spoken.append(text[position:])
+    return _say_symbols("".join(spoken), words)
+
+
+def _ascii_digits(text: str) -> str:
+    if text.isascii():
+        return text
+    text = text.replace("٫", ".").replace("٬", ",").replace("−", "-")
+    text = _VULGAR_FRACTION.sub(
+        lambda match: " " + unicodedata.normalize("NFKC", match[0]).replace("\u2044", "/"), text
+    )
+    return "".join(
+        str(unicodedata.decimal(character)) if character.isdecimal() else character
+        for character in text
+    )
+
+
+def _say(match: re.Match[str], words: Words) -> tuple[str, int]:
+    """What a token is in words, and where reading goes on."""
+    kind = match.lastgroup and next(
+        name
+        for name in ("email", "url", "iso", "date", "time", "clock", "phone", "number")
+        if match[name] is not None
+    )
+    if kind in ("email", "url"):
+        return _say_address(match, words)
+    if kind in ("iso", "date"):
+        said = _say_date(match, words)
+        return (said or _say_groups(match[0], words)), match.end()
+    if kind in ("time", "clock"):
+        said = _say_time(match, words)
+        again = f" {_AFTER_HOUR.get(words.language)}"  # as in "15:30 Uhr"
+        return said, match.end() + (
+            len(again) if match.string.startswith(again, match.end()) else 0
+        )
+    if kind == "phone":
+        return _say_groups(match[0], words), match.end()
+    return _say_number(match, words)
+
+
+def _say_address(match: re.Match[str], words: Words) -> tuple[str, int]:
+    address = match[0].rstrip(".,;:!?)'\"")
+    end = match.start() + len(address)
+    spoken = re.sub(r"^https?://", "", address)
+    spoken = spoken.rstrip("/")
+    for mark in ".@/":
+        word = words.mark(mark) or words_for("en").mark(mark)
+        spoken = spoken.replace(mark, f" {word} ")
+    spoken = re.sub(r"[^\w\s'-]|_", " ", spoken)
+    return re.sub(r"\d+", lambda digits: f" {words.integer(digits[0])} ", spoken), end
+
+
+def _say_date(match: re.Match[str], words: Words) -> str | None:
+    if match["iso"]:
+        return words.date(int(match["iso_d"]), int(match["iso_m"]), int(match["iso_y"]))
+    first, second, year = int(match["d1"]), int(match["d2"]), int(match["d3"])
+    if len(match["d3"]) == 2:
+        if match["sep"] == "." and words.locale.language not in ("de", "pl", "ru"):
+            return None
+        year += 2000 if year < 70 else 1900
+    month_first = words.date_order.startswith("M") and match["sep"] == "/"
+    day, month = (second, first) if month_first else (first, second)
+    if month > 12 >= day:  # written in the other order
+        day, month = month, day
+    return words.date(day, month, year)
+
+
+def _say_time(match: re.Match[str], words: Words) -> str:
+    hour = int(match["hour"] or match["clock_hour"])
+    minute = int(match["minute"] or 0)
+    half = match["half"] or match["clock_half"]
+    if hour > 24:
+        return _say_groups(match[0], words)
+    said = [words.integer(str(hour))]
+    between = _AFTER_HOUR.get(words.language, "")
+    if words.language == "fr":
+        between = words.count(str(hour), "duration-hour").removeprefix(said[0]).strip()
+    if between and (minute or words.language in ("de", "nl", "fr")):
+        said.append(between)
+    if minute:
+        oh = "oh " if words.language == "en" and minute < 10 else ""
+        said.append(oh + words.integer(str(minute)))
+    elif words.language == "en" and not half and match["time"]:
+        said.append("o'clock" if hour <= 12 and hour else "hundred" if hour else "")
+    if match["second"]:
+        said += [words.and_word, words.count(str(int(match["second"])), "duration-second")]
+    if half:
+        said.append(f"{half.upper()} M")
+    return " ".join(filter(None, said))
+
+
+def _say_groups(text: str, words: Words) -> str:
+    """Digit by digit, with a comma's pause between groups: phone numbers and the like."""
+    plus = f"{words.mark('+')} " if text.startswith("+") else ""
+    return plus + ", ".join(words.digits(group) for group in re.findall(r"\d+", text))
+
+
+def _say_number(match: re.Match[str], words: Words) -> tuple[str, int]:
+    text, end = match.string, match.end()
+    number = _parse(match["digits"], words)
+    if number is None:  # a version, an IP address
+        word = words.mark(".") or " "
+        parts = re.findall(r"\d+", match["digits"])
+        return f" {word} ".join(words.integer(part) for part in parts), end
+    sign = "-" if match["sign"] in ("-", "−") else ""
+    plus = f"{words.mark('+')} " if match["sign"] == "+" else ""
+    symbol = (match["symbol"] or "").strip()
+    currency = _CURRENCIES.get(symbol, symbol) or None
+    if before := _MONTH_BEFORE.search(text, max(0, match.start() - 12), match.start()):
+        is_day = number.isdecimal() and 1 <= int(number[:9]) <= 31 and words.language == "en"
+        if is_day and before[1].lower() in words.months:
+            return words.ordinal(int(number)), end
+    if (fraction := _FRACTION_AFTER.match(text, end)) and number.isdecimal() and not currency:
+        return _say_fraction(sign + number, fraction[1], words), fraction.end()
+    said, end = _say_counted(sign + number, currency, text, end, words)
+    return plus + said, end
+
+
+def _say_counted(
+    number: str, currency: str | None, text: str, end: int, words: Words
+) -> tuple[str, int]:
+    """A number with what follows it: money, a unit, an ordinal or decade mark, or nothing."""
+    if currency:
+        if scale := _MONEY_SCALE.match(text, end):
+            word = scale[1] or _SCALES[scale[2].lower()]
+            name = words.money("2", currency).partition(" ")[2]
+            return f"{words.decimal(number)} {word} {name}", scale.end()
+        return words.money(number, currency), end
+    if after := _CURRENCY_AFTER.match(text, end):
+        return words.money(number, _CURRENCIES.get(after[1] or "", after[2])), after.end()
+    if named := named_after(text, end, number, words.language):
+        return words.money(number, named[0]), named[1]
+    whole = number.isdecimal()
+    if whole and len(number) <= 9:
+        ordinal = _say_ordinal(int(number), text, end, words)
+        if ordinal:
+            return ordinal
+    if words.language == "en" and whole and len(number) in (2, 4) and number.endswith("0"):
+        if decade := _DECADE_AFTER.match(text, end):
+            year = words.year(int(number))
+            return (f"{year[:-1]}ies" if year.endswith("y") else f"{year}s"), decade.end()
+    if (after := _UNIT_AFTER.match(text, end)) and after[1] in words.units:
+        return words.count(number, words.units[after[1]]), after.end()
+    if whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000":
+        return words.year(int(number)), end
+    return words.decimal(number), end
+
+
+def _say_ordinal(number: int, text: str, end: int, words: Words) -> tuple[str, int] | None:
+    language = words.language
+    mark = _ORDINAL_AFTER.match(text, end)
+    if mark and (
+        (language == "en" and mark["en"])
+        or (language == "fr" and (mark["fr"] or mark[0] == "e"))
+        or (language == "nl" and mark[0] in ("e", "ste", "de"))
+        or (language in ("es", "it", "pt") and mark["sign"])
+    ):
+        ordinal = words.ordinal(number)
+        if mark["sign"] == "ª" and ordinal.endswith("o"):
+            ordinal = f"{ordinal[:-1]}a"
+        return ordinal, mark.end()
+    if language in ("de", "pl") and number <= 31:
+        dot = _DOT_MONTH_AFTER.match(text, end)
+        if dot and dot[1].lower() in words.months:
+            return words.ordinal(number), dot.end()
+    return None
+
+
+def _say_fraction(numerator: str, denominator: str, words: Words) -> str:
+    above = words.decimal(numerator)
+    if words.language != "en" or not 1 < int(denominator) <= 100 or len(numerator) > 2:
+        return f"{above} {words.integer(denominator)}"
+    if int(numerator) >= int(denominator):  # as in "24/7"
+        return f"{above} {words.integer(denominator)}"
+    below = _PLAIN_FRACTIONS.get(denominator) or words.ordinal(int(denominator))
+    return (
+        f"{above} {below}" if numerator == "1" else f"{above} {below}s".replace("halfs", "halves")
+    )
+
+
+def _parse(digits: str, words: Words) -> str | None:
+    """`1234.56` from what a person of that language wrote; None when it is no single number."""
+    marks = [character for character in digits if not character.isdecimal()]
+    if not marks:
+        return digits
+    groups = re.split(r"[^\d]", digits)
+    last = marks[-1]
+    grouped = all(len(group) in (2, 3) for group in groups[1:-1]) and len(groups[0]) <= 3
+    if len(set(marks)) == 1:
+        is_group = grouped and len(groups[-1]) == 3 and groups[0] != "0"
+        if is_group and (len(marks) > 1 or last != words.decimal_mark):
+            return "".join(groups)
+        return f"{groups[0]}.{groups[1]}" if len(marks) == 1 and last in ".," else None
+    if len(set(marks[:-1])) == 1 and last in ".," and last not in marks[:-1] and grouped:
+        return f"{''.join(groups[:-1])}.{groups[-1]}"
+    return None
+
+
+def _say_symbols(text: str, words: Words) -> str:
+    if "&" in text and words.and_word:
+        text = text.replace("&", f" {words.and_word} ")
+    for mark in "+=@":
+        if mark in text:
+            text = text.replace(mark, f" {words.mark(mark)} ")
+    text = _UNSAID.sub(" ", text)
+    return _SPACE_BEFORE_MARK.sub("", _SPACES.sub(" ", text)).strip()

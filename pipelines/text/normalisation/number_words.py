@@ -1,0 +1,273 @@
+"""Numbers, units, money and dates in words: num2words and the CLDR, and what neither has."""
+
+import datetime
+import re
+import unicodedata
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+
+from babel import Locale, UnknownLocaleError
+from babel.dates import format_date
+from babel.numbers import format_decimal, get_currency_name
+from babel.units import format_unit
+from num2words import CONVERTER_CLASSES, num2words
+
+from pipelines.text.normalisation.money import Forms, forms_of, split_amount
+
+LONGEST_NUMBER = 15  # digits; people read longer ones digit by digit
+
+# num2words knows Portuguese of Portugal as "pt"; the voices are Brazilian.
+_NUM2WORDS_NAMES = {"pt": "pt_BR"}
+_CURRENCY_TABLES = frozenset({"en", "fr", "de", "es", "it", "nl", "pl", "ru"})
+
+# What people say for a mark; the CLDR names characters but not how an address is read.
+_MARKS: Mapping[str, Mapping[str, str]] = {
+    "en": {".": "dot", "@": "at", "/": "slash", "+": "plus", "=": "equals", "to": "to"},
+    "de": {".": "Punkt", "@": "ät", "/": "Schrägstrich", "+": "plus", "=": "gleich", "to": "bis"},
+    "fr": {".": "point", "@": "arobase", "/": "barre", "+": "plus", "=": "égale", "to": "à"},
+    "es": {".": "punto", "@": "arroba", "/": "barra", "+": "más", "=": "igual a", "to": "a"},
+    "it": {".": "punto", "@": "chiocciola", "/": "barra", "+": "più", "=": "uguale", "to": "a"},
+    "nl": {".": "punt", "@": "apenstaartje", "/": "slash", "+": "plus", "=": "is", "to": "tot"},
+    "pl": {".": "kropka", "@": "małpa", "/": "ukośnik", "+": "plus", "=": "równa się", "to": "do"},
+    "pt": {".": "ponto", "@": "arroba", "/": "barra", "+": "mais", "=": "igual a", "to": "a"},
+    "hi": {".": "डॉट", "@": "ऐट", "/": "स्लैश", "+": "प्लस", "=": "बराबर", "to": "से"},
+}  # fmt: skip
+_DECIMAL_WORDS = {"es": "coma", "it": "virgola", "bn": "দশমিক", "ar": "فاصلة", "ja": "点"}
+_NEGATIVE_WORDS = {"it": "meno", "ar": "سالب", "bn": "ঋণাত্মক", "kn": "ಋಣ", "te": "ఋణ"}
+
+# Where one of something is not said as the number itself.
+_ONE_OF = {"de": "ein", "fr": "un", "it": "un", "pt": "um"}
+
+# CLDR units that people write after a number; their abbreviations are the CLDR's own.
+_UNITS = (
+    "length-kilometer length-meter length-centimeter length-millimeter length-mile length-foot "
+    "mass-kilogram mass-gram mass-milligram mass-pound mass-ounce mass-tonne volume-liter "
+    "volume-milliliter speed-kilometer-per-hour speed-meter-per-second speed-mile-per-hour "
+    "temperature-celsius temperature-fahrenheit area-square-meter area-square-kilometer "
+    "digital-kilobyte digital-megabyte digital-gigabyte digital-terabyte frequency-hertz "
+    "frequency-kilohertz frequency-megahertz frequency-gigahertz power-watt power-kilowatt "
+    "energy-kilowatt-hour electric-volt duration-hour duration-minute duration-second "
+    "duration-millisecond angle-degree concentr-percent graphics-pixel"
+).split()
+_NUMBER_IN_PATTERN = re.compile(r"[\d\u0660-\u0669\u0966-\u096f]+")
+
+
+class Words:
+    """Says numbers and what is counted in one language; keeps digits where nothing knows better.
+
+    espeak-ng reads digits in every language it speaks, so digits are a safe answer.
+    """
+
+    def __init__(self, language: str) -> None:
+        self.language = language
+        self._name = _NUM2WORDS_NAMES.get(language, language)
+        self.spells = self._name in CONVERTER_CLASSES
+        try:
+            self.locale = Locale.parse(language)
+        except (UnknownLocaleError, ValueError):
+            self.locale = Locale.parse("en")
+        symbols = self.locale.number_symbols.get("latn", {})
+        self.decimal_mark: str = symbols.get("decimal", ".")
+        self.group_mark: str = symbols.get("group", ",")
+        self.units = _unit_abbreviations(self.locale)
+        self._marks = {unit: mark for mark, unit in reversed(self.units.items())}
+        self._minus = f"{self._word('negword', _NEGATIVE_WORDS, '-')} " if self.spells else "-"
+        self.months = {
+            name.lower().rstrip("."): number
+            for width in ("wide", "abbreviated")
+            for number, name in self.locale.months["format"][width].items()
+        }
+        pattern = self.locale.date_formats["short"].pattern
+        fields = [character for character in pattern if character in "dMy"]
+        self.date_order = "".join(dict.fromkeys(fields))  # such as "dMy"
+        joined = self.locale.list_patterns.get("standard", {}).get("2", "{0} {1}")
+        self.and_word: str = joined.replace("{0}", "").replace("{1}", "").strip()
+
+    def mark(self, mark: str) -> str:
+        """The word for "." "@" "/" "+" "=" or "to"; empty where the language has none here."""
+        return _MARKS.get(self.language, {}).get(mark, "")
+
+    def integer(self, digits: str) -> str:
+        """ASCII digits as a cardinal; long ones and those with leading zeros digit by digit."""
+        if len(digits) > LONGEST_NUMBER or (digits[0] == "0" and len(digits) > 1):
+            return self.digits(digits)
+        return self._spell(int(digits), "cardinal") or digits
+
+    def digits(self, digits: str) -> str:
+        return " ".join(self._spell(int(digit), "cardinal") or digit for digit in digits)
+
+    def decimal(self, number: str) -> str:
+        """A number as `[-]1234[.56]`."""
+        sign = ""
+        if number.startswith("-"):
+            sign, number = self._minus, number[1:]
+        whole, _, fraction = number.partition(".")
+        spoken = self.integer(whole or "0")
+        if not fraction:
+            return sign + spoken
+        if not self.spells:
+            return f"{sign}{whole}{self.decimal_mark}{fraction}"
+        point = self._word("pointword", _DECIMAL_WORDS, self.mark(".") or " ")
+        return f"{sign}{spoken} {point} {self.digits(fraction)}"
+
+    def ordinal(self, number: int) -> str:
+        return self._spell(number, "ordinal") or str(number)
+
+    def year(self, year: int) -> str:
+        # Only these languages read a year otherwise than a number.
+        kind = "year" if self.language in ("en", "de", "nl") else "cardinal"
+        return self._spell(year, kind) or str(year)
+
+    def count(self, number: str, unit: str) -> str:
+        """`number` of the CLDR unit `unit`, such as "length-meter"."""
+        value = _plural_value(number)
+        pattern = format_unit(value, unit, locale=self.locale, numbering_system="latn")
+        if unit in pattern:  # the CLDR of this language lacks it
+            return f"{self.decimal(number)} {self._marks.get(unit, '')}".strip()
+        return self._fill(pattern, value, number)
+
+    def money(self, number: str, currency: str) -> str:
+        """`number` of the ISO 4217 `currency`; two decimals are its hundredths."""
+        amount = Decimal(number)
+        hundredths = amount * 100
+        if forms := forms_of(self.language, currency):
+            spoken = self._own_money(amount, forms)
+            if spoken:
+                return spoken
+        if self.language in _CURRENCY_TABLES and hundredths == hundredths.to_integral_value():
+            spoken = self._table_money(amount, currency)
+            if spoken:
+                return spoken
+        name = get_currency_name(currency, count=_plural_value(number), locale=self.locale)
+        return f"{self.decimal(number)} {name}"
+
+    def date(self, day: int, month: int, year: int | None) -> str | None:
+        """None when there is no such day."""
+        try:
+            date = datetime.date(year or 2000, month, day)
+        except ValueError:
+            return None
+        if self.language == "en":
+            name = format_date(date, "MMMM", locale=self.locale)
+            spoken = f"{name} {self.ordinal(day)}"
+        elif not self.spells:
+            return format_date(date, "d MMMM y" if year else "d MMMM", locale=self.locale)
+        else:
+            spoken = self._day_and_month(date)
+        return f"{spoken} {self.year(year)}" if year else spoken
+
+    def _day_and_month(self, date: datetime.date) -> str:
+        pattern = format_date(date, "long", locale=self.locale)
+        pattern = pattern.replace(str(date.year), "").strip(" ,.")
+        ordinal = self.language in ("de", "pl") or (self.language == "fr" and date.day == 1)
+        spoken = self.ordinal(date.day) if ordinal else self.integer(str(date.day))
+        words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
+        return words.removesuffix(" de")  # Spanish and Portuguese go on with the year
+
+    def _own_money(self, amount: Decimal, forms: Forms) -> str | None:
+        """By the names of `forms`; None when there are more decimals than hundredths."""
+        if amount * 100 != (amount * 100).to_integral_value():
+            return None
+        said = []
+        units, hundredths = split_amount(amount)
+        if units or not hundredths:
+            said.append(self._counted(units, forms.unit, forms.units))
+        if hundredths:
+            said.append(self._counted(hundredths, forms.hundredth, forms.hundredths))
+        return (self._minus if amount < 0 else "") + f" {self.and_word} ".join(said)
+
+    def _counted(self, count: int, one: str, several: str) -> str:
+        if count == 1:
+            return f"{_ONE_OF.get(self.language) or self.integer('1')} {one}"
+        return f"{self.integer(str(count))} {several}"
+
+    def _table_money(self, amount: Decimal, currency: str) -> str | None:
+        """By num2words' own table, which knows the hundredths; None when it lacks the currency."""
+        spoken = _amount_in_words(abs(amount), self._name, currency)
+        if spoken is None:
+            return None
+        units, _, hundredths = (part.strip() for part in spoken.replace(",", "").partition("|"))
+        said = []
+        if abs(amount) >= 1 or not amount:
+            said.append(units)
+        if amount % 1:
+            said.append(hundredths)
+        sign = self._minus if amount < 0 else ""
+        return sign + f" {self.and_word} ".join(said)
+
+    def _fill(self, pattern: str, value: int | Decimal, number: str) -> str:
+        """`pattern` with the digits of `value` in it replaced by the words of `number`."""
+        digits = format_decimal(value, locale=self.locale, numbering_system="latn")
+        words = self.decimal(number)
+        return pattern.replace(digits, f" {words} ").strip() if digits in pattern else pattern
+
+    def _spell(self, number: int, kind: str) -> str | None:
+        """num2words' answer; None where it has none, or one that is not made of words."""
+        if not self.spells:
+            return None
+        spoken = _in_words(number, self._name, kind)
+        if spoken is None:
+            return None
+        spoken = spoken.replace(",", "").removesuffix(" সাল")
+        return None if any(map(str.isdigit, spoken)) else spoken
+
+    def _word(self, attribute: str, own: Mapping[str, str], default: str) -> str:
+        """A word of num2words' converter, unless ours for the language is better."""
+        if self.language in own:
+            return own[self.language]
+        word = getattr(CONVERTER_CLASSES.get(self._name), attribute, None)
+        return word.strip() if isinstance(word, str) and word.strip() else default
+
+
+@lru_cache(maxsize=8192)  # num2words takes 20 µs, and the same numbers come again and again
+def _in_words(number: int, name: str, kind: str) -> str | None:
+    try:
+        spoken: str = num2words(number, lang=name, to=kind)
+    except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError):
+        return None
+    return spoken
+
+
+@lru_cache(maxsize=2048)
+def _amount_in_words(amount: Decimal, name: str, currency: str) -> str | None:
+    try:
+        spoken: str = num2words(
+            amount.quantize(Decimal("0.01")),
+            lang=name,
+            to="currency",
+            currency=currency,
+            separator="|",
+        )
+    except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError):
+        return None
+    return spoken
+
+
+def _plural_value(number: str) -> int | Decimal:
+    value = Decimal(number)
+    return int(value) if value == value.to_integral_value() else value
+
+
+def _unit_abbreviations(locale: Locale) -> dict[str, str]:
+    """What is written after a number, such as "km/h", and the CLDR unit it stands for."""
+    found: dict[str, str] = {}
+    for source in (locale, Locale.parse("en")):
+        for unit in _UNITS:
+            for width in ("short", "narrow"):
+                for count in (1, 5):
+                    pattern = format_unit(
+                        count, unit, width, locale=source, numbering_system="latn"
+                    )
+                    mark = unicodedata.normalize("NFC", _NUMBER_IN_PATTERN.sub("", pattern))
+                    mark = mark.strip(" .\u00a0\u202f\u200e\u200f")
+                    if mark and mark not in (unit, "#"):
+                        found.setdefault(mark, unit)
+    percent = "concentr-percent"
+    return found | {"%": percent, "٪": percent, "°": "angle-degree"}
+
+
+@lru_cache(maxsize=64)
+def words_for(language: str) -> Words:
+    """The words of an ISO 639-1 code; any code works. 5 to 30 ms for the first call of each."""
+    return Words(language)

@@ -1,0 +1,54 @@
+"""Enhancement of a stream: what `loudness.enhance` does to a whole, without waiting for the end."""
+
+from models.audio import AudioChunk, Pcm
+from pipelines.audio.loudness import TARGET_LUFS, HighPass
+from pipelines.audio.stream_loudness import LevelRider
+from pipelines.tts.voice_selection import OfferedVoice
+
+_MOST_REMEMBERED_S = 60.0
+
+
+class VoiceLevels:
+    """How loud each voice is, learnt from what it has said."""
+
+    def __init__(self) -> None:
+        self._heard: dict[tuple[str, str], tuple[float, float]] = {}  # LUFS, and seconds of it
+
+    def of(self, voice: OfferedVoice) -> float | None:
+        """LUFS; None for a voice that was never heard."""
+        heard = self._heard.get(_name(voice))
+        return None if heard is None else heard[0]
+
+    def learn(self, voice: OfferedVoice, lufs: float, duration_s: float) -> None:
+        """That the voice had that loudness over that many seconds, which are more than none."""
+        before_lufs, before_s = self._heard.get(_name(voice), (0.0, 0.0))
+        total_s = before_s + duration_s
+        level = (before_lufs * before_s + lufs * duration_s) / total_s
+        self._heard[_name(voice)] = (level, min(total_s, _MOST_REMEMBERED_S))
+
+
+class Polish:
+    """High-pass, loudness and true-peak limit of one stream; blocking, 2 ms for 0.5 s."""
+
+    def __init__(self, remembered_lufs: float | None) -> None:
+        self._rider = LevelRider(TARGET_LUFS, remembered_lufs)
+        self._high_pass: HighPass | None = None
+
+    def process(self, chunk: AudioChunk) -> Pcm:
+        """About as many samples as come in: the last 9 ms wait."""
+        if self._high_pass is None:
+            self._high_pass = HighPass(chunk.sample_rate)
+        return self._rider.process(self._high_pass.process(chunk.pcm), chunk.sample_rate)
+
+    def flush(self) -> Pcm:
+        return self._rider.flush()
+
+    def teach(self, levels: VoiceLevels, voice: OfferedVoice) -> None:
+        """Lets later streams of the voice begin at its level."""
+        lufs = self._rider.measured_lufs
+        if lufs is not None:
+            levels.learn(voice, lufs, self._rider.measured_s)
+
+
+def _name(voice: OfferedVoice) -> tuple[str, str]:
+    return voice.model.id, voice.voice.key

@@ -1,0 +1,99 @@
+"""When the caller's words sound, from the times that an engine gives for the words it was told."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.audio import WordTime
+from pipelines.text.alignment import SourceWord
+
+
+@dataclass(frozen=True, slots=True)
+class PieceWord:
+    """A word of the caller and its seconds from the start of the engine's sound of the piece."""
+
+    source: SourceWord
+    start_s: float
+    end_s: float
+
+
+class WordMatcher:
+    """Matches the words of one piece; what one was written as may be spoken as several words.
+
+    An engine that says no times for a word leaves it to be placed by its share of the letters.
+    """
+
+    def __init__(self, words: Sequence[SourceWord]) -> None:
+        self._waiting = deque(words)
+        self._spoken: list[WordTime] = []  # seconds from the start of the piece
+        self._placed_to = 0  # offset into the text of the piece, and its time
+        self._placed_s = 0.0
+
+    def hear(self, words: Sequence[WordTime], offset_s: float) -> None:
+        """Takes in the words of a chunk that begins at `offset_s`."""
+        self._spoken += [
+            WordTime(one.text_start, one.text_end, one.start_s + offset_s, one.end_s + offset_s)
+            for one in words
+        ]
+
+    def matched(self) -> list[PieceWord]:
+        """Words whose times are now known, in order, each once."""
+        known: list[PieceWord] = []
+        while self._waiting and self._spoken:
+            if self._spoken[-1].text_end < self._waiting[0].spoken_end:
+                break
+            source = self._waiting.popleft()
+            known.append(self._keep(self._match(source) or self._between(source)))
+        return known
+
+    def finish(self, start_s: float, end_s: float) -> list[PieceWord]:
+        """All other words of a piece that sounds from `start_s` to `end_s`."""
+        known: list[PieceWord] = []
+        end = max([self._placed_to, *(word.spoken_end for word in self._waiting)])
+        begin, begin_s = self._placed_to, max(self._placed_s, start_s)
+        rest_s = max(0.0, end_s - begin_s)
+        per_character = rest_s / (end - begin) if end > begin else 0.0
+        while self._waiting:
+            source = self._waiting.popleft()
+            found = self._match(source)
+            if found is None:
+                found = PieceWord(
+                    source,
+                    begin_s + max(0, source.spoken_start - begin) * per_character,
+                    begin_s + max(0, source.spoken_end - begin) * per_character,
+                )
+            known.append(self._keep(found))
+        return known
+
+    def _match(self, source: SourceWord) -> PieceWord | None:
+        """From where the first of its spoken words begins to where the last ends."""
+        spoken = [
+            one
+            for one in self._spoken
+            if one.text_start < source.spoken_end and one.text_end > source.spoken_start
+        ]
+        if not spoken:
+            return None
+        return PieceWord(
+            source,
+            _time_at(spoken[0], max(source.spoken_start, spoken[0].text_start)),
+            _time_at(spoken[-1], min(source.spoken_end, spoken[-1].text_end)),
+        )
+
+    def _between(self, source: SourceWord) -> PieceWord:
+        """A word that is not spoken, as where a later one already is: no time of its own."""
+        return PieceWord(source, self._placed_s, self._placed_s)
+
+    def _keep(self, word: PieceWord) -> PieceWord:
+        """Words never run backwards, whatever an engine says."""
+        start_s = max(word.start_s, 0.0)
+        word = PieceWord(word.source, start_s, max(word.end_s, start_s))
+        self._placed_to = max(self._placed_to, word.source.spoken_end)
+        self._placed_s = max(self._placed_s, word.end_s)
+        self._spoken = [one for one in self._spoken if one.text_end > word.source.spoken_end]
+        return word
+
+
+def _time_at(word: WordTime, position: int) -> float:
+    share = (position - word.text_start) / max(1, word.text_end - word.text_start)
+    return word.start_s + share * (word.end_s - word.start_s)

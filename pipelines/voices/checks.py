@@ -1,0 +1,260 @@
+"""The recordings that a voice is made of: all that is asked of them, before anything is promised.
+
+What is wrong with a file is told by its name.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from configs.schema.custom_voices import SampleRules
+from models.audio import Pcm
+from models.speaker.base import Embeddings, SpeakerEncoder
+from models.vad.base import VAD_SAMPLE_RATE, VADEngine
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.decode.sniffing import HEAD_BYTES, sniff
+from pipelines.audio.measures import clipped_share, level_dbfs, pitch_hz, snr_db, speech_only
+from pipelines.errors import (
+    AudioTooLong,
+    FileTooLarge,
+    InvalidAudio,
+    InvalidRequest,
+    PipelineError,
+)
+
+MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
+LENGTH_SLACK_S = 0.05  # that encoders cut off or add
+PIECES = 3  # of each file, whose speakers are compared
+PIECE_S = 6.0
+EXCERPT_S = 20.0  # of speech, for whoever has to hear its language
+PITCH_S = 30.0  # of each file
+OPENING_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFile:
+    """A file as it was sent. `name` is what the caller calls it, and nothing else."""
+
+    name: str
+    path: Path  # in a private folder
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A file that can be used, and how it was recorded."""
+
+    file: SampleFile
+    media_type: str
+    duration_s: float
+    speech_share: float
+    snr_db: float
+    level_dbfs: float  # of its speech
+    clipped_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSamples:
+    """All files of one voice."""
+
+    samples: tuple[Sample, ...]  # in the order of the form
+    pitch_hz: float | None  # the speaker's
+    excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
+    openings: tuple[Pcm, ...]  # the same, of each file: how it begins
+    speakers: Embeddings  # float32 [files, 256]: who speaks in each
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What is known of one file once it was decoded and listened to."""
+
+    sample: Sample
+    speech: Pcm  # some of it: enough for its speaker and pitch
+    opening: Pcm
+
+
+class SampleChecker:
+    """Looks at files one after the other; what costs time runs in threads."""
+
+    def __init__(
+        self,
+        decoder: AudioDecoder,
+        vad: VADEngine,
+        encoder: Callable[[], SpeakerEncoder],
+        rules: SampleRules,
+    ) -> None:
+        """`encoder` is called in a thread, each time: it may load the engine at the first."""
+        self._decoder = decoder
+        self._vad = vad
+        self._encoder = encoder
+        self._rules = rules
+
+    async def check(self, files: Sequence[SampleFile]) -> CheckedSamples:
+        """Raises InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy."""
+        formats = await asyncio.to_thread(_formats, files)
+        heard = []
+        for file, media_type in zip(files, formats, strict=True):
+            heard.append(await self._hear(file, media_type))
+        total_s = sum(one.sample.duration_s for one in heard)
+        if total_s < self._rules.min_total_seconds - LENGTH_SLACK_S:
+            raise InvalidRequest(
+                f"files: {total_s:.1f} seconds in all; at least "
+                f"{self._rules.min_total_seconds:g} are needed"
+            )
+        return await asyncio.to_thread(self._compare, heard)
+
+    async def check_speaker(
+        self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
+    ) -> None:
+        """That who speaks in `pcm`, of the file at `place`, is who speaks in the other files.
+
+        A file that begins with somebody else may pass as a whole. Raises InvalidRequest.
+        """
+        others = np.delete(checked.speakers, place, axis=0).mean(axis=0)
+        heard = await asyncio.to_thread(lambda: self._encoder().embed(pcm))
+        if float(heard @ _unit(others)) < min_similarity:
+            name = checked.samples[place].file.name
+            raise InvalidRequest(
+                f"files: who begins {name!r} does not sound like the speaker of the other files"
+            )
+
+    async def _hear(self, file: SampleFile, media_type: str) -> _Heard:
+        try:
+            audio = await self._decoder.decode(file.path, max_duration_s=self._rules.max_seconds)
+        except AudioTooLong:
+            raise AudioTooLong(self._wrong_length(file)) from None
+        except (InvalidAudio, FileTooLarge) as error:
+            raise type(error)(f"files: {file.name!r}: {error}") from None
+        if audio.duration_s < self._rules.min_seconds - LENGTH_SLACK_S:
+            raise InvalidAudio(self._wrong_length(file, audio.duration_s))
+        return await asyncio.to_thread(self._listen, file, media_type, audio.duration_s, audio.pcm)
+
+    def _wrong_length(self, file: SampleFile, seconds: float | None = None) -> str:
+        found = "too long" if seconds is None else f"{seconds:.1f} seconds long"
+        rules = self._rules
+        return (
+            f"files: {file.name!r} is {found}; each file must last {rules.min_seconds:g} to "
+            f"{rules.max_seconds:g} seconds"
+        )
+
+    def _listen(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Heard:
+        """Blocking: about 0.3 s for a minute of audio."""
+        rules, name = self._rules, file.name
+        probabilities = self._vad.probabilities(pcm)
+        is_speech = probabilities >= rules.speech_threshold
+        speech = speech_only(pcm, is_speech, self._vad.frame_samples)
+        share = len(speech) / len(pcm)
+        if share < rules.min_speech_share:
+            raise InvalidAudio(
+                f"files: {name!r} holds too little speech: {share:.0%} of it, and "
+                f"{rules.min_speech_share:.0%} are needed"
+            )
+        level = level_dbfs(speech)
+        if level < rules.min_level_dbfs:
+            raise InvalidAudio(f"files: {name!r} is too quiet: its speech is at {level:.0f} dBFS")
+        clipped = clipped_share(pcm)
+        if clipped > rules.max_clipped_share:
+            raise InvalidAudio(
+                f"files: {name!r} is clipped: {clipped:.1%} of it lies at its ceiling; record it "
+                "at a lower level"
+            )
+        snr = snr_db(pcm, probabilities, is_speech, self._vad.frame_samples)
+        if snr < rules.min_snr_db:
+            raise InvalidAudio(
+                f"files: {name!r} is too noisy: its speech is {snr:.0f} dB above the noise, and "
+                f"{rules.min_snr_db:g} are needed"
+            )
+        sample = Sample(file, media_type, duration_s, share, snr, level, clipped)
+        opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # not all that it is a part of
+        return _Heard(sample, _excerpt(speech, PITCH_S), opening)
+
+    def _compare(self, heard: Sequence[_Heard]) -> CheckedSamples:
+        """Whether one person speaks in all of them; blocking, about a second."""
+        encoder = self._encoder()
+        pieces = [encoder.embed_pieces(one.speech, _windows(one.speech)) for one in heard]
+        names = [one.sample.file.name for one in heard]
+        check_speakers(names, pieces, self._rules)
+        speech = np.concatenate([one.speech for one in heard])
+        return CheckedSamples(
+            samples=tuple(one.sample for one in heard),
+            pitch_hz=pitch_hz(speech),
+            excerpt=max((one.speech for one in heard), key=len)[: int(EXCERPT_S * VAD_SAMPLE_RATE)],
+            openings=tuple(one.opening for one in heard),
+            speakers=_of_files(pieces),
+        )
+
+
+def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: SampleRules) -> None:
+    """Compares all with the file that is most like the others: its speaker is the one who is meant.
+
+    `pieces` has the embeddings of each file's pieces. Raises InvalidRequest.
+    """
+    files = _of_files(pieces)
+    typical = int((files @ files.T).sum(axis=1).argmax())
+    likeness = files @ files[typical]
+    odd = int(likeness.argmin())
+    if likeness[odd] < rules.min_similarity:
+        raise InvalidRequest(
+            f"files: {names[odd]!r} does not sound like the speaker of {names[typical]!r}; all "
+            "files must be of one speaker"
+        )
+    for name, of_file in zip(names, pieces, strict=True):
+        if float((of_file @ files[typical]).min()) < rules.min_piece_similarity:
+            raise InvalidRequest(
+                f"files: {name!r} seems to hold more than one speaker; all files must be of one"
+            )
+
+
+def _of_files(pieces: Sequence[Embeddings]) -> Embeddings:
+    """float32 [files, 256]"""
+    return np.stack([_unit(of_file.mean(axis=0)) for of_file in pieces])
+
+
+def _formats(files: Sequence[SampleFile]) -> list[str]:
+    """Media types by content. Blocking. Raises InvalidAudio or InvalidRequest."""
+    seen: dict[bytes, str] = {}
+    found = []
+    for file in files:
+        with file.path.open("rb") as content:
+            head = content.read(HEAD_BYTES)
+            content.seek(0)
+            digest = hashlib.file_digest(content, "sha256").digest()
+        try:
+            media_type = MEDIA_TYPES.get(sniff(head))
+        except PipelineError:
+            media_type = None
+        if media_type is None:
+            raise InvalidAudio(f"files: {file.name!r} is not MP3, WAV or FLAC audio")
+        if digest in seen:
+            raise InvalidRequest(f"files: {file.name!r} is the same as {seen[digest]!r}")
+        seen[digest] = file.name
+        found.append(media_type)
+    return found
+
+
+def _windows(speech: Pcm) -> list[tuple[int, int]]:
+    """Up to PIECES of PIECE_S, spread over the speech, without overlap where there is enough."""
+    size = int(PIECE_S * VAD_SAMPLE_RATE)
+    if len(speech) <= size:
+        return [(0, len(speech))]
+    count = min(PIECES, len(speech) // size)
+    starts = np.linspace(0, len(speech) - size, count).astype(int)
+    return [(int(start), int(start) + size) for start in starts]
+
+
+def _excerpt(speech: Pcm, seconds: float) -> Pcm:
+    """All of it, or as much of its beginning, middle and end, joined."""
+    limit = int(seconds * VAD_SAMPLE_RATE)
+    if len(speech) <= limit:
+        return speech
+    part = limit // PIECES
+    starts = np.linspace(0, len(speech) - part, PIECES).astype(int)
+    return np.concatenate([speech[start : start + part] for start in starts])
+
+
+def _unit(vector: Pcm) -> Pcm:
+    length = float(np.linalg.norm(vector))
+    return vector / length if length else vector

@@ -1,0 +1,147 @@
+"""Spoken consent: a sentence that nobody knows before, read aloud by whoever is to be imitated.
+
+The token that comes with a sentence is sealed and holds it, so nothing is stored until it is used.
+Whether the one who reads it is the speaker of the other files is for `samples` to hear.
+"""
+
+import base64
+import binascii
+import json
+import secrets
+import time
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rapidfuzz import fuzz
+
+from configs.schema.consent import ConsentConfig
+from models.audio import Pcm
+from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest, Word
+from pipelines.errors import InvalidRequest
+from pipelines.ports import Transcriber
+from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.text.language_names import engine_codes, iso_code
+
+SHORTEST = 0.7  # of the sentence's letters that must have been heard at all
+MAX_TOKEN = 2000  # characters
+WRONG = "consent_token: it is wrong or has expired; POST /consent-sentences issues another"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentSentence:
+    """What is to be read, and by when it has to be sent."""
+
+    language: str  # ISO 639-1 code
+    text: str
+    words: tuple[str, ...]  # those of it that were drawn
+    expires: int  # seconds since the epoch
+
+
+class Consent:
+    """Issues sentences, and hears whether one was said."""
+
+    def __init__(self, sealer: Sealer, config: ConsentConfig, transcriber: Transcriber) -> None:
+        self._sealer = sealer
+        self._config = config
+        self.min_similarity = config.min_similarity  # of who says it with the speaker
+        self._transcriber = transcriber
+
+    def issue(self, workspace_id: int, language: str = "en") -> tuple[ConsentSentence, str]:
+        """A new sentence and its token. Raises InvalidRequest for a language that has none."""
+        known = self._config.sentences
+        code = next((c for c in map(iso_code, engine_codes(language)) if c in known), None)
+        if code is None:
+            names = ", ".join(known)
+            raise InvalidRequest(f"language: {language[:40]!r} has no sentence; these do: {names}")
+        random = secrets.SystemRandom()
+        words = tuple(random.sample(known[code].words, self._config.drawn_words))
+        text = known[code].sentence.format(words=", ".join(words))
+        issued = ConsentSentence(code, text, words, int(time.time() + self._config.lasts_s))
+        content = [issued.language, issued.text, issued.words, issued.expires]
+        sealed = self._sealer.seal(json.dumps(content).encode(), _about(workspace_id))
+        return issued, base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+    def open(self, workspace_id: int, token: str) -> ConsentSentence:
+        """What was issued with the token. Raises InvalidRequest."""
+        if not token.isascii() or len(token) > MAX_TOKEN:
+            raise InvalidRequest(WRONG)
+        try:
+            sealed = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True)
+            content = json.loads(self._sealer.open(sealed, _about(workspace_id)))
+        except (binascii.Error, SealBroken):
+            raise InvalidRequest(WRONG) from None
+        language, text, words, expires = content
+        if expires < time.time():
+            raise InvalidRequest(WRONG)
+        return ConsentSentence(language, text, tuple(words), expires)
+
+    async def find(self, sentence: ConsentSentence, openings: Sequence[Pcm]) -> tuple[int, Pcm]:
+        """Which file begins with it, and how it is said; `openings` are how files begin, at 16 kHz.
+
+        Raises InvalidRequest or EngineError.
+        """
+        most = int(self._config.heard_seconds * STT_SAMPLE_RATE)
+        for place, pcm in enumerate(openings):
+            request = TranscriptionRequest(
+                pcm=pcm[:most],
+                language=sentence.language,
+                options=DecodingOptions(words=True),
+                urgency=FILE,
+            )
+            transcript = await self._transcriber.transcribe(request)
+            heard = " ".join(segment.text for segment in transcript.segments)
+            if self.is_said(sentence, heard):
+                words = [word for segment in transcript.segments for word in segment.words]
+                start, end = self._stretch(sentence, words) or (0.0, self._config.heard_seconds)
+                return place, pcm[int(start * STT_SAMPLE_RATE) : int(end * STT_SAMPLE_RATE)]
+        raise InvalidRequest(
+            "files: none begins with the sentence of consent, as far as it can be understood; one "
+            f"of them must begin with: {sentence.text}"
+        )
+
+    def is_said(self, sentence: ConsentSentence, heard: str) -> bool:
+        """Tolerant of a recogniser's mistakes, but not of other words."""
+        wanted, got = plain(sentence.text), plain(heard)
+        if len(got) < SHORTEST * len(wanted):
+            return False
+        if fuzz.partial_ratio(wanted, got) < self._config.likeness:
+            return False
+        tokens = got.split()
+        tokens += [first + second for first, second in zip(tokens, tokens[1:], strict=False)]
+        known = sum(any(self._is_word(word, one) for one in tokens) for word in sentence.words)
+        return known >= self._config.heard_words
+
+    def _stretch(
+        self, sentence: ConsentSentence, words: Sequence[Word]
+    ) -> tuple[float, float] | None:
+        """When it is said, in seconds: as many words as it has, up to the last of those drawn.
+
+        What comes before and after may be of anybody. None when no drawn word was heard whole.
+        """
+        is_drawn = [self._is_drawn(sentence, plain(word.word)) for word in words]
+        size = len(plain(sentence.text).split())
+        ends = [end for end, drawn in enumerate(is_drawn, start=1) if drawn]
+        if not ends:
+            return None
+        end = max(ends, key=lambda one: sum(is_drawn[max(0, one - size) : one]))
+        return words[max(0, end - size)].start, words[end - 1].end
+
+    def _is_drawn(self, sentence: ConsentSentence, heard: str) -> bool:
+        return any(self._is_word(word, heard) for word in sentence.words)
+
+    def _is_word(self, word: str, heard: str) -> bool:
+        return fuzz.ratio(plain(word), heard) >= self._config.word_likeness
+
+
+def plain(text: str) -> str:
+    """Letters and digits without case or accents, words apart by one space."""
+    letters = unicodedata.normalize("NFKD", text.casefold())
+    kept = "".join(
+        one if one.isalnum() else " " for one in letters if not unicodedata.combining(one)
+    )
+    return " ".join(kept.split())
+
+
+def _about(workspace_id: int) -> str:
+    return f"consent:{workspace_id}"

@@ -1,0 +1,52 @@
+"""The filter of a voice: how loud each band of hearing is, next to what the engine gives."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import firwin2
+
+from models.speaker.mel import MEL_BANDS, mel_centres_hz
+from pipelines.voices.fitting.search.style_space import Vectors
+
+BANDS = 14
+MOST_DB = 20.0
+SMOOTHING = 0.3  # of what a step between two bands costs, next to a miss of the spectrum
+TAPS = 511
+KEPT_BANDS = slice(2, 10)  # whose mean is 0 dB: a filter shall not make a voice louder
+SILENT = 1e-9
+
+_SPREAD = np.stack(
+    [
+        np.interp(np.arange(MEL_BANDS), np.linspace(0, MEL_BANDS - 1, BANDS), one)
+        for one in np.eye(BANDS)
+    ]
+)  # [bands, mel bands]
+
+
+def gains(bands: Vectors) -> NDArray[np.float32]:
+    """Of the power in each mel band [..., 40], of decibels [..., BANDS]."""
+    return np.asarray(10 ** (np.asarray(bands) @ _SPREAD / 10), np.float32)
+
+
+def levelled(bands: Vectors) -> Vectors:
+    """Within bounds, and neither louder nor softer on the whole."""
+    return np.asarray(np.clip(bands - bands[KEPT_BANDS].mean(), -MOST_DB, MOST_DB))
+
+
+def bands_between(source: Vectors, target: Vectors) -> Vectors:
+    """The smooth filter that makes one mean spectrum [40] of another."""
+    wanted = 10 * np.log10((target + SILENT) / (source + SILENT))
+    rows = np.concatenate([_SPREAD.T, SMOOTHING * np.diff(np.eye(BANDS), axis=0)])
+    goal = np.concatenate([wanted, np.zeros(BANDS - 1)])
+    return levelled(np.linalg.lstsq(rows, goal, rcond=None)[0])
+
+
+def taps(bands: Vectors, sample_rate: int) -> NDArray[np.float32]:
+    """An FIR filter, centred, for an engine of that rate; above what was heard it goes on level."""
+    centres = mel_centres_hz()
+    decibels = bands @ _SPREAD
+    half = sample_rate / 2
+    inside = centres < half
+    frequencies = np.concatenate([[0.0], centres[inside], [half]])
+    levels = np.concatenate([decibels[inside][:1], decibels[inside], decibels[inside][-1:]])
+    made = firwin2(TAPS, frequencies, 10 ** (levels / 20), nfreqs=4097, fs=sample_rate)
+    return np.asarray(made, np.float32)

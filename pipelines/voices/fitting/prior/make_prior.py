@@ -1,0 +1,129 @@
+"""Makes the file of `mixtures.py`: listens to random mixtures of the stock voices.
+
+`python -m pipelines.voices.fitting.prior.make_prior FOLDER --part 0 --of 2` speaks every second
+one of them, and goes on where it was stopped; `--join` makes the file of what all parts have. Ten
+minutes of a core.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+from configs.load import load_yaml
+from configs.schema.models.tts import KokoroConfig
+from configs.settings import weights_dir
+from models.loading import load_speaker_encoder
+from models.tts.kokoro.engine import KokoroEngine
+from models.weights.store import WeightStore
+from pipelines.voices.fitting.features import pitch_marks
+from pipelines.voices.fitting.prior.knowledge import MODEL, stock_space
+from pipelines.voices.fitting.prior.mixtures import PRIOR_FILE, Prior, write_prior
+from pipelines.voices.fitting.search.style_space import HALF, StyleSpace, Vectors
+from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE, sentences_of
+from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials
+
+ENCODER = "speaker/resemblyzer"
+MIXTURES = 400
+STOCK_SENTENCES = 4  # of each stock voice
+SEED = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--part", type=int, default=0)
+    parser.add_argument("--of", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="stops after as many")
+    parser.add_argument("--join", action="store_true")
+    arguments = parser.parse_args()
+    store = WeightStore(weights_dir())
+    space = stock_space(store)
+    if arguments.join:
+        PRIOR_FILE.write_bytes(write_prior(_joined(arguments.folder, space)))
+    else:
+        _speak(arguments, space, store)
+
+
+def trials_of(space: StyleSpace) -> list[tuple[Trial, Vectors]]:
+    """All that is spoken, with the point of each."""
+    texts = sentences_of(FALLBACK_LANGUAGE)[1].search
+    made = []
+    for index, name in enumerate(space.names):
+        for turn in range(STOCK_SENTENCES):
+            number = index * STOCK_SENTENCES + turn
+            trial = Trial(number, texts[number % len(texts)], None, voice=name)
+            made.append((trial, space.point(space.stock[index])))
+    for number in range(len(made), len(made) + MIXTURES):
+        draw = np.random.default_rng((SEED, number))
+        style = _mixture(space, draw)
+        if draw.random() < 0.7:
+            style[HALF:] = _mixture(space, draw)[HALF:]
+        text = texts[int(draw.integers(len(texts)))]
+        made.append((Trial(number, text, style.astype(np.float32)), space.point(style)))
+    return made
+
+
+def _mixture(space: StyleSpace, draw: np.random.Generator) -> Vectors:
+    """A style between stock voices, beyond two of them, or spread as they are and wider."""
+    kind, voices = draw.random(), len(space.stock)
+    if kind < 0.4:
+        some = draw.choice(voices, int(draw.integers(2, 5)), replace=False)
+        return np.asarray(draw.dirichlet(np.ones(len(some))) @ space.stock[some])
+    if kind < 0.6:
+        one, other = draw.choice(voices, 2, replace=False)
+        share = draw.uniform(-0.6, 1.6)
+        return np.asarray(share * space.stock[one] + (1 - share) * space.stock[other])
+    apart = space.stock - space.mean
+    size = draw.uniform(0.7, 1.5) / np.sqrt(voices - 1)
+    return np.asarray(space.mean + size * draw.normal(size=voices) @ apart)
+
+
+def _speak(arguments: argparse.Namespace, space: StyleSpace, store: WeightStore) -> None:
+    began = time.monotonic()
+    config = load_yaml(KokoroConfig, MODEL).model_copy(update={"threads": 1})
+    nobody = np.zeros(256, np.float32)
+    target = Target(nobody, nobody, FALLBACK_LANGUAGE, space.rows)
+    trials = Trials(KokoroEngine(config, store), load_speaker_encoder(ENCODER, store), target)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    path = arguments.folder / f"part-{arguments.part}.npy"
+    rows = list(np.load(path)) if path.exists() else []
+    mine = trials_of(space)[arguments.part :: arguments.of]
+    for trial, _ in mine[len(rows) :]:
+        if time.monotonic() - began > arguments.seconds:
+            break
+        rows.append(_row(trials.run(trial)))
+    np.save(path, np.array(rows))
+
+
+def _row(outcome: Outcome) -> Vectors:
+    """All that is kept of one, in a row."""
+    head = [outcome.number, outcome.duration_s, *pitch_marks(outcome.pitches)]
+    return np.concatenate([head, outcome.embeddings[0], outcome.spectrum]).astype(np.float64)
+
+
+def _joined(folder: Path, space: StyleSpace) -> Prior:
+    rows = np.concatenate([np.load(path) for path in sorted(folder.glob("part-*.npy"))])
+    rows = rows[np.argsort(rows[:, 0])]
+    rows = rows[rows[:, 1] > 0]
+    trials = {trial.number: (trial, point) for trial, point in trials_of(space)}
+    texts = sentences_of(FALLBACK_LANGUAGE)[1].search
+    spoken = [trials[int(number)] for number in rows[:, 0]]
+    stock = np.zeros((len(space.names), 256))
+    for (trial, _), row in zip(spoken, rows, strict=True):
+        if trial.voice is not None:
+            stock[space.names.index(trial.voice)] += row[4:260]
+    return Prior(
+        points=np.stack([point for _, point in spoken]),
+        embeddings=rows[:, 4:260],
+        spectra=rows[:, 260:],
+        pitches=rows[:, 2:4],
+        sentences=np.array([texts.index(trial.text) for trial, _ in spoken]),
+        stock=stock / np.linalg.norm(stock, axis=1, keepdims=True),
+        fingerprint=space.fingerprint,
+    )
+
+
+if __name__ == "__main__":
+    main()

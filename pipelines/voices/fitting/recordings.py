@@ -1,0 +1,92 @@
+"""What a fit knows of a speaker: their recordings, decoded and listened to."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.audio import Pcm
+from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
+from models.speaker.mel import mel_spectrum
+from models.speaker.windows import mean_embedding
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.measures import pitches_hz
+from pipelines.temporary_directories import delete_left_folders, private_folder
+from pipelines.voices.fitting.features import at_level, heard, mean_spectrum, spoken
+
+FOLDERS = "recordings"
+HELD_OUT_SHARE = 0.25  # the end of each recording
+MIN_PIECE_S = 1.6  # what an embedding needs
+SHOWN_S = 5.0
+# Uploads that could not be decoded were refused; this is for the time that a busy service leaves.
+DECODED_WITHIN_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """One person's voice."""
+
+    embedding: Embedding  # of what the fit may use
+    held_out: Embedding  # of what only judges
+    consistency: float  # similarity of the two
+    spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
+    pitches: NDArray[np.float32]  # Hz, of frames that have one
+    excerpt: Pcm  # some seconds, to be heard beside the voice that was made
+    speech_s: float
+
+
+def listen(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> Speaker:
+    """Of signals at SPEAKER_SAMPLE_RATE; blocking, about a second a minute."""
+    used, kept = [], []
+    for pcm in recordings:
+        cut = len(pcm) - int(len(pcm) * HELD_OUT_SHARE)
+        if len(pcm) - cut < MIN_PIECE_S * SPEAKER_SAMPLE_RATE:
+            cut = len(pcm)  # too short to be shared
+        used.append(at_level(pcm[:cut]))
+        if cut < len(pcm):
+            kept.append(at_level(pcm[cut:]))
+    embedding = _mean([encoder.embed(pcm) for pcm in used])
+    held_out = _mean([encoder.embed(pcm) for pcm in kept]) if kept else embedding
+    speech = np.concatenate([pcm[spoken(pcm)] for pcm in used])
+    spectra = np.concatenate([heard(mel_spectrum(pcm)) for pcm in used])
+    longest = max(used, key=len)
+    return Speaker(
+        embedding=embedding,
+        held_out=held_out,
+        consistency=float(embedding @ held_out),
+        spectrum=mean_spectrum(spectra),
+        pitches=pitches_hz(speech),
+        excerpt=longest[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)],
+        speech_s=len(speech) / SPEAKER_SAMPLE_RATE,
+    )
+
+
+def decode_all(recordings: Sequence[bytes], sample_rate: int = SPEAKER_SAMPLE_RATE) -> list[Pcm]:
+    """Signals at that rate, made in processes that may die of them. Raises InvalidAudio."""
+    with ThreadPoolExecutor(1) as thread:  # the caller may have a loop of its own
+        return thread.submit(lambda: asyncio.run(_decode_all(recordings, sample_rate))).result()
+
+
+async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm]:
+    delete_left_recordings()
+    with private_folder(FOLDERS) as folder:
+        async with AudioDecoder(timeout_s=DECODED_WITHIN_S) as decoder:
+            decoded = []
+            for index, content in enumerate(recordings):
+                path = folder / str(index)
+                path.write_bytes(content)
+                audio = await decoder.decode(path, sample_rate=sample_rate)
+                decoded.append(audio.pcm)
+            return decoded
+
+
+def delete_left_recordings() -> None:
+    """Those of processes that were killed while they decoded: nothing lies unsealed for long."""
+    delete_left_folders(FOLDERS)
+
+
+def _mean(embeddings: Sequence[Embedding]) -> Embedding:
+    return mean_embedding(np.stack(embeddings))

@@ -1,0 +1,393 @@
+"""Voices on their way: what whoever makes them calls.
+
+The row of a voice is the job. A worker claims it under a lease, renews that while it works, and
+publishes or fails it; each is one transaction with the money, the event and the audit log. When a
+worker dies, its lease ends and another begins where the last checkpoint is. Every method raises
+DatabaseUnavailable, and those that touch files StorageUnavailable.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Self
+from uuid import UUID
+
+from sqlmodel import Session
+
+from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig, CloningWork
+from configs.schema.plans import PlansConfig
+from configs.settings import Settings
+from db.audit import SERVICE, audit
+from db.billing import ledger
+from db.columns import utc_now
+from db.files import expire_these_files, keep_file
+from db.session import Database
+from db.voices.queue import (
+    NO_ATTEMPT_LEFT,
+    claim_voice,
+    count_free,
+    count_held,
+    delete_failed_voices,
+    expect_waiting,
+    extend_holds,
+    held_leases,
+    hopeless_voice,
+    hopeless_voices,
+    leased_voice,
+    voice_under,
+)
+from db.voices.tables import Voice
+from db.voices.voices import samples_of
+from db.webhooks.outbox import NewEvent
+from models.tts.voice_pack import pack_digest
+from pipelines.billing.billing import Billing
+from pipelines.errors import StorageUnavailable
+from pipelines.storage.encryption import Sealer
+from pipelines.storage.files import Files
+from pipelines.voices.voice_object import failed_event, ready_event
+from telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+HOLD = timedelta(days=7)  # of the price; it is kept on for as long as the voice is not finished
+HOLD_LEFT = timedelta(days=6)  # after which that is noted
+UNPUBLISHED_S = 3600.0  # how long files last that no voice refers to yet
+GIVEN_UP = "the voice could not be made; nothing was charged, and it may be tried again"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedVoice:
+    """A voice that one worker is at, and what it needs to know."""
+
+    id: UUID
+    workspace_id: int
+    lease: str
+    attempt: int  # from 1
+    language: str  # ISO 639-1 code of the samples
+    gender: str  # male, female or neutral
+    pitch_hz: float | None
+    sample_files: tuple[str, ...]  # ids of the recordings as they were sent
+    checkpoint_file: str | None  # what an attempt before had reached
+    progress: float = 0.0  # share of the work that was done when this was read, 0 to 1
+    british: bool = False  # how English is to be said
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """How many voices are where, of all workspaces."""
+
+    held: int  # somebody is at them
+    free: int  # can be claimed
+
+
+@dataclass(frozen=True, slots=True)
+class MadeVoice:
+    """What came of the work."""
+
+    engine: str  # name of the one that speaks it
+    pack: bytes  # as models.tts.voice_pack writes it
+    similarity: float  # cosine with samples that were kept out
+    report: bytes | None = None  # JSON
+
+
+class VoiceQueue:
+    """Workspaces take turns; of one workspace the oldest voice comes first."""
+
+    def __init__(
+        self, database: Database, files: Files, billing: Billing, work: CloningWork
+    ) -> None:
+        self._database = database
+        self._files = files
+        self._billing = billing
+        self._work = work
+
+    @classmethod
+    def of(cls, settings: Settings, database: Database, sealer: Sealer) -> Self:
+        """With the store, the prices and the rules that the service is configured with."""
+        billing = Billing(database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text)
+        work = load_yaml(CloningConfig, "cloning").work
+        return cls(database, Files.of(settings, database, sealer), billing, work)
+
+    async def claim(self) -> ClaimedVoice | None:
+        """The next voice, with a lease; None when nothing waits."""
+        now, lease = utc_now(), secrets.token_hex(16)
+        return await self._database.run(_claim, lease, now, self._work)
+
+    async def state(self) -> QueueState:
+        """What there is to do."""
+        return await self._database.read(_state, utc_now(), self._work.most_attempts)
+
+    async def held(self) -> set[tuple[UUID, str]]:
+        """Voices that somebody is at, with their leases."""
+        return await self._database.read(held_leases, utc_now())
+
+    async def claimed(self, voice_id: UUID, lease: str) -> ClaimedVoice | None:
+        """What `claim` gave, for a process that was only told so much; None as False of `renew`."""
+        return await self._database.read(_claimed, voice_id, lease)
+
+    async def holds(self, voice_id: UUID, lease: str) -> bool:
+        """Whether that lease is the voice's, and has not ended."""
+        return await self._database.read(_holds, voice_id, lease, utc_now())
+
+    async def expect_waiting(self) -> None:
+        """Says anew when the voices that wait will be finished."""
+        await self._database.run(_expect_waiting, utc_now(), self._work)
+
+    async def renew(
+        self,
+        claimed: ClaimedVoice,
+        progress: float | None = None,
+        remaining_s: float | None = None,
+    ) -> bool:
+        """Keeps the lease, and tells how far the work is. False: stop, the voice is not yours.
+
+        It was deleted or finished, or another worker took it over.
+        """
+        until = utc_now() + timedelta(seconds=self._work.lease_s)
+        return await self._database.run(_renew, claimed, until, progress, remaining_s)
+
+    async def give_back(self, claimed: ClaimedVoice, *, failed: bool = False) -> None:
+        """The worker stops before the voice is made: another may begin at once.
+
+        Unless it `failed`, this was no attempt.
+        """
+        await self._database.run(_give_back, claimed, failed)
+
+    async def samples(self, claimed: ClaimedVoice) -> list[bytes]:
+        """The recordings. Raises NotFound when the voice was deleted."""
+        return [
+            await self._files.read(claimed.workspace_id, file_id)
+            for file_id in claimed.sample_files
+        ]
+
+    async def checkpoint(self, claimed: ClaimedVoice) -> bytes | None:
+        """What an attempt before had reached. Raises NotFound when the voice was deleted."""
+        if claimed.checkpoint_file is None:
+            return None
+        return await self._files.read(claimed.workspace_id, claimed.checkpoint_file)
+
+    async def keep_checkpoint(self, claimed: ClaimedVoice, data: bytes) -> bool:
+        """In place of the one before. False as `renew`."""
+        return await self._with_files(claimed, {"checkpoint": data}, _keep_checkpoint)
+
+    async def publish(self, claimed: ClaimedVoice, made: MadeVoice) -> bool:
+        """The voice is ready, and paid for. False as `renew`: then nothing was changed."""
+        parts = {"voice": made.pack}
+        if made.report is not None:
+            parts["report"] = made.report
+        digest = pack_digest(made.pack)
+
+        def publish(session: Session, voice: Voice, stored: dict[str, str]) -> None:
+            voice.status = "ready"
+            voice.engine, voice.similarity = made.engine, made.similarity
+            voice.pack_file, voice.pack_digest = stored["voice"], digest
+            voice.report_file = stored.get("report")
+            self._finish(session, voice)
+            cost = self._billing.cost("voice", 1)
+            charged = ledger.capture(session, voice.workspace_id, voice.operation, "voice", cost, 1)
+            self._tell(session, voice, ready_event(voice), "voice.ready")
+            metrics.charged_micro_usd.labels("voice").inc(charged.charged)
+
+        return await self._with_files(claimed, parts, publish)
+
+    async def fail(
+        self, claimed: ClaimedVoice, error: str, reason: str, report: bytes | None = None
+    ) -> bool:
+        """The voice cannot be made; its price is given back. False as `renew`.
+
+        `error` is a code and `reason` a sentence, both for the caller.
+        """
+        parts = {} if report is None else {"report": report}
+
+        def fail(session: Session, voice: Voice, stored: dict[str, str]) -> None:
+            voice.report_file = stored.get("report")
+            self._fail(session, voice, error, reason)
+
+        done = await self._with_files(claimed, parts, fail)
+        if done:
+            await self._delete_expired()
+        return done
+
+    async def fail_hopeless(self) -> int:
+        """Gives up voices that nobody could make; how many."""
+        now = utc_now()
+        before = now - timedelta(hours=self._work.give_up_after_hours)
+        found = await self._database.read(hopeless_voices, now, before, self._work.most_attempts)
+        failed = 0
+        for workspace_id, voice_id in found:
+            failed += await self._database.run(self._fail_hopeless, workspace_id, voice_id, before)
+        return failed
+
+    async def keep_holds(self) -> int:
+        """Holds of voices that wait or are made last on; how many were about to end."""
+        now = utc_now()
+        return await self._database.run(extend_holds, now + HOLD, now + HOLD_LEFT)
+
+    async def delete_failed(self, finished_before: datetime) -> int:
+        """Rows of voices that failed long ago; how many, some at a time."""
+        return await self._database.run(delete_failed_voices, finished_before)
+
+    def _fail_hopeless(
+        self, session: Session, workspace_id: int, voice_id: UUID, before: datetime
+    ) -> bool:
+        attempts = self._work.most_attempts
+        voice = hopeless_voice(session, workspace_id, voice_id, utc_now(), before, attempts)
+        if voice is None:
+            return False
+        self._fail(session, voice, NO_ATTEMPT_LEFT, GIVEN_UP)
+        return True
+
+    def _fail(self, session: Session, voice: Voice, error: str, reason: str) -> None:
+        voice.status, voice.error, voice.reason = "failed", error, reason
+        samples = [sample.file_id for sample in samples_of(session, voice.id)]
+        expire_these_files(session, samples, utc_now())
+        self._finish(session, voice)
+        ledger.release(session, voice.workspace_id, voice.operation, "voice")
+        self._tell(session, voice, failed_event(voice), "voice.failed")
+
+    def _finish(self, session: Session, voice: Voice) -> None:
+        now = utc_now()
+        waited_s = (now - voice.created_at).total_seconds()
+        metrics.voice_seconds.labels(voice.status).observe(waited_s)
+        voice.finished_at = voice.estimated_completion = now
+        voice.progress = 1.0
+        voice.lease = voice.lease_until = None
+        if voice.checkpoint_file is not None:
+            expire_these_files(session, [voice.checkpoint_file], now)
+            voice.checkpoint_file = None
+        session.add(voice)
+        session.flush()
+
+    def _tell(self, session: Session, voice: Voice, event: NewEvent, action: str) -> None:
+        self._billing.add_events(session, voice.workspace_id, (event,))
+        details = {"attempts": voice.attempt}
+        audit(session, voice.workspace_id, action, SERVICE, str(voice.id), details)
+
+    async def _with_files(
+        self,
+        claimed: ClaimedVoice,
+        parts: dict[str, bytes],
+        change: Callable[[Session, Voice, dict[str, str]], None],
+    ) -> bool:
+        """Stores `parts` by kind, and makes `change` with their ids, if the lease still holds.
+
+        Files come before the transaction, and expire by themselves if it never comes.
+        """
+        if not await self.renew(claimed):
+            return False  # its workspace may be gone, which could not keep files either
+        stored: dict[str, str] = {}
+        for kind, data in parts.items():
+            media_type = "application/json" if kind == "report" else "application/octet-stream"
+            stored[kind] = await self._files.put(
+                claimed.workspace_id, kind, media_type, data, UNPUBLISHED_S
+            )
+
+        def work(session: Session) -> bool:
+            voice = leased_voice(session, claimed.workspace_id, claimed.id, claimed.lease)
+            if voice is None:
+                expire_these_files(session, list(stored.values()), utc_now())
+                return False
+            for file_id in stored.values():
+                if not keep_file(session, claimed.workspace_id, file_id, None):
+                    raise StorageUnavailable("the files of the voice were deleted too early")
+            change(session, voice, stored)
+            return True
+
+        done = await self._database.run(work)
+        if not done:
+            await self._delete_expired()
+        return done
+
+    async def _delete_expired(self) -> None:
+        try:
+            await self._files.delete_expired()
+        except StorageUnavailable:  # the sweep tries again
+            logger.warning("files_of_a_voice_left")
+
+
+def _claim(session: Session, lease: str, now: datetime, config: CloningWork) -> ClaimedVoice | None:
+    until = now + timedelta(seconds=config.lease_s)
+    voice = claim_voice(session, lease, now, until, config.most_attempts)
+    if voice is None:
+        return None
+    left = 1.0 - voice.progress  # a checkpoint may have most of it
+    voice.estimated_completion = now + timedelta(seconds=left * config.seconds_per_voice)
+    session.add(voice)
+    _expect_waiting(session, now, config)
+    return _as_claimed(session, voice, lease)
+
+
+def _expect_waiting(session: Session, now: datetime, work: CloningWork) -> None:
+    expect_waiting(session, now, work.most_attempts, work.seconds_per_voice, work.at_once)
+
+
+def _as_claimed(session: Session, voice: Voice, lease: str) -> ClaimedVoice:
+    return ClaimedVoice(
+        id=voice.id,
+        workspace_id=voice.workspace_id,
+        lease=lease,
+        attempt=voice.attempt,
+        language=voice.language,
+        gender=voice.gender,
+        pitch_hz=voice.pitch_hz,
+        sample_files=tuple(sample.file_id for sample in samples_of(session, voice.id)),
+        checkpoint_file=voice.checkpoint_file,
+        progress=voice.progress,
+        british=voice.accent == "British",
+    )
+
+
+def _state(session: Session, now: datetime, most_attempts: int) -> QueueState:
+    return QueueState(count_held(session, now), count_free(session, now, most_attempts))
+
+
+def _claimed(session: Session, voice_id: UUID, lease: str) -> ClaimedVoice | None:
+    voice = voice_under(session, voice_id, lease)
+    return None if voice is None else _as_claimed(session, voice, lease)
+
+
+def _holds(session: Session, voice_id: UUID, lease: str, now: datetime) -> bool:
+    voice = voice_under(session, voice_id, lease)
+    return voice is not None and voice.lease_until is not None and voice.lease_until > now
+
+
+def _leased(session: Session, claimed: ClaimedVoice) -> Voice | None:
+    return leased_voice(session, claimed.workspace_id, claimed.id, claimed.lease)
+
+
+def _renew(
+    session: Session,
+    claimed: ClaimedVoice,
+    until: datetime,
+    progress: float | None,
+    remaining_s: float | None,
+) -> bool:
+    voice = _leased(session, claimed)
+    if voice is None:
+        return False
+    voice.lease_until = until
+    if progress is not None:
+        voice.progress = min(1.0, max(voice.progress, progress))
+    if remaining_s is not None:
+        voice.estimated_completion = utc_now() + timedelta(seconds=remaining_s)
+    session.add(voice)
+    return True
+
+
+def _give_back(session: Session, claimed: ClaimedVoice, failed: bool) -> None:
+    voice = _leased(session, claimed)
+    if voice is not None:
+        voice.lease = voice.lease_until = None
+        if not failed:
+            voice.attempt -= 1
+        session.add(voice)
+
+
+def _keep_checkpoint(session: Session, voice: Voice, stored: dict[str, str]) -> None:
+    if voice.checkpoint_file is not None:
+        expire_these_files(session, [voice.checkpoint_file], utc_now())
+    voice.checkpoint_file = stored["checkpoint"]
+    session.add(voice)

@@ -1,0 +1,404 @@
+"""Custom voices as their workspace sees them: asked for, listed, deleted."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+from sqlmodel import Session
+
+from configs.schema.custom_voices import CloningConfig
+from configs.schema.models.tts import engine_of
+from configs.schema.plans import PlansConfig
+from configs.settings import ConsentNeeded
+from db.audit import audit
+from db.billing import ledger
+from db.columns import utc_now
+from db.errors import DatabaseError
+from db.files import expire_these_files, keep_file
+from db.session import Database
+from db.voices import voices
+from db.voices.fair_order import ends_in_turn
+from db.voices.tables import Voice, VoiceSample
+from models.errors import EngineError
+from models.stt.base import FILE, TranscriptionRequest
+from pipelines.accounts.authentication import UNAUTHORIZED, Principal
+from pipelines.billing.billing import Billing, paid_once, to_usd
+from pipelines.errors import (
+    InsufficientCredit,
+    InvalidRequest,
+    NotFound,
+    PipelineError,
+    PlanRequired,
+    StorageUnavailable,
+    Unauthorized,
+    VoiceNotFound,
+    VoiceNotReady,
+)
+from pipelines.ports import Transcriber
+from pipelines.storage.files import Files
+from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
+from pipelines.tts.custom_voices import OwnVoices, key_of, parse_id
+from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
+from pipelines.voices.consent import Consent, ConsentSentence
+from pipelines.voices.queue import HOLD
+from pipelines.voices.report import ReportError, VoiceReport
+from pipelines.voices.voice_object import created_event
+
+logger = logging.getLogger(__name__)
+
+VoiceStatus = Literal["processing", "ready", "failed"]
+VoiceGenderGiven = Literal["male", "female", "neutral"]
+
+UNCLAIMED_S = 600.0  # how long samples last until their voice refers to them
+FALLBACK_LANGUAGE = "en"
+_ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
+SHOWN_S = 3600.0  # how long the address of a report lasts
+NO_REPORT = "there is no report of this voice"
+NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
+
+
+@dataclass(frozen=True, slots=True)
+class NewVoice:
+    """What is asked for."""
+
+    name: str
+    description: str | None = None
+    language: str | None = None  # any code, as en-GB; None: what the samples are heard to be in
+    gender: VoiceGenderGiven = "neutral"
+    consent: str | None = None  # what is attested
+    consent_token: str | None = None  # of the sentence that is said
+    address: str | None = None  # from where
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReport:
+    """All that is known of how a voice was made."""
+
+    voice: Voice
+    samples: list[VoiceSample]  # the recordings, in the order of the form
+    report: VoiceReport
+
+
+class Voices:
+    """Every method raises DatabaseUnavailable."""
+
+    def __init__(
+        self,
+        database: Database,
+        files: Files,
+        billing: Billing,
+        plans: PlansConfig,
+        config: CloningConfig,
+        checker: SampleChecker,
+        transcriber: Transcriber,
+        speech: SpeechPipeline,
+        own: OwnVoices,
+        consent: Consent,
+        consent_needed: ConsentNeeded = "off",
+    ) -> None:
+        self._database = database
+        self._files = files
+        self._billing = billing
+        self._plans = plans
+        self._work = config.work
+        self._engine = engine_of(config.model)
+        self.rules = config.samples
+        self._checker = checker
+        self._transcriber = transcriber
+        self._speech = speech
+        self._own = own
+        self._consent = consent
+        self._consent_needed = consent_needed
+
+    def consent_sentence(
+        self, principal: Principal, language: str | None = None
+    ) -> tuple[ConsentSentence, str]:
+        """What a speaker reads aloud to agree, and the token that goes with it.
+
+        Raises InvalidRequest for a language that has none.
+        """
+        return self._consent.issue(principal.workspace_id, language or FALLBACK_LANGUAGE)
+
+    async def create(
+        self, principal: Principal, new: NewVoice, files: Sequence[SampleFile]
+    ) -> Voice:
+        """Checks the samples, keeps them, and queues the voice, whose price is held.
+
+        The same request with its Idempotency-Key, sent again after the process that served it died,
+        gets the voice that was made then. Raises InvalidRequest and the like for the samples,
+        PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable.
+        """
+        if (made := await self._made_before(principal)) is not None:
+            return made  # also when what came with it has expired since
+        sentence = self._spoken_consent(principal, new)
+        await self._database.read(self._check_room, principal.workspace_id)
+        language = None if new.language is None else await self._known_language(new.language)
+        checked = await self._checker.check(files)
+        if sentence is not None:
+            place, said = await self._consent.find(sentence, checked.openings)
+            await self._checker.check_speaker(said, checked, place, self._consent.min_similarity)
+        voice_id = _new_id()
+        voice = Voice(
+            id=voice_id,
+            workspace_id=principal.workspace_id,
+            name=new.name,
+            name_key=key_of(new.name),
+            description=new.description,
+            language=language or await self._heard_language(checked),
+            accent=None if new.language is None else accent_of(new.language),
+            gender=new.gender,
+            pitch_hz=checked.pitch_hz,
+            estimated_completion=utc_now(),  # until the queue is known
+            operation=f"voice-{voice_id}",
+        )
+        if new.consent is not None or sentence is not None:
+            voice.consent = new.consent
+            voice.consent_sentence = None if sentence is None else sentence.text
+            voice.consent_by, voice.consent_address = principal.actor, new.address
+            voice.consent_at = utc_now()
+        return await self._keep(principal, voice, checked)
+
+    async def check_room(self, principal: Principal) -> None:
+        """Before the recordings are there; `create` looks again.
+
+        Raises PlanRequired or InsufficientCredit, unless this request made its voice before.
+        """
+        if await self._made_before(principal) is None:
+            await self._database.read(self._check_room, principal.workspace_id)
+
+    async def page(
+        self,
+        principal: Principal,
+        page: int,
+        limit: int,
+        status: VoiceStatus | None = None,
+        language: str | None = None,
+    ) -> tuple[list[Voice], int]:
+        """One page, newest first, and the number of all; `page` from 1.
+
+        Raises InvalidRequest for a `language` that is none.
+        """
+        if language is not None and not is_language(language):
+            raise InvalidRequest(f"language: {language[:40]!r} is not the code of a language")
+        codes = None if language is None else engine_codes(language)
+        return await self._database.read(
+            voices.voices_page, principal.workspace_id, page, limit, status, codes
+        )
+
+    async def get(self, principal: Principal, voice_id: str) -> Voice:
+        """Raises VoiceNotFound."""
+        identity = parse_id(voice_id)
+        found = None
+        if identity is not None:
+            found = await self._database.read(voices.voice_of, principal.workspace_id, identity)
+        if found is None:
+            raise VoiceNotFound(NOT_FOUND)
+        return found
+
+    async def report(self, principal: Principal, voice_id: str) -> KeptReport:
+        """How it was made. Raises VoiceNotFound, VoiceNotReady, NotFound or StorageUnavailable."""
+        voice = await self.get(principal, voice_id)
+        if voice.status == "processing":
+            raise VoiceNotReady(
+                f"the voice is still being made; GET /voices/{voice.id} shows how far it is"
+            )
+        return await self._report_of(voice)
+
+    async def signed_report(self, file_id: str, expires: str, signature: str) -> KeptReport:
+        """The same for who has the address of its page. Raises NotFound or StorageUnavailable."""
+        file = await self._files.find_signed(file_id, expires, signature)
+        voice = await self._database.read(voices.voice_of_report, file.workspace_id, file.id)
+        if voice is None:
+            raise NotFound(NO_REPORT)
+        return await self._report_of(voice)
+
+    def report_address(self, voice: Voice) -> str:
+        """Where a browser sees the report without a key, for a while."""
+        assert voice.report_file, "who asks has read the report"
+        return self._files.url(voice.report_file, voice.workspace_id, SHOWN_S, "reports")
+
+    async def _report_of(self, voice: Voice) -> KeptReport:
+        if voice.report_file is None:
+            raise NotFound(NO_REPORT)
+        data = await self._files.read(voice.workspace_id, voice.report_file)
+        samples = await self._database.read(voices.samples_of, voice.id)
+        try:
+            return KeptReport(voice, samples, VoiceReport.from_json(data))
+        except ReportError as error:
+            logger.error("report_not_read", extra={"voice_id": str(voice.id), "reason": str(error)})
+            raise NotFound(NO_REPORT) from None
+
+    async def delete(self, principal: Principal, voice_id: str) -> None:
+        """With samples, pack and report; one that is being made is given up, and costs nothing.
+
+        Raises VoiceNotFound.
+        """
+        identity = parse_id(voice_id)
+        if identity is None:
+            raise VoiceNotFound(NOT_FOUND)
+        digest, files = await self._database.run(_delete, principal, identity)
+        self._own.forget(identity, digest)
+        await self._delete_files(principal.workspace_id, identity, files)
+
+    async def _delete_files(self, workspace_id: int, voice_id: UUID, file_ids: list[str]) -> None:
+        try:
+            for file_id in file_ids:
+                await self._files.delete(workspace_id, file_id)
+            await self._database.forget_deleted()
+        except (StorageUnavailable, DatabaseError):  # they are due: the sweep tries again
+            logger.warning("files_of_a_voice_left", extra={"voice_id": str(voice_id)})
+
+    async def _made_before(self, principal: Principal) -> Voice | None:
+        """The voice of the same request with its Idempotency-Key."""
+        if paid_once.get() is None:
+            return None
+        return await self._database.read(voices.voice_of, principal.workspace_id, _new_id())
+
+    def _check_room(self, session: Session, workspace_id: int) -> None:
+        """Raises what would refuse a new voice."""
+        self._check_plan(session, voices.plan_of(session, workspace_id), workspace_id)
+        if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
+            raise self._too_poor()
+
+    def _spoken_consent(self, principal: Principal, new: NewVoice) -> ConsentSentence | None:
+        """The sentence that a file must begin with. Raises InvalidRequest."""
+        if new.consent_token is not None:
+            return self._consent.open(principal.workspace_id, new.consent_token)
+        if self._consent_needed == "spoken":
+            raise InvalidRequest(
+                "consent_token: one of the files must begin with a sentence that POST "
+                "/consent-sentences issues together with this token"
+            )
+        if self._consent_needed == "attest" and new.consent is None:
+            raise InvalidRequest("consent: say what the speaker agreed to")
+        return None
+
+    def _check_plan(self, session: Session, plan: str | None, workspace_id: int) -> None:
+        if plan is None:
+            raise Unauthorized(UNAUTHORIZED)
+        most = self._plans.limits_of(plan).custom_voices
+        if voices.count_voices(session, workspace_id) >= most:
+            raise PlanRequired(
+                f"the plan has room for {most} custom voice{'s' if most != 1 else ''}; delete one, "
+                "or subscribe to a larger plan"
+            )
+
+    def _too_poor(self) -> InsufficientCredit:
+        cost = to_usd(self._billing.cost("voice", 1))
+        return InsufficientCredit(
+            f"a voice costs {cost:.6f} USD, which is more than the credit of the workspace"
+        )
+
+    async def _known_language(self, language: str) -> str:
+        """Its code, if voices can be made in it. Raises InvalidRequest or EngineLost."""
+        known = (await self._speech.custom_voice_model(self._engine)).languages
+        for code in map(iso_code, engine_codes(language)):
+            if code in known:
+                return code
+        raise InvalidRequest(
+            f"language: {language[:40]!r} is not among those of custom voices: {', '.join(known)}"
+        )
+
+    async def _heard_language(self, checked: CheckedSamples) -> str:
+        """What the samples are in, as far as voices can be made in it; else English."""
+        known = (await self._speech.custom_voice_model(self._engine)).languages
+        request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE)
+        try:
+            heard = iso_code((await self._transcriber.transcribe(request)).language)
+        except EngineError:  # a guess is not worth a refusal
+            logger.warning("language_of_samples_not_heard", exc_info=True)
+            return FALLBACK_LANGUAGE
+        return heard if heard in known else FALLBACK_LANGUAGE
+
+    async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:
+        """Files first; they go by themselves unless the transaction after them keeps them.
+
+        So a caller may leave at any time: the voice is there as a whole, or not at all. What is
+        refused leaves no file.
+        """
+        rows: list[VoiceSample] = []
+        file_ids: list[str] = []
+        try:
+            for position, sample in enumerate(checked.samples):
+                data = await asyncio.to_thread(sample.file.path.read_bytes)
+                file_id = await self._files.put(
+                    voice.workspace_id, "sample", sample.media_type, data, UNCLAIMED_S
+                )
+                file_ids.append(file_id)
+                rows.append(
+                    VoiceSample(
+                        voice_id=voice.id,
+                        position=position,
+                        file_id=file_id,
+                        seconds=sample.duration_s,
+                        speech_share=sample.speech_share,
+                        snr_db=sample.snr_db,
+                        level_dbfs=sample.level_dbfs,
+                        clipped_share=sample.clipped_share,
+                    )
+                )
+            kept = await self._database.run(self._add, principal, voice, rows)
+        except PipelineError:  # nothing was committed; with another error nobody knows
+            await self._delete_files(voice.workspace_id, voice.id, file_ids)
+            raise
+        if kept is not voice:
+            await self._delete_files(voice.workspace_id, voice.id, file_ids)
+        return kept
+
+    def _add(
+        self, session: Session, principal: Principal, voice: Voice, samples: list[VoiceSample]
+    ) -> Voice:
+        workspace_id = voice.workspace_id
+        workspace = voices.lock_workspace(session, workspace_id)  # counts one after the other
+        if (made := voices.voice_of(session, workspace_id, voice.id)) is not None:
+            return made  # by the same request, whose lease had ended
+        self._check_plan(session, None if workspace is None else workspace.plan, workspace_id)
+        for sample in samples:
+            if not keep_file(session, workspace_id, sample.file_id, None):
+                raise StorageUnavailable("the samples were deleted while they were stored")
+        now = utc_now()
+        voice.created_at = now
+        voices.add_voice(session, voice, samples)
+        work = self._work
+        ends = ends_in_turn(session, now, work.most_attempts, work.seconds_per_voice, work.at_once)
+        voice.estimated_completion = dict(ends)[voice.id]
+        cost = self._billing.cost("voice", 1)
+        if not ledger.hold(session, workspace_id, voice.operation, "voice", cost, now + HOLD):
+            raise self._too_poor()
+        self._billing.add_events(session, workspace_id, (created_event(voice),))
+        details = {
+            "samples": len(samples),
+            "consent": voice.consent is not None,
+            "spoken_consent": voice.consent_sentence is not None,
+        }
+        audit(session, workspace_id, "voice.created", principal.actor, str(voice.id), details)
+        return voice
+
+
+def _new_id() -> UUID:
+    """The same for the same request with an Idempotency-Key."""
+    once = paid_once.get()
+    return uuid4() if once is None else uuid5(_ONCE, once.name)
+
+
+def _delete(session: Session, principal: Principal, voice_id: UUID) -> tuple[str | None, list[str]]:
+    """The digest of its pack, and its files. What is held for it is given back."""
+    workspace_id = principal.workspace_id
+    voices.share_workspace(session, workspace_id)
+    voice = voices.voice_of(session, workspace_id, voice_id, lock=True)
+    if voice is None:
+        raise VoiceNotFound(NOT_FOUND)
+    files = voices.files_of(session, voice)
+    expire_these_files(session, files, utc_now())
+    status = voice.status
+    voices.delete_voice(session, voice)
+    if status == "processing":
+        ledger.release(session, workspace_id, voice.operation, "voice")
+    audit(
+        session, workspace_id, "voice.deleted", principal.actor, str(voice_id), {"status": status}
+    )
+    return voice.pack_digest, files

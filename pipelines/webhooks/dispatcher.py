@@ -1,0 +1,218 @@
+"""Delivers what waits in the outbox: claims, signs, sends, and notes what came of it."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from db.columns import utc_now
+from db.errors import DatabaseError
+from db.session import Database
+from db.webhooks import deliveries
+from db.webhooks.deliveries import Attempt, Claimed
+from db.webhooks.outbox import body_about
+from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.webhooks.registration import secret_about
+from pipelines.webhooks.retry_schedule import GIVE_UP_AFTER, next_wait_s
+from pipelines.webhooks.sender import Answer, Sender
+from pipelines.webhooks.signing import signature_headers, signing_key
+from telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.5
+AT_ONCE = 256  # attempts; each waits for a receiver more than it computes
+AT_ONCE_FOR_ONE = 4  # webhook: one that is slow does not delay another
+AT_ONCE_FOR_WORKSPACE = 16  # and many slow ones of one workspace do not delay those of others
+LEASE = timedelta(seconds=30)  # an attempt and its noting take at most half of it
+STOP_S = 16.0  # for attempts that run when the worker stops; each ends within 15 s
+NOTE_AGAIN_S = 2.0  # while the database does not take the outcome
+BACKLOG_S = 10.0
+_OURS = {"body_not_kept", "seal_broken", "internal"}
+
+
+class Courier:
+    """Several may run, in any number of processes: each delivery is at one of them at a time.
+
+    At least once: an attempt whose outcome could not be noted is made again, with the same id.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        sealer: Sealer,
+        sender: Sender,
+        *,
+        time_scale: float = 1.0,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """`time_scale` multiplies the waits between attempts; `now` is for tests."""
+        self._database = database
+        self._sealer = sealer
+        self._sender = sender
+        self._scale = time_scale
+        self._now = now
+        self._running: dict[asyncio.Task[None], Claimed] = {}  # attempts
+        self._wake = asyncio.Event()
+        self._next_backlog = 0.0
+
+    async def run(self) -> None:
+        """Delivers for ever; a database that is down for a while only makes it late."""
+        while True:
+            self._wake.clear()
+            try:
+                started = await self.start_due()
+                await self._measure_backlog()
+            except DatabaseError as error:
+                logger.warning("outbox_unavailable", extra={"error": str(error)})
+                started = 0
+            if not started:
+                await self._woken_within(POLL_S)
+
+    async def stop(self) -> None:
+        """Lets attempts that run end; `run` must have been cancelled before."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=STOP_S)
+        for task in list(self._running):
+            task.cancel()
+
+    async def settle(self) -> None:
+        """Waits until no attempt runs."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def start_due(self) -> int:
+        """Starts attempts for what is due and has room; how many. Raises DatabaseError."""
+        room = AT_ONCE - len(self._running)
+        if room <= 0:
+            return 0
+        hooks = Counter(one.webhook_id for one in self._running.values())
+        workspaces = Counter(one.workspace_id for one in self._running.values())
+        full_hooks = [one for one, count in hooks.items() if count >= AT_ONCE_FOR_ONE]
+        full_workspaces = [
+            one for one, count in workspaces.items() if count >= AT_ONCE_FOR_WORKSPACE
+        ]
+        chosen: list[UUID] = []
+        for delivery_id, hook, workspace in await self._database.read(
+            deliveries.due, self._now(), full_hooks, full_workspaces
+        ):
+            if len(chosen) == room:
+                break
+            if hooks[hook] < AT_ONCE_FOR_ONE and workspaces[workspace] < AT_ONCE_FOR_WORKSPACE:
+                hooks[hook] += 1
+                workspaces[workspace] += 1
+                chosen.append(delivery_id)
+        if not chosen:
+            return 0
+        claimed = await self._database.run(
+            deliveries.claim, chosen, secrets.token_hex(16), self._now(), LEASE
+        )
+        for one in claimed:
+            task = asyncio.create_task(self._deliver(one))
+            self._running[task] = one
+            task.add_done_callback(self._ended)
+        return len(claimed)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        self._wake.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Its lease runs out, and it is tried again.
+            logger.error("webhook_attempt_not_noted", exc_info=error)
+
+    async def _deliver(self, claimed: Claimed) -> None:
+        if claimed.body is None:
+            answer = Answer(None, "body_not_kept", 0)
+        else:
+            answer = await self._attempt(claimed, claimed.body)
+        attempt = _attempt(answer)
+        last = claimed.body is None or attempt.gone
+        wait_s = None if last else next_wait_s(claimed.number, answer.retry_after_s, self._scale)
+        self._count(claimed, attempt)
+        await self._note(claimed, attempt, wait_s)
+
+    async def _attempt(self, claimed: Claimed, sealed_body: str) -> Answer:
+        try:
+            body = self._sealer.open_text(
+                sealed_body, body_about(claimed.workspace_id, claimed.event_id)
+            ).encode()
+            keys = self._signing_keys(claimed)
+        except SealBroken:
+            # Better late than unsigned: the operator may bring the key back.
+            logger.error("webhook_seal_broken", extra={"webhook_id": str(claimed.webhook_id)})
+            return Answer(None, "seal_broken", 0)
+        timestamp = int(self._now().timestamp())
+        headers = signature_headers(claimed.event_id, timestamp, body, keys)
+        try:
+            return await self._sender.post(claimed.url, headers, body)
+        except Exception:  # noted as any failure, or it would be tried for ever
+            logger.exception("webhook_attempt_broke")
+            return Answer(None, "internal", 0)
+
+    def _signing_keys(self, claimed: Claimed) -> list[bytes]:
+        """Raises SealBroken."""
+        about = secret_about(claimed.webhook_id)
+        return [
+            signing_key(self._sealer.open(sealed, about).decode())
+            for sealed in (claimed.secret, claimed.old_secret)
+            if sealed is not None
+        ]
+
+    async def _note(self, claimed: Claimed, attempt: Attempt, wait_s: float | None) -> None:
+        give_up_after = GIVE_UP_AFTER * self._scale
+        held_until = time.monotonic() + LEASE.total_seconds()
+        while True:
+            now = self._now()
+            next_at = None if wait_s is None else now + timedelta(seconds=wait_s)
+            try:
+                finished = await self._database.run(
+                    deliveries.finish, claimed, attempt, now, next_at, give_up_after
+                )
+                break
+            except DatabaseError:
+                if time.monotonic() > held_until:
+                    raise
+                await asyncio.sleep(NOTE_AGAIN_S)
+        if finished is not None and finished.deactivated:
+            reason = "gone" if attempt.gone else "failing"
+            metrics.webhooks_deactivated.labels(reason).inc()
+            logger.warning("webhook_deactivated", extra={"webhook_id": str(claimed.webhook_id)})
+
+    def _count(self, claimed: Claimed, attempt: Attempt) -> None:
+        if attempt.succeeded:
+            lag = self._now() - claimed.event_at
+            metrics.webhook_lag_seconds.observe(max(lag.total_seconds(), 0.0))
+        metrics.webhook_attempts.labels("delivered" if attempt.succeeded else "failed").inc()
+        metrics.webhook_attempt_seconds.observe(attempt.milliseconds / 1000)
+
+    async def _measure_backlog(self) -> None:
+        if time.monotonic() < self._next_backlog:
+            return
+        self._next_backlog = time.monotonic() + BACKLOG_S
+        now = self._now()
+        count, oldest = await self._database.read(deliveries.backlog, now)
+        metrics.webhooks_due.set(count)
+        metrics.webhooks_oldest_seconds.set((now - oldest).total_seconds() if oldest else 0.0)
+
+    async def _woken_within(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+
+def _attempt(answer: Answer) -> Attempt:
+    code = answer.status_code
+    return Attempt(
+        succeeded=code is not None and 200 <= code < 300,
+        status_code=code,
+        error=answer.error,
+        milliseconds=answer.milliseconds,
+        gone=code == 410,
+        sent=answer.error not in _OURS,
+    )

@@ -1,0 +1,118 @@
+"""What one process has counted, and the page that shows many of them together.
+
+Each process writes its own lines, so that a page of many is put together at once: to format
+thousands of samples would keep a gateway from its requests.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prometheus_client import Metric, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from telemetry.metrics import REGISTRY
+
+REPORT_AGE = "antiphon_report_age_seconds"
+MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_HELP = "# HELP "
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All metrics of one process at one time. Crosses processes."""
+
+    deployment: str
+    replica: str
+    sequence: int  # a later report of the same process has a greater one
+    families: Mapping[str, tuple[str, str]]  # by name: what it is, and its samples; lines of text
+    age_s: float = 0.0  # since it was taken, as far as is known
+
+
+class Reports(Protocol):
+    """Where the page gets its reports from."""
+
+    async def all(self) -> list[Report]:
+        """One a process that reported lately, this one included. Never fails."""
+        ...
+
+
+@dataclass(slots=True)
+class OwnReports:
+    """Reports of this process alone."""
+
+    deployment: str = "local"
+    replica: str = "local"
+    source: Collector = REGISTRY
+    _sequence: Iterator[int] = field(default_factory=itertools.count)
+
+    def take(self) -> Report:
+        """What was counted until now; histograms that saw nothing are left out. Milliseconds.
+
+        Each series gets the labels `deployment` and `replica`.
+        """
+        sequence = next(self._sequence)
+        origin = {"deployment": self.deployment, "replica": self.replica}
+        text = generate_latest(_Labelled(self.source, origin)).decode()
+        families = dict(_family(block) for block in text.removeprefix(_HELP).split(f"\n{_HELP}"))
+        return Report(self.deployment, self.replica, sequence, families)
+
+    async def all(self) -> list[Report]:
+        return [self.take()]
+
+
+def render(reports: Iterable[Report]) -> bytes:
+    """The page, of MEDIA_TYPE: families of the same name as one, as the format wants it."""
+    ages = Metric(REPORT_AGE, "Time since a process told its numbers", "gauge")
+    heads: dict[str, str] = {}
+    samples: defaultdict[str, list[str]] = defaultdict(list)
+    for report in reports:
+        origin = {"deployment": report.deployment, "replica": report.replica}
+        ages.add_sample(REPORT_AGE, origin, report.age_s)
+        for name, (head, lines) in report.families.items():
+            heads.setdefault(name, head)
+            samples[name].append(lines)
+    parts = [generate_latest(_Fixed([ages])).decode()]
+    for name, head in heads.items():
+        parts += [head, *samples[name]]
+    return "".join(parts).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed(Collector):
+    families: Iterable[Metric]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
+
+
+@dataclass(frozen=True, slots=True)
+class _Labelled(Collector):
+    """Another's families, with labels more."""
+
+    source: Collector
+    labels: dict[str, str]
+
+    def collect(self) -> Iterable[Metric]:
+        for family in filter(_says_something, self.source.collect()):
+            made = Metric(family.name, family.documentation, family.type)
+            for sample in family.samples:
+                made.add_sample(sample.name, {**sample.labels, **self.labels}, sample.value)
+            yield made
+
+
+def _family(block: str) -> tuple[str, tuple[str, str]]:
+    """The name, the two lines that tell what it is, and the rest."""
+    help_line, type_line, lines = block.split("\n", 2)
+    name = help_line.partition(" ")[0]
+    return name, (f"{_HELP}{help_line}\n{type_line}\n", f"{lines.rstrip()}\n")
+
+
+def _says_something(family: Metric) -> bool:
+    """Most processes use a few of the metrics; a histogram is some fifteen lines."""
+    if family.type != "histogram":
+        return bool(family.samples)
+    return any(sample.value for sample in family.samples)

@@ -1,0 +1,119 @@
+"""The clock is set by an hour while requests run: nothing is lost, and nobody is kept out."""
+
+import asyncio
+import random
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from api.services import Services
+from configs.load import load_yaml
+from configs.schema.retention import RetentionConfig
+from pipelines.maintenance.housekeeping import Housekeeper
+from tests.api.money import books_of
+from tests.clock import WallClock
+from tests.plans import raise_plans
+
+Headers = dict[str, str]
+
+HOUR = timedelta(hours=1)
+JUMPS = pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["ahead", "back"])
+PERSON = {"email": "ann@example.com", "password": "correct horse"}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
+    return WallClock(monkeypatch)
+
+
+def housekeeper(services: Services) -> Housekeeper:
+    retention = load_yaml(RetentionConfig, "retention")
+    return Housekeeper(services.database, services.files, retention)
+
+
+@JUMPS
+async def test_what_was_given_out_before_still_opens(
+    client: httpx.AsyncClient, auth: Headers, services: Services, clock: WallClock, jump: timedelta
+) -> None:
+    token = (await client.post("/auth/signup", json=PERSON)).json()["token"]
+    workspace_id = (await books_of(services, auth)).workspace_id
+    file_id = await services.files.put(workspace_id, "speech", "audio/mpeg", b"sound", 86_400)
+    address = urlsplit(services.files.url(file_id, workspace_id, 86_400))
+    clock.ahead += jump
+    await housekeeper(services).run_once()
+    answer = await client.get("/plans", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200
+    assert (await client.get(f"{address.path}?{address.query}")).content == b"sound"
+
+
+@JUMPS
+async def test_the_window_of_a_limit_is_as_long_as_it_was(
+    client: httpx.AsyncClient, auth: Headers, clock: WallClock, jump: timedelta
+) -> None:
+    first = await client.get("/plans", headers=auth)
+    clock.ahead += jump
+    rest = [await client.get("/plans", headers=auth) for _ in range(60)]
+    assert [answer.status_code for answer in rest] == [200] * 59 + [429]
+    assert {answer.headers["X-RateLimit-Reset"] for answer in rest} == {
+        first.headers["X-RateLimit-Reset"]
+    }
+    assert 0 < int(rest[-1].headers["Retry-After"]) <= 60
+
+
+@JUMPS
+async def test_work_that_the_jump_falls_into_is_charged_once(
+    auth: Headers, services: Services, clock: WallClock, jump: timedelta
+) -> None:
+    books = await books_of(services, auth)
+    hold = await services.billing.hold(books.workspace_id, "tts", 100)
+    left = await services.billing.hold(books.workspace_id, "tts", 100)
+    clock.ahead += jump
+    await housekeeper(services).run_once()
+    assert await hold.capture(70) == 70 * 15
+    assert await hold.capture(70) == 0
+    await left.release()
+    assert await books.charged("tts") == (70, 70 * 15)
+
+
+@JUMPS
+async def test_a_request_that_is_repeated_has_its_first_answer(
+    client: httpx.AsyncClient, auth: Headers, services: Services, clock: WallClock, jump: timedelta
+) -> None:
+    async def ask() -> httpx.Response:
+        headers = {**auth, "Idempotency-Key": "once"}
+        return await client.post("/tts-synthesize", headers=headers, json={"text": "Hello!"})
+
+    first = await ask()
+    clock.ahead += jump
+    await housekeeper(services).run_once()
+    again = await ask()
+    assert first.status_code == 200 and again.content == first.content
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert (await (await books_of(services, auth)).charged("tts"))[0] == len("Hello!")
+
+
+async def test_under_load_no_request_fails_and_the_books_agree(
+    client: httpx.AsyncClient, auth: Headers, services: Services, clock: WallClock
+) -> None:
+    raise_plans(services.settings.database_url)
+    texts = [f"Sentence number {number}." for number in range(24)]
+
+    async def jump_about() -> None:
+        while True:
+            clock.ahead = random.choice((-HOUR, timedelta(), HOUR))
+            await housekeeper(services).run_once()
+            await asyncio.sleep(0.002)
+
+    async def speak(text: str) -> int:
+        answer = await client.post("/tts-synthesize", headers=auth, json={"text": text})
+        return answer.status_code
+
+    jumping = asyncio.create_task(jump_about())
+    statuses = await asyncio.gather(*map(speak, texts))
+    jumping.cancel()
+    await asyncio.wait([jumping])
+    assert statuses == [200] * len(texts)
+    characters = sum(map(len, texts))
+    assert await (await books_of(services, auth)).charged("tts") == (characters, characters * 15)

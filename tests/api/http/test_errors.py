@@ -1,0 +1,150 @@
+"""Every error has its status, its envelope and its headers."""
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+import models.errors
+import pipelines.errors
+from api.app import create_app
+from api.http.errors import STATUS_OF_CODE, ApiError, to_api_error
+from api.http.routing import make_router
+from api.services import Services
+from db.errors import DatabaseError
+from models.errors import EngineError
+from pipelines.errors import PipelineError
+from tests.api.leaving import send_and_leave
+
+
+def all_subclasses(base: type[Exception]) -> list[type[Exception]]:
+    below = [deep for child in base.__subclasses__() for deep in all_subclasses(child)]
+    return [base, *below]
+
+
+ALL_ERRORS = [
+    error
+    for base in (EngineError, PipelineError, DatabaseError)
+    for error in all_subclasses(base)
+    if error.__module__ in (models.errors.__name__, pipelines.errors.__name__, "db.errors")
+]
+
+
+@pytest.mark.parametrize("error", ALL_ERRORS, ids=lambda error: error.__name__)
+def test_every_error_of_the_layers_below_has_a_status(error: type[Exception]) -> None:
+    code = error.code  # type: ignore[attr-defined]
+    answer = to_api_error(error("what went wrong"))
+    assert answer.status == STATUS_OF_CODE[code]
+    assert answer.error == code
+    assert (answer.message == "what went wrong") is (code != "internal_error")
+
+
+@pytest.fixture
+def failing(services: Services) -> FastAPI:
+    """The application with a path that raises what the test puts there."""
+    app = create_app(services)
+    router = make_router(public=True)
+
+    @router.get("/fail/{code}")
+    async def fail(code: str) -> None:
+        if code == "bug":
+            raise RuntimeError("secret internals")
+        raise ApiError(STATUS_OF_CODE[code], code, "the reason", param="field")
+
+    app.router.routes.extend(router.routes)
+    return app
+
+
+@pytest.fixture
+async def failing_client(failing: FastAPI) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=failing), base_url="http://test")
+
+
+@pytest.mark.parametrize("code", STATUS_OF_CODE)
+async def test_each_code_answers_the_envelope(failing_client: httpx.AsyncClient, code: str) -> None:
+    answer = await failing_client.get(f"/fail/{code}")
+    assert answer.status_code == STATUS_OF_CODE[code]
+    assert answer.json() == {"success": False, "error": code, "message": "the reason"}
+    assert ("WWW-Authenticate" in answer.headers) is (answer.status_code == 401)
+    assert ("Retry-After" in answer.headers) is (answer.status_code in (429, 503))
+    assert answer.headers["X-Request-Id"]
+
+
+async def test_a_bug_answers_500_without_its_internals(failing_client: httpx.AsyncClient) -> None:
+    answer = await failing_client.get("/fail/bug")
+    assert answer.status_code == 500
+    assert answer.json()["error"] == "internal_error"
+    assert "secret" not in answer.text
+    assert answer.headers["X-Request-Id"]
+
+
+async def test_clients_of_openai_get_their_own_shape(failing_client: httpx.AsyncClient) -> None:
+    answer = await failing_client.get("/fail/rate_limited", headers={"X-Stainless-Lang": "python"})
+    assert answer.json() == {
+        "success": False,
+        "message": "the reason",
+        "error": {
+            "message": "the reason",
+            "type": "rate_limit_error",
+            "code": "rate_limited",
+            "param": "field",
+        },
+    }
+    unknown = await failing_client.get("/openai/v1/nothing")
+    assert unknown.json()["error"]["code"] == "not_found"
+
+
+async def test_an_unknown_path_is_404_also_without_a_key(client: httpx.AsyncClient) -> None:
+    for path in ("/nothing", "/plans/", "/developer", "/Plans"):
+        answer = await client.get(path)
+        assert (answer.status_code, answer.json()["error"]) == (404, "not_found"), path
+
+
+async def test_a_wrong_method_names_every_method_of_the_path(client: httpx.AsyncClient) -> None:
+    answer = await client.patch("/developer/api")
+    assert (answer.status_code, answer.json()["error"]) == (405, "method_not_allowed")
+    assert answer.headers["Allow"] == "GET, HEAD, OPTIONS, POST"
+
+
+async def test_options_names_the_methods(client: httpx.AsyncClient) -> None:
+    answer = await client.options("/plans")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert answer.headers["Allow"] == "GET, HEAD, OPTIONS"
+
+
+async def test_head_is_get_without_the_body(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    head = await client.head("/plans", headers=auth)
+    get = await client.get("/plans", headers=auth)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["Content-Length"] == get.headers["Content-Length"]
+
+
+async def test_a_sane_request_id_comes_back_and_another_is_replaced(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await client.get("/healthz", headers={"X-Request-Id": "order-66"})
+    assert answer.headers["X-Request-Id"] == "order-66"
+    for strange in ("", "two words", "x" * 65, 'a"b'):
+        answer = await client.get("/healthz", headers={"X-Request-Id": strange})
+        assert answer.headers["X-Request-Id"] != strange
+        assert len(answer.headers["X-Request-Id"]) == 32
+
+
+async def test_a_client_that_leaves_within_its_body_is_no_failure_of_the_service(
+    app: FastAPI, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = httpx.Request("POST", "http://test/auth/login", json={"email": "a@example.com"})
+    assert await send_and_leave(app, sent) == 499
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_the_access_log_has_the_path_without_its_query(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "api.access"):
+        await client.get("/plans?apiKey=c4n4ry", headers={"X-Request-Id": "order-66"})
+        await client.get("/healthz")  # asked every second, and worth no line
+    (record,) = [one for one in caplog.records if one.name == "api.access"]
+    assert vars(record)["path"] == "/plans" and vars(record)["status"] == 401
+    assert "c4n4ry" not in str(vars(record))

@@ -1,0 +1,346 @@
+"""The same request with the same key: done once, answered alike."""
+
+import asyncio
+import io
+import wave
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from sqlmodel import Session, col, select, update
+
+from api.services import Services
+from db.billing.tables import LedgerEntry
+from db.columns import utc_now
+from db.keeping_tables import IdempotentAnswer, StoredFile
+from pipelines.billing.idempotency import LEASE
+from tests.api.leaving import send_and_leave
+
+Headers = dict[str, str]
+
+SPEECH = {"text": "Hello there.", "output_format": "wav"}
+CHAT = {"messages": [{"role": "user", "content": "say this again"}]}
+
+
+def _captures(session: Session) -> int:
+    return len(session.exec(select(LedgerEntry).where(LedgerEntry.kind == "capture")).all())
+
+
+def _rows(session: Session) -> list[IdempotentAnswer]:
+    return list(session.exec(select(IdempotentAnswer)))
+
+
+async def _captured(services: Services) -> int:
+    return await services.database.read(_captures)
+
+
+@pytest.fixture
+def keyed(auth: Headers) -> Headers:
+    return {**auth, "Idempotency-Key": "order 66"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tts-synthesize", SPEECH),
+        ("/tts-stream", {"text": "One is here. Two is here."}),
+        ("/v1/chat/completions", {**CHAT, "stream": False}),
+        ("/v1/chat/completions", {**CHAT, "stream": True}),
+        ("/developer/api", {"name": "made once"}),
+    ],
+)
+async def test_the_second_request_has_the_answer_of_the_first(
+    client: httpx.AsyncClient,
+    keyed: Headers,
+    services: Services,
+    path: str,
+    body: dict[str, Any],
+) -> None:
+    first = await client.post(path, headers=keyed, json=body)
+    assert first.status_code in (200, 201), first.text
+    assert "idempotency-replayed" not in first.headers
+    captured = await _captured(services)
+    second = await client.post(path, headers=keyed, json=body)
+    assert (second.status_code, second.content) == (first.status_code, first.content)
+    assert second.headers["idempotency-replayed"] == "true"
+    assert second.headers["content-type"] == first.headers["content-type"]
+    assert second.headers["x-request-id"] != first.headers["x-request-id"]
+    assert second.headers["content-length"] == str(len(first.content))
+    assert await _captured(services) == captured
+
+
+async def test_a_form_is_the_same_whatever_its_boundary(
+    client: httpx.AsyncClient, keyed: Headers
+) -> None:
+    sound = _sound()
+
+    async def send(data: bytes) -> httpx.Response:
+        return await client.post("/stt", headers=keyed, files={"audio": ("a.wav", data)})
+
+    first, second = await send(sound), await send(sound)
+    assert (first.status_code, first.content) == (200, second.content), first.text
+    assert second.headers["idempotency-replayed"] == "true"
+    other = await send(sound + b"\0\0")
+    assert (other.status_code, other.json()["error"]) == (400, "idempotency_mismatch")
+
+
+def _sound() -> bytes:
+    target = io.BytesIO()
+    with wave.open(target, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(bytes(range(256)) * 125)
+    return target.getvalue()
+
+
+async def test_another_body_with_the_same_key_is_refused(
+    client: httpx.AsyncClient, keyed: Headers
+) -> None:
+    await client.post("/tts-synthesize", headers=keyed, json=SPEECH)
+    other = await client.post("/tts-synthesize", headers=keyed, json={"text": "Bye."})
+    assert (other.status_code, other.json()["error"]) == (400, "idempotency_mismatch")
+
+
+async def test_keys_of_other_paths_and_workspaces_are_other_keys(
+    client: httpx.AsyncClient, keyed: Headers, other_auth: Headers
+) -> None:
+    body = {"name": "made twice"}
+    first = await client.post("/developer/api", headers=keyed, json=body)
+    foreign = {**keyed, **other_auth}
+    second = await client.post("/developer/api", headers=foreign, json=body)
+    assert second.status_code == 201
+    assert first.json()["key"] != second.json()["key"]
+    speech = await client.post("/tts-synthesize", headers=keyed, json=SPEECH)
+    assert speech.status_code == 200
+    assert "idempotency-replayed" not in speech.headers
+
+
+async def test_another_key_of_the_workspace_is_not_shown_the_answer(
+    client: httpx.AsyncClient, keyed: Headers
+) -> None:
+    body = {"name": "strong"}
+    assert (await client.post("/developer/api", headers=keyed, json=body)).status_code == 201
+    weak = await client.post(
+        "/developer/api",
+        headers={"Authorization": keyed["Authorization"]},
+        json={"name": "weak", "scopes": ["keys"]},
+    )
+    theirs = {**keyed, "Authorization": f"Bearer {weak.json()['key']}"}
+    answer = await client.post("/developer/api", headers=theirs, json=body)
+    assert (answer.status_code, answer.json()["error"]) == (400, "idempotency_mismatch")
+
+
+@pytest.mark.parametrize("name", ["%00", "a%3Fb", "ä", "x" * 5000])
+async def test_a_path_may_hold_any_name(
+    client: httpx.AsyncClient, keyed: Headers, services: Services, name: str
+) -> None:
+    stored: list[str] = []
+    claim = services.answers.claim
+
+    async def watched(workspace_id: int, path: str, key: str) -> Any:
+        stored.append(path)
+        return await claim(workspace_id, path, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(services.answers, "claim", watched)
+        answer = await client.post(f"/webhooks/{name}/test", headers=keyed)
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+    (path,) = stored
+    assert len(path) <= 200 and path.isascii() and path.isprintable()
+
+
+async def test_of_requests_at_once_one_runs(
+    client: httpx.AsyncClient, keyed: Headers, services: Services
+) -> None:
+    body = {"text": "This is a sentence. " * 40}
+    answers = await asyncio.gather(
+        *(client.post("/tts-synthesize", headers=keyed, json=body) for _ in range(5))
+    )
+    statuses = sorted(answer.status_code for answer in answers)
+    assert statuses[0] == 200 and set(statuses) <= {200, 409}
+    errors = {answer.json()["error"] for answer in answers if answer.status_code == 409}
+    assert errors <= {"idempotency_conflict"}
+    assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
+    assert await _captured(services) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "right"),
+    [
+        ("/tts-synthesize", {"text": ""}, SPEECH),
+        ("/tts-synthesize", {"text": "hi", "voice": "nobody"}, SPEECH),
+        ("/tts-stream", {"text": "hi", "voice": "nobody"}, {"text": "hi"}),
+    ],
+)
+async def test_what_failed_may_be_sent_again(
+    client: httpx.AsyncClient,
+    keyed: Headers,
+    path: str,
+    wrong: dict[str, Any],
+    right: dict[str, Any],
+) -> None:
+    failed = await client.post(path, headers=keyed, json=wrong)
+    assert failed.status_code >= 400 or b'"error"' in failed.content
+    done = await client.post(path, headers=keyed, json=right)
+    assert done.status_code == 200 and b'"type": "error"' not in done.content
+    assert "idempotency-replayed" not in done.headers
+
+
+async def test_a_request_whose_process_died_runs_again_after_its_lease(
+    client: httpx.AsyncClient, keyed: Headers, services: Services, auth: Headers
+) -> None:
+    workspace = await client.get("/auth/workspace", headers=auth)
+    now = utc_now()
+    row = IdempotentAnswer(
+        workspace_id=int(workspace.json()["id"]),
+        path="/tts-synthesize",
+        key="order 66",
+        lease="of the dead",
+        lease_until=now + LEASE,
+        headers=[],
+        expires_at=now + timedelta(hours=1),
+    )
+    await services.database.run(lambda session: session.add(row))
+    running = await client.post("/tts-synthesize", headers=keyed, json=SPEECH)
+    assert (running.status_code, running.json()["error"]) == (409, "idempotency_conflict")
+
+    def end_lease(session: Session) -> None:
+        session.connection().execute(
+            update(IdempotentAnswer).values({col(IdempotentAnswer.lease_until): now})
+        )
+
+    await services.database.run(end_lease)
+    again = await client.post("/tts-synthesize", headers=keyed, json=SPEECH)
+    assert again.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/tts-synthesize", SPEECH), ("/v1/chat/completions", CHAT), ("/tts-stream", {"text": "Hi."})],
+)
+async def test_a_client_that_left_finds_its_answer_when_it_comes_back(
+    app: FastAPI,
+    client: httpx.AsyncClient,
+    keyed: Headers,
+    services: Services,
+    path: str,
+    body: dict[str, Any],
+) -> None:
+    left = asyncio.Event()
+    left.set()
+    sent = client.build_request("POST", path, headers=keyed, json=body)
+    assert await send_and_leave(app, sent, left) == 200
+    captured = await _captured(services)
+    answer = await client.post(path, headers=keyed, json=body)
+    assert answer.status_code == 200 and len(answer.content) > 100
+    assert answer.headers["idempotency-replayed"] == "true"
+    assert await _captured(services) == captured
+
+
+async def test_a_client_that_left_within_its_body_has_sent_nothing(
+    app: FastAPI, client: httpx.AsyncClient, keyed: Headers, services: Services
+) -> None:
+    sent = client.build_request("POST", "/tts-synthesize", headers=keyed, json=SPEECH)
+    await send_and_leave(app, sent)
+    assert await services.database.read(_rows) == []
+
+
+async def test_an_answer_is_kept_for_a_day(
+    client: httpx.AsyncClient, keyed: Headers, services: Services
+) -> None:
+    await client.post("/developer/api", headers=keyed, json={"name": "a"})
+    (row,) = await services.database.read(_rows)
+    kept_for = row.expires_at - utc_now()
+    assert timedelta(hours=23) < kept_for <= timedelta(hours=24)
+
+    def age(session: Session) -> None:
+        session.connection().execute(
+            update(IdempotentAnswer).values({col(IdempotentAnswer.expires_at): utc_now()})
+        )
+
+    await services.database.run(age)
+    other = await client.post("/developer/api", headers=keyed, json={"name": "b"})
+    assert other.status_code == 201
+
+
+async def test_large_answers_are_kept_in_the_store_and_sealed(
+    client: httpx.AsyncClient, keyed: Headers, services: Services
+) -> None:
+    body = {"text": "This is a sentence. " * 20, "output_format": "wav"}
+    first = await client.post("/tts-synthesize", headers=keyed, json=body)
+    assert first.status_code == 200
+
+    def kinds(session: Session) -> list[str]:
+        return [file.kind for file in session.exec(select(StoredFile))]
+
+    assert await services.database.read(kinds) == ["answer"]
+    (row,) = await services.database.read(_rows)
+    assert row.body is not None and len(row.body) < 200
+    second = await client.post("/tts-synthesize", headers=keyed, json=body)
+    assert second.content == first.content
+
+
+async def test_a_workspace_that_keeps_nothing_refuses_the_second_request(
+    client: httpx.AsyncClient, keyed: Headers, auth: Headers, services: Services
+) -> None:
+    await client.put("/auth/workspace", headers=auth, json={"retention": "zero"})
+    assert (await client.post("/tts-synthesize", headers=keyed, json=SPEECH)).status_code == 200
+    (row,) = await services.database.read(_rows)
+    assert row.body is None
+    second = await client.post("/tts-synthesize", headers=keyed, json=SPEECH)
+    assert (second.status_code, second.json()["error"]) == (409, "idempotency_conflict")
+    assert await _captured(services) == 1
+
+
+@pytest.mark.parametrize("key", ["", " ", "ä", "k" * 256])
+async def test_an_unusable_key_is_a_wrong_request(
+    client: httpx.AsyncClient, auth: Headers, key: str
+) -> None:
+    headers = {name.encode(): value.encode() for name, value in auth.items()}
+    headers[b"Idempotency-Key"] = key.encode()
+    answer = await client.post("/tts-synthesize", headers=headers, json=SPEECH)
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+
+
+async def test_other_methods_ignore_the_key(client: httpx.AsyncClient, keyed: Headers) -> None:
+    for _ in range(2):
+        answer = await client.get("/developer/api", headers=keyed)
+        assert answer.status_code == 200 and "idempotency-replayed" not in answer.headers
+
+
+def _forget_answers(session: Session) -> None:
+    """As if the process had died after it charged, and before it kept its answer."""
+    session.connection().execute(
+        update(IdempotentAnswer).values(
+            status=None, body=None, lease="of the dead", lease_until=utc_now() - LEASE
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tts-synthesize", SPEECH),
+        ("/tts-stream", {"text": "One is here. Two is here."}),
+        ("/v1/chat/completions", {**CHAT, "stream": False}),
+    ],
+)
+async def test_a_process_that_dies_before_it_keeps_the_answer_charges_nothing_twice(
+    client: httpx.AsyncClient,
+    keyed: Headers,
+    services: Services,
+    path: str,
+    body: dict[str, Any],
+) -> None:
+    assert (await client.post(path, headers=keyed, json=body)).status_code == 200
+    credit = (await client.get("/billing/usage", headers=keyed)).json()["credit_balance"]
+    await services.database.run(_forget_answers)
+    again = await client.post(path, headers=keyed, json=body)
+    assert again.status_code == 200, again.text
+    assert "idempotency-replayed" not in again.headers
+    assert await _captured(services) == 1
+    left = (await client.get("/billing/usage", headers=keyed)).json()["credit_balance"]
+    assert left == credit

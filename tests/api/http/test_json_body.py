@@ -1,0 +1,123 @@
+"""Hostile JSON is refused before anything else looks at it."""
+
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.http.errors import ApiError
+from api.http.json_body import MAX_DEPTH, MAX_JSON_BYTES, MAX_VALUES, parse_json
+
+HOSTILE = {
+    "empty": b"",
+    "not json": b"email=a@b.co",
+    "cut off": b'{"email": "a@b.co"',
+    "two values": b"{} {}",
+    "NaN": b'{"x": NaN}',
+    "Infinity": b'{"x": -Infinity}',
+    "a float beyond all": b'{"x": 1e999}',
+    "an integer of 5000 digits": b'{"x": ' + b"9" * 5000 + b"}",
+    "a lone surrogate": b'{"x": "\\ud800"}',
+    "a lone surrogate as key": b'{"\\uDFFF": 1}',
+    "the same key twice": b'{"email": "a@b.co", "email": "c@d.co"}',
+    "the same key twice, deep": b'{"x": [{"a": 1, "\\u0061": 2}]}',
+    "not UTF-8": b'{"x": "\xff"}',
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "UTF-16": '{"x": 1}'.encode("utf-16"),
+    "too deep": b'{"x": ' + b"[" * 64 + b"]" * 64 + b"}",
+    "absurdly deep": b"[" * 9_000 + b"]" * 9_000,
+    "too many lists": b"[" + b"[]," * 20_000 + b"[]]",
+    "too many strings": b'{"x": [' + b'"",' * 50_000 + b'""]}',
+}
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_hostile_json_is_400(client: httpx.AsyncClient, body: bytes) -> None:
+    answer = await client.post(
+        "/auth/signup", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "invalid_json"
+    assert "a@b.co" not in answer.text
+
+
+def test_the_deepest_allowed_body_is_read() -> None:
+    body = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+    assert parse_json(body) == json.loads(body)
+    with pytest.raises(ApiError, match="deeper"):
+        parse_json(b"[" + body + b"]")
+
+
+def test_brackets_in_strings_do_not_nest() -> None:
+    for text in ("[" * 500, '"[{' * 200, "\\" * 99 + "[" * 99, "," * 100_000):
+        body = json.dumps({text: [text]}).encode()
+        assert parse_json(body) == {text: [text]}
+
+
+def test_depth_is_seen_behind_strings_with_quotes_and_backslashes() -> None:
+    for text in ('"', "\\", '\\"', "]]]]" * 30, '"]' * 70):
+        body = json.dumps([text]).encode()[:-1] + b"," + b"[" * 64 + b"]" * 65
+        with pytest.raises(ApiError, match="deeper"):
+            parse_json(body)
+
+
+def test_as_many_values_as_allowed_are_read() -> None:
+    body = b"[" + b"1," * (MAX_VALUES - 2) + b"1]"
+    assert len(parse_json(body)) == MAX_VALUES - 1
+    with pytest.raises(ApiError, match="more than"):
+        parse_json(b"[1," + body[1:])
+
+
+def test_a_surrogate_pair_is_one_character() -> None:
+    assert parse_json(b'"\\ud83d\\ude00"') == "\U0001f600"
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_plain_json_is_read_as_it_is(value: object) -> None:
+    assert parse_json(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "content_type", [None, "", "text/plain", "multipart/form-data", "application/jsonx"]
+)
+async def test_another_media_type_is_refused(
+    client: httpx.AsyncClient, content_type: str | None
+) -> None:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    answer = await client.post("/auth/signup", content=b"{}", headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_media_type")
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json; charset=utf-8", "Application/JSON", "application/a+json"]
+)
+async def test_every_json_media_type_is_read(client: httpx.AsyncClient, content_type: str) -> None:
+    answer = await client.post(
+        "/auth/signup", content=b"{}", headers={"Content-Type": content_type}
+    )
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+
+
+async def test_a_body_over_the_limit_is_refused_declared_or_not(client: httpx.AsyncClient) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(MAX_JSON_BYTES // 65536 + 2):
+            yield b" " * 65536
+
+    for content in (b" " * (MAX_JSON_BYTES + 1), chunks()):
+        answer = await client.post(
+            "/auth/signup", content=content, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["error"]) == (400, "file_too_large")
+        assert answer.headers["Connection"] == "close"

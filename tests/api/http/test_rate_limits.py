@@ -1,0 +1,361 @@
+"""The plan's window, attempts of an address, and refusals when too much is going on."""
+
+import asyncio
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from api.app import create_app
+from api.http.admission import REQUEST, InFlight
+from api.http.errors import ApiError
+from api.http.rate_limits import client_address
+from api.services import Services
+from api.sockets.kernel.leases import SocketLeases
+from deployments.gateway.listener import Listener
+from pipelines.accounts.authentication import Principal
+from pipelines.limits.local import Tables, Windows
+from pipelines.limits.redis import RedisStore
+from pipelines.limits.shared import SharedLimits
+from tests.plans import raise_plans
+from tests.servers import free_port
+
+LIMIT, REMAINING, RESET = "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"
+FREE = 60
+
+
+class Clock:
+    """Moves only when told."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def services(services: Services, clock: Clock) -> Services:
+    """Whose windows follow the clock."""
+    return replace(services, limits=SharedLimits(tables=Tables(Windows(clock, clock))))
+
+
+async def get(client: httpx.AsyncClient, auth: dict[str, str]) -> httpx.Response:
+    return await client.get("/plans", headers=auth)
+
+
+async def test_as_many_requests_as_the_plan_says_and_not_one_more(
+    client: httpx.AsyncClient, auth: dict[str, str], clock: Clock
+) -> None:
+    answers = await asyncio.gather(*(get(client, auth) for _ in range(FREE + 5)))
+    assert sorted(one.status_code for one in answers) == [200] * FREE + [429] * 5
+    assert {one.headers[LIMIT] for one in answers} == {str(FREE)}
+    assert {one.headers[RESET] for one in answers} == {"1060"}
+    left = sorted(int(one.headers[REMAINING]) for one in answers)
+    assert left == [0] * 5 + list(range(FREE))
+    clock.now = 1059.0
+    refused = await get(client, auth)
+    assert refused.status_code == 429 and refused.json()["error"] == "rate_limited"
+    assert refused.headers["Retry-After"] == "1" and refused.headers[REMAINING] == "0"
+    clock.now = 1060.0
+    again = await get(client, auth)
+    assert (again.status_code, again.headers[REMAINING]) == (200, str(FREE - 1))
+    assert again.headers[RESET] == "1120"
+
+
+async def test_errors_of_a_workspace_carry_the_headers_and_answers_to_strangers_do_not(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    wrong = await client.post("/tts-synthesize", headers=auth, json={})
+    missing = await client.get("/chats/00000000-0000-4000-8000-000000000000", headers=auth)
+    assert (wrong.status_code, wrong.headers[REMAINING]) == (400, "59")
+    assert (missing.status_code, missing.headers[REMAINING]) == (404, "58")
+    stranger = await client.get("/plans", headers={"Authorization": "Bearer sk_nobody"})
+    assert stranger.status_code == 401 and LIMIT not in stranger.headers
+    assert LIMIT not in (await client.get("/healthz")).headers
+
+
+async def test_a_refusal_comes_before_the_body_is_read_and_before_the_scope_is_asked_for(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    for _ in range(FREE):
+        await get(client, auth)
+    answer = await client.post("/tts-synthesize", headers=auth, content=b"{")
+    assert (answer.status_code, answer.json()["error"]) == (429, "rate_limited")
+
+
+async def test_one_window_is_for_all_keys_of_a_workspace_and_for_no_other(
+    client: httpx.AsyncClient, auth: dict[str, str], other_auth: dict[str, str]
+) -> None:
+    made = await client.post("/developer/api", headers=auth, json={"name": "second"})
+    second = {"Authorization": f"Bearer {made.json()['key']}"}
+    assert (await get(client, second)).headers[REMAINING] == "58"
+    assert (await get(client, other_auth)).headers[REMAINING] == "59"
+
+
+async def test_head_is_counted_and_says_what_is_left(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    assert (await client.head("/plans", headers=auth)).headers[REMAINING] == "59"
+
+
+async def test_no_request_fails_and_the_limit_holds_while_redis_is_lost(
+    services: Services, auth: dict[str, str]
+) -> None:
+    limits = SharedLimits(RedisStore(f"redis://127.0.0.1:{free_port()}/0"))
+    transport = httpx.ASGITransport(create_app(replace(services, limits=limits)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answers = [await get(client, auth) for _ in range(FREE + 2)]
+    await limits.close()
+    assert [answer.status_code for answer in answers] == [200] * FREE + [429] * 2
+    assert [int(answer.headers[REMAINING]) for answer in answers[-3:]] == [0, 0, 0]
+    assert {answer.headers[LIMIT] for answer in answers} == {str(FREE)}
+
+
+async def test_a_higher_plan_holds_within_the_window(
+    client: httpx.AsyncClient, auth: dict[str, str], services: Services
+) -> None:
+    raise_plans(services.settings.database_url, "starter")
+    answer = await get(client, auth)
+    assert (answer.headers[LIMIT], answer.headers[REMAINING]) == ("300", "299")
+
+
+async def log_in(client: httpx.AsyncClient, password: str) -> httpx.Response:
+    body = {"email": "ada@example.com", "password": password}
+    return await client.post("/auth/login", json=body)
+
+
+async def test_failed_logins_of_an_address_are_limited_and_right_ones_are_not_counted(
+    client: httpx.AsyncClient, services: Services, clock: Clock
+) -> None:
+    admission = services.admission.model_copy(update={"failed_logins_per_minute": 3})
+    app = create_app(replace(services, admission=admission))
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as limited:
+        body = {"email": "ada@example.com", "password": "right password"}
+        assert (await limited.post("/auth/signup", json=body)).status_code == 201
+        for _ in range(5):
+            assert (await log_in(limited, "right password")).status_code == 200
+        tries = await asyncio.gather(*(log_in(limited, "wrong password") for _ in range(5)))
+        assert sorted(one.status_code for one in tries) == [401, 401, 401, 429, 429]
+        refused = await log_in(limited, "right password")
+        assert refused.status_code == 429 and refused.headers["Retry-After"] == "60"
+        clock.now += 60
+        assert (await log_in(limited, "right password")).status_code == 200
+
+
+async def test_sign_ups_of_an_address_are_limited_by_the_minute_and_by_the_hour(
+    services: Services, clock: Clock
+) -> None:
+    numbers = {"sign_ups_per_minute": 2, "sign_ups_per_hour": 3}
+    admission = services.admission.model_copy(update=numbers)
+    app = create_app(replace(services, admission=admission))
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+
+        async def statuses(count: int) -> list[int]:
+            answers = [await client.post("/auth/signup", json={"email": "x"}) for _ in range(count)]
+            assert {one.status_code for one in answers} == {400}  # malformed ones cost no hashing
+            bodies = [
+                {"email": f"{clock.now}{i}@example.com", "password": "p" * 8} for i in range(count)
+            ]
+            return [(await client.post("/auth/signup", json=body)).status_code for body in bodies]
+
+        assert await statuses(3) == [201, 201, 429]
+        clock.now += 60
+        assert await statuses(2) == [201, 429]
+        clock.now += 3600
+        assert await statuses(1) == [201]
+
+
+async def test_wrong_keys_are_never_limited(client: httpx.AsyncClient) -> None:
+    wrong = {"Authorization": "Bearer sk_" + "a" * 46}
+    assert {(await get(client, wrong)).status_code for _ in range(100)} == {401}
+
+
+def address_of(host: str) -> str:
+    return client_address(Request({"type": "http", "client": (host, 1), "headers": []}))
+
+
+def test_an_ipv6_network_is_one_address() -> None:
+    assert address_of("2001:db8::1") == address_of("2001:db8::ffff:1") == "2001:db8::/64"
+    assert address_of("2001:db8:0:1::1") == "2001:db8:0:1::/64"
+    assert address_of("::ffff:192.0.2.1") == address_of("192.0.2.1") == "192.0.2.1"
+    assert address_of("unix") == "unix"
+
+
+@asynccontextmanager
+async def listening(app: FastAPI, trusted: tuple[str, ...]) -> AsyncIterator[httpx.AsyncClient]:
+    listener = Listener(app, "127.0.0.1", 0, trusted)
+    await listener.start()
+    try:
+        url = f"http://127.0.0.1:{listener.port}"
+        async with httpx.AsyncClient(base_url=url) as client:
+            yield client
+    finally:
+        await listener.stop()
+
+
+@pytest.mark.parametrize("trusted", [(), ("127.0.0.0/8",)])
+async def test_only_named_proxies_may_say_who_the_client_is(
+    services: Services, trusted: tuple[str, ...]
+) -> None:
+    admission = services.admission.model_copy(update={"failed_logins_per_minute": 1})
+    app = create_app(replace(services, admission=admission))
+    async with listening(app, trusted) as client:
+        statuses = []
+        for address in ("192.0.2.1", "192.0.2.2", "203.0.113.9, 192.0.2.2"):
+            body = {"email": "nobody@example.com", "password": "wrong password"}
+            headers = {"X-Forwarded-For": address}
+            answer = await client.post("/auth/login", json=body, headers=headers)
+            statuses.append(answer.status_code)
+    # The proxy saw the last one as 192.0.2.2: what a client writes before it is not believed.
+    assert statuses == ([401, 401, 429] if trusted else [401, 429, 429])
+
+
+@contextmanager
+def crowded(services: Services, requests: int, work: int) -> Iterator[Services]:
+    """Services that are full but for nothing: every place is taken."""
+    config = services.admission.model_copy(
+        update={"requests": requests, "work_per_core": {"/tts-synthesize": work}}
+    )
+    in_flight = InFlight(config, cores=1)
+    leave = [in_flight.enter("/tts-synthesize") for _ in range(work)]
+    yield replace(services, in_flight=in_flight)
+    for one in leave:
+        one()
+
+
+async def test_work_beyond_the_number_is_refused_at_once_and_other_requests_are_not(
+    services: Services, auth: dict[str, str], tmp_path: Path
+) -> None:
+    with crowded(services, 100, 4) as busy:
+        transport = httpx.ASGITransport(app=create_app(busy), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            await get(client, auth)
+            began = time.perf_counter()
+            answer = await client.post("/tts-synthesize", headers=auth, json={"text": "hi"})
+            assert time.perf_counter() - began < 1
+            assert (answer.status_code, answer.json()["error"]) == (503, "overloaded")
+            assert int(answer.headers["Retry-After"]) >= 1 and answer.headers[LIMIT] == "60"
+            assert (await get(client, auth)).status_code == 200
+            body = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
+            chat = await client.post("/v1/chat/completions", headers=auth, json=body)
+            assert chat.status_code == 200
+
+
+def test_a_burst_is_taken_on_and_a_lasting_overload_is_not(services: Services) -> None:
+    path, now = "/tts-synthesize", 0.0
+    config = services.admission.model_copy(
+        update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 5.0}
+    )
+    in_flight = InFlight(config, cores=1, clock=lambda: now)
+
+    def admitted() -> list[Callable[[], None]]:
+        leaves = []
+        with suppress(ApiError):
+            while True:
+                leaves.append(in_flight.enter(path))
+        return leaves
+
+    burst = admitted()
+    assert len(burst) == 8
+    now += 6  # none of them has ended
+    assert admitted() == []
+    for leave in burst[:-1]:
+        leave()
+    rest = admitted()
+    assert len(rest) == 1  # beside the last of the burst
+    for leave in [burst[-1], *rest]:
+        leave()
+    now += 10  # calm: a second of patience is back
+    again = admitted()
+    assert len(again) == 8
+    now += 1
+    for leave in again[2:]:
+        leave()
+    assert admitted() == []
+
+
+def test_while_requests_are_refused_no_patience_comes_back(services: Services) -> None:
+    path, now, most = "/tts-synthesize", 0.0, 0
+    config = services.admission.model_copy(
+        update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 1.0}
+    )
+    in_flight = InFlight(config, cores=1, clock=lambda: now)
+    under_way: list[tuple[float, Callable[[], None]]] = []  # with when each ends
+    while now < 30:
+        for ends, leave in [one for one in under_way if one[0] <= now]:
+            leave()
+            under_way.remove((ends, leave))
+        with suppress(ApiError):
+            under_way.append((now + 0.2, in_flight.enter(path)))
+        if now > 5:
+            most = max(most, len(under_way))
+        now += 0.025
+    assert most == 2
+
+
+async def test_places_are_given_back_however_a_request_ends(
+    services: Services, auth: dict[str, str]
+) -> None:
+    work = dict.fromkeys(services.admission.work_per_core, 1)
+    admission = services.admission.model_copy(update={"work_per_core": work})
+    one_each = replace(services, admission=admission, in_flight=InFlight(admission, cores=1))
+    transport = httpx.ASGITransport(app=create_app(one_each), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        for body in (
+            {"text": "hi"},
+            {"text": 3},
+            {"text": "hi", "voice_id": "none"},
+            {"text": "a"},
+        ):
+            await client.post("/tts-synthesize", headers=auth, json=body)
+            await client.post("/tts-stream", headers=auth, json=body)
+        sound = b64encode(b"no sound")
+        for _ in range(3):
+            answer = await client.post("/stt", headers=auth, files={"audio": ("a.wav", sound)})
+            assert answer.status_code == 400
+        last = await client.post("/tts-synthesize", headers=auth, json={"text": "hi"})
+        assert last.status_code == 200, last.text
+
+
+async def test_too_many_requests_of_any_kind_are_refused_but_health_is_told(
+    services: Services, auth: dict[str, str]
+) -> None:
+    config = services.admission.model_copy(update={"requests": 1})
+    full = InFlight(config)
+    full.enter(REQUEST)
+    app = create_app(replace(services, in_flight=full))
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answer = await get(client, auth)
+        assert (answer.status_code, answer.json()["error"]) == (503, "overloaded")
+        assert (await client.get("/healthz")).status_code == 200
+
+
+def test_every_path_with_a_limit_of_its_own_is_a_route(app: FastAPI, services: Services) -> None:
+    paths = {getattr(route, "path", "") for route in app.routes}
+    admission = services.admission
+    assert set(admission.lasting_per_core) <= set(admission.work_per_core) <= paths
+
+
+async def test_a_process_holds_at_most_so_many_sockets(services: Services) -> None:
+    leases = SocketLeases(services.plans, services.limits, at_most=2)
+    principals = [Principal(number, number, "w", "free", frozenset(), None) for number in range(3)]
+    first, _ = [await leases.acquire(one) for one in principals[:2]]
+    with pytest.raises(ApiError, match="too many sessions"):
+        await leases.acquire(principals[2])
+    await first.release()
+    await leases.acquire(principals[2])

@@ -1,0 +1,148 @@
+"""Multipart forms with limits."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.types import Message
+
+from api.http.errors import ApiError
+from api.http.uploads import Form, UploadLimits, receive_form
+
+BOUNDARY = "edge"
+LIMITS = UploadLimits(max_files=2, max_fields=3, max_file_bytes=100_000)
+
+
+def part(name: str, data: bytes, filename: str | None = None) -> bytes:
+    file = f'; filename="{filename}"' if filename is not None else ""
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'
+    return head.encode() + data + b"\r\n"
+
+
+def form(*parts: bytes) -> bytes:
+    return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
+
+
+class Sent:
+    """A request that arrives in chunks, and counts how many were read."""
+
+    def __init__(
+        self, body: bytes, chunk: int = 1000, headers: dict[str, str] | None = None
+    ) -> None:
+        self.read = 0
+        self._chunks: Iterator[bytes] = (body[at : at + chunk] for at in range(0, len(body), chunk))
+        fields = {"content-type": f"multipart/form-data; boundary={BOUNDARY}", **(headers or {})}
+        scope: dict[str, Any] = {
+            "type": "http",
+            "method": "POST",
+            "path": "/stt",
+            "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+        }
+        self.request = Request(scope, self._receive)
+
+    async def _receive(self) -> Message:
+        chunk = next(self._chunks, None)
+        self.read += 1
+        return {"type": "http.request", "body": chunk or b"", "more_body": chunk is not None}
+
+
+async def receive(sent: Sent, limits: UploadLimits = LIMITS) -> tuple[Form, list[bytes]]:
+    async with receive_form(sent.request, limits) as received:
+        return received, [file.path.read_bytes() for file in received.files]
+
+
+async def refusal(sent: Sent, limits: UploadLimits = LIMITS) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await receive(sent, limits)
+    assert caught.value.status == 400
+    return caught.value
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000, 1_000_000])
+async def test_fields_and_files_arrive_whole_however_they_are_cut(chunk: int) -> None:
+    data = bytes(range(256)) * 20 + b"\r\n--edg"
+    body = form(part("language", "françês".encode()), part("audio", data, "../../a.wav"))
+    received, contents = await receive(Sent(body, chunk))
+    assert received.fields == {"language": "françês"}
+    assert contents == [data]
+    assert received.files[0].size_bytes == len(data)
+
+
+async def test_a_filename_is_never_a_path_and_files_are_deleted() -> None:
+    body = form(part("audio", b"x", "../../etc/passwd"), part("audio", b"y", "/etc/passwd"))
+    async with receive_form(Sent(body).request, LIMITS) as received:
+        paths = [file.path for file in received.files]
+        assert [path.name for path in paths] == ["0", "1"]
+        assert paths[0].parent.stat().st_mode & 0o077 == 0
+        assert all(path.exists() for path in paths)
+    assert not paths[0].parent.exists()
+
+
+async def test_files_are_deleted_when_the_work_fails() -> None:
+    path = Path()
+    with pytest.raises(RuntimeError):
+        async with receive_form(Sent(form(part("audio", b"x", "a"))).request, LIMITS) as received:
+            path = received.files[0].path
+            raise RuntimeError
+    assert not path.parent.exists()
+
+
+async def test_a_declared_length_over_the_limit_is_refused_before_reading() -> None:
+    sent = Sent(form(part("audio", b"x", "a")), headers={"content-length": "999999999"})
+    error = await refusal(sent)
+    assert (error.error, error.headers, sent.read) == ("file_too_large", {"Connection": "close"}, 0)
+
+
+async def test_a_large_body_can_be_refused_before_reading() -> None:
+    async def refuse() -> None:
+        raise ApiError(403, "plan_required", "no room")
+
+    limits = UploadLimits(max_file_bytes=2**21)
+    small = Sent(form(part("audio", b"x", "a")), headers={"content-length": "1048576"})
+    async with receive_form(small.request, limits, refuse) as received:
+        assert len(received.files) == 1
+    large = Sent(b"", headers={"content-length": "1048577"})
+    with pytest.raises(ApiError, match="no room"):
+        async with receive_form(large.request, limits, refuse):
+            pass
+    assert large.read == 0
+
+
+async def test_an_undeclared_length_is_counted_while_it_arrives() -> None:
+    sent = Sent(form(part("audio", b"x" * 10_000_000, "a")), chunk=10_000)
+    assert (await refusal(sent)).error == "file_too_large"
+    assert sent.read < 20
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (form(*[part("audio", b"x", "a")] * 3), "invalid_file_count"),
+        (form(*[part(f"f{number}", b"x") for number in range(4)]), "validation_error"),
+        (form(part("language", b"x" * 9000)), "validation_error"),
+        (form(part("language", b"\xff\xfe")), "validation_error"),
+        (part("audio", b"x", "a"), "validation_error"),  # no end
+        (b"", "validation_error"),
+        (b"nonsense", "validation_error"),
+        (b"--edge\r\nno colon\r\n\r\n", "validation_error"),
+        (b"--edge\r\nContent-Type: text/plain\r\n\r\nx\r\n--edge--\r\n", "validation_error"),
+        (b"--edge\r\nX: " + b"y" * 100_000, "validation_error"),
+    ],
+)
+async def test_a_bad_form_is_refused(body: bytes, error: str) -> None:
+    assert (await refusal(Sent(body))).error == error
+
+
+@pytest.mark.parametrize(
+    ("content_type", "error"),
+    [
+        ("application/json", "unsupported_media_type"),
+        ("", "unsupported_media_type"),
+        ("multipart/form-data", "validation_error"),
+        (f"multipart/form-data; boundary={'x' * 100}", "validation_error"),
+    ],
+)
+async def test_another_media_type_is_refused(content_type: str, error: str) -> None:
+    assert (await refusal(Sent(b"", headers={"content-type": content_type}))).error == error

@@ -1,0 +1,61 @@
+"""Speech in the formats of Inworld's API."""
+
+import io
+
+import av
+import numpy as np
+import pytest
+
+from api.inworld.encoding import InworldEncoder, InworldEncoding, joined, wav_header
+from models.audio import AudioChunk, Pcm
+
+TIME_S = np.arange(24_000) / 24_000
+TONE: Pcm = (0.3 * np.sin(2 * np.pi * 440 * TIME_S)).astype(np.float32)
+
+
+def encoded(encoder: InworldEncoder) -> list[bytes]:
+    """One second in tenths, and the rest."""
+    parts = [
+        part
+        for start in range(0, 24_000, 2400)
+        for part in encoder.encode(AudioChunk(TONE[start : start + 2400], 24_000))
+    ]
+    return [*parts, *encoder.flush()]
+
+
+def seconds(data: bytes) -> float:
+    with av.open(io.BytesIO(data), "r") as container:
+        frames = list(container.decode(audio=0))
+        return sum((frame.samples / frame.sample_rate for frame in frames), 0.0)
+
+
+@pytest.mark.parametrize("encoding", ["MP3", "OGG_OPUS", "FLAC", "WAV"])
+def test_each_flush_is_a_file_of_its_own(encoding: InworldEncoding) -> None:
+    encoder = InworldEncoder(encoding, 16_000)
+    for _ in range(2):
+        parts = encoded(encoder)
+        assert len(parts) > 2
+        assert seconds(b"".join(parts)) == pytest.approx(1.0, abs=0.06)
+    assert encoder.flush() == []
+
+
+@pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 24_000, 44_100, 48_000])
+def test_raw_samples_have_the_rate_that_was_asked_for(rate: int) -> None:
+    assert len(b"".join(encoded(InworldEncoder("PCM", rate)))) == pytest.approx(2 * rate, abs=4)
+    assert len(b"".join(encoded(InworldEncoder("MULAW", rate)))) == pytest.approx(rate, abs=2)
+
+
+def test_every_chunk_of_linear16_plays_alone() -> None:
+    parts = encoded(InworldEncoder("LINEAR16", 16_000))
+    assert all(seconds(part) == pytest.approx((len(part) - 44) / 32_000) for part in parts)
+    assert sum(len(part) - 44 for part in parts) == pytest.approx(32_000, abs=4)
+
+
+def test_a_whole_text_has_one_header_with_its_length() -> None:
+    samples = encoded(InworldEncoder("PCM", 16_000))
+    length = sum(map(len, samples))
+    for encoding in ("LINEAR16", "WAV"):
+        file = joined(encoding, 16_000, samples)
+        assert file[:44] == wav_header(16_000, length) and len(file) == 44 + length
+        assert seconds(file) == pytest.approx(1.0, abs=0.001)
+    assert joined("PCM", 16_000, samples) == b"".join(samples)

@@ -1,0 +1,250 @@
+"""What speech over REST costs, and what webhooks are told of it."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import av
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.native.speech.ndjson import _LineWriter
+from api.services import Services
+from db.errors import DatabaseUnavailable
+from models.audio import AudioChunk
+from models.errors import EngineError, EngineOverloaded
+from models.tts.base import SynthesisRequest
+from pipelines.billing.billing import Hold
+from pipelines.errors import StorageUnavailable
+from pipelines.storage.files import Files
+from pipelines.tts.chunks import SpokenChunk
+from tests.api.leaving import send_and_leave
+from tests.api.money import Books, books_of
+from tests.api.native.speech.test_stream import app_with, client_of
+from tests.pipelines.stt.voiced import VoicedSpeaker
+
+Headers = dict[str, str]
+
+TEXT = "The harbour lay still. Nobody expected the ship at all! It carried letters and tea."
+PATHS = ["/tts-synthesize", "/tts-stream"]
+PRICE = 15  # micro-USD a character
+
+
+class Fails(VoicedSpeaker):
+    """Fails on a piece with `word` in it, or waits there for ever."""
+
+    def __init__(self, word: str, error: Exception | None = None) -> None:
+        super().__init__()
+        self.word, self.error = word, error
+        self.reached = asyncio.Event()
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        if self.word in request.text:
+            self.reached.set()
+            if self.error is None:
+                await asyncio.Event().wait()
+            else:
+                raise self.error
+        async for chunk in super().synthesize(request):
+            yield chunk
+
+
+@pytest.fixture
+async def books(services: Services, auth: Headers) -> Books:
+    return await books_of(services, auth)
+
+
+async def post(app: FastAPI, path: str, auth: Headers, **body: Any) -> httpx.Response:
+    async with client_of(app) as client:
+        return await client.post(path, json={"text": TEXT, **body}, headers=auth)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_text_costs_its_characters(
+    path: str, app: FastAPI, auth: Headers, books: Books
+) -> None:
+    assert (await post(app, path, auth)).status_code == 200
+    assert await books.kinds() == ["hold", "capture"]
+    assert await books.charged("tts") == (len(TEXT), len(TEXT) * PRICE)
+
+
+async def test_a_stream_that_cannot_be_encoded_costs_nothing(
+    app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await books.want("tts.failed")
+    write = _LineWriter.write
+    chunks = 0
+
+    def fail_later(writer: _LineWriter, chunk: SpokenChunk) -> bytes:
+        nonlocal chunks
+        chunks += 1
+        if chunks > 1:
+            raise ValueError("no more")
+        return write(writer, chunk)
+
+    monkeypatch.setattr(_LineWriter, "write", fail_later)
+    answer = await post(app, "/tts-stream", auth)
+    assert json.loads(answer.text.splitlines()[-1])["error"] == "internal_error"
+    assert await books.kinds() == ["hold", "release"]
+    assert [event["event"] for event in await books.events()] == ["tts.failed"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_without_credit_nothing_is_spoken(
+    path: str, services: Services, auth: Headers, books: Books
+) -> None:
+    await books.leave_credit(len(TEXT) * PRICE - 1)
+    speaker = Fails("")
+    answer = await post(app_with(services, speaker), path, auth)
+    assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
+    assert not speaker.reached.is_set()
+    assert await books.kinds() == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_unknown_voice_is_told_before_the_credit_is_looked_at(
+    path: str, app: FastAPI, auth: Headers, books: Books
+) -> None:
+    await books.leave_credit(0)
+    answer = await post(app, path, auth, voice="Nobody")
+    assert "voice_not_found" in answer.text
+    assert await books.kinds() == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (EngineOverloaded("busy"), 503, "overloaded"),
+        (EngineError("it broke at line 3"), 500, "internal_error"),
+        (RuntimeError("a secret"), 500, "internal_error"),
+    ],
+)
+async def test_a_failure_costs_nothing_and_is_told(
+    path: str,
+    error: Exception,
+    status: int,
+    code: str,
+    services: Services,
+    auth: Headers,
+    books: Books,
+) -> None:
+    await books.want("tts.failed", "tts.completed")
+    answer = await post(app_with(services, Fails("harbour", error)), path, auth)
+    assert (answer.status_code, answer.json()["error"]) == (status, code)
+    assert await books.kinds() == ["hold", "release"]
+    assert await books.charged("tts") == (0, 0)
+    (event,) = await books.events()
+    assert event["event"] == "tts.failed"
+    assert set(event["data"]) == {"id", "voice_id", "error", "message"}
+    assert event["data"]["error"] == code
+    assert event["data"]["message"] == answer.json()["message"]
+    assert event["data"]["id"] == (await books.entries())[0].operation
+
+
+async def test_a_stream_that_fails_on_its_way_costs_nothing(
+    services: Services, auth: Headers, books: Books
+) -> None:
+    await books.want("tts.failed")
+    speaker = Fails("letters", EngineOverloaded("busy"))
+    answer = await post(app_with(services, speaker), "/tts-stream", auth)
+    last = json.loads(answer.content.splitlines()[-1])
+    assert (last["type"], last["error"]) == ("error", "overloaded")
+    assert await books.kinds() == ["hold", "release"]
+    assert [event["event"] for event in await books.events()] == ["tts.failed"]
+
+
+async def test_a_listener_who_leaves_a_stream_pays_for_what_was_spoken(
+    services: Services, auth: Headers, books: Books
+) -> None:
+    await books.want("tts.failed", "tts.completed")
+    speaker = Fails("letters")
+    sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
+    assert await send_and_leave(app_with(services, speaker), sent, speaker.reached) == 200
+    units, cost = await books.charged("tts")
+    assert len("The harbour") < units <= TEXT.index(" letters")
+    assert cost == units * PRICE
+    assert await books.events() == []
+
+
+async def test_who_leaves_before_a_file_is_done_pays_nothing(
+    services: Services, auth: Headers, books: Books
+) -> None:
+    speaker = Fails("letters")
+    sent = httpx.Request("POST", "http://test/tts-synthesize", json={"text": TEXT}, headers=auth)
+    assert await send_and_leave(app_with(services, speaker), sent, speaker.reached) == 499
+    assert await books.kinds() == ["hold", "release"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_webhook_is_told_where_the_speech_lies(
+    path: str, app: FastAPI, auth: Headers, books: Books
+) -> None:
+    await books.want("tts.completed")
+    answer = await post(app, path, auth, output_format="ogg")
+    assert answer.status_code == 200
+    (event,) = await books.events()
+    data = event["data"]
+    assert set(data) == {"id", "text", "voice_id", "audio_url", "duration"}
+    assert data["text"] == TEXT
+    async with client_of(app) as client:
+        file = await client.get(data["audio_url"])
+    # A file is kept as it was answered; a stream as MP3.
+    kind = "audio/ogg" if path == "/tts-synthesize" else "audio/mpeg"
+    assert (file.status_code, file.headers["content-type"]) == (200, kind)
+    with av.open(io.BytesIO(file.content), "r") as container:
+        duration_s = sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
+    assert duration_s == pytest.approx(data["duration"], abs=0.1)
+
+
+async def test_nothing_is_kept_when_no_webhook_wants_it(
+    app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def put(*args: Any) -> str:
+        raise AssertionError("stored")
+
+    monkeypatch.setattr(Files, "put", put)
+    await books.want("stt.completed")
+    for path in PATHS:
+        assert (await post(app, path, auth)).status_code == 200
+    assert await books.events() == []
+
+
+async def test_a_store_that_is_full_fails_nothing_else(
+    app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def put(*args: Any) -> str:
+        raise StorageUnavailable("full")
+
+    monkeypatch.setattr(Files, "put", put)
+    await books.want("tts.completed")
+    assert (await post(app, "/tts-synthesize", auth)).status_code == 200
+    (event,) = await books.events()
+    assert event["data"]["audio_url"] is None
+    assert await books.charged("tts") == (len(TEXT), len(TEXT) * PRICE)
+
+
+async def test_a_charge_that_the_database_does_not_take_is_an_error_or_comes_later(
+    app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def capture(*args: Any) -> int:
+        raise DatabaseUnavailable("gone")
+
+    monkeypatch.setattr(Hold, "capture", capture)
+    answer = await post(app, "/tts-synthesize", auth)
+    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+    assert await books.kinds() == ["hold", "release"]
+    answer = await post(app, "/tts-stream", auth)  # its listener has had it all
+    assert json.loads(answer.content.splitlines()[-1]) == {"type": "complete"}
+    assert await books.kinds() == ["hold", "release", "hold", "capture"]
+
+
+async def test_a_text_without_letters_costs_nothing(
+    app: FastAPI, auth: Headers, books: Books
+) -> None:
+    for path in PATHS:
+        assert (await post(app, path, auth, text="!!!")).status_code == 400
+    assert await books.kinds() == []

@@ -1,0 +1,225 @@
+"""POST /tts-synthesize and GET /default-voices over the tone engine."""
+
+import asyncio
+import io
+from base64 import b64decode
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import av
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.services import Services
+from configs.load import load_yaml
+from configs.schema.voices import VoicesConfig
+from models.audio import AudioChunk
+from models.errors import EngineLost
+from models.info import ModelInfo
+from models.loading import load_tts
+from models.tts.base import SynthesisRequest
+from models.weights.store import WeightStore
+from pipelines.tts.pipeline import SpeechPipeline
+from tests.api.leaving import send_and_leave
+
+Headers = dict[str, str]
+
+
+def decode(answer: dict[str, Any]) -> tuple[int, int]:
+    """Samples and sample rate that a decoder gives."""
+    data = b64decode(answer["audio_base64"], validate=True)
+    with av.open(io.BytesIO(data), "r") as container:
+        stream = container.streams.audio[0]
+        samples = sum(int(frame.samples) for frame in container.decode(stream))
+        return samples, int(stream.codec_context.sample_rate)
+
+
+async def speak(client: httpx.AsyncClient, auth: Headers, **body: Any) -> httpx.Response:
+    return await client.post("/tts-synthesize", json={"text": "Hello there.", **body}, headers=auth)
+
+
+@pytest.mark.parametrize(
+    ("output_format", "encoding"),
+    [("mp3", "MP3"), ("wav", "LINEAR16"), ("ogg", "OGG_OPUS"), ("flac", "FLAC")],
+)
+async def test_every_format_states_what_a_decoder_gives(
+    client: httpx.AsyncClient, auth: Headers, output_format: str, encoding: str
+) -> None:
+    answer = await speak(client, auth, output_format=output_format)
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert set(body) == {
+        *("success", "message", "audio_base64", "sample_rate"),
+        *("duration_seconds", "encoding", "output_format"),
+    }
+    assert body["success"] is True
+    assert (body["encoding"], body["output_format"]) == (encoding, output_format)
+    samples, sample_rate = decode(body)
+    assert body["sample_rate"] == sample_rate
+    assert body["duration_seconds"] == pytest.approx(samples / sample_rate, abs=1e-3)
+    assert 0.3 < body["duration_seconds"] < 2
+
+
+async def test_mp3_is_the_default_format(client: httpx.AsyncClient, auth: Headers) -> None:
+    assert (await speak(client, auth)).json()["encoding"] == "MP3"
+
+
+async def test_speed_changes_the_duration_and_pitch_does_not(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    async def duration(**body: Any) -> float:
+        answer = await speak(client, auth, output_format="wav", **body)
+        seconds: float = answer.json()["duration_seconds"]
+        return seconds
+
+    plain = await duration()
+    assert await duration(speed=2) == pytest.approx(plain / 2, rel=0.03)
+    assert await duration(speed=0.5) == pytest.approx(plain * 2, rel=0.03)
+    assert await duration(pitch=1.5) == pytest.approx(plain, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"text": ""}, ["text"]),
+        ({"text": "   "}, ["text"]),
+        ({"text": "x" * 5001}, ["text", "5000"]),
+        ({"text": None}, ["text"]),
+        ({"text": 5}, ["text"]),
+        ({"text": "\U0001f600 \u200b !!!"}, ["text"]),
+        ({"speed": 0.49}, ["speed", "0.5"]),
+        ({"speed": 2.01}, ["speed", "2"]),
+        ({"speed": "1.0"}, ["speed"]),
+        ({"pitch": 3}, ["pitch", "2"]),
+        ({"enhance": "true"}, ["enhance"]),
+        ({"enhance": 1}, ["enhance"]),
+        ({"output_format": "aac"}, ["output_format", "mp3"]),
+        ({"voice": 7}, ["voice"]),
+    ],
+)
+async def test_a_wrong_field_is_named_with_its_limit(
+    client: httpx.AsyncClient, auth: Headers, body: dict[str, Any], words: list[str]
+) -> None:
+    answer = await speak(client, auth, **body)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"] == "validation_error"
+    for word in words:
+        assert word in answer.json()["message"]
+
+
+async def test_no_key_is_unauthorized(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/tts-synthesize", json={"text": "Hello"})
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 5000,
+        "9" * 5000,
+        "a\u0000b",
+        "\u202eabc",
+        "5 < 6 & 7",
+        "\u0645\u0631\u062d\u0628\u0627",
+        "\u4f60\u597d\u3002",
+    ],
+)
+async def test_hostile_text_is_spoken(client: httpx.AsyncClient, auth: Headers, text: str) -> None:
+    answer = await speak(client, auth, text=text, enhance=False, output_format="wav")
+    assert answer.status_code == 200, answer.text
+
+
+async def test_voice_id_wins_over_voice_and_names_ignore_case(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    voice = (await client.get("/default-voices", headers=auth)).json()["data"][0]
+    by_id = await speak(client, auth, voice_id=voice["voice_id"], voice="nobody")
+    assert by_id.status_code == 200
+    by_name = await speak(client, auth, voice=voice["name"].upper())
+    assert by_name.json()["audio_base64"] == by_id.json()["audio_base64"]
+
+
+@pytest.mark.parametrize("body", [{"voice": "nobody"}, {"voice_id": "not-a-voice"}])
+async def test_an_unknown_voice_is_not_found(
+    client: httpx.AsyncClient, auth: Headers, body: dict[str, str]
+) -> None:
+    answer = await speak(client, auth, **body)
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "voice_not_found"
+
+
+async def test_the_voice_list_has_every_field(client: httpx.AsyncClient, auth: Headers) -> None:
+    answer = await client.get("/default-voices", headers=auth)
+    assert answer.status_code == 200
+    body = answer.json()
+    assert body["success"] is True
+    assert body["data"]
+    for voice in body["data"]:
+        UUID(voice["voice_id"])
+        assert voice["model"] in ("Antiphon Fast", "Antiphon Quality")
+        assert voice["labels"].keys() == {"language", "language_name", "gender", "accent"}
+        assert voice["voice_type"] == "professional"
+        assert voice["is_native"] is True
+        assert voice["available_tiers"] == []
+        assert isinstance(voice["categories"], list)
+        assert "description" in voice
+
+
+class SlowSpeaker:
+    """Speaks for ever, and remembers whether it was stopped."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self._info = info
+        self.started = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def describe(self) -> ModelInfo:
+        return self._info
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+            yield  # type: ignore[misc]
+        finally:
+            self.stopped.set()
+
+
+class DeadSpeaker(SlowSpeaker):
+    """A model that is down."""
+
+    async def describe(self) -> ModelInfo:
+        raise EngineLost("no replica is up")
+
+
+def app_with(services: Services, **speakers: Any) -> FastAPI:
+    voices = load_yaml(VoicesConfig, "voices")
+    return create_app(replace(services, speech=SpeechPipeline(speakers, voices)))
+
+
+@pytest.fixture
+def slow(services: Services) -> SlowSpeaker:
+    _, info = load_tts("tts/tone", WeightStore(services.settings.weights_dir))
+    return SlowSpeaker(info)
+
+
+async def test_a_client_that_leaves_stops_the_engine(
+    services: Services, slow: SlowSpeaker, auth: Headers
+) -> None:
+    sent = httpx.Request("POST", "http://test/tts-synthesize", json={"text": "Hello"}, headers=auth)
+    assert await send_and_leave(app_with(services, slow=slow), sent, slow.started) == 499
+    async with asyncio.timeout(5):
+        await slow.stopped.wait()
+
+
+async def test_no_model_at_all_is_unavailable(
+    services: Services, slow: SlowSpeaker, auth: Headers
+) -> None:
+    _, info = load_tts("tts/tone", WeightStore(services.settings.weights_dir))
+    transport = httpx.ASGITransport(app=app_with(services, dead=DeadSpeaker(info)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        assert (await speak(client, auth)).status_code == 503

@@ -1,0 +1,338 @@
+"""POST /tts-stream: lines of JSON whose audio is one file."""
+
+import asyncio
+import io
+import json
+import time
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import av
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.services import Services
+from configs.schema.voices import VoiceRef, VoicesConfig
+from models.audio import Pcm, pcm16_to_float
+from models.errors import EngineLost, EngineOverloaded
+from models.tts.base import SynthesisRequest
+from pipelines.tts.pipeline import SpeechPipeline
+from tests.api.leaving import send_and_leave
+from tests.pipelines.stt.voiced import VoicedSpeaker
+
+Headers = dict[str, str]
+
+TEXT = "The harbour lay still. Nobody expected the ship at all! It carried letters and tea."
+FORMATS = ["mp3", "wav", "pcm", "ogg", "flac"]
+
+
+def app_with(services: Services, speaker: Any) -> FastAPI:
+    voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
+    return create_app(replace(services, speech=SpeechPipeline({"one": speaker}, voices)))
+
+
+@asynccontextmanager
+async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client
+
+
+@pytest.fixture
+async def voiced(services: Services) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(app_with(services, VoicedSpeaker())) as client:
+        yield client
+
+
+async def stream(client: httpx.AsyncClient, auth: Headers, **body: Any) -> httpx.Response:
+    return await client.post("/tts-stream", json={"text": TEXT, **body}, headers=auth)
+
+
+def lines_of(answer: httpx.Response) -> list[dict[str, Any]]:
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert answer.content.endswith(b"\n")
+    return [json.loads(line) for line in answer.content.splitlines()]
+
+
+def audio_of(lines: list[dict[str, Any]]) -> bytes:
+    assert [line["type"] for line in lines] == ["chunk"] * (len(lines) - 1) + ["complete"]
+    parts = [b64decode(line["result"]["audioContent"], validate=True) for line in lines[:-1]]
+    assert all(parts)
+    return b"".join(parts)
+
+
+def decode(data: bytes, output_format: str) -> tuple[Pcm, int]:
+    if output_format == "pcm":
+        return pcm16_to_float(data), 24_000
+    with av.open(io.BytesIO(data), "r") as container:
+        stream = container.streams.audio[0]
+        sample_rate = int(stream.codec_context.sample_rate)
+        to_float = av.AudioResampler("flt", "mono", sample_rate)
+        frames = [out for frame in container.decode(stream) for out in to_float.resample(frame)]
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames]), sample_rate
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+async def test_the_joined_chunks_are_one_file_as_long_as_the_whole(
+    voiced: httpx.AsyncClient, auth: Headers, output_format: str
+) -> None:
+    lines = lines_of(await stream(voiced, auth, output_format=output_format, enhance=False))
+    assert len(lines) > 5
+    pcm, sample_rate = decode(audio_of(lines), output_format)
+    assert {line["result"]["sample_rate"] for line in lines[:-1]} == {sample_rate}
+    file_format = "wav" if output_format == "pcm" else output_format
+    body = {"text": TEXT, "output_format": file_format, "enhance": False}
+    whole = (await voiced.post("/tts-synthesize", json=body, headers=auth)).json()
+    expected, _ = decode(b64decode(whole["audio_base64"]), file_format)
+    if output_format == "mp3":  # nothing can tell a decoder the length before the end
+        assert 0 <= len(pcm) - len(expected) <= 1152
+    else:
+        assert len(pcm) == len(expected)
+    np.testing.assert_allclose(pcm[: len(expected)], expected, atol=2e-4)
+
+
+async def test_mp3_is_the_default_and_words_come_only_when_asked_for(
+    voiced: httpx.AsyncClient, auth: Headers
+) -> None:
+    lines = lines_of(await stream(voiced, auth))
+    assert b64decode(lines[0]["result"]["audioContent"]).startswith(b"ID3")
+    assert set(lines[0]["result"]) == {"audioContent", "sample_rate"}
+
+
+async def test_words_are_the_callers_own(voiced: httpx.AsyncClient, auth: Headers) -> None:
+    text = "It costs $5 – really! “Yes,” he said."
+    body = {"text": text, "timestamps": True}
+    lines = lines_of(await stream(voiced, auth, **body, output_format="wav"))
+    words = [word for line in lines[:-1] for word in line["result"]["words"]]
+    whole = (await voiced.post("/tts-synthesize", json=body, headers=auth)).json()
+    for given, duration_s in (
+        (words, len(decode(audio_of(lines), "wav")[0]) / 24_000),
+        (whole["words"], whole["duration_seconds"]),
+    ):
+        assert all(text[one["text_start"] : one["text_end"]] == one["word"] for one in given)
+        gaps = zip([0, *(one["text_end"] for one in given)], given, strict=False)
+        assert not any(text[end : one["text_start"]].strip(" –") for end, one in gaps)
+        assert given[-1]["text_end"] == len(text)
+        starts = [one["start"] for one in given]
+        assert starts == sorted(starts)
+        assert all(one["start"] <= one["end"] <= duration_s + 0.01 for one in given)
+
+
+async def test_no_line_is_tiny_and_no_line_is_late(services: Services, auth: Headers) -> None:
+    speaker = VoicedSpeaker(sizes=(240,))  # an engine that gives 10 ms at a time
+    async with client_of(app_with(services, speaker)) as client:
+        lines = lines_of(await stream(client, auth, output_format="pcm"))
+    durations = [len(b64decode(one["result"]["audioContent"])) / 48_000 for one in lines[:-1]]
+    assert min(durations[1:-1]) >= 0.1
+    assert max(durations) < 0.8
+
+
+async def test_the_first_line_comes_before_the_second_sentence_is_spoken(
+    services: Services, auth: Headers
+) -> None:
+    class WaitsForTheSecond(VoicedSpeaker):
+        def __init__(self) -> None:
+            super().__init__()
+            self.may_go_on = asyncio.Event()
+
+        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+            if self.calls:
+                await self.may_go_on.wait()
+            async for chunk in super().synthesize(request):
+                yield chunk
+
+    speaker = WaitsForTheSecond()
+    app = app_with(services, speaker)
+    sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
+    bodies: asyncio.Queue[bytes] = asyncio.Queue()
+    left = asyncio.Event()
+    task = asyncio.create_task(call(app, sent, bodies, left))
+    async with asyncio.timeout(5):
+        assert json.loads(await bodies.get())["type"] == "chunk"
+        assert len(speaker.calls) == 1
+        speaker.may_go_on.set()
+        while json.loads(await bodies.get())["type"] == "chunk":
+            pass
+        left.set()
+        await task
+
+
+async def call(
+    app: FastAPI, sent: httpx.Request, bodies: "asyncio.Queue[bytes]", left: asyncio.Event
+) -> None:
+    """Calls the application as a server does, and gives each body as it is sent."""
+    request = [{"type": "http.request", "body": sent.read(), "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if request:
+            return request.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message.get("body"):
+            await bodies.put(message["body"])
+
+    path = sent.url.path
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.lower(), value) for name, value in sent.headers.raw],
+        "client": ("127.0.0.1", 1),
+        "server": ("test", 80),
+        "scheme": "http",
+        "http_version": "1.1",
+        "root_path": "",
+    }
+    await app(scope, receive, send)
+
+
+async def test_a_client_that_leaves_stops_the_engine_at_once(
+    services: Services, auth: Headers
+) -> None:
+    speaker = VoicedSpeaker(sizes=(2400,), chunk_delay_s=0.01)
+    app = app_with(services, speaker)
+    body = {"text": TEXT * 20}
+    sent = httpx.Request("POST", "http://test/tts-stream", json=body, headers=auth)
+    bodies: asyncio.Queue[bytes] = asyncio.Queue()
+    left = asyncio.Event()
+    task = asyncio.create_task(call(app, sent, bodies, left))
+    async with asyncio.timeout(5):
+        await bodies.get()
+        left.set()
+        began = time.perf_counter()
+        await task
+    # A busy machine needs a moment; the benchmark of streams tells how long it really takes.
+    assert time.perf_counter() - began < 1
+    assert speaker.flying == 0
+
+
+async def test_a_client_that_leaves_before_the_first_line_stops_the_engine(
+    services: Services, auth: Headers
+) -> None:
+    class Silent(VoicedSpeaker):
+        started = asyncio.Event()
+
+        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+            self.flying += 1
+            try:
+                self.started.set()
+                await asyncio.Event().wait()
+                yield
+            finally:
+                self.flying -= 1
+
+    speaker = Silent()
+    sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
+    assert await send_and_leave(app_with(services, speaker), sent, speaker.started) == 499
+    assert speaker.flying == 0
+
+
+@pytest.mark.parametrize("body", [{"voice": "nobody"}, {"voice_id": "not-a-voice"}])
+async def test_an_unknown_voice_is_a_line(
+    client: httpx.AsyncClient, auth: Headers, body: dict[str, str]
+) -> None:
+    (line,) = lines_of(await stream(client, auth, **body))
+    assert (line["type"], line["error"]) == ("error", "voice_not_found")
+    assert "GET /default-voices" in line["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"text": ""}, ["text"]),
+        ({"text": "   "}, ["text"]),
+        ({"text": "x" * 5001}, ["text", "5000"]),
+        ({"text": None}, ["text"]),
+        ({"text": "\U0001f600 !!!"}, ["text"]),
+        ({"speed": 0.49}, ["speed", "0.5"]),
+        ({"speed": "1.0"}, ["speed"]),
+        ({"pitch": 2.1}, ["pitch", "2"]),
+        ({"enhance": "yes"}, ["enhance"]),
+        ({"timestamps": 1}, ["timestamps"]),
+        ({"output_format": "aac"}, ["output_format", "pcm"]),
+    ],
+)
+async def test_a_wrong_field_is_refused_in_the_envelope(
+    client: httpx.AsyncClient, auth: Headers, body: dict[str, Any], words: list[str]
+) -> None:
+    answer = await stream(client, auth, **body)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"] == "validation_error"
+    for word in words:
+        assert word in answer.json()["message"]
+
+
+async def test_a_broken_body_and_a_missing_key_are_refused(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    broken = await client.post(
+        "/tts-stream", content=b'{"text": "a', headers={**auth, "Content-Type": "application/json"}
+    )
+    assert (broken.status_code, broken.json()["error"]) == (400, "invalid_json")
+    assert (await client.post("/tts-stream", json={"text": "Hi"})).status_code == 401
+
+
+class FailsAt(VoicedSpeaker):
+    """Fails in one of its calls."""
+
+    def __init__(self, call: int, error: Exception) -> None:
+        super().__init__()
+        self._call, self._error = call, error
+
+    async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+        if len(self.calls) == self._call:
+            raise self._error
+        async for chunk in super().synthesize(request):
+            yield chunk
+
+
+async def test_a_failure_before_the_first_sound_has_its_status(
+    services: Services, auth: Headers
+) -> None:
+    speaker = FailsAt(0, EngineOverloaded("all replicas are busy"))
+    async with client_of(app_with(services, speaker)) as client:
+        answer = await stream(client, auth)
+    assert answer.status_code == 503
+    assert answer.json()["error"] == "overloaded"
+    assert "retry-after" in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [(EngineLost("the replica died"), "unavailable"), (RuntimeError("path"), "internal_error")],
+)
+async def test_a_failure_in_the_middle_is_the_last_line(
+    services: Services, auth: Headers, error: Exception, shown: str
+) -> None:
+    async with client_of(app_with(services, FailsAt(1, error))) as client:
+        lines = lines_of(await stream(client, auth))
+    assert len(lines) > 1
+    assert [line["type"] for line in lines[:-1]] == ["chunk"] * (len(lines) - 1)
+    assert (lines[-1]["type"], lines[-1]["error"]) == ("error", shown)
+    assert "path" not in lines[-1]["message"]
+
+
+async def test_proxies_are_told_not_to_hold_the_stream_back(
+    voiced: httpx.AsyncClient, auth: Headers
+) -> None:
+    answer = await stream(voiced, auth)
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert "no-transform" in answer.headers["cache-control"]
+    assert "content-length" not in answer.headers
+
+
+async def test_hostile_text_is_spoken(client: httpx.AsyncClient, auth: Headers) -> None:
+    text = "\u202eabc\u0000 5 < 6 \u0645\u0631\u062d\u0628\u0627 \u4f60\u597d " + "9" * 300
+    lines = lines_of(await stream(client, auth, text=text, timestamps=True))
+    assert lines[-1] == {"type": "complete"}

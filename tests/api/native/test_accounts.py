@@ -1,0 +1,379 @@
+"""Sign-up, login, profile, keys and what one workspace may see of another."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+
+from api.services import Services
+from db.columns import utc_now
+from pipelines.accounts import authentication
+from pipelines.accounts.credentials import new_api_key
+from pipelines.errors import Unauthorized
+
+PASSWORD = "correct horse"
+
+
+async def sign_up(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    body = {"email": "ada@example.com", "password": PASSWORD, **fields}
+    return await client.post("/auth/signup", json=body)
+
+
+def bearer(credential: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {credential}"}
+
+
+async def new_key(
+    client: httpx.AsyncClient, headers: dict[str, str], **fields: Any
+) -> dict[str, Any]:
+    answer = await client.post("/developer/api", headers=headers, json={"name": "k", **fields})
+    assert answer.status_code == 201, answer.text
+    created: dict[str, Any] = answer.json()
+    return created
+
+
+async def test_a_new_account_works_at_once_with_its_token(client: httpx.AsyncClient) -> None:
+    answer = await sign_up(client, name="Ada", company="Engines")
+    assert answer.status_code == 201
+    user = answer.json()["user"]
+    assert set(user) == {"id", "email", "name", "created_at"}
+    assert user["email"] == "ada@example.com" and user["created_at"].endswith("Z")
+    assert 0 < int(user["id"]) < 2**53
+    assert (await client.get("/plans", headers=bearer(answer.json()["token"]))).status_code == 200
+
+
+async def test_the_workspace_is_named_after_company_name_or_address(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    for number, (fields, expected) in enumerate(
+        [({"name": "Ada", "company": "Engines"}, "Engines"), ({"name": "Ada"}, "Ada"), ({}, "a2")]
+    ):
+        answer = await sign_up(client, email=f"a{number}@example.com", **fields)
+        principal = await services.accounts.authenticate(answer.json()["token"])
+        assert (principal.workspace, principal.plan) == (expected, "free")
+
+
+async def test_one_address_in_any_spelling_is_one_account(client: httpx.AsyncClient) -> None:
+    assert (await sign_up(client)).status_code == 201
+    for spelling in ("ada@example.com", " Ada@EXAMPLE.com "):
+        answer = await sign_up(client, email=spelling)
+        assert (answer.status_code, answer.json()["error"]) == (400, "email_taken")
+
+
+async def test_two_sign_ups_at_once_make_one_account(client: httpx.AsyncClient) -> None:
+    answers = await asyncio.gather(*(sign_up(client) for _ in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [201, 400, 400, 400]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"email": "nobody"}, "email"),
+        ({"email": "a@b.co" + "m" * 250}, "email"),
+        ({"email": 5}, "email"),
+        ({"password": "short77"}, "password"),
+        ({"password": "x" * 257}, "password"),
+        ({"password": None}, "password"),
+        ({"name": "x" * 201}, "name"),
+        ({"name": "nul\x00"}, "name"),
+        ({"company": ["x"]}, "company"),
+    ],
+)
+async def test_a_wrong_field_is_named_and_not_repeated(
+    client: httpx.AsyncClient, fields: dict[str, Any], named: str
+) -> None:
+    answer = await sign_up(client, **fields)
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+    assert answer.json()["message"].startswith(f"{named}: ")
+    value = str(fields[named])
+    assert len(value) < 5 or value not in answer.text
+
+
+@pytest.mark.parametrize("email", ["ada@example.test", "ада@почта.рф"])
+async def test_an_address_of_any_script_and_of_tests_is_accepted(
+    client: httpx.AsyncClient, email: str
+) -> None:
+    assert (await sign_up(client, email=email)).json()["user"]["email"] == email
+
+
+async def test_unknown_fields_are_ignored(client: httpx.AsyncClient) -> None:
+    assert (await sign_up(client, referrer="x", plan="enterprise")).status_code == 201
+
+
+async def test_login_gives_a_token_to_the_right_password_only(client: httpx.AsyncClient) -> None:
+    await sign_up(client, password="p\u00e4ssw\u00f6rter")
+    good = {"email": "ADA@example.com", "password": "pa\u0308sswo\u0308rter"}  # composed otherwise
+    answer = await client.post("/auth/login", json=good)
+    assert answer.status_code == 200
+    headers = bearer(answer.json()["token"])
+    assert (await client.get("/plans", headers=headers)).status_code == 200
+    refused = [
+        await client.post("/auth/login", json={**good, **change})
+        for change in ({"password": "wrong"}, {"email": "bob@example.com"}, {"email": "?"})
+    ]
+    assert {answer.status_code for answer in refused} == {401}
+    assert len({answer.text for answer in refused}) == 1
+
+
+async def test_a_profile_changes_only_what_is_given(client: httpx.AsyncClient) -> None:
+    token = (await sign_up(client, name="Ada", company="Engines")).json()["token"]
+    answer = await client.put("/auth/profile", headers=bearer(token), json={"name": " Lovelace "})
+    assert answer.status_code == 200
+    profile = answer.json()
+    assert set(profile) == {"id", "email", "name", "company", "updated_at"}
+    assert (profile["name"], profile["company"]) == ("Lovelace", "Engines")
+    answer = await client.put("/auth/profile", headers=bearer(token), json={"company": ""})
+    assert (answer.json()["name"], answer.json()["company"]) == ("Lovelace", "")
+
+
+async def test_a_key_is_shown_once_and_listed_without_it(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    created = await new_key(client, auth, name="ci", scopes=["tts", "stt"])
+    assert set(created) == {"id", "name", "key", "prefix", "scopes", "created_at", "expires_at"}
+    assert len(created["key"]) == 49 and created["key"].startswith(created["prefix"])
+    listing = await client.get("/developer/api", headers=auth)
+    assert created["key"] not in listing.text
+    listed = next(key for key in listing.json()["keys"] if key["id"] == created["id"])
+    assert listed["scopes"] == ["tts", "stt"]
+    assert listed["last_used_at"] is None and listed["expires_at"] is None
+
+
+async def test_a_revoked_key_stops_at_once(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
+    created = await new_key(client, auth)
+    headers = bearer(created["key"])
+    assert (await client.get("/plans", headers=headers)).status_code == 200
+    answer = await client.delete(f"/developer/api/{created['id']}", headers=auth)
+    assert answer.status_code == 200 and answer.json()["success"] is True
+    assert (await client.get("/plans", headers=headers)).status_code == 401
+    again = await client.delete(f"/developer/api/{created['id']}", headers=auth)
+    assert again.status_code == 404
+
+
+async def test_another_replica_forgets_a_revoked_key_within_five_seconds(
+    client: httpx.AsyncClient,
+    auth: dict[str, str],
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = authentication.Principals(
+        services.database,
+        services.settings.secrets.token_keys,
+        services.settings.secrets.api_key_pepper,
+    )
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    created = await new_key(client, auth)
+    await other.authenticate(created["key"])
+    await client.delete(f"/developer/api/{created['id']}", headers=auth)
+    now += authentication.CACHE_TTL_S - 0.1
+    await other.authenticate(created["key"])  # remembered
+    now += 0.2
+    with pytest.raises(Unauthorized):
+        await other.authenticate(created["key"])
+
+
+async def test_an_expired_key_is_refused(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
+    soon = (utc_now() + timedelta(seconds=0.4)).isoformat()
+    headers = bearer((await new_key(client, auth, expires_at=soon))["key"])
+    assert (await client.get("/plans", headers=headers)).status_code == 200
+    await asyncio.sleep(0.5)
+    assert (await client.get("/plans", headers=headers)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": "  "},
+        {"name": "x" * 201},
+        {"scopes": []},
+        {"scopes": ["everything"]},
+        {"scopes": "tts"},
+        {"expires_at": "2020-01-01T00:00:00Z"},
+        {"expires_at": "2099-01-01T00:00:00"},
+        {"expires_at": 4102444800},
+        {"expires_at": "4102444800"},
+        {"expires_at": "tomorrow"},
+        {"expires_at": "9999-12-31T23:59:59-12:00"},
+    ],
+)
+async def test_a_wrong_key_request_is_400(
+    client: httpx.AsyncClient, auth: dict[str, str], fields: dict[str, Any]
+) -> None:
+    answer = await client.post("/developer/api", headers=auth, json={"name": "k", **fields})
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+    assert answer.json()["message"].startswith(next(iter(fields)))
+
+
+async def test_a_key_does_only_what_its_scopes_say(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    headers = bearer((await new_key(client, auth, scopes=["tts"]))["key"])
+    assert (await client.get("/plans", headers=headers)).status_code == 200
+    for method, path in (("GET", "/developer/api"), ("PUT", "/auth/profile")):
+        answer = await client.request(method, path, headers=headers, json={})
+        assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
+
+
+async def test_a_key_cannot_make_a_stronger_key(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    headers = bearer((await new_key(client, auth, scopes=["keys"]))["key"])
+    answer = await client.post(
+        "/developer/api", headers=headers, json={"name": "k", "scopes": ["keys", "chat"]}
+    )
+    assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
+    weaker = await new_key(client, headers)
+    listed = (await client.get("/developer/api", headers=auth)).json()["keys"]
+    assert next(key for key in listed if key["id"] == weaker["id"])["scopes"] == ["keys"]
+
+
+async def test_a_key_cannot_make_one_that_outlives_it(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    end = utc_now() + timedelta(hours=1)
+    headers = bearer((await new_key(client, auth, expires_at=end.isoformat()))["key"])
+    inherits = await new_key(client, headers)
+    assert datetime.fromisoformat(inherits["expires_at"]) == end
+    sooner = await new_key(client, headers, expires_at=(end - timedelta(minutes=1)).isoformat())
+    assert datetime.fromisoformat(sooner["expires_at"]) < end
+    later = {"name": "k", "expires_at": (end + timedelta(minutes=1)).isoformat()}
+    answer = await client.post("/developer/api", headers=headers, json=later)
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+    assert answer.json()["message"].startswith("expires_at")
+
+
+async def test_the_use_of_a_key_is_noted(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
+    created = await new_key(client, auth)
+    await client.get("/plans", headers=bearer(created["key"]))
+    async with asyncio.timeout(5):
+        while True:
+            listed = (await client.get("/developer/api", headers=auth)).json()["keys"]
+            if next(key for key in listed if key["id"] == created["id"])["last_used_at"]:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def refusals(client: httpx.AsyncClient, auth: dict[str, str], key_id: str) -> list[Any]:
+    entries = (await client.get("/audit?limit=100", headers=auth)).json()["data"]
+    mine = [one for one in entries if one["target"] == key_id and one["action"] == "key.refused"]
+    assert {one["actor"] for one in mine} <= {f"key:{key_id}"}
+    return [one["details"] for one in mine]
+
+
+async def test_a_key_that_ended_is_refused_as_any_other_and_told_of(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    soon = (utc_now() + timedelta(seconds=0.2)).isoformat()
+    expired, revoked = await new_key(client, auth, expires_at=soon), await new_key(client, auth)
+    await client.delete(f"/developer/api/{revoked['id']}", headers=auth)
+    await asyncio.sleep(0.25)
+    answers = [
+        await client.get("/plans", headers=bearer(key))
+        for key in (new_api_key(), expired["key"], revoked["key"]) * 3
+    ]
+    unknown = answers[0]
+    for answer in answers:
+        assert (answer.status_code, answer.content) == (401, unknown.content)
+        assert set(answer.headers) == set(unknown.headers)
+    async with asyncio.timeout(5):
+        for key, reason in ((expired, "expired"), (revoked, "revoked")):
+            while await refusals(client, auth, key["id"]) != [{"reason": reason}]:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_key_that_lacks_a_scope_is_told_of(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    weak = await new_key(client, auth, scopes=["tts"])
+    for _ in range(3):
+        answer = await client.get("/chats", headers=bearer(weak["key"]))
+        assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
+    async with asyncio.timeout(5):
+        while await refusals(client, auth, weak["id"]) != [{"reason": "scope", "scopes": ["chat"]}]:
+            await asyncio.sleep(0.02)
+
+
+async def test_one_workspace_sees_nothing_of_another(
+    client: httpx.AsyncClient, auth: dict[str, str], other_auth: dict[str, str]
+) -> None:
+    mine = await new_key(client, auth)
+    theirs = (await client.get("/developer/api", headers=other_auth)).json()["keys"]
+    assert theirs == []
+    answer = await client.delete(f"/developer/api/{mine['id']}", headers=other_auth)
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+    assert (await client.get("/plans", headers=bearer(mine["key"]))).status_code == 200
+
+
+@pytest.mark.parametrize("key_id", ["0", "-1", "1e3", "x", "9" * 400, "%00", "１"])
+async def test_a_strange_key_id_is_404(
+    client: httpx.AsyncClient, auth: dict[str, str], key_id: str
+) -> None:
+    assert (await client.delete(f"/developer/api/{key_id}", headers=auth)).status_code == 404
+
+
+def tokens(services: Services) -> dict[str, str]:
+    """Tokens that must be refused."""
+    (key,) = services.settings.secrets.token_keys
+    now = utc_now()
+    claims: dict[str, Any] = {
+        "iss": "antiphon",
+        "aud": "antiphon",
+        "sub": "1",
+        "workspace": "1",
+        "iat": now,
+        "exp": now + timedelta(hours=1),
+        "jti": "j",
+    }
+    without_end = {name: value for name, value in claims.items() if name != "exp"}
+    return {
+        "of a user that never was": jwt.encode(claims, key),
+        "expired": jwt.encode({**claims, "exp": now - timedelta(seconds=1)}, key),
+        "without an end": jwt.encode(without_end, key),
+        "of another key": jwt.encode(claims, "o" * 48),
+        "of another audience": jwt.encode({**claims, "aud": "x"}, key),
+        "unsigned": jwt.encode(claims, "", algorithm="none"),
+        "of another algorithm": jwt.encode(claims, key * 2, algorithm="HS512"),
+        "a made-up key": new_api_key(),
+        "a mistyped key": new_api_key()[:-1] + "!",
+        "nothing": "",
+        "dots": "..",
+        "very long": "a." * 50_000,
+    }
+
+
+async def test_every_wrong_credential_gets_the_same_answer(
+    client: httpx.AsyncClient, auth: dict[str, str], services: Services
+) -> None:
+    headers: list[dict[str, str]] = [bearer(token) for token in tokens(services).values()]
+    headers += [{}, {"Authorization": "Basic YTpi"}, {"Authorization": auth["Authorization"][7:]}]
+    texts = set()
+    for attempt in headers:
+        answer = await client.get("/plans", headers=attempt)
+        assert answer.status_code == 401, attempt
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        texts.add(answer.text)
+    assert len(texts) == 1
+
+
+async def test_the_key_is_checked_before_the_body_is_read(client: httpx.AsyncClient) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        raise AssertionError("the body was read")
+        yield b""
+
+    for path in ("/developer/api", "/v1/chat/completions", "/stt"):
+        answer = await client.post(path, content=body(), headers={"Content-Type": "text/plain"})
+        assert answer.status_code == 401
+
+
+async def test_the_first_workspace_is_made_once(services: Services) -> None:
+    key = await services.accounts.ensure_first_workspace()
+    assert key is not None
+    assert (await services.accounts.authenticate(key)).scopes == authentication.ALL_SCOPES
+    assert await services.accounts.ensure_first_workspace() is None

@@ -1,0 +1,50 @@
+"""Whether a recording was made here, over HTTP."""
+
+from dataclasses import replace
+from typing import cast
+
+import httpx
+import numpy as np
+
+from api.app import create_app
+from api.services import Services
+from models.vad.base import VADEngine
+from pipelines.audio.watermarking import Marks
+from tests.pipelines.audio.test_watermarking import FakeDetector, FakeWatermark
+from tests.pipelines.voices.recordings import recording, wav
+
+Headers = dict[str, str]
+
+
+async def test_where_nothing_is_marked_there_is_nothing_to_verify(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    files = {"audio": ("a.wav", wav(recording(1, 2)))}
+    answer = await client.post("/audio/verify", headers=auth, files=files)
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+
+
+async def test_a_file_is_looked_through(auth: Headers, services: Services) -> None:
+    vad = cast(VADEngine, FakeDetector())
+    app = create_app(replace(services, marks=Marks("all", FakeWatermark(), vad)))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        loud = np.full(8 * 16_000, 0.9, np.float32)
+        files = {"audio": ("a.wav", wav(loud))}
+        answer = await client.post("/audio/verify", headers=auth, files=files)
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == {
+            "watermarked": True,
+            "likelihood": 0.8,
+            "duration": 8.0,
+            "stretches": [
+                {"start": 0.0, "end": 4.0, "likelihood": 0.1},
+                {"start": 4.0, "end": 8.0, "likelihood": 0.8},
+            ],
+        }
+        for part, error in (
+            ({"other": ("a.wav", b"RIFF")}, "validation_error"),
+            ({"audio": ("a.wav", b"no audio at all")}, "invalid_audio"),
+        ):
+            answer = await client.post("/audio/verify", headers=auth, files=part)
+            assert (answer.status_code, answer.json()["error"]) == (400, error)

@@ -1,0 +1,153 @@
+"""Plans and usage over HTTP."""
+
+from datetime import datetime, timedelta
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from api.services import Services
+from db.columns import utc_now
+from pipelines.accounts.authentication import Principal
+
+Headers = dict[str, str]
+
+
+async def workspace_of(services: Services, headers: Headers) -> Principal:
+    return await services.accounts.authenticate(headers["Authorization"].partition(" ")[2])
+
+
+async def test_a_new_workspace_is_on_the_free_plan(
+    client: httpx.AsyncClient, other_auth: Headers
+) -> None:
+    answer = await client.get("/billing/current-plan", headers=other_auth)
+    assert answer.status_code == 200
+    body = answer.json()
+    assert body["plan"] == {"id": "free", "name": "Free", "price": 0.0}
+    assert body["billing_cycle"] == "monthly"
+    assert datetime.fromisoformat(body["next_billing_date"]) > utc_now() + timedelta(days=27)
+
+
+async def test_a_subscription_changes_the_plan_at_once(
+    client: httpx.AsyncClient, other_auth: Headers
+) -> None:
+    wanted = {"plan_id": "pro", "billing_cycle": "annual"}
+    answer = await client.post("/billing/subscribe", json=wanted, headers=other_auth)
+    assert answer.status_code == 201
+    made = answer.json()["subscription"]
+    assert made["plan"] == {"id": "pro", "name": "Pro", "price": 99.0}
+    assert (made["status"], made["billing_cycle"]) == ("active", "annual")
+    current = (await client.get("/billing/current-plan", headers=other_auth)).json()
+    assert current == {name: made[name] for name in current}
+    again = await client.post("/billing/subscribe", json=wanted, headers=other_auth)
+    assert again.json() == answer.json()
+    changed = await client.post(
+        "/billing/subscribe", json={"plan_id": "starter"}, headers=other_auth
+    )
+    assert changed.json()["subscription"]["id"] == made["id"]
+    assert changed.json()["subscription"]["billing_cycle"] == "monthly"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        ({"plan_id": "gold"}, 404, "plan_not_found"),
+        ({}, 400, "validation_error"),
+        ({"plan_id": 7}, 400, "validation_error"),
+        ({"plan_id": ""}, 400, "validation_error"),
+        ({"plan_id": "pro", "billing_cycle": "weekly"}, 400, "validation_error"),
+        ({"plan_id": "pro", "billing_cycle": None}, 400, "validation_error"),
+    ],
+)
+async def test_a_wrong_subscription_is_refused(
+    client: httpx.AsyncClient, auth: Headers, body: object, status: int, error: str
+) -> None:
+    answer = await client.post("/billing/subscribe", json=body, headers=auth)
+    assert (answer.status_code, answer.json()["error"]) == (status, error)
+
+
+async def test_billing_needs_its_scope(client: httpx.AsyncClient, auth: Headers) -> None:
+    made = await client.post("/developer/api", json={"name": "x", "scopes": ["tts"]}, headers=auth)
+    headers = {"Authorization": f"Bearer {made.json()['key']}"}
+    for method, path in [("GET", "current-plan"), ("GET", "usage"), ("POST", "subscribe")]:
+        answer = await client.request(method, f"/billing/{path}", headers=headers)
+        assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
+
+
+async def test_usage_is_shown_by_kind_and_day(
+    client: httpx.AsyncClient, other_auth: Headers, services: Services
+) -> None:
+    caller = await workspace_of(services, other_auth)
+    for service, units in [("tts", 100), ("tts", 20), ("stt", 2500), ("chat", 7)]:
+        hold = await services.billing.hold(caller.workspace_id, service, units)  # type: ignore[arg-type]
+        await hold.capture(units)
+    await services.billing.hold(caller.workspace_id, "voice", 1)  # not used yet
+    answer = await client.get("/billing/usage", headers=other_auth)
+    assert answer.status_code == 200
+    today = f"{utc_now():%Y-%m-%d}"
+    rows = [tuple(item.values()) for item in answer.json()["usage"]]
+    assert rows == [
+        (today, "chat", 7.0, "tokens", 1, 0.00014),
+        (today, "stt", 2.5, "seconds", 1, 0.00025),
+        (today, "tts", 120.0, "characters", 2, 0.0018),
+    ]
+    assert answer.json()["total_cost"] == 0.00219
+    assert answer.json()["credit_balance"] == 3.99781
+
+
+async def test_usage_of_other_days_and_workspaces_is_not_shown(
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+) -> None:
+    caller = await workspace_of(services, auth)
+    await (await services.billing.hold(caller.workspace_id, "tts", 5)).capture(5)
+    elsewhere = await client.get("/billing/usage", headers=other_auth)
+    assert elsewhere.json() == {"usage": [], "total_cost": 0.0, "credit_balance": 5.0}
+    before = {"from": "2026-01-01", "to": "2026-01-31"}
+    assert (await client.get("/billing/usage", params=before, headers=auth)).json()["usage"] == []
+    today = f"{utc_now():%Y-%m-%d}"
+    for params in ({"from": today}, {"to": "9999-12-31"}, {"from": today, "to": today}):
+        answer = await client.get("/billing/usage", params=params, headers=auth)
+        assert len(answer.json()["usage"]) == 1, params
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"from": "yesterday"},
+        {"from": "1700000000"},
+        {"from": "2026-02-30"},
+        {"to": "2026-01-31T00:00:00"},
+        {"to": ""},
+        {"from": "2024-01-01", "to": "2025-01-02"},
+        {"from": "0001-01-01"},
+        {"to": "0001-01-01"},
+        {"from": "2026-02-02", "to": "2026-02-01"},
+    ],
+)
+async def test_wrong_days_are_refused(
+    client: httpx.AsyncClient, auth: Headers, params: dict[str, str]
+) -> None:
+    answer = await client.get("/billing/usage", params=params, headers=auth)
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error"), answer.text
+
+
+async def test_sign_up_grants_credit_once(
+    client: httpx.AsyncClient, other_auth: Headers, services: Services
+) -> None:
+    caller = await workspace_of(services, other_auth)
+    assert await services.billing.credit(caller.workspace_id) == 5_000_000
+    taken = {"email": "other@example.com", "password": "other password"}
+    assert (await client.post("/auth/signup", json=taken)).status_code == 400
+    assert await services.billing.credit(caller.workspace_id) == 5_000_000
+
+
+async def test_sockets_tell_the_credit_that_is_left(
+    auth: Headers, services: Services, app: object
+) -> None:
+    caller = await workspace_of(services, auth)
+    hold = await services.billing.hold(caller.workspace_id, "tts", 1000)
+    assert hold.micro_usd == 15_000
+    with TestClient(app).websocket_connect("/ws/tts", headers=auth) as socket:  # type: ignore[arg-type]
+        socket.receive_json()
+        established = socket.receive_json()["connection_established"]
+    assert established["credit_balance"] == 4.985

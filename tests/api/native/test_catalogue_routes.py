@@ -1,0 +1,86 @@
+"""Plans, models and health."""
+
+import httpx
+import pytest
+
+from api.services import Services
+from configs.load import load_yaml
+from configs.schema.plans import PlansConfig
+from models.errors import EngineLost
+from models.info import ModelInfo
+from pipelines.local_ports import LocalChatModel
+
+
+async def test_plans_have_the_fields_of_the_contract(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    plans = (await client.get("/plans", headers=auth)).json()["plans"]
+    assert [(plan["id"], plan["price"]) for plan in plans] == [
+        ("free", 0),
+        ("starter", 29),
+        ("pro", 99),
+        ("enterprise", 499),
+    ]
+    assert all(set(plan) == {"id", "name", "price", "features"} for plan in plans)
+
+
+def test_the_features_say_the_same_as_the_limits() -> None:
+    for plan in load_yaml(PlansConfig, "plans").plans:
+        limits, words = plan.limits, " | ".join(plan.features)
+        assert f"{limits.requests_per_minute} requests per minute" in words
+        assert f"{limits.concurrent_websockets} concurrent WebSocket" in words
+        assert f"{limits.custom_voices} custom voice" in words
+
+
+@pytest.mark.parametrize("path", ["/models", "/v1/models", "/openai/v1/models"])
+async def test_models_are_listed_in_the_shape_of_openai(
+    client: httpx.AsyncClient, auth: dict[str, str], path: str
+) -> None:
+    listing = (await client.get(path, headers=auth)).json()
+    assert listing["object"] == "list"
+    assert {model["kind"] for model in listing["data"]} == {"tts", "stt", "chat"}
+    assert all(model["status"] == "ready" for model in listing["data"])
+    one = await client.get(f"{path}/{listing['data'][0]['id']}", headers=auth)
+    assert one.json() == listing["data"][0]
+    missing = await client.get(f"{path}/svc/none", headers=auth)
+    assert missing.status_code == 404 and "model_not_found" in missing.text
+
+
+async def test_a_lost_model_is_unavailable_and_the_service_not_ready(
+    client: httpx.AsyncClient, auth: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await client.get("/readyz")).status_code == 200
+    await client.get("/models", headers=auth)
+
+    async def lost(_: LocalChatModel) -> ModelInfo:
+        raise EngineLost("gone")
+
+    monkeypatch.setattr(LocalChatModel, "describe", lost)
+    models = (await client.get("/models", headers=auth)).json()["data"]
+    assert {m["kind"]: m["status"] for m in models}["chat"] == "unavailable"
+    answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+    assert answer.headers["Retry-After"]
+    assert (await client.get("/healthz")).status_code == 200
+    statuses = {
+        name: (await client.get("/readyz", params={"models": name})).status_code
+        for name in ("echo", "tone", "tone,scripted", "tone,echo", "none")
+    }
+    assert statuses == {
+        "echo": 503,
+        "tone": 200,
+        "tone,scripted": 200,
+        "tone,echo": 503,
+        "none": 404,
+    }
+
+
+async def test_a_database_that_is_down_is_503(
+    client: httpx.AsyncClient, auth: dict[str, str], services: Services
+) -> None:
+    (services.settings.data_dir / "test.db").rename(services.settings.data_dir / "away.db")
+    services.database._engine.dispose()
+    (services.settings.data_dir / "test.db").mkdir()  # nothing can be opened here
+    answer = await client.get("/plans", headers=auth)
+    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+    assert (await client.get("/readyz")).status_code == 503

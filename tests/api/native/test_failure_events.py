@@ -1,0 +1,178 @@
+"""Failures of the service that come before credit is held are told to webhooks, once."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.services import Services
+from db.errors import DatabaseUnavailable
+from models.audio import AudioChunk
+from models.errors import EngineLost
+from models.info import ModelInfo
+from models.stt.base import STT_SAMPLE_RATE
+from models.tts.base import SynthesisRequest
+from pipelines.webhooks.registration import Webhooks
+from tests.api.money import Books, books_of
+from tests.api.native.speech.test_stream import app_with, client_of
+from tests.hostile.audio_files import wav
+from tests.pipelines.stt.voiced import VoicedSpeaker
+
+Headers = dict[str, str]
+
+SPEECH: list[tuple[str, dict[str, Any]]] = [
+    ("/tts-synthesize", {"text": "Hello."}),
+    ("/tts-synthesize", {"text": "Hello.", "voice_id": "somebody"}),
+    ("/tts-stream", {"text": "Hello."}),
+    ("/openai/v1/audio/speech", {"model": "tts-1", "input": "Hello.", "voice": "alloy"}),
+    ("/openai/v1/audio/speech", {"model": "tts-1", "input": "Hello."}),
+    ("/tts/v1/voice", {"text": "Hello.", "voiceId": "somebody", "modelId": "m"}),
+    ("/tts/v1/voice:stream", {"text": "Hello.", "voiceId": "somebody", "modelId": "m"}),
+]
+FILE = wav(b"\0\0" * STT_SAMPLE_RATE, rate=STT_SAMPLE_RATE)
+
+
+class Lost(VoicedSpeaker):
+    """The handle of a model that is down."""
+
+    async def describe(self) -> ModelInfo:
+        raise EngineLost("the replica died")
+
+
+class LostLater(VoicedSpeaker):
+    """Of one that goes down between the plan and the work."""
+
+    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        raise EngineLost("the replica died")
+
+
+class Mute(VoicedSpeaker):
+    """Reads no letter of the text."""
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        return
+        yield
+
+
+class LostTranscriber:
+    """The handle of a recogniser that is down."""
+
+    async def describe(self) -> ModelInfo:
+        raise EngineLost("the replica died")
+
+
+@pytest.fixture
+async def books(services: Services, auth: Headers) -> Books:
+    books = await books_of(services, auth)
+    await books.want("tts.failed", "stt.failed", "tts.completed", "stt.completed")
+    return books
+
+
+async def post(app: FastAPI, path: str, auth: Headers, **options: Any) -> httpx.Response:
+    async with client_of(app) as client:
+        return await client.post(path, headers=auth, **options)
+
+
+@pytest.mark.parametrize(("path", "body"), SPEECH)
+async def test_speech_without_a_model_is_told_once(
+    path: str, body: dict[str, Any], services: Services, auth: Headers, books: Books
+) -> None:
+    answer = await post(app_with(services, Lost()), path, auth, json=body)
+    assert answer.status_code == 503, answer.text
+    (event,) = await books.events()
+    assert event["event"] == "tts.failed"
+    assert set(event["data"]) == {"id", "voice_id", "error", "message"}
+    assert event["data"]["error"] == "unavailable"
+    assert event["data"]["voice_id"] in (None, "somebody")
+    assert await books.kinds() == []
+
+
+@pytest.mark.parametrize("path", ["/tts-synthesize", "/tts-stream"])
+async def test_a_model_that_is_lost_after_the_hold_is_told_once(
+    path: str, services: Services, auth: Headers, books: Books
+) -> None:
+    app = app_with(services, LostLater())
+    answer = await post(app, path, auth, json={"text": "Hello."})
+    assert answer.status_code == 503, answer.text
+    (event,) = await books.events()
+    assert event["data"]["id"] == (await books.entries())[0].operation
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/stt", {"language": "en"}),
+        ("/openai/v1/audio/transcriptions", {"model": "whisper-1", "language": "en"}),
+        (
+            "/openai/v1/audio/transcriptions",
+            {"model": "whisper-1", "language": "en", "stream": "true"},
+        ),
+    ],
+)
+async def test_a_transcript_without_a_model_is_told_once(
+    path: str,
+    fields: dict[str, str],
+    services: Services,
+    auth: Headers,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(services.transcription, "_transcriber", LostTranscriber())
+    name = "audio" if path == "/stt" else "file"
+    answer = await post(create_app(services), path, auth, files={name: FILE}, data=fields)
+    assert answer.status_code == 503, answer.text
+    (event,) = await books.events()
+    assert event["event"] == "stt.failed"
+    assert set(event["data"]) == {"id", "error", "message"}
+    assert event["data"]["message"] == "the replica died"
+    assert await books.kinds() == []
+
+
+async def test_what_callers_ask_wrongly_is_no_event(
+    services: Services, auth: Headers, books: Books
+) -> None:
+    for speaker, body in (
+        (VoicedSpeaker(), {"text": "!!!"}),
+        (VoicedSpeaker(), {"text": "Hello.", "speed": 17}),
+        (VoicedSpeaker(), {"text": "Hello.", "voice": "Nobody"}),
+        (Mute(), {"text": "Hello."}),
+    ):
+        app = app_with(services, speaker)
+        answer = await post(app, "/tts-synthesize", auth, json=body)
+        assert answer.status_code in (400, 404), answer.text
+    for file, fields in ((b"RIFF" * 100, {}), (FILE, {"language": "??"})):
+        app = create_app(services)
+        answer = await post(app, "/stt", auth, files={"audio": file}, data=fields)
+        assert answer.status_code == 400, answer.text
+    await books.leave_credit(0)
+    app = app_with(services, VoicedSpeaker())
+    answer = await post(app, "/tts-stream", auth, json={"text": "Hello."})
+    assert answer.status_code == 403, answer.text
+    assert await books.events() == []
+
+
+async def test_nothing_is_written_when_no_webhook_wants_it(
+    services: Services, auth: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books = await books_of(services, auth)
+    await books.want("stt.failed")
+    monkeypatch.setattr(services.billing, "add_events", None)
+    answer = await post(app_with(services, Lost()), "/tts-stream", auth, json={"text": "Hello."})
+    assert answer.status_code == 503
+    assert await books.events() == []
+
+
+async def test_what_cannot_be_told_hides_no_failure(
+    services: Services, auth: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wants(*_: object) -> bool:
+        raise DatabaseUnavailable("down")
+
+    monkeypatch.setattr(Webhooks, "wants", wants)
+    app = app_with(services, Lost())
+    answer = await post(app, "/tts-synthesize", auth, json={"text": "Hello."})
+    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+    assert "speech" in answer.json()["message"]  # not the database

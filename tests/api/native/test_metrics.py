@@ -1,0 +1,123 @@
+"""The scrape page: who may see it, and what it counts."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from api.app import create_app
+from api.services import Services
+from api.sockets.kernel import close_codes
+
+
+def scraper(app: FastAPI, address: str = "127.0.0.1") -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=app, client=(address, 5000))
+    return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+
+async def value(client: httpx.AsyncClient, name: str, **labels: str) -> float:
+    """The sum of the series with those labels."""
+    page = (await client.get("/metrics")).text
+    return sum(
+        sample.value
+        for family in parse(page)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
+
+
+async def test_requests_are_counted_by_the_pattern_of_their_path(
+    app: FastAPI, auth: dict[str, str]
+) -> None:
+    async with scraper(app) as client:
+        await client.delete("/developer/api/canary-one", headers=auth)
+        await client.delete("/developer/api/canary-two", headers=auth)
+        page = (await client.get("/metrics")).text
+    counted = [line for line in page.splitlines() if "/developer/api/{" in line and '"404"' in line]
+    assert len(counted) == 1 and counted[0].startswith("antiphon_http_requests_total")
+    assert "canary" not in page
+
+
+async def test_unknown_paths_share_one_series(app: FastAPI) -> None:
+    async with scraper(app) as client:
+        labels = {"route": "none", "status": "404"}
+        before = await value(client, "antiphon_http_requests_total", **labels)
+        for number in range(3):
+            await client.get(f"/nothing-{number}")
+        assert await value(client, "antiphon_http_requests_total", **labels) == before + 3
+
+
+async def test_methods_that_clients_make_up_share_one_series(app: FastAPI) -> None:
+    async with scraper(app) as client:
+        await client.request("CANARY", "/plans")
+        assert "CANARY" not in (await client.get("/metrics")).text
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+async def test_this_machine_may_look_without_a_token(app: FastAPI, address: str) -> None:
+    async with scraper(app, address) as client:
+        assert (await client.get("/metrics")).status_code == 200
+
+
+@pytest.mark.parametrize("address", ["10.0.0.8", "192.0.2.1", "::ffff:10.0.0.8", "testclient"])
+async def test_others_find_no_page_without_a_token(app: FastAPI, address: str) -> None:
+    async with scraper(app, address) as client:
+        answer = await client.get("/metrics")
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "not_found"
+
+
+async def test_who_comes_through_a_proxy_of_this_machine_finds_no_page(app: FastAPI) -> None:
+    async with scraper(app) as client:
+        answer = await client.get("/metrics", headers={"X-Forwarded-For": "192.0.2.1"})
+    assert answer.status_code == 404
+
+
+async def test_behind_a_proxy_that_hides_clients_only_a_token_opens_the_page(
+    services: Services,
+) -> None:
+    async with scraper(create_app(services, sees_clients=False)) as client:
+        assert (await client.get("/metrics")).status_code == 404
+    settings = replace(services.settings, metrics_token="t" * 32)
+    app = create_app(replace(services, settings=settings), sees_clients=False)
+    async with scraper(app) as client:
+        headers = {"Authorization": f"Bearer {'t' * 32}"}
+        assert (await client.get("/metrics", headers=headers)).status_code == 200
+
+
+async def test_a_token_is_asked_for_once_it_is_set(services: Services) -> None:
+    settings = replace(services.settings, metrics_token="t" * 32)
+    app = create_app(replace(services, settings=settings))
+    async with scraper(app, "192.0.2.1") as client:
+        refused = await client.get("/metrics", headers={"Authorization": "Bearer wrong"})
+        bare = await client.get("/metrics")
+        let_in = await client.get("/metrics", headers={"Authorization": f"Bearer {'t' * 32}"})
+    assert (refused.status_code, bare.status_code, let_in.status_code) == (401, 401, 200)
+
+
+async def test_an_api_key_opens_no_page(services: Services, auth: dict[str, str]) -> None:
+    settings = replace(services.settings, metrics_token="t" * 32)
+    app = create_app(replace(services, settings=settings))
+    async with scraper(app) as client:
+        assert (await client.get("/metrics", headers=auth)).status_code == 401
+
+
+async def test_readiness_tells_which_store_is_missing(
+    app: FastAPI, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scraper(app) as client:
+        assert (await client.get("/readyz")).json() == {"status": "ok", "degraded": []}
+        monkeypatch.setattr(services.limits, "_degraded", True)
+        answer = await client.get("/readyz")
+        monkeypatch.setattr(services.files, "degraded", True)
+        both = await client.get("/readyz")
+    assert (answer.status_code, both.status_code) == (200, 200)
+    assert answer.json() == {"status": "degraded", "degraded": ["limits"]}
+    assert both.json()["degraded"] == ["limits", "files"]
+
+
+def test_codes_that_clients_make_up_share_one_series() -> None:
+    shown = {close_codes.shown(code) for code in range(1000, 5000)}
+    assert "other" in shown and len(shown) < 25

@@ -1,0 +1,78 @@
+"""Every file says that a machine speaks, whole or as a stream, and is no less a file for it."""
+
+import io
+import struct
+import wave
+
+import av
+import numpy as np
+import pytest
+
+from configs.settings import BRAND
+from models.audio import AudioChunk
+from pipelines.audio.encode.files import CODECS, OutputFormat, StreamEncoder, encode
+from pipelines.audio.encode.provenance import TAGS, id3_length
+from pipelines.audio.encode.stream import LiveEncoder
+
+PCM = (0.1 * np.sin(np.arange(24_000) / 20)).astype(np.float32)
+
+
+def whole(output_format: OutputFormat) -> bytes:
+    return encode(AudioChunk(PCM, 24_000), output_format).data
+
+
+def streamed(output_format: OutputFormat) -> bytes:
+    encoder = StreamEncoder(output_format, 24_000)
+    parts = [encoder.encode(PCM[:100]), encoder.encode(PCM[100:9000]), encoder.encode(PCM[9000:])]
+    return b"".join([*parts, encoder.finish()])
+
+
+def tags_of(data: bytes) -> dict[str, str]:
+    with av.open(io.BytesIO(data), "r") as container:
+        tags = {**container.metadata, **container.streams.audio[0].metadata}
+    return {name.lower(): value for name, value in tags.items()}
+
+
+@pytest.mark.parametrize("make", [whole, streamed])
+@pytest.mark.parametrize("output_format", CODECS)
+def test_every_file_and_stream_says_that_it_is_synthetic(
+    output_format: OutputFormat, make: object
+) -> None:
+    assert callable(make)
+    found = tags_of(make(output_format))
+    told = {"comment": TAGS["comment"]} if output_format == "wav" else TAGS
+    assert {name: found[name] for name in told} == told
+    assert BRAND in found["comment"]
+
+
+def test_files_of_the_socket_say_so_too() -> None:
+    encoder = LiveEncoder("OGG_OPUS", 24_000)
+    for data in [*encoder.encode(AudioChunk(PCM, 24_000)), *encoder.flush()]:
+        found = tags_of(data)
+        assert {name: found[name] for name in TAGS} == TAGS
+
+
+def test_a_wav_file_has_plain_chunks_of_true_lengths() -> None:
+    data = whole("wav")
+    with wave.open(io.BytesIO(data)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24_000)
+        assert file.getnframes() == len(PCM)
+    chunks, place = [], 12
+    while place < len(data):
+        name, size = struct.unpack("<4sI", data[place : place + 8])
+        chunks.append(name)
+        place += 8 + size + size % 2
+    assert chunks == [b"fmt ", b"LIST", b"data"] and place == len(data)
+    assert struct.unpack("<4sI", data[:8]) == (b"RIFF", len(data) - 8)
+
+
+def test_an_mp3_stream_is_a_tag_then_the_silent_frame_then_sound() -> None:
+    data = streamed("mp3")
+    length = id3_length(data)
+    assert data[:4] == b"ID3\x04" and length < 400
+    assert data[length : length + 2] == b"\xff\xf3" and b"Xing" in data[length : length + 30]
+    assert data[length + 192 : length + 194] == b"\xff\xf3"  # 64 kbit/s at 24 kHz
+
+
+def test_what_begins_with_no_tag_has_none() -> None:
+    assert id3_length(b"") == id3_length(b"\xff\xf3\x84\xc0") == 0

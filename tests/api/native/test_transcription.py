@@ -1,0 +1,219 @@
+"""POST /stt and GET /stt/languages over the scripted engine."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from models.stt.base import STT_SAMPLE_RATE
+from models.weights.store import WeightStore
+from pipelines.stt.file import Recording
+from tests.api.leaving import send_and_leave
+from tests.hostile.audio_files import encode, wav
+from tests.models.sounds import speak
+
+Headers = dict[str, str]
+SCRIPT = "the quick brown fox"
+
+
+@pytest.fixture(scope="module")
+def speech(weights: WeightStore) -> np.ndarray:
+    return speak("This is a sentence of some length.", weights)
+
+
+@pytest.fixture(scope="module")
+def speech_wav(speech: np.ndarray) -> bytes:
+    return wav((speech * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE)
+
+
+async def send(
+    client: httpx.AsyncClient, auth: Headers, data: bytes, name: str = "a.wav", **fields: str
+) -> httpx.Response:
+    return await client.post("/stt", headers=auth, files={"audio": (name, data)}, data=fields)
+
+
+async def test_speech_becomes_text(
+    client: httpx.AsyncClient, auth: Headers, speech: np.ndarray, speech_wav: bytes
+) -> None:
+    answer = await send(client, auth, speech_wav)
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert set(body) == {"text", "language", "confidence", "duration"}
+    assert body["text"] == SCRIPT
+    assert body["language"] == "en"
+    assert 0 < body["confidence"] <= 1
+    assert body["duration"] == pytest.approx(len(speech) / STT_SAMPLE_RATE, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", ["mp3", "wav", "flac", "m4a"])
+async def test_a_format_is_known_by_content_not_by_name(
+    client: httpx.AsyncClient, auth: Headers, speech: np.ndarray, kind: str
+) -> None:
+    answer = await send(client, auth, encode(kind, speech), "file.txt")
+    assert (answer.status_code, answer.json().get("text")) == (200, SCRIPT)
+
+
+async def test_timestamps_add_words(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    body = (await send(client, auth, speech_wav, timestamps="true", language="de")).json()
+    assert body["language"] == "de"
+    assert [word["word"] for word in body["words"]] == SCRIPT.split()
+    assert set(body["words"][0]) == {"word", "start", "end", "confidence"}
+    assert body["words"][-1]["end"] <= body["duration"] + 0.01
+
+
+@pytest.mark.parametrize("model", ["general", "phone_call", "meeting", "medical"])
+async def test_every_model_answers(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes, model: str
+) -> None:
+    answer = await send(client, auth, speech_wav, model=model)
+    assert (answer.status_code, answer.json().get("text")) == (200, SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("response_format", "media_type", "start"),
+    [
+        ("text", "text/plain", SCRIPT),
+        ("srt", "application/x-subrip", "1\n00:00:"),
+        ("vtt", "text/vtt", "WEBVTT\n\n00:00:"),
+    ],
+)
+async def test_other_response_formats(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    speech_wav: bytes,
+    response_format: str,
+    media_type: str,
+    start: str,
+) -> None:
+    answer = await send(client, auth, speech_wav, response_format=response_format)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith(media_type)
+    assert answer.text.startswith(start)
+
+
+async def test_speaker_labels_say_who_said_what(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    body = (await send(client, auth, speech_wav, speaker_labels="true")).json()
+    assert "words" not in body
+    (utterance,) = body["utterances"]
+    assert set(utterance) == {"speaker", "start", "end", "text"}
+    assert (utterance["speaker"], utterance["text"]) == ("A", SCRIPT)
+    assert 0 <= utterance["start"] < utterance["end"] <= body["duration"] + 0.01
+    body = (await send(client, auth, speech_wav, speaker_labels="true", timestamps="true")).json()
+    assert {word["speaker"] for word in body["words"]} == {"A"}
+    assert "".join(one["text"] for one in body["utterances"]) == body["text"]
+
+
+@pytest.mark.parametrize(
+    ("response_format", "line"),
+    [("text", f"A: {SCRIPT}\n"), ("srt", f"A: {SCRIPT}\n"), ("vtt", f"<v A>{SCRIPT}\n")],
+)
+async def test_every_format_names_the_speakers(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes, response_format: str, line: str
+) -> None:
+    fields = {"speaker_labels": "true", "response_format": response_format}
+    assert line in (await send(client, auth, speech_wav, **fields)).text
+
+
+async def test_silence_has_no_utterances(client: httpx.AsyncClient, auth: Headers) -> None:
+    body = (await send(client, auth, wav(b"\0" * 32_000, rate=8000), speaker_labels="true")).json()
+    assert (body["text"], body["utterances"]) == ("", [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"language": "xx"}, "language"),
+        ({"model": "other"}, "model"),
+        ({"timestamps": "perhaps"}, "timestamps"),
+        ({"speaker_labels": "perhaps"}, "speaker_labels"),
+        ({"response_format": "xml"}, "response_format"),
+    ],
+)
+async def test_a_bad_field_is_named(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    speech_wav: bytes,
+    fields: dict[str, str],
+    named: str,
+) -> None:
+    answer = await send(client, auth, speech_wav, **fields)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "validation_error"
+    assert answer.json()["message"].startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", "invalid_audio"),
+        (b"not audio at all" * 10, "invalid_audio"),
+        (wav(b""), "invalid_audio"),
+        (wav(b"\0" * 2 * 4000 * 601, rate=4000), "audio_too_long"),
+        (b"\0" * (25 * 2**20 + 1), "file_too_large"),
+        (b"\0" * (26 * 2**20), "file_too_large"),
+    ],
+)
+async def test_a_bad_file_is_refused(
+    client: httpx.AsyncClient, auth: Headers, data: bytes, error: str
+) -> None:
+    answer = await send(client, auth, data)
+    assert (answer.status_code, answer.json()["error"]) == (400, error)
+
+
+async def test_a_form_without_audio_is_refused(client: httpx.AsyncClient, auth: Headers) -> None:
+    answer = await client.post("/stt", headers=auth, files={"other": b"x"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+    answer = await client.post("/stt", headers=auth, json={})
+    assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_media_type")
+
+
+async def test_a_key_is_asked_for_before_the_body_is_read(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/stt", content=b"x" * 10, headers={"content-type": "a/b"})
+    assert answer.status_code == 401
+
+
+async def test_languages_have_both_names(client: httpx.AsyncClient, auth: Headers) -> None:
+    languages = (await client.get("/stt/languages", headers=auth)).json()["languages"]
+    german = next(one for one in languages if one["code"] == "de")
+    assert german == {
+        "code": "de",
+        "name": "German",
+        "native_name": "Deutsch",
+        "supported_models": ["general", "phone_call", "meeting", "medical"],
+    }
+
+
+async def test_a_client_that_leaves_stops_the_work(
+    app: FastAPI, auth: Headers, speech_wav: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = app.state.services.transcription
+    began, stopped = asyncio.Event(), asyncio.Event()
+
+    async def wait_for_ever(recording: Recording) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    monkeypatch.setattr(pipeline, "transcribe", wait_for_ever)
+    sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
+    assert await send_and_leave(app, sent, began) == 499
+    assert stopped.is_set()
+
+
+async def test_a_client_that_leaves_within_the_upload_leaves_no_file(
+    app: FastAPI, auth: Headers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    sent = httpx.Request("POST", "http://test/stt", files={"audio": b"RIFF"}, headers=auth)
+    assert await send_and_leave(app, sent) == 499
+    assert not list(tmp_path.glob("antiphon-upload-*"))

@@ -1,0 +1,138 @@
+"""What files to transcribe cost, and what webhooks are told of them."""
+
+import asyncio
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from api.native import transcription as routes
+from api.services import Services
+from models.errors import EngineOverloaded
+from models.stt.base import STT_SAMPLE_RATE
+from models.weights.store import WeightStore
+from pipelines.stt.file import Recording
+from tests.api.leaving import send_and_leave
+from tests.api.money import Books, books_of
+from tests.hostile.audio_files import wav
+from tests.models.sounds import speak
+
+Headers = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def speech(weights: WeightStore) -> np.ndarray:
+    return speak("This is a sentence of some length.", weights)
+
+
+@pytest.fixture(scope="module")
+def speech_wav(speech: np.ndarray) -> bytes:
+    return wav((speech * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE)
+
+
+@pytest.fixture
+async def books(services: Services, auth: Headers) -> Books:
+    return await books_of(services, auth)
+
+
+async def test_a_file_costs_the_audio_that_was_decoded(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    books: Books,
+    speech: np.ndarray,
+    speech_wav: bytes,
+) -> None:
+    await books.want("stt.completed", "stt.failed")
+    answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
+    assert answer.status_code == 200
+    milliseconds = round(len(speech) / STT_SAMPLE_RATE * 1000)
+    assert await books.charged("stt") == (milliseconds, -(-milliseconds * 100 // 1000))
+    (event,) = await books.events()
+    assert event["event"] == "stt.completed"
+    assert set(event["data"]) == {"id", "text", "language", "duration"}
+    for field in ("text", "language", "duration"):
+        assert event["data"][field] == answer.json()[field]
+
+
+async def test_a_text_that_cannot_be_told_costs_nothing(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    books: Books,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("not a number")
+
+    monkeypatch.setattr(routes, "_result", fail)
+    answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
+    assert (answer.status_code, answer.json()["error"]) == (500, "internal_error")
+    assert await books.kinds() == ["hold", "release"]
+
+
+async def test_without_credit_nothing_is_transcribed(
+    client: httpx.AsyncClient,
+    services: Services,
+    auth: Headers,
+    books: Books,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def transcribe(recording: Recording) -> None:
+        raise AssertionError("transcribed")
+
+    monkeypatch.setattr(services.transcription, "transcribe", transcribe)
+    await books.leave_credit(100)  # a second
+    answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
+    assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
+    assert await books.kinds() == []
+
+
+async def test_what_is_no_audio_costs_nothing(
+    client: httpx.AsyncClient, auth: Headers, books: Books
+) -> None:
+    answer = await client.post("/stt", headers=auth, files={"audio": b"RIFF" * 100})
+    assert answer.status_code == 400
+    assert await books.kinds() == []
+
+
+async def test_a_failure_costs_nothing_and_is_told(
+    client: httpx.AsyncClient,
+    services: Services,
+    auth: Headers,
+    books: Books,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def transcribe(recording: Recording) -> None:
+        raise EngineOverloaded("busy")
+
+    monkeypatch.setattr(services.transcription, "transcribe", transcribe)
+    await books.want("stt.failed")
+    answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
+    assert answer.status_code == 503
+    assert await books.kinds() == ["hold", "release"]
+    (event,) = await books.events()
+    assert event["event"] == "stt.failed"
+    assert {**event["data"], "id": ""} == {"id": "", "error": "overloaded", "message": "busy"}
+
+
+async def test_who_leaves_pays_nothing(
+    app: FastAPI,
+    services: Services,
+    auth: Headers,
+    books: Books,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began = asyncio.Event()
+
+    async def wait_for_ever(recording: Recording) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(services.transcription, "transcribe", wait_for_ever)
+    sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
+    assert await send_and_leave(app, sent, began) == 499
+    assert await books.kinds() == ["hold", "release"]

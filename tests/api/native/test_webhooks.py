@@ -1,0 +1,217 @@
+"""Webhooks over HTTP: what is registered, changed, listed and refused."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+from sqlmodel import select
+
+from api.services import Services
+from db.audit import audit_chain
+from db.webhooks.outbox import NewEvent, add_event
+from db.webhooks.tables import Webhook
+from tests.db.test_outbox import plain
+
+Headers = dict[str, str]
+NEW = {"url": "https://example.com/hook", "events": ["tts.completed", "voice.ready"]}
+SECRET = "whsec_" + "QUFB" * 8
+
+
+async def register(client: httpx.AsyncClient, headers: Headers, **fields: object) -> httpx.Response:
+    return await client.post("/webhooks", headers=headers, json={**NEW, **fields})
+
+
+async def test_a_webhook_is_registered_listed_and_deleted(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    made = await register(client, auth, secret=SECRET)
+    assert made.status_code == 201
+    shown = made.json()
+    assert set(shown) == {"id", "url", "events", "status", "created_at"}
+    assert {**NEW, "status": "active"}.items() <= shown.items()
+    assert shown["created_at"].endswith("Z")
+    listed = await client.get("/webhooks", headers=auth)
+    assert listed.json() == {"webhooks": [shown]}
+    assert (await client.get(f"/webhooks/{shown['id']}", headers=auth)).json() == shown
+    deleted = await client.delete(f"/webhooks/{shown['id']}", headers=auth)
+    assert deleted.status_code == 200 and deleted.json()["success"] is True
+    assert (await client.get("/webhooks", headers=auth)).json() == {"webhooks": []}
+    again = await client.delete(f"/webhooks/{shown['id']}", headers=auth)
+    assert again.status_code == 404 and again.json()["error"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "names"),
+    [
+        ({"url": "http://example.com/"}, "invalid_url", "url"),
+        ({"url": "https://127.0.0.1/"}, "invalid_url", "url"),
+        ({"url": "https://localhost/"}, "invalid_url", "url"),
+        ({"url": "https://user@example.com/"}, "invalid_url", "url"),
+        ({"url": ""}, "validation_error", "url"),
+        ({"url": 7}, "validation_error", "url"),
+        ({"url": "https://example.com/" + "a" * 2048}, "validation_error", "url"),
+        ({"events": []}, "validation_error", "events"),
+        ({"events": ["tts.done"]}, "validation_error", "events"),
+        ({"events": "tts.completed"}, "validation_error", "events"),
+        ({"secret": "short"}, "validation_error", "secret"),
+        ({"secret": "whsec_no base64 here"}, "validation_error", "secret"),
+        ({"secret": 12345678}, "validation_error", "secret"),
+    ],
+)
+async def test_what_is_wrong_is_named(
+    client: httpx.AsyncClient, auth: Headers, fields: dict[str, object], error: str, names: str
+) -> None:
+    answer = await register(client, auth, **fields)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == error and answer.json()["message"].startswith(names)
+    assert (await client.get("/webhooks", headers=auth)).json() == {"webhooks": []}
+
+
+async def test_our_own_name_is_refused(services: Services, auth: Headers) -> None:
+    from api.app import create_app
+    from pipelines.storage.encryption import Sealer
+    from pipelines.webhooks.registration import Webhooks
+
+    settings = replace(services.settings, public_url="https://speech.example.com")
+    webhooks = Webhooks(services.database, Sealer(settings.secrets.data_keys), settings)
+    app = create_app(replace(services, settings=settings, webhooks=webhooks))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answer = await register(client, auth, url="https://speech.example.com/hook")
+        assert answer.json()["error"] == "invalid_url"
+
+
+async def test_a_secret_is_sealed_and_never_shown(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    made = await register(client, auth, secret=SECRET)
+    stored = await services.database.read(
+        lambda session: session.exec(select(Webhook.secret)).one()
+    )
+    assert stored is not None and SECRET.encode() not in stored
+    for path in ("/webhooks", f"/webhooks/{made.json()['id']}"):
+        assert SECRET not in (await client.get(path, headers=auth)).text
+
+
+async def test_a_workspace_has_at_most_twenty(client: httpx.AsyncClient, auth: Headers) -> None:
+    for _ in range(20):
+        assert (await register(client, auth)).status_code == 201
+    answer = await register(client, auth)
+    assert answer.status_code == 400 and "at most 20" in answer.json()["message"]
+
+
+async def test_a_change_changes_what_it_names(client: httpx.AsyncClient, auth: Headers) -> None:
+    webhook = (await register(client, auth)).json()
+    path = f"/webhooks/{webhook['id']}"
+    for change in (
+        {"status": "inactive"},
+        {"events": ["stt.failed"]},
+        {"url": "https://other.example.com/"},
+        {"status": "active", "secret": SECRET},
+        {},
+    ):
+        answer = await client.patch(path, headers=auth, json=change)
+        expected = {**webhook, **{k: v for k, v in change.items() if k != "secret"}}
+        assert answer.status_code == 200 and answer.json() == expected
+        webhook = answer.json()
+    wrongs: list[dict[str, object]] = [
+        {"url": "http://x.com"},
+        {"status": "paused"},
+        {"events": []},
+    ]
+    for wrong in wrongs:
+        assert (await client.patch(path, headers=auth, json=wrong)).status_code == 400
+
+
+@pytest.mark.parametrize("field", ["url", "events", "secret", "status"])
+async def test_null_in_a_change_is_refused_and_changes_nothing(
+    client: httpx.AsyncClient, auth: Headers, services: Services, field: str
+) -> None:
+    webhook = (await register(client, auth, secret=SECRET)).json()
+    stored = await services.database.read(lambda session: session.exec(select(Webhook)).one())
+    answer = await client.patch(
+        f"/webhooks/{webhook['id']}", headers=auth, json={"status": "inactive", field: None}
+    )
+    assert answer.status_code == 400 and answer.json()["error"] == "validation_error"
+    assert answer.json()["message"].startswith(f"{field}: must not be null")
+    assert (
+        await services.database.read(lambda session: session.exec(select(Webhook)).one()) == stored
+    )
+    shown = (await client.get("/openapi.json")).json()["components"]["schemas"]["ChangedWebhook"]
+    assert "null" not in str(shown["properties"]) and "required" not in shown
+
+
+async def test_deliveries_are_listed_in_pages_and_sent_again(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    webhook = (await register(client, auth)).json()
+    path = f"/webhooks/{webhook['id']}"
+    tested = await client.post(f"{path}/test", headers=auth)
+    assert tested.status_code == 200 and tested.json()["event"] == "tts.completed"
+    principal = await services.accounts.authenticate(auth["Authorization"].split()[1])
+    event = NewEvent("voice.ready", {"id": "v"})
+    event_id = await services.database.run(add_event, principal.workspace_id, event, plain)
+    page = (await client.get(f"{path}/deliveries?limit=1", headers=auth)).json()
+    assert page["pagination"] == {"page": 1, "limit": 1, "total": 2, "pages": 2}
+    (newest,) = page["data"]
+    assert (newest["event_id"], newest["status"], newest["attempts"]) == (event_id, "pending", [])
+    assert newest["next_attempt_at"] is not None
+    again = await client.post(f"{path}/deliveries/{newest['id']}/redeliver", headers=auth)
+    assert again.status_code == 200 and again.json()["status"] == "pending"
+    await client.patch(path, headers=auth, json={"status": "inactive"})
+    cancelled = await client.get(f"{path}/deliveries?status=cancelled", headers=auth)
+    assert cancelled.json()["pagination"]["total"] == 2
+    for ending in ("/test", f"/deliveries/{newest['id']}/redeliver"):
+        refused = await client.post(path + ending, headers=auth)
+        assert refused.status_code == 400 and "inactive" in refused.json()["message"]
+
+
+async def test_what_is_no_id_at_all_is_not_found(client: httpx.AsyncClient, auth: Headers) -> None:
+    for method, ending in (("GET", ""), ("DELETE", ""), ("POST", "/test"), ("GET", "/deliveries")):
+        answer = await client.request(method, f"/webhooks/none{ending}", headers=auth)
+        assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+
+
+async def test_a_delivery_of_another_webhook_is_not_found(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    first, second = [(await register(client, auth)).json()["id"] for _ in range(2)]
+    delivery = (await client.post(f"/webhooks/{first}/test", headers=auth)).json()["id"]
+    path = f"/webhooks/{second}/deliveries/{delivery}/redeliver"
+    assert (await client.post(path, headers=auth)).status_code == 404
+
+
+async def test_wants_follows_changes_at_once_here(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    principal = await services.accounts.authenticate(auth["Authorization"].split()[1])
+
+    async def wants() -> bool:
+        return await services.webhooks.wants(principal.workspace_id, "voice.ready")
+
+    assert not await wants()
+    webhook = (await register(client, auth)).json()["id"]
+    assert await wants()
+    await client.patch(f"/webhooks/{webhook}", headers=auth, json={"status": "inactive"})
+    assert not await wants()
+    await client.patch(f"/webhooks/{webhook}", headers=auth, json={"status": "active"})
+    assert await wants()
+    await client.delete(f"/webhooks/{webhook}", headers=auth)
+    assert not await wants()
+
+
+async def test_changes_are_in_the_audit_log(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    webhook = (await register(client, auth, secret=SECRET)).json()["id"]
+    await client.patch(f"/webhooks/{webhook}", headers=auth, json={"status": "inactive"})
+    await client.delete(f"/webhooks/{webhook}", headers=auth)
+    principal = await services.accounts.authenticate(auth["Authorization"].split()[1])
+    chain = await services.database.read(audit_chain, principal.workspace_id)
+    found = [entry for entry in chain if entry.target == webhook]
+    assert [one.action for one in found] == [
+        "webhook.created",
+        "webhook.changed",
+        "webhook.deleted",
+    ]
+    assert all(one.actor == principal.actor and SECRET not in str(one.details) for one in found)

@@ -1,0 +1,61 @@
+"""Asks for voices, and does the work of whoever makes them."""
+
+from typing import Any
+
+import httpx
+import numpy as np
+
+from api.services import Services
+from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig
+from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
+from pipelines.voices.queue import ClaimedVoice, MadeVoice, VoiceQueue
+from tests.api.native.voices.sample_reports import full_report
+from tests.pipelines.voices.recordings import good_files
+
+Headers = dict[str, str]
+PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.25, np.float32)))
+PRICE = 1_000_000
+
+
+def queue_of(services: Services) -> VoiceQueue:
+    """As a worker has it."""
+    work = load_yaml(CloningConfig, "cloning").work
+    return VoiceQueue(services.database, services.files, services.billing, work)
+
+
+async def ask(
+    client: httpx.AsyncClient,
+    headers: Headers,
+    files: tuple[tuple[str, bytes], ...] | None = None,
+    **fields: Any,
+) -> httpx.Response:
+    """POST /voices with good recordings, unless others are given."""
+    parts = [("files", (name, content)) for name, content in files or good_files()]
+    return await client.post(
+        "/voices", headers=headers, data={"name": "Ann", **fields}, files=parts, timeout=60
+    )
+
+
+async def made(client: httpx.AsyncClient, headers: Headers, **fields: Any) -> dict[str, Any]:
+    """The object of a voice that waits to be made."""
+    answer = await ask(client, headers, **{"language": "en", **fields})
+    assert answer.status_code == 201, answer.text
+    voice: dict[str, Any] = answer.json()
+    return voice
+
+
+async def claimed(services: Services) -> ClaimedVoice:
+    """The next voice of the queue."""
+    found = await queue_of(services).claim()
+    assert found is not None
+    return found
+
+
+async def finish(services: Services, pack: bytes = PACK) -> ClaimedVoice:
+    """Makes the next voice."""
+    voice = await claimed(services)
+    assert await queue_of(services).publish(
+        voice, MadeVoice("tone", pack, 0.91234, full_report().to_json())
+    )
+    return voice

@@ -1,0 +1,408 @@
+"""POST /openai/v1/audio/speech: speech for OpenAI's clients, in process."""
+
+import asyncio
+import io
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import av
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.openai.names import choose_voice
+from api.services import Services
+from configs.load import load_yaml
+from configs.schema.models.tts import HibariConfig, KokoroConfig
+from configs.schema.voices import VoiceRef, VoicesConfig
+from configs.settings import Settings
+from models.audio import pcm16_to_float
+from models.errors import EngineLost, EngineOverloaded
+from models.info import ModelInfo, VoiceInfo
+from models.tts.base import SynthesisRequest
+from pipelines.errors import VoiceNotReady
+from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.voice_selection import OfferedVoice
+from tests.api.leaving import send_and_leave
+from tests.api.local_server import serve_app
+from tests.api.local_services import local_services
+from tests.api.money import Books, books_of
+from tests.api.native.speech.test_stream import FailsAt, call
+from tests.pipelines.stt.voiced import INFO, VoicedSpeaker
+
+Headers = dict[str, str]
+PATH = "/openai/v1/audio/speech"
+TEXT = "The harbour lay still. Nobody expected the ship at all! It carried letters and tea."
+
+
+def speaking(services: Services, **speakers: Any) -> Services:
+    voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
+    return replace(services, speech=SpeechPipeline(speakers, voices))
+
+
+async def client_of(app: FastAPI) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+
+@pytest.fixture
+def speaker() -> VoicedSpeaker:
+    return VoicedSpeaker()
+
+
+@pytest.fixture
+async def voiced(services: Services, speaker: VoicedSpeaker) -> AsyncIterator[httpx.AsyncClient]:
+    async with await client_of(create_app(speaking(services, one=speaker))) as client:
+        yield client
+
+
+@pytest.fixture
+async def books(services: Services, auth: Headers) -> Books:
+    return await books_of(services, auth)
+
+
+async def say(client: httpx.AsyncClient, auth: Headers, **body: Any) -> httpx.Response:
+    return await client.post(PATH, json={"model": "tts-1", "input": TEXT, **body}, headers=auth)
+
+
+def duration_s(data: bytes, response_format: str) -> float:
+    if response_format == "pcm":
+        return len(pcm16_to_float(data)) / 24_000
+    with av.open(io.BytesIO(data), "r") as container:
+        stream = container.streams.audio[0]
+        samples = sum(frame.samples for frame in container.decode(stream))
+        return samples / int(stream.codec_context.sample_rate)
+
+
+def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    lines = answer.text.split("\n\n")
+    assert lines.pop() == ""
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+async def test_each_format_is_one_playable_file(voiced: httpx.AsyncClient, auth: Headers) -> None:
+    expected = duration_s((await say(voiced, auth, response_format="wav")).content, "wav")
+    for response_format, media_type, magic in (
+        ("mp3", "audio/mpeg", b"ID3"),
+        ("opus", "audio/ogg", b"OggS"),
+        ("aac", "audio/aac", b"ID3"),
+        ("flac", "audio/flac", b"fLaC"),
+        ("wav", "audio/wav", b"RIFF"),
+        ("pcm", "audio/pcm", b""),
+    ):
+        answer = await say(voiced, auth, response_format=response_format)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == media_type
+        assert "content-length" not in answer.headers
+        assert answer.headers["openai-model"] == INFO.id
+        assert answer.content.startswith(magic)
+        # An AAC encoder is 1024 samples late, and fills its last frame of as many.
+        assert duration_s(answer.content, response_format) == pytest.approx(expected, abs=0.09)
+
+
+async def test_mp3_is_the_default_and_only_the_text_is_needed(
+    voiced: httpx.AsyncClient, auth: Headers
+) -> None:
+    answer = await voiced.post(PATH, json={"input": "Hello there."}, headers=auth)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "audio/mpeg")
+
+
+async def test_pcm_has_24_khz_whatever_the_voice_has(services: Services, auth: Headers) -> None:
+    class Slower(VoicedSpeaker):
+        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+            async for chunk in super().synthesize(request):
+                yield replace(chunk, sample_rate=16_000)
+
+    app = create_app(speaking(services, one=Slower()))
+    async with await client_of(app) as client:
+        pcm = (await say(client, auth, response_format="pcm")).content
+        wav = (await say(client, auth, response_format="wav")).content
+    with av.open(io.BytesIO(wav), "r") as container:
+        assert container.streams.audio[0].codec_context.sample_rate == 16_000
+    assert duration_s(pcm, "pcm") == pytest.approx(duration_s(wav, "wav"), abs=0.002)
+
+
+async def test_events_carry_the_same_file_and_end_with_usage(
+    voiced: httpx.AsyncClient, auth: Headers
+) -> None:
+    events = events_of(await say(voiced, auth, stream_format="sse", response_format="pcm"))
+    kinds = [event["type"] for event in events]
+    assert kinds == ["speech.audio.delta"] * (len(events) - 1) + ["speech.audio.done"]
+    audio = b"".join(b64decode(event["audio"]) for event in events[:-1])
+    # The level is learnt from what was spoken before, so that samples differ and their number not.
+    assert len(audio) == len((await say(voiced, auth, response_format="pcm")).content)
+    usage = events[-1]["usage"]
+    assert usage == {"input_tokens": len(TEXT), "output_tokens": 0, "total_tokens": len(TEXT)}
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_every_speed_of_openais_changes_the_length(
+    services: Services, auth: Headers, native: bool
+) -> None:
+    class Native(VoicedSpeaker):
+        """Changes its speed itself as far as engines can."""
+
+        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+            assert 0.5 <= request.speed <= 2.0
+            async for chunk in super().synthesize(request):
+                step = round(16 * request.speed) if native else 16
+                indices = np.arange(0, len(chunk.pcm) - 1, step / 16).astype(int)
+                yield replace(chunk, pcm=chunk.pcm[indices])
+
+    model = Native(info=replace(INFO, native_speed=native))
+    body = {"response_format": "pcm", "input": "One plain sentence."}
+    async with await client_of(create_app(speaking(services, one=model))) as client:
+        plain = await say(client, auth, **body)
+        for speed in (0.25, 0.8, 4.0):
+            changed = await say(client, auth, **body, speed=speed)
+            assert len(changed.content) == pytest.approx(len(plain.content) / speed, rel=0.12)
+
+
+async def test_the_first_bytes_come_before_the_second_sentence(
+    services: Services, auth: Headers
+) -> None:
+    class WaitsForTheSecond(VoicedSpeaker):
+        may_go_on = asyncio.Event()
+
+        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+            if self.calls:
+                await self.may_go_on.wait()
+            async for chunk in super().synthesize(request):
+                yield chunk
+
+    model = WaitsForTheSecond()
+    app = create_app(speaking(services, one=model))
+    bodies: asyncio.Queue[bytes] = asyncio.Queue()
+    left = asyncio.Event()
+    sent = httpx.Request("POST", f"http://test{PATH}", json={"input": TEXT}, headers=auth)
+    task = asyncio.create_task(call(app, sent, bodies, left))
+    async with asyncio.timeout(5):
+        assert (await bodies.get()).startswith(b"ID3")
+        assert len(model.calls) == 1
+        model.may_go_on.set()
+        while not task.done() and len(model.calls) < 3:
+            await bodies.get()
+        left.set()
+        await task
+
+
+async def test_a_client_that_leaves_stops_the_voice_and_pays_for_what_was_spoken(
+    services: Services, auth: Headers, books: Books
+) -> None:
+    model = VoicedSpeaker(sizes=(2400,), chunk_delay_s=0.01)
+    app = create_app(speaking(services, one=model))
+    bodies: asyncio.Queue[bytes] = asyncio.Queue()
+    left = asyncio.Event()
+    sent = httpx.Request("POST", f"http://test{PATH}", json={"input": TEXT * 20}, headers=auth)
+    task = asyncio.create_task(call(app, sent, bodies, left))
+    async with asyncio.timeout(5):
+        await bodies.get()
+        left.set()
+        await task
+    assert model.flying == 0
+    characters, _ = await books.charged("tts")
+    assert 0 < characters < len(TEXT * 2)
+
+
+async def test_who_leaves_before_the_first_sound_pays_nothing(
+    services: Services, auth: Headers, books: Books
+) -> None:
+    class Silent(VoicedSpeaker):
+        started = asyncio.Event()
+
+        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+            self.started.set()
+            await asyncio.Event().wait()
+            yield
+
+    model = Silent()
+    app = create_app(speaking(services, one=model))
+    sent = httpx.Request("POST", f"http://test{PATH}", json={"input": TEXT}, headers=auth)
+    assert await send_and_leave(app, sent, model.started) == 499
+    assert await books.kinds() == ["hold", "release"]
+
+
+async def test_a_text_costs_its_characters_and_a_webhook_hears_of_it(
+    voiced: httpx.AsyncClient, auth: Headers, books: Books
+) -> None:
+    await books.want("tts.completed")
+    assert (await say(voiced, auth)).status_code == 200
+    assert (await books.charged("tts"))[0] == len(TEXT)
+    (event,) = await books.events()
+    assert (event["event"], event["data"]["text"]) == ("tts.completed", TEXT)
+
+
+async def test_a_second_request_with_the_same_key_is_the_first_answer(
+    voiced: httpx.AsyncClient, auth: Headers, speaker: VoicedSpeaker
+) -> None:
+    once = {**auth, "Idempotency-Key": "one"}
+    first = await say(voiced, once)
+    calls = len(speaker.calls)
+    again = await say(voiced, once)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert (again.content, len(speaker.calls)) == (first.content, calls)
+    assert again.headers["content-type"] == "audio/mpeg"
+
+
+async def test_a_failure_before_the_first_sound_has_its_status_and_openais_shape(
+    services: Services, auth: Headers
+) -> None:
+    app = create_app(speaking(services, one=FailsAt(0, EngineOverloaded("all are busy"))))
+    async with await client_of(app) as client:
+        answer = await say(client, auth)
+    assert answer.status_code == 503 and "retry-after" in answer.headers
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("server_error", "overloaded")
+
+
+async def test_a_failure_in_the_middle_is_an_event_and_costs_nothing(
+    services: Services, auth: Headers, books: Books
+) -> None:
+    app = create_app(speaking(services, one=FailsAt(1, EngineLost("the replica died"))))
+    async with await client_of(app) as client:
+        events = events_of(await say(client, auth, stream_format="sse"))
+    assert [event["type"] for event in events[:-1]] == ["speech.audio.delta"] * (len(events) - 1)
+    assert (events[-1]["type"], events[-1]["error"]["code"]) == ("error", "unavailable")
+    assert await books.kinds() == ["hold", "release"]
+
+
+def test_a_failure_in_the_middle_of_bytes_cuts_the_connection(settings: Settings) -> None:
+    services = local_services(settings)
+    failing = FailsAt(1, EngineLost("the replica died"))
+    try:
+        with serve_app(create_app(speaking(services, one=failing))) as url:
+            key = asyncio.run(services.accounts.ensure_first_workspace())
+            headers = {"Authorization": f"Bearer {key}"}
+            with httpx.stream("POST", url + PATH, json={"input": TEXT}, headers=headers) as answer:
+                pieces = answer.iter_bytes()
+                assert answer.status_code == 200 and next(pieces)
+                with pytest.raises(httpx.RemoteProtocolError):
+                    list(pieces)
+    finally:
+        services.database.close()
+
+
+async def test_a_wrong_field_is_refused_by_name(voiced: httpx.AsyncClient, auth: Headers) -> None:
+    wrong: list[tuple[dict[str, Any], str, str]] = [
+        ({"input": ""}, "input", "at least 1"),
+        ({"input": "  "}, "input", "blank"),
+        ({"input": "x" * 5001}, "input", "5000"),
+        ({"speed": 0.2}, "speed", "0.25"),
+        ({"speed": "1"}, "speed", "number"),
+        ({"response_format": "ogg"}, "response_format", "opus"),
+        ({"stream_format": "ndjson"}, "stream_format", "sse"),
+        ({"voice": 3}, "voice", "string"),
+        ({"voice": {"name": "x"}}, "voice", "string"),
+        ({"instructions": "x" * 4097}, "instructions", "4096"),
+    ]
+    for body, param, words in wrong:
+        answer = await say(voiced, auth, **body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["type"]) == (400, "invalid_request_error"), body
+        assert (error["code"], error["param"]) == ("validation_error", param)
+        assert words in error["message"]
+
+
+async def test_an_unknown_name_is_not_found(client: httpx.AsyncClient, auth: Headers) -> None:
+    unknown: list[tuple[dict[str, Any], str, str]] = [
+        ({"voice": "nobody"}, "voice_not_found", "voice"),
+        ({"voice": {"id": "00000000-0000-0000-0000-000000000000"}}, "voice_not_found", "voice"),
+        ({"model": "tts-9"}, "model_not_found", "model"),
+        ({"model": "svc/stt-scripted"}, "model_not_found", "model"),
+    ]
+    for body, code, param in unknown:
+        answer = await say(client, auth, **body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (404, code, param)
+
+
+async def test_a_missing_key_is_refused_in_openais_shape(client: httpx.AsyncClient) -> None:
+    answer = await client.post(PATH, json={"input": "Hi"})
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "unauthorized"
+    answer = await client.get(PATH)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "OPTIONS, POST")
+    assert answer.json()["error"]["code"] == "method_not_allowed"
+
+
+def described(config: KokoroConfig | HibariConfig, **more: Any) -> VoicedSpeaker:
+    """A speaker with the voices of a shipped configuration."""
+    voices = tuple(
+        VoiceInfo(config.engine, one.key, one.name, one.language, one.gender, one.accent)
+        for one in config.voices
+    )
+    languages = tuple({one.language for one in voices})
+    info = ModelInfo(config.id, "tts", config.engine, "x", 0, languages, voices=voices)
+    return VoicedSpeaker(info=replace(info, tier=config.tier, **more))
+
+
+@pytest.fixture
+def stock(services: Services) -> Services:
+    """The voices that the CPU profile really has."""
+    return speaking(
+        services,
+        fast=described(load_yaml(HibariConfig, "tts/hibari")),
+        quality=described(load_yaml(KokoroConfig, "tts/kokoro"), crosses_languages=True),
+    )
+
+
+async def chosen(services: Services, name: str | None, tier: Any, text: str = TEXT) -> str:
+    voice_id = await choose_voice(services, name, tier, text, 1)
+    assert voice_id is not None
+    found = await services.speech.voice(voice_id)
+    assert found is not None
+    return f"{found.voice.engine}/{found.voice.key}"
+
+
+async def test_every_voice_of_openais_has_a_voice_of_its_own_and_of_its_gender(
+    stock: Services,
+) -> None:
+    seen = {name: await chosen(stock, name, "quality") for name in stock.openai.voices}
+    assert len(set(seen.values())) == len(seen) == 13
+    for name, voice in seen.items():
+        engine, _, key = voice.partition("/")
+        female = stock.openai.voices[name].gender == "female"
+        assert (engine, key[1] == "f") == ("kokoro", female)
+
+
+async def test_the_tier_chooses_where_a_voice_has_both(stock: Services) -> None:
+    assert await chosen(stock, "alloy", "fast") == "hibari/heart"
+    assert await chosen(stock, "Alloy", "quality") == "kokoro/af_alloy"
+    assert await chosen(stock, "onyx", "fast") == "kokoro/am_onyx"
+    assert await chosen(stock, "Bella", "fast") == "kokoro/af_bella"
+
+
+async def test_a_voice_that_cannot_speak_the_language_gives_way(stock: Services) -> None:
+    german = "Der Hafen lag still da, und niemand erwartete noch ein Schiff an diesem Abend."
+    assert await chosen(stock, "alloy", "fast", german) == "kokoro/af_alloy"
+    only_fast = speaking(stock, fast=described(load_yaml(HibariConfig, "tts/hibari")))
+    assert await chosen(only_fast, "shimmer", "quality") == "hibari/heart"
+    assert await choose_voice(only_fast, "onyx", "quality", TEXT, 1) is None  # the default
+
+
+async def test_without_a_name_the_language_decides(stock: Services) -> None:
+    assert await choose_voice(stock, None, "fast", TEXT, 1) is None
+
+
+async def test_an_own_voice_with_a_name_of_openais_goes_first_once_it_is_ready(
+    stock: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = (await stock.speech.voices())[3]
+    made = False
+
+    async def find_own(name: str, workspace_id: int) -> OfferedVoice | None:
+        if name == "alloy" and not made:
+            raise VoiceNotReady("not yet")
+        return own if name == "alloy" else None
+
+    monkeypatch.setattr(stock.speech, "own_voice", find_own)
+    assert await chosen(stock, "alloy", "quality") == "kokoro/af_alloy"
+    made = True
+    assert await choose_voice(stock, "alloy", None, TEXT, 1) == own.voice.voice_id
+    assert await chosen(stock, "echo", None) == "kokoro/am_echo"

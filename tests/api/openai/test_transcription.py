@@ -1,0 +1,305 @@
+"""POST /openai/v1/audio/transcriptions: transcripts for OpenAI's clients, in process."""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from api.app import create_app
+from api.services import Services
+from configs.schema.transcription import load_profiles
+from models.errors import EngineLost
+from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
+from models.vad.base import VADEngine
+from models.weights.store import WeightStore
+from pipelines.stt.file import TranscriptionPipeline
+from tests.api.leaving import send_and_leave
+from tests.api.money import Books, books_of
+from tests.hostile.audio_files import wav
+from tests.models.sounds import speak
+
+Headers = dict[str, str]
+PATH = "/openai/v1/audio/transcriptions"
+SCRIPT = "the quick brown fox"
+
+
+@pytest.fixture(scope="module")
+def speech(weights: WeightStore) -> np.ndarray:
+    return speak("This is a sentence of some length.", weights)
+
+
+@pytest.fixture(scope="module")
+def speech_wav(speech: np.ndarray) -> bytes:
+    return to_wav(speech)
+
+
+@pytest.fixture(scope="module")
+def three_wav(speech: np.ndarray) -> bytes:
+    """Three stretches of speech with pauses between them."""
+    pause = np.zeros(2 * STT_SAMPLE_RATE, np.float32)
+    return to_wav(np.concatenate([speech, pause, speech, pause, speech]))
+
+
+@pytest.fixture
+async def books(services: Services, auth: Headers) -> Books:
+    return await books_of(services, auth)
+
+
+def to_wav(pcm: np.ndarray) -> bytes:
+    return wav((pcm * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE)
+
+
+async def send(
+    client: httpx.AsyncClient, auth: Headers, data: bytes, **fields: Any
+) -> httpx.Response:
+    named = {name.replace("__", "[]"): value for name, value in fields.items()}
+    return await client.post(
+        PATH,
+        headers=auth,
+        files={"file": ("speech.wav", data)},
+        data={"model": "whisper-1", **named},
+    )
+
+
+def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    lines = answer.text.split("\n\n")
+    assert lines.pop() == ""
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+class Listener:
+    """Hears a word for each call, fails at one of them, and remembers what it was asked."""
+
+    def __init__(self, services: Services, fails_at: int | None = None) -> None:
+        self._inner = services.transcription._transcriber
+        self.asked: list[TranscriptionRequest] = []
+        self.waits = asyncio.Event()
+        self.waits.set()
+        self._fails_at = fails_at
+
+    async def describe(self) -> Any:
+        return await self._inner.describe()
+
+    async def transcribe(self, request: TranscriptionRequest) -> Any:
+        self.asked.append(request)
+        if len(self.asked) - 1 == self._fails_at:
+            raise EngineLost("the replica died")
+        if len(self.asked) > 1:
+            await self.waits.wait()
+        return await self._inner.transcribe(request)
+
+
+def heard_by(services: Services, listener: Listener) -> httpx.AsyncClient:
+    vad: VADEngine = services.transcription._vad
+    pipeline = TranscriptionPipeline(listener, services.decoder, vad, load_profiles())
+    app = create_app(replace(services, transcription=pipeline))
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+
+async def test_json_is_the_default(
+    client: httpx.AsyncClient, auth: Headers, books: Books, speech: np.ndarray, speech_wav: bytes
+) -> None:
+    await books.want("stt.completed")
+    body = (await send(client, auth, speech_wav)).json()
+    seconds = len(speech) / STT_SAMPLE_RATE
+    assert body["text"] == SCRIPT and body["languages"] == [{"code": "en"}]
+    assert body["usage"] == {"type": "duration", "seconds": pytest.approx(seconds, abs=0.01)}
+    assert (await books.charged("stt"))[0] == pytest.approx(seconds * 1000, abs=2)
+    assert [event["event"] for event in await books.events()] == ["stt.completed"]
+
+
+async def test_verbose_json_has_what_was_asked_for(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    asked: list[tuple[list[str], set[str]]] = [
+        ([], {"segments"}),
+        (["segment"], {"segments"}),
+        (["word"], {"words"}),
+        (["word", "segment"], {"words", "segments"}),
+    ]
+    for granularities, members in asked:
+        fields = {
+            "response_format": "verbose_json",
+            "timestamp_granularities__": granularities,
+        }
+        body = (await send(client, auth, speech_wav, **fields)).json()
+        assert set(body) == {"task", "language", "duration", "text", "usage"} | members
+        assert (body["task"], body["language"]) == ("transcribe", "english")
+        if "words" in members:
+            assert [word["word"] for word in body["words"]] == SCRIPT.split()
+            assert set(body["words"][0]) == {"word", "start", "end"}
+        if "segments" in members:
+            (segment,) = body["segments"]
+            assert (segment["id"], segment["text"], segment["tokens"]) == (0, SCRIPT, [])
+            assert segment["compression_ratio"] > 0 > segment["avg_logprob"]
+
+
+@pytest.mark.parametrize(
+    ("response_format", "media_type", "start"),
+    [
+        ("text", "text/plain", f"{SCRIPT}\n"),
+        ("srt", "text/plain", "1\n00:00:"),
+        ("vtt", "text/vtt", "WEBVTT\n\n00:00:"),
+    ],
+)
+async def test_other_formats_are_text(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    speech_wav: bytes,
+    response_format: str,
+    media_type: str,
+    start: str,
+) -> None:
+    answer = await send(client, auth, speech_wav, response_format=response_format)
+    assert answer.headers["content-type"].startswith(media_type)
+    assert answer.text.startswith(start)
+
+
+async def test_diarized_json_says_who_said_what(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    model = "gpt-4o-transcribe-diarize"
+    fields = {"response_format": "diarized_json", "model": model, "chunking_strategy": "auto"}
+    body = (await send(client, auth, speech_wav, **fields)).json()
+    (segment,) = body["segments"]
+    assert set(segment) == {"type", "id", "start", "end", "text", "speaker"}
+    assert (segment["type"], segment["speaker"]) == ("transcript.text.segment", "A")
+    events = events_of(await send(client, auth, speech_wav, stream="true", **fields))
+    kinds = [event["type"] for event in events]
+    assert kinds == ["transcript.text.delta", "transcript.text.segment", "transcript.text.done"]
+
+
+async def test_the_stream_gives_each_stretch_and_then_the_whole(
+    client: httpx.AsyncClient, auth: Headers, books: Books, three_wav: bytes
+) -> None:
+    events = events_of(await send(client, auth, three_wav, stream="true"))
+    assert [event["type"] for event in events] == [
+        *["transcript.text.delta"] * 3,
+        "transcript.text.done",
+    ]
+    assert "".join(event["delta"] for event in events[:-1]) == events[-1]["text"]
+    assert events[-1]["text"] == " ".join([SCRIPT] * 3)
+    assert events[-1]["usage"]["type"] == "duration"
+    whole = (await send(client, auth, three_wav)).json()
+    assert {**whole, "type": "transcript.text.done"} == events[-1]
+    assert await books.kinds() == ["hold", "capture", "hold", "capture"]
+
+
+async def test_silence_gives_an_empty_text_in_every_shape(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    silence = to_wav(np.zeros(STT_SAMPLE_RATE, np.float32))
+    assert (await send(client, auth, silence)).json()["text"] == ""
+    (done,) = events_of(await send(client, auth, silence, stream="true"))
+    assert (done["type"], done["text"], done["languages"]) == ("transcript.text.done", "", [])
+
+
+async def test_prompt_keywords_and_languages_reach_the_engine(
+    services: Services, auth: Headers, speech_wav: bytes
+) -> None:
+    listener = Listener(services)
+    async with heard_by(services, listener) as client:
+        answer = await send(
+            client,
+            auth,
+            speech_wav,
+            prompt="Antiphon, a service.",
+            keywords__=["Hibari", "Kokoro"],
+            languages__=["de", "en-GB"],
+        )
+        assert answer.status_code == 200, answer.text
+        await send(client, auth, speech_wav, model="phone_call", prompt="x" * 5000)
+    first, second = listener.asked
+    assert first.options.initial_prompt == "Hibari, Kokoro Antiphon, a service."
+    assert (first.language, first.languages) == (None, ("de", "en"))
+    assert len(second.options.initial_prompt or "") == 700
+
+
+async def test_a_failure_in_the_middle_is_an_event_and_costs_nothing(
+    services: Services, auth: Headers, books: Books, three_wav: bytes
+) -> None:
+    await books.want("stt.failed")
+    async with heard_by(services, Listener(services, fails_at=2)) as client:
+        events = events_of(await send(client, auth, three_wav, stream="true"))
+    assert events[0]["type"] == "transcript.text.delta"
+    assert (events[-1]["type"], events[-1]["error"]["code"]) == ("error", "unavailable")
+    assert await books.kinds() == ["hold", "release"]
+    assert [event["event"] for event in await books.events()] == ["stt.failed"]
+
+
+async def test_a_failure_at_the_beginning_has_its_status(
+    services: Services, auth: Headers, three_wav: bytes
+) -> None:
+    async with heard_by(services, Listener(services, fails_at=0)) as client:
+        answer = await send(client, auth, three_wav, stream="true")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+
+
+async def test_who_leaves_a_stream_pays_for_what_was_heard(
+    services: Services, auth: Headers, books: Books, three_wav: bytes
+) -> None:
+    listener = Listener(services)
+    listener.waits.clear()  # after the first stretch
+    client = heard_by(services, listener)
+    app: Any = client._transport.app  # type: ignore[attr-defined]
+    request = client.build_request(
+        "POST", PATH, headers=auth, files={"file": three_wav}, data={"stream": "true"}
+    )
+    began = asyncio.Event()
+
+    async def leave() -> None:
+        while len(listener.asked) < 2:
+            await asyncio.sleep(0.01)
+        began.set()
+
+    leaving = asyncio.create_task(leave())
+    assert await send_and_leave(app, request, began) == 200
+    await leaving
+    milliseconds, _ = await books.charged("stt")
+    total = len(three_wav) / 2 / STT_SAMPLE_RATE * 1000
+    assert 0 < milliseconds < total / 2
+
+
+async def test_a_wrong_field_is_refused_by_name(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    wrong: list[tuple[dict[str, Any], str | None, str]] = [
+        ({"response_format": "xml"}, "response_format", "verbose_json"),
+        ({"temperature": "1.5"}, "temperature", "1"),
+        ({"temperature": "warm"}, "temperature", "number"),
+        ({"stream": "maybe"}, "stream", "boolean"),
+        ({"stream": "true", "response_format": "srt"}, "stream", "srt"),
+        ({"timestamp_granularities__": ["letter"]}, "timestamp_granularities", "word"),
+        ({"language": "xx"}, None, "language"),
+        ({"keywords__": ["x" * 101]}, "keywords", "100"),
+    ]
+    for fields, param, words in wrong:
+        answer = await send(client, auth, speech_wav, **fields)
+        assert answer.status_code == 400, answer.text
+        error = answer.json()["error"]
+        assert (error["type"], error["param"]) == ("invalid_request_error", param)
+        assert words in error["message"]
+
+
+async def test_a_missing_file_a_wrong_model_and_no_audio_are_refused(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    answer = await client.post(PATH, headers=auth, files={"audio": speech_wav})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "file")
+    answer = await send(client, auth, speech_wav, model="tts-1")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    answer = await send(client, auth, b"no audio at all")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_audio")
+
+
+async def test_translations_are_refused_clearly(client: httpx.AsyncClient, auth: Headers) -> None:
+    answer = await client.post("/openai/v1/audio/translations", headers=auth, files={"file": b"x"})
+    assert answer.status_code == 404
+    assert "transcriptions" in answer.json()["error"]["message"]

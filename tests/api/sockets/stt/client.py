@@ -1,0 +1,110 @@
+"""A client of /ws/stt, and a server whose detector and recogniser do as they are told."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from api.services import Services
+from configs.load import load_yaml
+from configs.schema.listening import ListeningConfig
+from models.audio import Pcm, float_to_pcm16
+from models.vad.base import VADEngine
+from pipelines.ports import Transcriber
+from pipelines.stt.live_pipeline import ListeningPipeline
+from tests.api.sockets.client import connect
+from tests.api.sockets.conftest import SocketServer
+from tests.pipelines.stt.listening_doubles import LoudnessVAD
+
+PATIENCE_S = 10.0
+
+
+def with_listening(
+    services: Services, transcriber: Transcriber, vad: VADEngine | None = None, **limits: float
+) -> Services:
+    """The same services with another recogniser and detector, and changed limits."""
+    config = load_yaml(ListeningConfig, "listening")
+    changed = config.model_copy(update={"limits": config.limits.model_copy(update=limits)})
+    pipeline = ListeningPipeline(transcriber, vad or LoudnessVAD(), changed)
+    return replace(services, listening=pipeline)
+
+
+class SttClient:
+    """One session."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    async def send(self, message: object) -> None:
+        await self.socket.send(json.dumps(message))
+
+    async def hear(self) -> dict[str, Any]:
+        """The next message."""
+        async with asyncio.timeout(PATIENCE_S):
+            message: dict[str, Any] = json.loads(await self.socket.recv())
+        return message
+
+    async def hear_until(self, kind: str) -> list[dict[str, Any]]:
+        """The messages up to and with the first of that type."""
+        messages = [await self.hear()]
+        while messages[-1].get("type") != kind:
+            messages.append(await self.hear())
+        return messages
+
+    async def hear_rest(self) -> tuple[list[dict[str, Any]], int | None]:
+        """All messages until the server closes, and its code."""
+        messages = []
+        try:
+            while True:
+                messages.append(await self.hear())
+        except ConnectionClosed:
+            return messages, self.socket.close_code
+
+    async def start(self, languages: list[str] | None = None, **config: object) -> dict[str, Any]:
+        """Sends `start` and returns its answer."""
+        await self.send({"type": "start", "languages": languages, "config": config})
+        return await self.hear()
+
+    async def say(self, *pieces: Pcm, sample_rate: int = 16_000, step_s: float = 0.1) -> None:
+        """Sends audio as linear JSON chunks."""
+        data = float_to_pcm16(np.concatenate(pieces))
+        step = int(step_s * sample_rate) * 2
+        for at in range(0, len(data), step):
+            await self.send(audio(data[at : at + step], "linear", sample_rate))
+
+    async def stop(self) -> tuple[list[dict[str, Any]], int | None]:
+        """Sends `stop` and returns what comes after it."""
+        await self.send({"type": "stop"})
+        return await self.hear_rest()
+
+
+def audio(data: bytes, encoding: str, sample_rate: int) -> dict[str, object]:
+    """An audio message."""
+    return {
+        "type": "audio",
+        "audio": base64.b64encode(data).decode(),
+        "encoding": encoding,
+        "sample_rate": sample_rate,
+    }
+
+
+@asynccontextmanager
+async def stt(server: SocketServer) -> AsyncIterator[SttClient]:
+    """A client that has heard the hello messages."""
+    async with connect(server.url("/ws/stt")) as socket:
+        client = SttClient(socket)
+        await client.hear()
+        await client.hear()
+        yield client
+
+
+def finals(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The final transcriptions, empty ones too."""
+    return [one for one in messages if one.get("type") == "transcription" and one["is_final"]]

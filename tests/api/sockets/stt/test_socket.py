@@ -1,0 +1,422 @@
+"""The protocol of `/ws/stt` on a real server, with a recogniser that does as it is told."""
+
+import asyncio
+import gc
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from api.services import Services
+from api.sockets.stt.audio import Inbox
+from api.sockets.stt.conversation import SttConversation
+from models.errors import EngineLost
+from models.stt.base import Transcript, TranscriptionRequest
+from pipelines.audio.decode.decoder import AudioDecoder
+from tests.api.local_server import local_settings
+from tests.api.local_services import local_services
+from tests.api.sockets.client import connect
+from tests.api.sockets.conftest import SocketServer, serve
+from tests.api.sockets.stt.client import SttClient, audio, finals, stt, with_listening
+from tests.pipelines.stt.listening_doubles import ToldTranscriber, loud, quiet, transcript
+
+LOUD_MULAW, QUIET_MULAW = b"\x9f", b"\xff"
+
+
+@pytest.fixture
+def told() -> ToldTranscriber:
+    return ToldTranscriber()
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Services]:
+    async with AudioDecoder() as decoder:
+        built = local_services(local_settings(tmp_path), decoder)
+        yield built
+        built.database.close()
+
+
+@pytest.fixture
+async def server(plain: Services, told: ToldTranscriber) -> AsyncIterator[SocketServer]:
+    async with serve(with_listening(plain, told)) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: SocketServer) -> AsyncIterator[SttClient]:
+    async with stt(server) as made:
+        yield made
+
+
+async def refused(client: SttClient, message: object) -> str:
+    """What the server finds wrong with a message."""
+    await client.send(message)
+    answer = await client.hear()
+    assert answer["type"] == "error", answer
+    assert answer["timestamp"] > 1_700_000_000
+    error: str = answer["error"]
+    return error
+
+
+async def test_hello_names_the_service_and_plain_get_says_ok(server: SocketServer) -> None:
+    async with connect(server.url("/ws/stt")) as socket:
+        connecting, established = json.loads(await socket.recv()), json.loads(await socket.recv())
+    assert connecting["connecting"] is True and "type" not in connecting
+    assert established["connection_established"]["service"] == "stt"
+    async with httpx.AsyncClient() as http:
+        answer = await http.get(f"http://{server.address}/ws/stt")
+    assert (answer.status_code, answer.text) == (200, "ok")
+
+
+async def test_a_session_in_single_mode_ends_with_the_first_text(client: SttClient) -> None:
+    connected = await client.start()
+    assert connected["type"] == "connected"
+    await client.say(quiet(0.5), loud(0.06), quiet(1), loud(1), quiet(0.7), loud(1), quiet(1))
+    messages, code = await client.hear_rest()
+    kinds = [message["type"] for message in messages]
+    assert kinds[0] == "speech_started"
+    empty, final = finals(messages)
+    assert (empty["text"], empty["confidence"], empty["words"]) == ("", 0.0, [])
+    assert (empty["processing_mode"], empty["is_final"]) == ("speech_end_no_result", True)
+    assert final["text"] == "text 0"
+    assert kinds[-1] == "session_stopped" and kinds.count("session_stopped") == 1
+    assert code == 1000
+
+
+async def test_server_info_tells_of_the_model_that_listens(client: SttClient) -> None:
+    info = (await client.start())["server_info"]
+    assert info["model"] == "svc/told" and info["device"] == "cpu"
+    assert info["supported_languages"] == {"de": "German", "en": "English", "jv": "Javanese"}
+    assert info["total_languages"] == 3
+    assert info["processing_mode"] == "browser"
+    assert info["features"]["interim_results"] is True
+    assert info["features"]["speaker_labels"] is False
+
+
+async def test_a_final_has_every_field_of_the_interface(client: SttClient) -> None:
+    await client.start(["en-GB"], continuous_mode=True, utterance_end_ms=400)
+    await client.say(quiet(1), loud(1), quiet(1))
+    started, final = await client.hear_until("transcription")
+    assert started == {"type": "speech_started", "timestamp": 0.992}
+    latency, words = final.pop("latency"), final.pop("words")
+    assert 0 <= latency < 1
+    assert final == {
+        "type": "transcription",
+        "text": "text 0",
+        "confidence": 0.9048,
+        "language": "en",
+        "language_name": "EN",
+        "is_final": True,
+        "speech_final": True,
+        "is_partial": False,
+        "sentence_id": 1,
+        "processing_mode": "browser",
+        "duration": 1.024,
+        "timestamp": 0.992,
+        "utterance_end_ms": 400,
+    }
+    (word,) = words
+    assert set(word) == {"word", "start", "end", "probability"}
+    assert word["start"] == pytest.approx(1, abs=0.02)
+
+
+async def test_stop_tells_what_was_said_and_what_it_cost(client: SttClient) -> None:
+    await client.start(continuous_mode=True)
+    await client.say(quiet(0.5), loud(0.755))
+    messages, code = await client.stop()
+    assert [message["type"] for message in messages] == [
+        "speech_started",
+        "transcription",
+        "session_stopped",
+    ]
+    summary = messages[-1]["billing_summary"]
+    assert summary == {
+        "total_duration_seconds": 1.255,
+        "total_cost": 0.000126,  # 125.5 micro-USD, rounded up
+        "characters_transcribed": len("text 0"),
+    }
+    assert code == 1000
+
+
+async def test_binary_frames_are_telephone_audio(client: SttClient, told: ToldTranscriber) -> None:
+    await client.start(continuous_mode=True)
+    data = QUIET_MULAW * 4000 + LOUD_MULAW * 8000 + QUIET_MULAW * 8000
+    for at in range(0, len(data), 480):
+        await client.socket.send(data[at : at + 480])
+    messages = await client.hear_until("transcription")
+    assert finals(messages)[0]["processing_mode"] == "telephony"
+    assert finals(messages)[0]["duration"] == pytest.approx(1, abs=0.1)
+    await client.send({"type": "test", "message": "hi", "timestamp": 7})
+    assert await client.hear() == {
+        "type": "test_response",
+        "message": "hi",
+        "timestamp": 7,
+        "processing_mode": "telephony",
+    }
+    messages, _ = await client.stop()
+    assert messages[-1]["billing_summary"]["total_duration_seconds"] == 2.5
+
+
+async def test_any_timestamp_comes_back_as_it_was(client: SttClient) -> None:
+    for timestamp in (1784937600123, 10**300, 0.5, "2026-11-21T09:00:00Z", None):
+        await client.send({"type": "test", "message": "ü", "timestamp": timestamp})
+        answer = await client.hear()
+        assert (answer["message"], answer["timestamp"]) == ("ü", timestamp)
+
+
+async def test_each_audio_message_names_its_own_format(
+    client: SttClient, told: ToldTranscriber
+) -> None:
+    await client.start(continuous_mode=True)
+    await client.say(quiet(0.5), loud(0.5))
+    sine = np.sin(np.arange(48_000 // 2) / 10).astype(np.float32) * 0.5
+    await client.say(sine, sample_rate=48_000)
+    await client.send(audio(LOUD_MULAW * 4000, "mulaw", 8000))
+    await client.say(quiet(1))
+    (final,) = finals(await client.hear_until("transcription"))
+    assert final["duration"] == pytest.approx(1.5, abs=0.1)
+
+
+async def test_interims_come_before_their_final_and_only_when_asked_for(
+    client: SttClient,
+) -> None:
+    await client.start(continuous_mode=True, interim_results_frequency=100)
+    for piece in np.split(np.concatenate([loud(1.5), quiet(1)]), 25):
+        await client.say(piece)
+        await asyncio.sleep(0.005)
+    messages, _ = await client.stop()
+    texts = [message for message in messages if message["type"] == "transcription"]
+    assert [text["is_partial"] for text in texts] == [True] * (len(texts) - 1) + [False]
+    assert 3 <= len(texts) <= 6  # 100 ms was raised to 300
+    assert {text["sentence_id"] for text in texts} == {1}
+    assert not any(text["is_final"] or text["speech_final"] for text in texts[:-1])
+
+
+async def test_config_changes_what_it_names(client: SttClient, told: ToldTranscriber) -> None:
+    await client.start(["de"])
+    await client.send({"type": "config", "languages": ["en", "jv"]})
+    assert await client.hear() == {
+        "type": "language_changed",
+        "language": "en",
+        "language_code": ["en", "jv"],
+    }
+    await client.send({"type": "config", "continuous_mode": True})
+    assert await client.hear() == {
+        "type": "mode_changed",
+        "continuous_mode": True,
+        "mode_name": "continuous",
+        "silence_threshold": 0.5,
+    }
+    await client.say(loud(1), quiet(1))
+    await client.hear_until("transcription")
+    await client.send({"type": "config", "languages": None, "continuous_mode": False})
+    assert (await client.hear())["language"] == "auto"
+    assert (await client.hear())["mode_name"] == "single"
+    await client.say(loud(1), quiet(1))
+    _, code = await client.hear_rest()
+    assert code == 1000
+    assert [request.languages for request in told.requests] == [("en", "jw"), ()]
+
+
+def test_languages_that_change_at_once_do_not_pile_up() -> None:
+    inbox = Inbox(limit_s=1)
+    inbox.put(loud(0.1))
+    for language in ("de", "en", "fr"):
+        inbox.put((language,))
+    inbox.put(loud(0.1))
+    inbox.put(())
+    assert [type(one) for one in inbox._items] == [np.ndarray, tuple, np.ndarray, tuple]
+    assert inbox._items[1] == ("fr",)
+
+
+WRONG_STARTS: list[tuple[dict[str, Any], str]] = [
+    ({"config": {"encoding": "opus"}}, "config.encoding: Input should be 'mulaw' or 'linear'"),
+    ({"config": {"sample_rate": 11025}}, "config.sample_rate: Input should be 8000, 16000"),
+    ({"config": {"sample_rate": "8000"}}, "config.sample_rate: Input should be 8000, 16000"),
+    ({"config": {"no_speech_threshold": 1.5}}, "less than or equal to 1"),
+    ({"config": {"no_speech_threshold": "0.5"}}, "config.no_speech_threshold: "),
+    ({"config": {"utterance_end_ms": 500.5}}, "config.utterance_end_ms: "),
+    ({"config": {"utterance_end_ms": True}}, "config.utterance_end_ms: "),
+    ({"config": {"continuous_mode": 1}}, "config.continuous_mode: "),
+    ({"config": []}, "config: "),
+    ({"languages": "en"}, "languages: "),
+    ({"languages": [1]}, "languages.0: "),
+    ({"languages": ["xx"]}, "languages: 'xx' is not supported"),
+    ({"languages": ["x" * 5000]}, "languages.0: String should have at most 40"),
+    ({"languages": ["en"] * 101}, "languages: List should have at most 100"),
+]
+
+
+async def test_a_wrong_start_is_told_and_may_be_sent_again(client: SttClient) -> None:
+    for start, message in WRONG_STARTS:
+        error = await refused(client, {"type": "start"} | start)
+        assert message in error and len(error) < 300
+    assert (await client.start())["type"] == "connected"
+
+
+async def test_small_times_are_raised_and_huge_ones_bounded(client: SttClient) -> None:
+    await client.start(utterance_end_ms=-5, interim_results_frequency=10**300)
+    await client.send({"type": "config", "continuous_mode": True})
+    assert (await client.hear())["silence_threshold"] == 0.3
+
+
+async def test_what_is_wrong_is_told_and_the_session_lives(client: SttClient) -> None:
+    assert "start first" in await refused(client, audio(b"", "mulaw", 8000))
+    assert "start first" in await refused(client, {"type": "config", "languages": None})
+    assert "must be one of start" in await refused(client, {"type": "x" * 10_000})
+    assert "must be one of start" in await refused(client, {})
+    assert "must be one of start" in await refused(client, {"type": ["start"]})
+    assert (await client.start())["type"] == "connected"
+    assert "already" in await refused(client, {"type": "start"})
+    assert "base64" in await refused(client, audio(b"", "mulaw", 8000) | {"audio": "YQ"})
+    assert "audio: Field required" in await refused(
+        client, {"type": "audio", "encoding": "mulaw", "sample_rate": 8000}
+    )
+    assert "sample_rate" in await refused(client, audio(b"", "mulaw", 8001))
+    assert "encoding" in await refused(client, audio(b"", "alaw", 8000))
+    assert "give languages" in await refused(client, {"type": "config"})
+    assert "continuous_mode" in await refused(client, {"type": "config", "continuous_mode": None})
+    await client.socket.send('{"type": "start", "x": NaN}')
+    assert "NaN" in (await client.hear())["error"]
+    await client.socket.send("[]")
+    assert "object" in (await client.hear())["error"]
+    await client.say(loud(1), quiet(1))
+    assert finals(await client.hear_until("transcription"))
+
+
+async def test_binary_before_start_is_an_error(client: SttClient) -> None:
+    await client.socket.send(LOUD_MULAW * 480)
+    assert "start first" in (await client.hear())["error"]
+    info = (await client.start())["server_info"]
+    assert info["processing_mode"] == "browser"
+
+
+async def test_stop_before_start_ends_the_session(client: SttClient) -> None:
+    messages, code = await client.stop()
+    assert messages[0]["billing_summary"]["total_cost"] == 0
+    assert code == 1000
+
+
+async def test_single_bytes_make_the_same_text(client: SttClient) -> None:
+    await client.start(continuous_mode=True)
+    data = QUIET_MULAW * 800 + LOUD_MULAW * 2000
+    for at in range(len(data)):
+        await client.socket.send(data[at : at + 1])
+    messages, _ = await client.stop()
+    assert [message["type"] for message in messages][-1] == "session_stopped"
+    assert finals(messages)[0]["duration"] == pytest.approx(0.25, abs=0.1)
+
+
+async def test_a_lost_recogniser_is_told_and_the_next_utterance_heard(
+    client: SttClient, told: ToldTranscriber
+) -> None:
+    await client.start(continuous_mode=True)
+    told.errors = [EngineLost("the replica of STT was lost")] * 2
+    await client.say(loud(1), quiet(1))
+    *_, error = await client.hear_until("error")
+    assert "sentence 1" in error["error"] and "lost" in error["error"]
+    await client.say(loud(1), quiet(1))
+    (final,) = finals(await client.hear_until("transcription"))
+    assert final["sentence_id"] == 2
+
+
+async def test_a_failure_of_our_own_ends_the_session_without_a_word_of_it(
+    client: SttClient, told: ToldTranscriber
+) -> None:
+    def fail(number: int, request: TranscriptionRequest) -> Transcript:
+        raise ZeroDivisionError("secret")
+
+    told.answer = fail
+    await client.start()
+    await client.say(loud(1), quiet(1))
+    messages, code = await client.hear_rest()
+    assert code == 1011
+    assert messages[-1]["type"] == "error" and "secret" not in str(messages)
+
+
+async def test_without_start_or_audio_the_session_ends(
+    plain: Services, told: ToldTranscriber
+) -> None:
+    quick = with_listening(plain, told, start_timeout_s=0.3, audio_timeout_s=0.4)
+    async with serve(quick) as server:
+        async with stt(server) as client:
+            messages, code = await client.hear_rest()
+            assert "no start" in messages[0]["error"] and code == 1008
+        async with stt(server) as client:
+            await client.start()
+            for _ in range(5):
+                await asyncio.sleep(0.1)
+                await client.say(quiet(0.1))
+            await client.send({"type": "test", "message": "", "timestamp": 1})
+            messages, code = await client.hear_rest()
+            assert messages[0]["type"] == "test_response"
+            assert "no audio" in messages[1]["error"] and code == 1008
+
+
+async def test_audio_much_faster_than_it_sounds_ends_the_session(
+    plain: Services, told: ToldTranscriber
+) -> None:
+    async with serve(with_listening(plain, told, speed_window_s=4)) as server:
+        async with stt(server) as client:
+            await client.start(continuous_mode=True)
+            await client.say(quiet(19))
+            await client.send({"type": "test"})
+            assert (await client.hear())["type"] == "test_response"
+            await client.say(quiet(3))
+            messages, code = await client.hear_rest()
+            assert "5 times as fast" in messages[-1]["error"] and code == 1008
+
+
+async def test_a_recogniser_that_cannot_keep_up_ends_the_session(
+    plain: Services, told: ToldTranscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.sockets.stt.conversation.PUSH_BACK_S", 0.2)
+    told.gate.clear()
+    async with serve(with_listening(plain, told, backlog_s=3)) as server:
+        async with stt(server) as client:
+            await client.start(continuous_mode=True)
+            await client.say(*[loud(2), quiet(1)] * 8)
+            messages, code = await client.hear_rest()
+            assert "keep up" in messages[-1]["error"] and code == 1013
+        assert len(told.requests) <= 4
+
+
+async def test_a_client_that_vanishes_leaves_nothing_behind(
+    server: SocketServer, told: ToldTranscriber
+) -> None:
+    told.gate.clear()
+    before = len(asyncio.all_tasks())
+    clients = [await connect(server.url("/ws/stt")) for _ in range(20)]
+    for socket in clients:
+        client = SttClient(socket)
+        await client.hear(), await client.hear()
+        await client.start(interim_results_frequency=300)
+        await client.say(loud(1), quiet(0.3))
+        await client.hear()
+    assert len(told.requests) >= 20
+    for socket in clients:
+        socket.transport.abort()
+    await server.until_empty()
+    await asyncio.sleep(0.1)
+    assert len(asyncio.all_tasks()) <= before
+    assert len(told.cancelled) >= 20
+    clients.clear()
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, SttConversation)]
+
+
+async def test_rejected_texts_are_not_billed_as_characters(
+    client: SttClient, told: ToldTranscriber
+) -> None:
+    told.answer = lambda number, request: (
+        Transcript("en", 0.9) if number else transcript(number, request, "Über uns")
+    )
+    await client.start(continuous_mode=True)
+    await client.say(loud(1), quiet(1), loud(1), quiet(1))
+    messages, _ = await client.stop()
+    assert [final["text"] for final in finals(messages)] == ["Über uns", ""]
+    assert messages[-1]["billing_summary"]["characters_transcribed"] == 8

@@ -1,0 +1,150 @@
+"""Real speech over `/ws/stt` to the real recogniser."""
+
+import re
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs.settings import weights_dir
+from models.audio import Pcm, resample
+from models.errors import WeightsMissing
+from models.loading import load_stt, load_vad
+from models.weights.store import WeightStore
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.decode.stream import mulaw_to_float
+from pipelines.local_ports import LocalTranscriber
+from tests.api.local_server import local_settings
+from tests.api.local_services import local_services
+from tests.api.sockets.conftest import SocketServer, serve
+from tests.api.sockets.stt.client import SttClient, finals, stt, with_listening
+from tests.models.sounds import speak, wordless
+
+pytestmark = pytest.mark.weights
+
+FOX = "The quick brown fox jumps over the lazy dog."
+WEATHER = "Nobody knows what the weather will bring tomorrow."
+
+
+@lru_cache(maxsize=1)
+def recogniser() -> LocalTranscriber:
+    """Loaded once for all tests; skips without weights."""
+    try:
+        return LocalTranscriber(*load_stt("stt/whisper_base", WeightStore(weights_dir())))
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+
+
+@lru_cache
+def spoken(text: str) -> Pcm:
+    return speak(text, WeightStore(weights_dir()))
+
+
+def room(seconds: float) -> Pcm:
+    """The silence of a room, which is not zero."""
+    noise = np.random.default_rng(0).standard_normal(int(16_000 * seconds))
+    return np.asarray(0.0005 * noise, np.float32)
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z]+", text.lower())
+
+
+def mulaw(pcm: Pcm) -> bytes:
+    """The nearest of the 256 samples of mu-law."""
+    table = mulaw_to_float(bytes(range(256)))
+    order = np.argsort(table, kind="stable")
+    return np.uint8(order[np.searchsorted(table[order], pcm).clip(0, 255)]).tobytes()
+
+
+@pytest.fixture(params=["vad/silero"])
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SocketServer]:
+    vad = load_vad(request.param, WeightStore(weights_dir()))
+    async with AudioDecoder() as decoder:
+        services = local_services(local_settings(tmp_path), decoder)
+        async with serve(with_listening(services, recogniser(), vad)) as running:
+            yield running
+        services.database.close()
+
+
+async def say(client: SttClient, pcm: Pcm, sample_rate: int) -> None:
+    """Telephone frames at 8 kHz, JSON chunks at every other rate."""
+    signal = resample(pcm, 16_000, sample_rate)
+    if sample_rate != 8000:
+        return await client.say(signal, sample_rate=sample_rate)
+    data = mulaw(signal)
+    for at in range(0, len(data), 480):
+        await client.socket.send(data[at : at + 480])
+
+
+@pytest.mark.parametrize("sample_rate", [8000, 16_000, 44_100, 48_000])
+async def test_what_is_said_comes_back_as_text_at_every_rate(
+    server: SocketServer, sample_rate: int
+) -> None:
+    pcm = np.concatenate([room(0.7), spoken(FOX), room(0.9), spoken(WEATHER), room(0.9)])
+    async with stt(server) as client:
+        await client.start(["en"], continuous_mode=True)
+        await say(client, pcm, sample_rate)
+        messages, code = await client.stop()
+    assert code == 1000
+    first, second = finals(messages)
+    assert words(first["text"]) == words(FOX)
+    assert words(second["text"]) == words(WEATHER)
+    assert first["processing_mode"] == ("telephony" if sample_rate == 8000 else "browser")
+    assert (first["sentence_id"], second["sentence_id"]) == (1, 2)
+    begin_s = (0.7, 0.7 + 0.9 + len(spoken(FOX)) / 16_000)
+    for final, start_s in zip((first, second), begin_s, strict=True):
+        assert final["timestamp"] == pytest.approx(start_s, abs=0.2)
+        assert final["words"][0]["start"] == pytest.approx(start_s, abs=0.4)
+        times = [time for word in final["words"] for time in (word["start"], word["end"])]
+        assert times == sorted(times)
+        assert 0.5 < final["confidence"] <= 1
+    assert messages[-1]["billing_summary"]["total_duration_seconds"] == pytest.approx(
+        len(pcm) / 16_000, abs=0.01
+    )
+
+
+@pytest.mark.parametrize("server", ["vad/webrtc"], indirect=True)
+async def test_the_other_detector_hears_both_utterances_too(server: SocketServer) -> None:
+    pcm = np.concatenate([room(0.7), spoken(FOX), room(0.9), spoken(WEATHER), room(0.9)])
+    async with stt(server) as client:
+        await client.start(["en"], continuous_mode=True)
+        await client.say(pcm)
+        messages, _ = await client.stop()
+    # It takes the first noise that it hears for speech; the recogniser finds no words in it.
+    texts = [words(one["text"]) for one in finals(messages) if one["text"]]
+    assert texts == [words(FOX), words(WEATHER)]
+
+
+async def test_single_words_are_heard_and_noises_are_not(server: SocketServer) -> None:
+    async with stt(server) as client:
+        await client.start(["en"], continuous_mode=True)
+        for word in ("Yes.", "No.", "Hello."):
+            await client.say(room(0.8), spoken(word), room(0.8))
+        messages, _ = await client.stop()
+    assert [words(one["text"]) for one in finals(messages)] == [["yes"], ["no"], ["hello"]]
+    async with stt(server) as client:
+        await client.start(continuous_mode=True)
+        for sound in wordless(2).values():
+            await client.say(room(0.6), sound * 0.5)
+        messages, _ = await client.stop()
+    assert [one["text"] for one in finals(messages) if one["text"]] == []
+
+
+async def test_a_language_is_detected_among_those_named(server: SocketServer) -> None:
+    async with stt(server) as client:
+        await client.start(["fr", "en"])
+        await client.say(room(0.6), spoken(WEATHER), room(0.8))
+        messages, code = await client.hear_rest()
+    (final,) = finals(messages)
+    assert (final["language"], final["language_name"]) == ("en", "EN")
+    assert code == 1000
+    async with stt(server) as client:
+        await client.start(["ja", "fi"])
+        await client.say(room(0.6), spoken(WEATHER), room(0.8))
+        messages, _ = await client.stop()
+    (final,) = finals(messages)
+    assert final["text"] == "" and final["language"] in ("ja", "fi")
+    assert final["processing_mode"] == "speech_end_no_result"

@@ -1,0 +1,74 @@
+"""A workspace's own voices on `/ws/tts`."""
+
+from uuid import uuid4
+
+import httpx
+import numpy as np
+import pytest
+
+from db.voices.tables import Voice
+from db.voices.voices import add_voice
+from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
+from tests.api.sockets.client import TtsClient, connect
+from tests.api.sockets.conftest import SocketServer
+from tests.db.test_voices import new_voice
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.3, np.float32)))
+
+
+async def ready_voice(server: SocketServer, name: str) -> Voice:
+    """One that the server's workspace has made."""
+    services = server.services
+    workspace_id = (await services.accounts.authenticate(server.key)).workspace_id
+    file_id = await services.files.put(
+        workspace_id, "voice", "application/octet-stream", PACK, None
+    )
+    ready = new_voice(
+        workspace_id,
+        name,
+        status="ready",
+        engine="tone",
+        pack_file=file_id,
+        pack_digest=pack_digest(PACK),
+    )
+    await services.database.run(add_voice, ready, [])
+    return ready
+
+
+async def test_a_workspaces_own_voice_speaks_by_id_and_by_name(shared_server: SocketServer) -> None:
+    ready = await ready_voice(shared_server, "Own voice")
+    waiting = new_voice(ready.workspace_id, "Not yet")
+    await shared_server.services.database.run(add_voice, waiting, [])
+    spoken = []
+    async with shared_server.tts() as client:
+        for named in (str(ready.id), "own VOICE"):
+            await client.say("create_context", voice_id=named, context_id=named)
+            assert (await client.hear())["context_created"] == {"context_id": named}
+            spoken.append(await client.speak("Hello there.", context_id=named))
+        error = await client.error("create_context", voice_id=str(waiting.id))
+        assert "still being made" in error["message"]
+        plain = await client.create(context_id="plain")
+        assert await client.speak("Hello there.", context_id=plain) != spoken[0]
+    assert len(spoken[0]) > 16_000 and spoken[0] == spoken[1]
+
+
+async def test_another_workspace_hears_nothing_of_it(shared_server: SocketServer) -> None:
+    ready = await ready_voice(shared_server, "Hidden voice")
+    stranger = await shared_server.services.accounts.sign_up(
+        "stranger@example.com", "a long password", "", ""
+    )
+    async with connect(shared_server.url("/ws/tts", stranger.token)) as socket:
+        client = TtsClient(socket, shared_server.voice_id)
+        await client.hear()
+        await client.hear()
+        never = await client.error("create_context", voice_id=str(uuid4()))
+        for named in (str(ready.id), "Hidden voice"):
+            assert await client.error("create_context", voice_id=named) == never
+    headers = {"Authorization": f"Bearer {stranger.token}"}
+    async with httpx.AsyncClient(base_url=f"http://{shared_server.address}") as http:
+        for field, named in (("voice_id", str(ready.id)), ("voice", "Hidden voice")):
+            body = {"text": "Hi.", field: named}
+            answer = await http.post("/tts-stream", headers=headers, json=body)
+            assert (answer.json()["type"], answer.json()["error"]) == ("error", "voice_not_found")

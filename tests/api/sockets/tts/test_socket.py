@@ -1,0 +1,403 @@
+"""The protocol of `/ws/tts` on a real server."""
+
+import asyncio
+import base64
+import json
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from models.audio import pcm16_to_float
+from pipelines.audio.stream_loudness import LoudnessMeter
+from pipelines.audio.trimming import SENTENCE_PAUSE_S
+from pipelines.tts.chunks import SpokenChunk
+from pipelines.tts.pipeline import Plan, SpeechPipeline
+from pipelines.tts.stream_enhancer import VoiceLevels
+from tests.api.sockets.client import connect
+from tests.api.sockets.conftest import SocketServer
+
+LONG = 50_000
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_context_lives_from_its_creation_to_the_close_of_the_socket(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        context_id = await client.create()
+        assert uuid.UUID(context_id).version == 4
+        audio = await client.speak("Hello there.", context_id=context_id)
+        assert len(audio) > 16_000  # LINEAR16 at 16 kHz: over half a second
+        await client.say("send_text", context_id=context_id, text="And goodbye.")
+        await client.say("close_context", context_id=context_id)
+        events, code = await client.rest()
+        *chunks, last = events
+        assert chunks and all("audio_chunk" in event for event in chunks)
+        assert last == {"context_closed": {"context_id": context_id}}
+        assert code == 1000
+
+
+async def test_the_hello_messages_come_first(shared_server: SocketServer) -> None:
+    async with connect(shared_server.url("/ws/tts")) as socket:
+        connecting, established = json.loads(await socket.recv()), json.loads(await socket.recv())
+    assert connecting["connecting"] is True and connecting["message"]
+    assert connecting["timestamp"] > 1_700_000_000
+    about = established["connection_established"]
+    assert about["service"] == "tts" and about["workspace"]
+    assert isinstance(about["user_id"], int) and about["user_id"] < 2**53
+    assert 4 < about["credit_balance"] <= 5
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"voice_id": None}, "voice_id required"),
+        ({"voice_id": " "}, "voice_id required"),
+        ({"audio_config": {"audio_encoding": "MP3"}}, "Unsupported audio_encoding: MP3"),
+        ({"audio_config": {"audio_encoding": "linear16"}}, "Unsupported audio_encoding: linear16"),
+        ({"audio_config": {"audio_encoding": 7}}, "Unsupported audio_encoding: 7"),
+        ({"audio_config": {"sample_rate_hertz": 44100}}, "Unsupported sample_rate_hertz: 44100"),
+        ({"audio_config": {"sample_rate_hertz": "16000"}}, "Unsupported sample_rate_hertz: 16000"),
+        ({"audio_config": {"sample_rate_hertz": True}}, "Unsupported sample_rate_hertz: true"),
+        ({"audio_config": []}, "create_context.audio_config: Input should be an object"),
+        ({"pitch": "high"}, "create_context.pitch: Input should be a valid number"),
+        ({"speaking_rate": "1"}, "create_context.speaking_rate: Input should be a valid number"),
+        ({"stability": True}, "create_context.stability: Input should be a valid number"),
+        ({"boost_volume": 1}, "create_context.boost_volume: Input should be a valid boolean"),
+        ({"context_id": 5}, "create_context.context_id: Input should be a valid string"),
+        ({"voice_id": "nobody"}, "no voice has that voice_id; GET /default-voices lists them"),
+    ],
+)
+async def test_what_is_wrong_with_a_context_is_said_and_it_is_not_made(
+    shared_server: SocketServer, body: dict[str, Any], message: str
+) -> None:
+    async with shared_server.tts() as client:
+        error = await client.error("create_context", **({"voice_id": client.voice_id} | body))
+        assert error == {"context_id": None, "message": message}
+        assert (await client.error("send_text", text="x"))["message"] == (
+            "create_context must come first"
+        )
+        assert await client.create(context_id="works") == "works"
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ("{", "the message is not JSON"),
+        ("", "the message is empty"),
+        ("[]", "the message must be a JSON object"),
+        ("{}", "exactly one key"),
+        ('{"flush_context": {}, "close_context": {}}', "exactly one key"),
+        ('{"flush_context": {}, "flush_context": {}}', "same key twice"),
+        ('{"speak": {}}', "unknown message"),
+        ('{"send_text": "hello"}', "send_text: Input should be an object"),
+        ('{"send_text": {"context_id": "c"}}', "send_text.text: Field required"),
+        ('{"send_text": {"text": NaN}}', "NaN is not a JSON number"),
+        ('{"send_text": {"text": "\\ud800"}}', "lone surrogate"),
+        ('{"send_text": {"context_id": "c", "text": 5}}', "send_text.text: Input should be a val"),
+        ("[" * 100, "the message is nested deeper than 64 levels"),
+        (b"\x00\x01", "binary messages"),
+    ],
+)
+async def test_a_wrong_message_gets_an_error_and_the_session_lives_on(
+    shared_server: SocketServer, frame: str | bytes, message: str
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="c")
+        await client.socket.send(frame)
+        error = (await client.hear())["error"]
+        assert message in error["message"]
+        assert error["context_id"] == ("c" if '"context_id"' in str(frame) else None)
+        assert await client.speak("Still here.")
+
+
+async def test_a_huge_message_keeps_its_place_and_a_hostile_one_is_refused(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="c")
+        await client.say("send_text", text="\U0001f600" * LONG)  # 600 kB as JSON escapes it
+        await client.say("flush_context")
+        assert await client.hear() == {"flush_completed": {"context_id": "c"}}
+        await client.socket.send('{"send_text": {"text": [' + "[]," * 340_000 + "[]]}}")
+        assert "the message has more than" in (await client.hear())["error"]["message"]
+        assert await client.speak("And on.")
+
+
+async def test_values_out_of_range_are_clamped_in_silence(shared_server: SocketServer) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="slowest", speaking_rate=-1e300, stability=99, pitch=1e300)
+        await client.create(context_id="slow", speaking_rate=0.5, pitch=6.0)
+        text = "The same sentence."
+        lengths = [len(await client.speak(text, context_id=one)) for one in ("slowest", "slow")]
+        assert lengths[0] == lengths[1]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "rate", "bytes_a_second"),
+    [
+        ("LINEAR16", 8000, 16_000),
+        ("LINEAR16", 48_000, 96_000),
+        ("PCM", 24_000, 48_000),
+        ("MULAW", 8000, 8000),
+        ("ULAW", 8000, 8000),
+        ("MULAW", 16_000, 32_000),  # not a pair: LINEAR16 at 16 kHz
+        ("OGG_OPUS", 48_000, 32_000),
+    ],
+)
+async def test_each_encoding_has_its_rate_and_wrong_pairs_fall_back(
+    shared_server: SocketServer, encoding: str, rate: int, bytes_a_second: int
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="usual")
+        usual = await client.speak("Twenty-one characters", context_id="usual")
+        config = {"audio_encoding": encoding, "sample_rate_hertz": rate}
+        await client.create(context_id="other", audio_config=config)
+        audio = await client.speak("Twenty-one characters", context_id="other")
+        assert len(audio) / bytes_a_second == pytest.approx(len(usual) / 32_000, abs=0.002)
+
+
+async def test_every_opus_chunk_is_a_file(shared_server: SocketServer) -> None:
+    async with shared_server.tts() as client:
+        config = {"audio_encoding": "OGG_OPUS", "sample_rate_hertz": 24_000}
+        await client.create(audio_config=config)
+        await client.say("send_text", text="A sentence that lasts for more than one file.")
+        await client.say("flush_context")
+        files = []
+        while "audio_chunk" in (event := await client.hear()):
+            files.append(base64.b64decode(event["audio_chunk"]["audioContent"]))
+        assert len(files) > 1 and all(file.startswith(b"OggS") for file in files)
+
+
+async def test_the_buffer_holds_exactly_50000_characters(shared_server: SocketServer) -> None:
+    async with shared_server.tts() as client:
+        context_id = await client.create()
+        await client.say("send_text", text=" " * (LONG - 1))
+        error = await client.error("send_text", text="\U0001f600 ")
+        assert error == {
+            "context_id": context_id,
+            "message": "text_buffer exceeded 50000 character limit",
+        }
+        await client.say("send_text", text="\U0001f600")  # one code point fits
+        assert "exceeded" in (await client.error("send_text", text="x"))["message"]
+        await client.say("send_text", text="")  # nothing to add, nothing to say
+        await client.say("flush_context")
+        assert "flush_completed" in await client.hear()
+        await client.say("send_text", text="x")  # the flush has emptied it
+
+
+async def test_an_empty_flush_is_completed_at_once_but_in_order(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        context_id = await client.create()
+        await client.say("flush_context")
+        assert await client.hear() == {"flush_completed": {"context_id": context_id}}
+        await client.say("send_text", text="Some words.")
+        await client.say("flush_context")
+        await client.say("flush_context")
+        assert await client.audio("flush_completed")
+        assert "flush_completed" in await client.hear()
+
+
+async def test_flushes_wait_in_order_and_too_many_are_refused(shared_server: SocketServer) -> None:
+    async with shared_server.tts() as client:
+        context_id = await client.create()
+        for number in range(6):  # one is spoken, four wait, the last is refused
+            await client.say("send_text", text=f"{'Word ' * 20}{number}.")
+            await client.say("flush_context")
+        lengths: list[int] = []
+        refused: list[dict[str, Any]] = []
+        heard = 0
+        while len(lengths) < 5:
+            event = await client.hear()
+            if "audio_chunk" in event:
+                heard += len(event["audio_chunk"]["audioContent"])
+            elif "flush_completed" in event:
+                lengths.append(heard)
+                heard = 0
+            else:
+                refused.append(event["error"])
+        assert all(lengths)
+        message = "4 flushes wait already; the text is kept"
+        assert refused == [{"context_id": context_id, "message": message}]
+        await client.say("flush_context")
+        assert await client.audio("flush_completed")  # the text of the refused one
+
+
+async def test_five_contexts_speak_at_once_and_the_last_one_closes_the_socket(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        names = ["a", "b", "c", "d", "e"]
+        for name in names:
+            await client.create(context_id=name)
+        error = await client.error("create_context", voice_id=client.voice_id, context_id="f")
+        assert error == {"context_id": None, "message": "a socket has at most 5 open contexts"}
+        error = await client.error("create_context", voice_id=client.voice_id, context_id="a")
+        assert error["context_id"] == "a" and "open already" in error["message"]
+        assert "context_id required" in (await client.error("flush_context"))["message"]
+        error = await client.error("flush_context", context_id="f")
+        assert error == {"context_id": None, "message": "no context has the context_id f"}
+        for name in names:
+            await client.say("send_text", context_id=name, text="All of us speak at once.")
+            await client.say("close_context", context_id=name)
+        events, code = await client.rest()
+        assert code == 1000
+        audio = dict.fromkeys(names, 0)
+        closed = []
+        for event in events:
+            if "audio_chunk" in event:
+                context_id = event["audio_chunk"]["context_id"]
+                assert context_id not in closed
+                audio[context_id] += 1
+            else:
+                closed.append(event["context_closed"]["context_id"])
+        assert sorted(closed) == names and all(audio.values())
+
+
+async def test_a_closed_context_is_named_in_errors_and_may_be_made_again(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="stays")
+        await client.create(context_id="goes")
+        await client.say("close_context", context_id="goes")
+        assert "context_closed" in await client.hear()
+        assert (await client.error("flush_context", context_id="goes"))["context_id"] == "goes"
+        await client.create(context_id="goes")
+
+
+async def test_nothing_is_taken_by_a_context_that_closes(shared_server: SocketServer) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="c")
+        await client.say("send_text", text="A sentence to be spoken before the end.")
+        await client.say("close_context")
+        await client.say("send_text", text="Too late.")
+        events, code = await client.rest()
+        errors = [event["error"] for event in events if "error" in event]
+        assert errors == [{"context_id": "c", "message": "the context is closing"}]
+        assert events[-1] == {"context_closed": {"context_id": "c"}} and code == 1000
+
+
+async def test_words_are_those_of_the_caller_and_their_times_go_on(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(timestamps=True)
+        words: list[dict[str, Any]] = []
+        for text in ("It costs 5 euros. ", " \n", "Mr. Smith pays."):
+            await client.say("send_text", text=text)
+            await client.say("flush_context")
+            while "audio_chunk" in (event := await client.hear()):
+                words += event["audio_chunk"]["words"]
+        whole = "It costs 5 euros.  \nMr. Smith pays."
+        assert all(whole[word["text_start"] : word["text_end"]] == word["word"] for word in words)
+        starts = [word["start"] for word in words]
+        assert starts == sorted(starts)
+
+
+async def test_flushes_that_play_on_are_parted_by_a_pause_after_a_sentence(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        alone: list[int] = []
+        for number, text in enumerate(("One sentence.", "Another one.", "and so")):
+            context_id = await client.create(context_id=str(number))
+            alone.append(len(await client.speak(text, context_id=context_id)))
+        await client.create(context_id="all")
+        for text in ("One sentence.", "and so", "Another one."):
+            await client.say("send_text", context_id="all", text=text)
+            await client.say("flush_context", context_id="all")
+        together = sum([len(await client.audio("flush_completed")) for _ in range(3)])
+        # One pause: the second flush ends in the middle of a sentence.
+        assert together - sum(alone) == pytest.approx(SENTENCE_PAUSE_S * 32_000, abs=400)
+
+
+async def test_a_failure_of_the_engine_is_told_and_the_context_lives_on(
+    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="c")
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "models.tts.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
+            )
+            await client.say("send_text", text="This fails.")
+            await client.say("flush_context")
+            error = (await client.hear())["error"]
+        assert error["context_id"] == "c" and "division" not in error["message"]
+        assert await client.speak("This works.")
+
+
+async def test_boosted_speech_has_minus_14_lufs_over_the_context(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="plain")
+        await client.create(context_id="boosted", boost_volume=True)
+        text = "A sentence long enough for its loudness to be measured. " * 3
+        plain = await client.speak(text, context_id="plain")
+        boosted = await client.speak(text, context_id="boosted")
+        boosted += await client.speak(text, context_id="boosted")
+        meter = LoudnessMeter(16_000)
+        meter.push(pcm16_to_float(boosted))
+        assert meter.lufs == pytest.approx(-14, abs=1)
+        assert len(boosted) == pytest.approx(2 * len(plain), abs=8_000)
+
+
+async def test_boosted_speech_begins_at_the_level_that_its_voice_is_known_by(
+    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_server.services.speech, "levels", VoiceLevels())
+    firsts: list[float] = []
+    for _ in range(2):
+        async with shared_server.tts() as client:
+            await client.create(boost_volume=True)
+            heard = await client.speak("A sentence long enough for its loudness to be measured.")
+        meter = LoudnessMeter(16_000)
+        meter.push(pcm16_to_float(heard[:24_000]))  # its first 0.75 s
+        firsts.append(meter.lufs)
+    new, known = (abs(lufs + 14) for lufs in firsts)
+    assert known < 0.5 < new
+
+
+async def test_twenty_wrong_messages_end_the_session(shared_server: SocketServer) -> None:
+    async with shared_server.tts() as client:
+        for _ in range(20):
+            await client.socket.send("nonsense")
+        events, code = await client.rest()
+        assert [*{event["error"]["message"] for event in events[20:]}] == [
+            "too many wrong messages"
+        ]
+        assert len(events) == 21 and code == 1008
+
+
+async def test_a_client_that_leaves_stops_the_work_at_once(
+    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+    loop = asyncio.get_running_loop()
+    original = SpeechPipeline.stream
+
+    async def watched(speech: SpeechPipeline, plan: Plan) -> AsyncIterator[SpokenChunk]:
+        try:
+            async for chunk in original(speech, plan):
+                yield chunk
+                await asyncio.sleep(0.05)
+        finally:
+            left.append(loop.time())
+
+    monkeypatch.setattr(SpeechPipeline, "stream", watched)
+    async with shared_server.tts() as client:
+        await client.create()
+        await client.say("send_text", text="A long sentence, which is not heard to its end. " * 9)
+        await client.say("flush_context")
+        await client.hear()
+        client.socket.transport.abort()
+        gone = loop.time()
+        await shared_server.until_empty(1.0)
+    assert len(left) == 1 and left[0] - gone < 1

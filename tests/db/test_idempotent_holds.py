@@ -1,0 +1,102 @@
+"""Requests that run again after their process died, on both databases."""
+
+import asyncio
+import threading
+
+import pytest
+from sqlmodel import Session
+
+from db.billing import ledger
+from db.billing.idempotent_holds import ATTEMPTS, HeldOnce, hold_once
+from db.session import Database
+from tests.db.ledger_work import soon
+
+WORKSPACE = 7
+CREDIT = 1000
+
+
+@pytest.fixture
+async def account(database: Database) -> Database:
+    await database.run(ledger.open_account, WORKSPACE, CREDIT)
+    return database
+
+
+async def hold(database: Database, amount: int = 400) -> HeldOnce | None:
+    return await database.run(hold_once, WORKSPACE, "request", "tts", amount, soon())
+
+
+async def credit(database: Database) -> int:
+    return await database.read(ledger.credit_of, WORKSPACE)
+
+
+async def test_what_a_dead_attempt_held_is_given_back(account: Database) -> None:
+    first = await hold(account)
+    second = await hold(account, 700)
+    assert first is not None and second is not None
+    assert first.operation != second.operation and not second.is_paid
+    assert await credit(account) == CREDIT - 700
+
+
+async def test_what_was_captured_is_paid(account: Database) -> None:
+    first = await hold(account)
+    assert first is not None
+    await account.run(ledger.capture, WORKSPACE, first.operation, "tts", 300, 20)
+    again = await hold(account)
+    assert again is not None and again.is_paid
+    assert await credit(account) == CREDIT - 300
+
+
+async def test_an_attempt_that_is_captured_at_this_moment_is_paid(account: Database) -> None:
+    """Its lease has ended, but its process was only slow."""
+    first = await hold(account)
+    assert first is not None
+    captured, commits = threading.Event(), threading.Event()
+
+    def capture_slowly(session: Session) -> None:
+        ledger.capture(session, WORKSPACE, first.operation, "tts", 300, 20)
+        captured.set()
+        commits.wait(10)
+
+    capturing = asyncio.create_task(account.run(capture_slowly))
+    await asyncio.to_thread(captured.wait, 10)
+    again = asyncio.create_task(hold(account))
+    await asyncio.sleep(0.2)
+    commits.set()
+    await capturing
+    assert await again == HeldOnce(first.operation, is_paid=True)
+    assert await credit(account) == CREDIT - 300
+
+
+async def test_all_that_dead_attempts_held_is_given_back(account: Database) -> None:
+    for number in (1, 2):
+        await account.run(ledger.hold, WORKSPACE, f"request.{number}", "tts", 300, soon())
+    third = await hold(account, CREDIT)
+    assert third == HeldOnce("request.3", is_paid=False)
+    assert await ledger_agrees(account)
+
+
+async def test_what_was_refunded_is_to_be_paid_again(account: Database) -> None:
+    first = await hold(account)
+    assert first is not None
+    await account.run(ledger.capture, WORKSPACE, first.operation, "tts", 300, 20)
+    await account.run(ledger.refund, WORKSPACE, first.operation)
+    again = await hold(account)
+    assert again is not None and not again.is_paid
+
+
+async def test_without_credit_nothing_is_held(account: Database) -> None:
+    assert await hold(account, CREDIT + 1) is None
+    assert await credit(account) == CREDIT
+
+
+async def test_attempts_come_to_an_end(account: Database) -> None:
+    for _ in range(ATTEMPTS):
+        held = await hold(account)
+        assert held is not None
+        await account.run(ledger.release, WORKSPACE, held.operation, "tts")
+    assert await hold(account) is None
+    assert await ledger_agrees(account)
+
+
+async def ledger_agrees(database: Database) -> bool:
+    return not await database.read(ledger.discrepancies)

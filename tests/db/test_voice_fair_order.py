@@ -1,0 +1,110 @@
+"""Workspaces take turns at the makers of voices, on both databases."""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import pytest
+from sqlmodel import Session, col, update
+
+from db.columns import utc_now
+from db.session import Database
+from db.voices.fair_order import ends_in_turn, voices_in_turn
+from db.voices.queue import claim_voice, expect_waiting
+from db.voices.tables import Voice
+from db.voices.voices import voice_of
+from tests.db.test_chats import add_workspace
+from tests.db.test_voices import add, new_voice
+
+NOW = utc_now()
+MINUTE = timedelta(minutes=1)
+MOST = 5  # attempts
+
+
+@pytest.fixture
+async def workspaces(database: Database) -> dict[str, int]:
+    return {name: await add_workspace(database, f"{name}@b.co") for name in "ABC"}
+
+
+async def ask(database: Database, workspace_id: int, count: int, first: int) -> list[UUID]:
+    """Voices that were asked for a second after each other."""
+    return [
+        await add(
+            database,
+            new_voice(workspace_id, created_at=NOW + timedelta(seconds=first + number)),
+        )
+        for number in range(count)
+    ]
+
+
+async def in_turn(database: Database) -> list[UUID]:
+    def read(session: Session) -> list[UUID]:
+        return [voice.id for voice in voices_in_turn(session, NOW, MOST)]
+
+    return await database.read(read)
+
+
+async def begin(database: Database, at: datetime) -> UUID:
+    """Claims the next voice, and has it made at once."""
+
+    def work(session: Session) -> UUID:
+        voice = claim_voice(session, f"lease {at}", at, at + MINUTE, MOST)
+        assert voice is not None
+        voice.status, voice.finished_at = "ready", at
+        return voice.id
+
+    return await database.run(work)
+
+
+async def test_one_voice_of_another_waits_for_one_of_ten(
+    database: Database, workspaces: dict[str, int]
+) -> None:
+    many = await ask(database, workspaces["A"], 10, 0)
+    (one,) = await ask(database, workspaces["B"], 1, 10)
+    expected = [many[0], one, *many[1:]]
+    assert await in_turn(database) == expected
+    begun = [await begin(database, NOW + number * MINUTE) for number in range(11)]
+    assert begun == expected
+
+
+async def test_who_was_served_last_comes_last(
+    database: Database, workspaces: dict[str, int]
+) -> None:
+    a = await ask(database, workspaces["A"], 3, 0)
+    assert await begin(database, NOW) == a[0]
+    b = await ask(database, workspaces["B"], 2, 10)
+    assert await begin(database, NOW + MINUTE) == b[0]
+    c = await ask(database, workspaces["C"], 2, 20)
+    expected = [c[0], a[1], b[1], c[1], a[2]]
+    assert await in_turn(database) == expected
+    begun = [await begin(database, NOW + number * MINUTE) for number in range(2, 7)]
+    assert begun == expected
+
+
+async def test_what_was_begun_before_goes_on_first(
+    database: Database, workspaces: dict[str, int]
+) -> None:
+    a = await ask(database, workspaces["A"], 3, 0)
+    b = await ask(database, workspaces["B"], 2, 10)
+
+    def begin_one(session: Session) -> None:
+        session.exec(update(Voice).where(col(Voice.id) == a[2]).values(progress=0.5))
+
+    await database.run(begin_one)
+    assert await in_turn(database) == [a[2], b[0], a[0], b[1], a[1]]
+
+
+async def test_what_is_expected_follows_the_turns(
+    database: Database, workspaces: dict[str, int]
+) -> None:
+    many = await ask(database, workspaces["A"], 3, 0)
+    (one,) = await ask(database, workspaces["B"], 1, 10)
+
+    def expect(session: Session) -> dict[UUID, datetime]:
+        expect_waiting(session, NOW, MOST, 300.0, 1)
+        return dict(ends_in_turn(session, NOW, MOST, 300.0, 1))
+
+    ends = await database.run(expect)
+    order = [many[0], one, *many[1:]]
+    assert ends == {voice_id: NOW + 5 * n * MINUTE for n, voice_id in enumerate(order, start=1)}
+    row = await database.read(voice_of, workspaces["B"], one)
+    assert row is not None and row.estimated_completion == NOW + 10 * MINUTE

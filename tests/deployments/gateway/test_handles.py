@@ -1,0 +1,125 @@
+"""What callers of a replica see: the engines' own errors, and work that stops when they leave."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from deployments.gateway.directory import ModelDirectory
+from models.errors import EngineLost, EngineOverloaded, PackMissing, UnknownVoice
+from models.llm.base import ChatMessage, GenerationRequest
+from models.stt.base import TranscriptionRequest
+from models.tts.base import PackRef, SynthesisRequest
+from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
+from tests.deployments.conftest import TestCluster
+
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+
+LONG_TEXT = "word " * 20_000
+
+
+async def speak(directory: ModelDirectory, text: str, voice: str | None = None) -> float:
+    speaker = directory.speakers["TTSFast"]
+    key = voice or (await speaker.describe()).voices[0].key
+    seconds = 0.0
+    async for chunk in speaker.synthesize(SynthesisRequest(text, key, "en")):
+        seconds += chunk.duration_s
+    return seconds
+
+
+async def test_speech_crosses_the_process_boundary(directory: ModelDirectory) -> None:
+    assert await speak(directory, "hello there") > 0.1
+
+
+async def test_an_engine_error_arrives_as_itself_without_the_remote_traceback(
+    directory: ModelDirectory,
+) -> None:
+    with pytest.raises(UnknownVoice) as caught:
+        await speak(directory, "hello", voice="nobody")
+    assert type(caught.value) is UnknownVoice
+    assert "Traceback" not in str(caught.value)
+
+
+async def test_the_pack_of_a_deleted_voice_is_forgotten_by_each_replica(
+    directory: ModelDirectory,
+) -> None:
+    speaker = directory.speakers["TTSFast"]
+    data = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.5, np.float32)))
+    known = SynthesisRequest("hello", "custom", "en", pack=PackRef(pack_digest(data)))
+
+    async def spoken(request: SynthesisRequest) -> int:
+        return len([chunk async for chunk in speaker.synthesize(request)])
+
+    assert await spoken(replace(known, pack=PackRef(pack_digest(data), data)))
+    assert await spoken(known)
+    await speaker.forget_pack(pack_digest(data))
+    with pytest.raises(PackMissing):
+        await spoken(known)
+
+
+async def test_a_full_queue_is_overload(directory: ModelDirectory) -> None:
+    async def one() -> str:
+        try:
+            await asyncio.wait_for(speak(directory, LONG_TEXT), 2)
+        except EngineOverloaded:
+            return "overloaded"
+        except TimeoutError:
+            pass
+        return "ran"
+
+    started = time.monotonic()
+    results = await asyncio.gather(*(one() for _ in range(12)))
+    assert "overloaded" in results
+    assert time.monotonic() - started < 10
+
+
+async def test_leaving_a_stream_frees_the_replica(directory: ModelDirectory) -> None:
+    speaker = directory.speakers["TTSFast"]
+    key = (await speaker.describe()).voices[0].key
+    for _ in range(8):  # four times what may run and wait at once
+        stream = speaker.synthesize(SynthesisRequest(LONG_TEXT, key, "en"))
+        await anext(stream)
+        await stream.aclose()
+    assert await asyncio.wait_for(speak(directory, "still here"), 5) > 0.1
+
+
+async def test_chat_deltas_end_with_usage(directory: ModelDirectory) -> None:
+    request = GenerationRequest((ChatMessage("user", "one two three"),))
+    deltas = [delta async for delta in directory.chat_models["Chat"].generate(request)]
+    assert "".join(delta.text for delta in deltas) == "one two three"
+    assert deltas[-1].usage is not None and deltas[-1].finish_reason == "stop"
+
+
+async def test_utterances_are_transcribed_side_by_side(directory: ModelDirectory) -> None:
+    import numpy as np
+
+    pcm = np.zeros(16_000, dtype=np.float32)
+    transcriber = directory.transcribers["STT"]
+    results = await asyncio.gather(
+        *(transcriber.transcribe(TranscriptionRequest(pcm, "en")) for _ in range(6))
+    )
+    assert {transcript.language for transcript in results} == {"en"}
+
+
+async def test_a_killed_replica_is_replaced(
+    directory: ModelDirectory, ray_cluster: TestCluster
+) -> None:
+    import ray
+
+    actors = [
+        actor
+        for actor in ray.util.list_named_actors(all_namespaces=True)
+        if "#models#TTSFast#" in actor["name"]
+    ]
+    for actor in actors:
+        ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]), no_restart=True)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            assert await asyncio.wait_for(speak(directory, "back again"), 10) > 0.1
+            return
+        except (EngineLost, TimeoutError):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.2)

@@ -1,0 +1,207 @@
+"""Live sockets while replicas die, models are swapped and the gateway is replaced."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from websockets.exceptions import InvalidStatus
+
+from benchmarks.service import free_port
+from db.migrate import upgrade
+from models.loading import load_tts
+from models.tts.base import SynthesisRequest
+from models.weights.store import WeightStore
+from pipelines.audio.encode.stream import LiveEncoder
+from tests.deployments.conftest import TestCluster, gateway_app, until_ready
+from tests.deployments.gateway.socket_client import (
+    Client,
+    kill_replicas,
+    listening,
+    ongoing,
+    replicas,
+    speaking,
+)
+
+pytestmark = [pytest.mark.ray, pytest.mark.weights, pytest.mark.asyncio(loop_scope="session")]
+
+SLOW = {"model": "tts/tone_slow"}
+QUICK = {"model": "tts/tone"}
+LONG_TEXT = "These words take a while to say. " * 12  # 24 s of sound, 7 s of work
+GATEWAY = "tests.deployments.gateway.hasty_gateway:build_gateway"
+
+
+@dataclass(frozen=True)
+class Site:
+    """The gateway, and a user whose plan allows many sockets."""
+
+    cluster: TestCluster
+    environment: dict[str, str]
+    http: httpx.AsyncClient
+    key: str
+    voice_id: str
+
+    @property
+    def url(self) -> str:
+        return str(self.http.base_url)
+
+
+@pytest.fixture(scope="module")
+def cluster_with_gateway(
+    ray_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[TestCluster, dict[str, str]]]:
+    data = tmp_path_factory.mktemp("sockets")
+    upgrade(f"sqlite:///{data / 'antiphon.db'}")
+    environment = {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
+    ray_cluster.extra_apps = [gateway_app(environment, GATEWAY)]
+    ray_cluster.options("TTSFast")["user_config"] = SLOW
+    ray_cluster.deploy()
+    yield ray_cluster, environment
+    ray_cluster.extra_apps = []
+    ray_cluster.options("TTSFast")["user_config"] = QUICK
+    ray_cluster.deploy()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site(
+    cluster_with_gateway: tuple[TestCluster, dict[str, str]],
+) -> AsyncIterator[Site]:
+    cluster, environment = cluster_with_gateway
+    url = f"http://127.0.0.1:{environment['PORT']}"
+    async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+        await until_ready(http)
+        user = {"email": "sockets@example.com", "password": "a long password"}
+        key = (await http.post("/auth/signup", json=user)).json()["token"]
+        with closing(
+            sqlite3.connect(Path(environment["ANTIPHON_DATA"], "antiphon.db"))
+        ) as database:
+            database.execute("UPDATE workspace SET plan = 'enterprise'")
+            database.commit()
+        http.headers["Authorization"] = f"Bearer {key}"
+        voices = (await http.get("/default-voices")).json()["data"]
+        yield Site(cluster, environment, http, key, voices[0]["voice_id"])
+
+
+@pytest.fixture(scope="module")
+def utterance(weights: WeightStore) -> bytes:
+    """Speech as a telephone sends it."""
+    engine, info = load_tts("tts/hibari", weights)
+    request = SynthesisRequest("Please call me back tomorrow.", info.voices[0].key, "en")
+    encoder = LiveEncoder("MULAW", 8000)
+    parts = [part for chunk in engine.synthesize(request) for part in encoder.encode(chunk)]
+    return b"".join([*parts, *encoder.flush()])
+
+
+async def speaks_within(client: Client, seconds: float) -> bool:
+    """Whether a flush succeeds in time; those before may fail."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if await client.speak("Again.") == "flush_completed":
+            return True
+        await asyncio.sleep(0.3)
+    return False
+
+
+async def test_a_killed_speaker_is_an_error_and_the_session_speaks_again(site: Site) -> None:
+    async with speaking(site.url, site.key, site.voice_id) as client:
+        await client.send(send_text={"text": LONG_TEXT})
+        await client.send(flush_context={})
+        await client.until("audio_chunk")
+        kill_replicas("TTSFast")
+        answer = await client.until("error", "flush_completed")
+        assert "error" in answer, answer
+        assert answer["error"]["context_id"] and answer["error"]["message"]
+        assert await speaks_within(client, 30)
+
+
+async def test_a_killed_recogniser_leaves_the_session_listening(
+    site: Site, utterance: bytes
+) -> None:
+    async with listening(site.url, site.key) as client:
+        assert (await client.hear(utterance))["text"]
+        kill_replicas("STT")
+        await client.hear(utterance)  # a final or an error
+        deadline = time.monotonic() + 30
+        while not (await client.hear(utterance)).get("text"):
+            assert time.monotonic() < deadline
+
+
+async def test_a_client_that_vanishes_stops_the_work_of_the_replica(site: Site) -> None:
+    (replica,) = replicas("TTSFast")
+    async with speaking(site.url, site.key, site.voice_id) as client:
+        await client.send(send_text={"text": LONG_TEXT})
+        await client.send(flush_context={})
+        await client.until("audio_chunk")
+        assert await ongoing([replica]) > 0
+        client.connection.transport.abort()
+        left = time.monotonic()
+        while await ongoing([replica]):
+            assert time.monotonic() - left < 1.0
+            await asyncio.sleep(0.005)
+
+
+async def test_a_swap_of_the_model_drops_no_session(site: Site, utterance: bytes) -> None:
+    options = site.cluster.options("TTSFast")
+    async with (
+        speaking(site.url, site.key, site.voice_id) as speaker,
+        listening(site.url, site.key) as listener,
+    ):
+        heard = asyncio.create_task(listener.hear(utterance))
+        spoken = asyncio.create_task(speaker.speak(LONG_TEXT))
+        await asyncio.sleep(0.3)
+        try:
+            options["user_config"] = QUICK
+            await asyncio.to_thread(site.cluster.deploy)
+            assert await spoken == "flush_completed"
+            assert (await heard)["text"]
+            assert await speaker.speak("With the new one.") == "flush_completed"
+        finally:
+            options["user_config"] = SLOW
+            await asyncio.to_thread(site.cluster.deploy)
+        assert await speaker.speak("With the old one.") == "flush_completed"
+
+
+async def test_a_revoked_key_ends_its_sessions_within_five_seconds(
+    site: Site, utterance: bytes
+) -> None:
+    made = (await site.http.post("/developer/api", json={"name": "short-lived"})).json()
+    async with (
+        speaking(site.url, made["key"], site.voice_id) as speaker,
+        listening(site.url, made["key"]) as listener,
+        speaking(site.url, site.key, site.voice_id) as other,
+    ):
+        revoked = time.monotonic()
+        await site.http.delete(f"/developer/api/{made['id']}")
+        assert "revoked" in (await speaker.until("error"))["error"]["message"]
+        assert "revoked" in (await listener.until("error"))["error"]
+        assert await speaker.ended() == 4401 and await listener.ended() == 4401
+        assert time.monotonic() - revoked < 5
+        assert await other.speak("I stay.") == "flush_completed"
+    with pytest.raises(InvalidStatus) as refused:
+        async with speaking(site.url, made["key"], site.voice_id):
+            pass
+    assert refused.value.response.status_code == 401
+
+
+async def test_a_replaced_gateway_gives_its_sockets_a_grace_and_tells_them(site: Site) -> None:
+    new = gateway_app({**site.environment, "RELEASE": "2"}, GATEWAY)
+    async with speaking(site.url, site.key, site.voice_id) as client:
+        site.cluster.extra_apps = [new]
+        replaced = asyncio.create_task(asyncio.to_thread(site.cluster.deploy))
+        spoken = 0
+        while True:  # until the old gateway ends this session
+            name = await client.speak("I go on.")
+            if name == "error":
+                break
+            spoken += 1
+        code = await client.ended()
+        assert code == 1012 and spoken > 0
+        async with speaking(site.url, site.key, site.voice_id) as another:
+            assert await another.speak("I am new here.") == "flush_completed"
+        await replaced

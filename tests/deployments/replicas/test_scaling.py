@@ -1,0 +1,91 @@
+"""Edits of the configuration and changes of load, with requests going on all the while."""
+
+import asyncio
+import time
+
+import pytest
+
+from deployments.gateway.directory import ModelDirectory
+from models.tts.base import SynthesisRequest
+from tests.deployments.conftest import FIXED_SCALE, TestCluster
+
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def keep_speaking(directory: ModelDirectory, stop: asyncio.Event) -> int:
+    """Speaks until told to stop; any failure propagates. Returns the number of sentences."""
+    speaker = directory.speakers["TTSFast"]
+    spoken = 0
+    while not stop.is_set():
+        request = SynthesisRequest("a few words to say", "bass", "en")  # a voice of both models
+        assert [chunk async for chunk in speaker.synthesize(request)]
+        spoken += 1
+    return spoken
+
+
+async def test_a_model_is_swapped_under_load_without_a_failed_request(
+    directory: ModelDirectory, ray_cluster: TestCluster
+) -> None:
+    stop = asyncio.Event()
+    load = [asyncio.create_task(keep_speaking(directory, stop)) for _ in range(2)]
+    speaker = directory.speakers["TTSFast"]
+    before = (await speaker.describe()).id
+    options = ray_cluster.options("TTSFast")
+    original = options["user_config"]
+    try:
+        options["user_config"] = {"model": "tts/tone_low"}
+        await asyncio.to_thread(ray_cluster.deploy)
+        await until_described(directory, "svc/tts-tone-low")
+    finally:
+        options["user_config"] = original
+        await asyncio.to_thread(ray_cluster.deploy)
+        await until_described(directory, before)
+        stop.set()
+    counts = await asyncio.gather(*load)
+    assert all(count > 10 for count in counts), counts
+
+
+async def until_described(directory: ModelDirectory, model_id: str) -> None:
+    deadline = time.monotonic() + 30
+    while (await directory.speakers["TTSFast"].describe()).id != model_id:
+        assert time.monotonic() < deadline, f"{model_id} never came"
+        await asyncio.sleep(0.1)
+
+
+async def test_replicas_follow_the_load_up_and_down(
+    directory: ModelDirectory, ray_cluster: TestCluster
+) -> None:
+    options = ray_cluster.options("TTSFast")
+    options["autoscaling_config"] = {
+        **FIXED_SCALE,
+        "max_replicas": 2,
+        "upscale_delay_s": 1,
+        "downscale_delay_s": 2,
+        "look_back_period_s": 1,
+        "metrics_interval_s": 0.5,
+    }
+    await asyncio.to_thread(ray_cluster.deploy)
+    stop = asyncio.Event()
+    load = [asyncio.create_task(keep_speaking(directory, stop)) for _ in range(4)]
+    try:
+        await until_replicas(2)
+    finally:
+        stop.set()
+        await asyncio.gather(*load)
+    await until_replicas(1)
+    options["autoscaling_config"] = FIXED_SCALE
+    await asyncio.to_thread(ray_cluster.deploy)
+
+
+async def until_replicas(count: int) -> None:
+    from ray import serve
+    from ray.serve._private.common import ReplicaState
+
+    deadline = time.monotonic() + 60
+    while True:
+        status = await asyncio.to_thread(serve.status)
+        states = status.applications["models"].deployments["TTSFast"].replica_states
+        if states.get(ReplicaState.RUNNING, 0) == count and sum(states.values()) == count:
+            return
+        assert time.monotonic() < deadline, f"{count} replicas never came: {states}"
+        await asyncio.sleep(0.2)

@@ -1,0 +1,66 @@
+"""A recogniser with more to do than it can: who goes first, and who is not served any more."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from deployments.gateway.directory import ModelDirectory
+from models.stt.base import FILE, FINAL, TranscriptionRequest
+from tests.deployments.conftest import TestCluster
+
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+
+DECODE_S = 0.5  # of configs/stt/scripted_slow.yaml, one after the other
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def slow(directory: ModelDirectory, ray_cluster: TestCluster) -> AsyncIterator[None]:
+    options = ray_cluster.options("STT")
+    original = options["user_config"]
+    try:
+        options["user_config"] = {"model": "stt/scripted_slow"}
+        await asyncio.to_thread(ray_cluster.deploy)
+        await until_loaded(directory, "svc/stt-scripted-slow")
+        yield
+    finally:
+        options["user_config"] = original
+        await asyncio.to_thread(ray_cluster.deploy)
+        await until_loaded(directory, "svc/stt-scripted")
+
+
+async def until_loaded(directory: ModelDirectory, model_id: str) -> None:
+    transcriber = directory.transcribers["STT"]
+    deadline = time.monotonic() + 30
+    while (await transcriber.describe()).id != model_id:
+        assert time.monotonic() < deadline, f"{model_id} never came"
+        await asyncio.sleep(0.05)
+        transcriber.forget()
+
+
+@pytest.mark.usefixtures("slow")
+async def test_finals_overtake_files_and_who_left_costs_nothing(directory: ModelDirectory) -> None:
+    transcriber = directory.transcribers["STT"]
+    done: list[str] = []
+
+    async def ask(name: str, urgency: int) -> None:
+        pcm = np.ones(16_000, np.float32)
+        await transcriber.transcribe(TranscriptionRequest(pcm, "en", urgency=urgency))
+        done.append(name)
+
+    first = asyncio.create_task(ask("first", FINAL))
+    await asyncio.sleep(0.2)
+    gone = [asyncio.create_task(ask("gone", FINAL)) for _ in range(8)]
+    file = asyncio.create_task(ask("file", FILE))
+    await asyncio.sleep(0.1)
+    for task in gone:
+        task.cancel()
+    await asyncio.gather(*gone, return_exceptions=True)
+    began = time.monotonic()
+    final = asyncio.create_task(ask("final", FINAL))
+    await asyncio.gather(first, file, final)
+    assert done == ["first", "final", "file"]
+    assert time.monotonic() - began < 5 * DECODE_S

@@ -1,0 +1,45 @@
+"""Voices that a replica hears with the text; no cluster is needed."""
+
+import numpy as np
+import pytest
+
+from deployments.replicas.stt import Voices, decode
+from models.errors import WeightsMissing
+from models.loading import load_speaker_encoder, load_stt
+from models.speaker.base import SpeakerEncoder
+from models.stt.base import STTEngine, Transcript, TranscriptionRequest
+from models.weights.store import WeightStore
+
+PCM = np.sin(np.arange(16_000) / 5).astype(np.float32)
+PLAIN = TranscriptionRequest(PCM, "en")
+LABELLED = TranscriptionRequest(PCM, "en", voice_windows=((0, 8000), (8000, 16_000)))
+
+
+@pytest.fixture
+def engine(weights: WeightStore) -> STTEngine:
+    return load_stt("stt/scripted", weights)[0]
+
+
+def test_only_who_asks_gets_voices(
+    engine: STTEngine, weights: WeightStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voices = Voices()
+    encoder = load_speaker_encoder("speaker/bands", weights)
+    monkeypatch.setattr(voices, "encoder", lambda: encoder)
+    plain, labelled = decode(engine, [PLAIN, LABELLED], voices)
+    assert isinstance(plain, Transcript) and isinstance(labelled, Transcript)
+    assert plain.voices is None
+    assert labelled.voices is not None and labelled.voices.shape == (2, 256)
+
+
+def test_an_encoder_that_cannot_load_fails_only_who_needs_it(
+    engine: STTEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> SpeakerEncoder:
+        raise WeightsMissing("no weights")
+
+    voices = Voices()
+    monkeypatch.setattr(voices, "encoder", missing)
+    plain, labelled = decode(engine, [PLAIN, LABELLED], voices)
+    assert isinstance(plain, Transcript)
+    assert isinstance(labelled, WeightsMissing)

@@ -1,0 +1,197 @@
+"""The order in which a replica serves its requests."""
+
+import asyncio
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from deployments.replicas.turns import Line, Turns
+from pipelines.bridge import iterate_in_thread
+
+
+@pytest.fixture
+def turns() -> Iterator[Turns]:
+    made = Turns(1, "test", clock=lambda: 100.0)
+    yield made
+    made.close()
+
+
+class Held:
+    """Keeps a thread busy until it is let go."""
+
+    def __init__(self, turns: Turns, deadline: float = 0.0) -> None:
+        self._go, begun = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            begun.set()
+            self._go.wait(5)
+
+        turns.put(deadline, hold)
+        assert begun.wait(5)
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+def test_the_request_with_the_least_slack_is_served_first(turns: Turns) -> None:
+    held = Held(turns)
+    served: list[float] = []
+    lines = {slack: turns.line(slack) for slack in (5.0, 0.0, 2.0)}
+    futures = [line.submit(served.append, slack) for slack, line in lines.items()]
+    held.let_go()
+    for future in futures:
+        future.result(5)
+    assert served == [0.0, 2.0, 5.0]
+
+
+def test_requests_of_equal_slack_are_served_in_turn(turns: Turns) -> None:
+    held = Held(turns)
+    served: list[str] = []
+    futures = [turns.line(1.0).submit(served.append, name) for name in "abc"]
+    held.let_go()
+    for future in futures:
+        future.result(5)
+    assert served == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_as_many_compute_at_once_as_the_engine_has_lanes(lanes: int) -> None:
+    turns = Turns(4, "test", lambda: lanes)
+    begun = threading.Semaphore(0)
+    go = threading.Event()
+
+    def work() -> None:
+        begun.release()
+        go.wait(5)
+
+    futures = [turns.line(0.0).submit(work) for _ in range(3)]
+    for _ in range(lanes):
+        assert begun.acquire(timeout=5)
+    assert not begun.acquire(timeout=0.05)
+    go.set()
+    for future in futures:
+        future.result(5)
+    turns.close()
+
+
+def test_who_has_time_stands_back_while_somebody_has_none() -> None:
+    turns = Turns(2, "test", clock=lambda: 100.0)
+    held = Held(turns, 100.5)
+    served: list[str] = []
+    patient = turns.line(5.0).submit(served.append, "patient")
+    turns.line(1.5).submit(served.append, "soon").result(5)  # beside the one who is held
+    assert served == ["soon"]
+    held.let_go()
+    patient.result(5)
+    turns.close()
+
+
+def test_who_has_spoken_lets_another_speak(turns: Turns) -> None:
+    ahead, late = turns.line(0.0), turns.line(0.5)
+    ahead.spoke(1.0)
+    held = Held(turns)
+    served: list[str] = []
+    futures = [ahead.submit(served.append, "ahead"), late.submit(served.append, "late")]
+    held.let_go()
+    for future in futures:
+        future.result(5)
+    assert served == ["late", "ahead"]
+
+
+def test_a_request_that_leaves_gives_its_turn_back(turns: Turns) -> None:
+    held = Held(turns)
+    served: list[str] = []
+    gone, stays = turns.line(0.0), turns.line(1.0)
+    gone.submit(served.append, "gone")
+    future = stays.submit(served.append, "stays")
+    gone.leave()
+    held.let_go()
+    future.result(5)
+    assert served == ["stays"]
+
+
+def test_an_error_reaches_only_its_own_request(turns: Turns) -> None:
+    def fail() -> None:
+        raise ValueError("broken")
+
+    broken, whole = turns.line(0.0).submit(fail), turns.line(0.0).submit(lambda: 7)
+    with pytest.raises(ValueError, match="broken"):
+        broken.result(5)
+    assert whole.result(5) == 7
+
+
+def test_no_turn_is_given_after_the_end(turns: Turns) -> None:
+    held = Held(turns)
+    waiting = turns.line(0.0).submit(lambda: None)
+    turns.close()
+    held.let_go()
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError, match="turns"):
+        turns.line(0.0).submit(lambda: None)
+
+
+async def _first(line: Line, generator: Generator[int, None, None]) -> Any:
+    async with aclosing(iterate_in_thread(lambda: generator, line)) as items:
+        async for item in items:
+            return item
+
+
+async def test_a_generator_whose_reader_left_in_the_queue_is_closed(turns: Turns) -> None:
+    closed = threading.Event()
+
+    def count() -> Generator[int, None, None]:
+        try:
+            yield 1
+        finally:
+            closed.set()
+
+    generator, line = count(), turns.line(0.0)
+    assert next(generator) == 1
+    held = Held(turns)
+    reader = asyncio.create_task(_first(line, generator))
+    await asyncio.sleep(0.01)
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    line.leave()
+    await asyncio.sleep(0.01)
+    assert closed.is_set()  # though the thread is still busy with another request
+    held.let_go()
+
+
+def test_a_turn_lasts_over_steps_that_give_nothing(turns: Turns) -> None:
+    turns.is_nothing = lambda item: item is None
+    steps = iter([None, None, "sound"])
+    assert turns.line(0.0).submit(next, steps).result(5) == "sound"
+
+
+def test_a_more_urgent_request_takes_over_between_two_steps(turns: Turns) -> None:
+    turns.is_nothing = lambda item: item is None
+    served: list[str] = []
+    urgent = turns.line(0.0)
+
+    def serve() -> str:
+        served.append("urgent")
+        return "urgent"
+
+    def step() -> None:
+        served.append("patient")
+        if len(served) == 1:
+            urgent.submit(serve)
+
+    assert turns.line(1.0).submit(step).result(5) is None
+    turns.line(2.0).submit(lambda: "end").result(5)  # once the urgent one has been served
+    assert served == ["patient", "urgent"]
+
+
+def test_who_leaves_ends_his_turn_after_the_step(turns: Turns) -> None:
+    turns.is_nothing = lambda item: item is None
+    line = turns.line(0.0)
+    begun = threading.Event()
+    future = line.submit(begun.set)  # set() gives None, for ever
+    assert begun.wait(5)
+    line.leave()
+    assert future.result(5) is None

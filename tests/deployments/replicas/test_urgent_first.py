@@ -1,0 +1,288 @@
+"""The order in which a recogniser's requests are taken."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from deployments.replicas import urgent_first
+from deployments.replicas.urgent_first import MAX_BATCH, Results, UrgentFirst
+from models.errors import EngineError, EngineOverloaded, UnsupportedLanguage
+from models.stt.base import (
+    FILE,
+    FINAL,
+    INTERIM,
+    SPECULATIVE,
+    STT_SAMPLE_RATE,
+    Transcript,
+    TranscriptionRequest,
+)
+
+
+class Engine:
+    """Answers a batch when told, and remembers what it was given, by the name of its language."""
+
+    def __init__(self, lanes: int = 1, most: int = MAX_BATCH) -> None:
+        self.lanes = lanes
+        self.batches: list[list[str | None]] = []
+        self.requests: list[TranscriptionRequest] = []
+        self.gates: list[asyncio.Event] = []
+        self.now = 1000.0
+        self.queue = UrgentFirst(self._run, lambda: self.lanes, lambda: self.now, lambda: most)
+
+    async def _run(self, requests: list[TranscriptionRequest]) -> Results:
+        self.batches.append([request.language for request in requests])
+        self.requests += requests
+        gate = asyncio.Event()
+        self.gates.append(gate)
+        await gate.wait()
+        return [
+            UnsupportedLanguage("no") if one.language == "bad" else Transcript(str(one.language), 1)
+            for one in requests
+        ]
+
+    def submit(
+        self, name: str, urgency: int = FINAL, seconds: float = 1
+    ) -> asyncio.Task[Transcript]:
+        pcm = np.ones(int(seconds * STT_SAMPLE_RATE), np.float32)
+        request = TranscriptionRequest(pcm, name, urgency=urgency)
+        return asyncio.create_task(self.queue.submit(request))
+
+    async def release_all(self) -> None:
+        at = 0
+        while at < len(self.gates):
+            self.gates[at].set()
+            at += 1
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_the_most_urgent_goes_first() -> None:
+    engine = Engine()
+    blocker = engine.submit("blocker")
+    await settle()
+    names = {"file": FILE, "interim": INTERIM, "soon": SPECULATIVE, "final": FINAL}
+    tasks = [engine.submit(name, urgency) for name, urgency in names.items()]
+    await settle()
+    await engine.release_all()
+    assert engine.batches == [["blocker"], ["final"], ["soon"], ["interim"], ["file"]]
+    answers = [(await task).language for task in (blocker, *tasks)]
+    assert answers == ["blocker", *names]
+
+
+async def test_waiting_makes_a_request_urgent() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker"), engine.submit("file", FILE)]
+    await settle()
+    engine.now += 7
+    tasks.append(engine.submit("final"))
+    await settle()
+    await engine.release_all()
+    assert engine.batches == [["blocker"], ["file"], ["final"]]
+    await asyncio.gather(*tasks)
+
+
+async def test_many_of_like_length_share_a_batch() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker")]
+    await settle()
+    tasks += [engine.submit(f"short {i}", seconds=2) for i in range(3)]
+    tasks += [engine.submit("long", seconds=20)]
+    await settle()
+    await engine.release_all()
+    assert engine.batches == [["blocker"], ["short 0", "short 1", "short 2"], ["long"]]
+    await asyncio.gather(*tasks)
+
+
+async def test_interims_share_no_batch() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker"), *(engine.submit(f"{i}", INTERIM) for i in range(4))]
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    assert engine.batches == [["blocker"], ["0"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_an_engine_that_decodes_more_at_once_gets_more() -> None:
+    engine = Engine(most=16)
+    tasks = [engine.submit("blocker")]
+    await settle()
+    tasks += [engine.submit(str(number)) for number in range(20)]
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    assert [len(batch) for batch in engine.batches] == [1, 16]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_two_lanes_take_one_each_rather_than_a_batch() -> None:
+    engine = Engine(lanes=2)
+    tasks = [engine.submit(name) for name in ("a", "b")]
+    await settle()
+    assert engine.batches == [["a"], ["b"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_files_leave_a_lane_to_live_speech() -> None:
+    engine = Engine(lanes=2)
+    tasks = [engine.submit("live")]
+    tasks += [engine.submit(f"file {i}", FILE) for i in range(2)]
+    await settle()
+    assert engine.batches == [["live"]]
+    tasks.append(engine.submit("next"))
+    await settle()
+    assert engine.batches == [["live"], ["next"]]
+    engine.now += 60
+    await engine.release_all()
+    assert [one for batch in engine.batches[2:] for one in batch] == ["file 0", "file 1"]
+    await asyncio.gather(*tasks)
+
+
+async def test_steady_live_speech_does_not_starve_files() -> None:
+    engine = Engine(lanes=2)
+    tasks = [engine.submit("live"), engine.submit("file", FILE)]
+    await settle()
+    for number in range(4):  # before one ends, the next one came
+        engine.now += 2
+        tasks.append(engine.submit(f"live {number}"))
+        await settle()
+        engine.gates[number].set()
+        await settle()
+    assert ["file"] in engine.batches
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_who_left_is_not_decoded() -> None:
+    engine = Engine()
+    blocker = engine.submit("blocker")
+    gone, stays = engine.submit("gone"), engine.submit("stays")
+    await settle()
+    gone.cancel()
+    await settle()
+    await engine.release_all()
+    assert engine.batches == [["blocker"], ["stays"]]
+    assert (await stays).language == "stays"
+    assert (await blocker).language == "blocker"
+
+
+async def test_who_leaves_a_running_batch_disturbs_no_other() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker")]
+    await settle()
+    gone, stays = engine.submit("gone"), engine.submit("stays")
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    assert engine.batches[1] == ["gone", "stays"]
+    gone.cancel()
+    await engine.release_all()
+    assert (await stays).language == "stays"
+    await asyncio.gather(*tasks)
+
+
+async def test_an_error_reaches_the_request_that_caused_it() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker")]
+    await settle()
+    bad, good = engine.submit("bad"), engine.submit("good")
+    await settle()
+    await engine.release_all()
+    with pytest.raises(UnsupportedLanguage):
+        await bad
+    assert (await good).language == "good"
+    await asyncio.gather(*tasks)
+
+
+async def test_a_fault_of_the_engine_reaches_its_callers_and_frees_the_lane() -> None:
+    faults = [ValueError("broken")]
+
+    async def run(requests: list[TranscriptionRequest]) -> Results:
+        if faults:
+            raise faults.pop()
+        return [Transcript("en", 1.0)]
+
+    queue = UrgentFirst(run, lambda: 1)
+    request = TranscriptionRequest(np.ones(16, np.float32))
+    with pytest.raises(ValueError, match="broken"):
+        await queue.submit(request)
+    assert (await queue.submit(request)).language == "en"
+
+
+async def test_interims_give_way_when_finals_wait() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker")]
+    await settle()
+    early = engine.submit("early", INTERIM)
+    tasks.append(engine.submit("final"))
+    await settle()
+    engine.now += 1
+    with pytest.raises(EngineOverloaded):
+        await engine.submit("interim", INTERIM)
+    await engine.release_all()
+    assert engine.batches == [["blocker"], ["final"]]
+    with pytest.raises(EngineOverloaded):
+        await early  # it would have come too late
+    await asyncio.gather(*tasks)
+
+
+async def test_interims_leave_a_lane_to_finals() -> None:
+    engine = Engine(lanes=2)
+    tasks = [engine.submit("interim", INTERIM), engine.submit("other", INTERIM)]
+    await settle()
+    assert engine.batches == [["interim"]]
+    tasks.append(engine.submit("final"))
+    await settle()
+    assert engine.batches == [["interim"], ["final"]]
+    engine.gates[0].set()
+    await settle()
+    assert engine.batches == [["interim"], ["final"]], "it would slow the final down"
+    await engine.release_all()
+    assert engine.batches[2:] == [["other"]]
+    await asyncio.gather(*tasks)
+
+
+async def test_files_keep_no_interim_out() -> None:
+    engine = Engine(lanes=2)
+    tasks = [engine.submit("file", FILE), engine.submit("interim", INTERIM)]
+    await settle()
+    assert engine.batches == [["file"], ["interim"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_the_time_for_another_try_passes_in_the_queue_too() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker")]
+    await settle()
+    hasty = TranscriptionRequest(np.ones(9, np.float32), "hasty", retry_within_s=0.5)
+    tasks += [asyncio.create_task(engine.queue.submit(hasty))]
+    await settle()
+    engine.now += 0.3
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+    blocker, taken = engine.requests
+    assert blocker.retry_within_s is None
+    assert taken.retry_within_s == pytest.approx(0.2)
+
+
+async def test_a_full_queue_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(urgent_first, "CAPACITY", 2)
+    engine = Engine()
+    tasks = [engine.submit("blocker")]
+    await settle()
+    tasks += [engine.submit(f"{i}") for i in range(2)]
+    await settle()
+    with pytest.raises(EngineError, match="too many"):
+        await engine.submit("one more")
+    await engine.release_all()
+    await asyncio.gather(*tasks)

@@ -1,0 +1,118 @@
+"""A fit that only takes its time, and the application that makes voices with it."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ray import serve
+from ray.serve import Application
+
+from configs.schema.serve import CloneArgs
+from deployments.voice_jobs.deployment import VoiceClone
+from deployments.voice_jobs.job import run
+from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
+from pipelines.voices.fitting.fit import FailedFit, FittedVoice
+from pipelines.voices.queue import ClaimedVoice
+
+PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.25, np.float32)))
+GENERATIONS = 30
+TRIALS = 4  # of a generation
+TRIAL_S = 0.2
+
+
+@dataclass
+class SlowFit:
+    """Counts generations."""
+
+    done: int = 0
+    generations: int = GENERATIONS
+    error: str | None = None  # what it fails with in the end
+    target: Any = None
+    told: list[int] = field(default_factory=list)
+
+    @property
+    def progress(self) -> float:
+        return self.done / self.generations
+
+    def ask(self) -> list[Any]:
+        if self.done == self.generations:
+            return []
+        return [self.done * TRIALS + number for number in range(TRIALS)]
+
+    def tell(self, outcomes: Sequence[Any]) -> None:
+        assert sorted(outcomes) == self.ask()
+        self.told += outcomes
+        self.done += 1
+
+    def state(self) -> bytes:
+        return json.dumps(self.done).encode()
+
+    def result(self) -> FittedVoice | FailedFit:
+        assert self.done == self.generations
+        report = {"evaluations": self.done * TRIALS}
+        if self.error is not None:
+            return FailedFit(self.error, "It does not sound alike.", report)
+        return FittedVoice(PACK, 0.9, report)
+
+
+@dataclass
+class SlowTrials:
+    def run(self, trial: Any) -> Any:
+        note("trial", trial)
+        time.sleep(TRIAL_S)
+        return trial
+
+
+class SlowMaker:
+    """What the jobs of the tests make voices with."""
+
+    most_workers = 2
+    gpus = 0.0
+
+    def engine(self) -> str:
+        return "tone"
+
+    def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> Any:
+        assert samples
+        done = 0 if state is None else json.loads(state)
+        note("begin", done)
+        time.sleep(1)
+        return SlowFit(done)
+
+    def trials(self, target: Any) -> Any:
+        return SlowTrials()
+
+
+def note(what: str, about: object) -> None:
+    """A line of the file that `notes` reads; a process that dies leaves it whole."""
+    line = json.dumps([what, about, os.getpid()]) + "\n"
+    with (Path(os.environ["ANTIPHON_DATA"]) / "notes").open("ab", buffering=0) as file:
+        file.write(line.encode())
+
+
+def notes(folder: Path, what: str) -> list[tuple[Any, int]]:
+    """What was noted, with the process that did."""
+    path = folder / "notes"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(about, pid) for kind, about, pid in map(json.loads, lines) if kind == what]
+
+
+class SlowVoiceClone(VoiceClone):
+    job = "tests.deployments.voice_jobs.slow_voices"
+
+
+def build_voices(args: CloneArgs) -> Application:
+    application: Application = serve.deployment(name="VoiceClone")(SlowVoiceClone).bind(args)
+    return application
+
+
+if __name__ == "__main__":
+    # Not this module by its other name: what crosses processes must be found by the real one.
+    from tests.deployments.voice_jobs import slow_voices
+
+    run(slow_voices.SlowMaker)

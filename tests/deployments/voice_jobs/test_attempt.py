@@ -1,0 +1,258 @@
+"""One attempt at a voice, over a real queue and without Ray."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlmodel import Session, update
+
+from db.errors import DatabaseUnavailable
+from db.voices.tables import Voice
+from deployments.voice_jobs import attempt as attempt_module
+from deployments.voice_jobs.attempt import Attempt, End, Forecast
+from deployments.voice_jobs.evaluators import evaluators_for, shared
+from pipelines.errors import InvalidAudio, VoiceNotFound
+from pipelines.voices.queue import ClaimedVoice
+from tests.deployments.voice_jobs.slow_voices import SlowFit
+from tests.deployments.voice_jobs.voice_house import lived_in
+from tests.pipelines.voices.test_queue import CONFIG, PLANS, House
+
+PRICE = PLANS.prices.custom_voice
+
+
+@pytest.fixture
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    monkeypatch.setattr(attempt_module, "RENEW_S", 0.02)
+    monkeypatch.setattr(attempt_module, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(attempt_module, "FIRST_PAUSE_S", 0.02)
+    async with lived_in(tmp_path) as house:
+        yield house
+
+
+class Gate:
+    """Workers that wait in the middle of a generation until they are let go on."""
+
+    def __init__(self, at: int | None = None, error: Exception | None = None) -> None:
+        self.at = at
+        self.error = error
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def run(self, trials: Sequence[Any]) -> list[Any]:
+        if self.at is not None and self.at in trials:
+            self.reached.set()
+            if self.error is not None:
+                raise self.error
+            await self.open.wait()
+        return list(reversed(trials))
+
+
+def attempt(
+    house: House, claimed: ClaimedVoice, gate: Gate | None = None, fit: SlowFit | None = None
+) -> Attempt:
+    def begin(samples: list[bytes], state: bytes | None) -> Any:
+        assert samples == [b"a recording"] * 3
+        made = SlowFit(generations=5) if fit is None else fit
+        made.done = made.done if state is None else json.loads(state)
+        return made
+
+    compute = ThreadPoolExecutor(1)
+    return Attempt(
+        house.queue, claimed, CONFIG.work, begin, lambda _: gate or Gate(), "tone", compute
+    )
+
+
+async def claim(house: House) -> ClaimedVoice:
+    claimed = await house.queue.claim()
+    assert claimed is not None
+    return claimed
+
+
+async def test_a_voice_is_made_and_paid_for_once(house: House) -> None:
+    voice = await house.add()
+    claimed = await claim(house)
+    assert await attempt(house, claimed).run() == "ready"
+    found = await house.voices.get(house.principal, str(voice.id))
+    assert (found.status, found.progress, found.similarity) == ("ready", 1.0, 0.9)
+    assert await house.spent() == PRICE
+    assert await attempt(house, claimed).run() == "gone"
+    assert await house.spent() == PRICE
+
+
+async def test_a_voice_that_is_not_good_enough_costs_nothing(house: House) -> None:
+    voice = await house.add()
+    fit = SlowFit(generations=2, error="voice_unlike")
+    assert await attempt(house, await claim(house), fit=fit).run() == "failed"
+    found = await house.voices.get(house.principal, str(voice.id))
+    assert (found.status, found.error, await house.spent()) == ("failed", "voice_unlike", 0)
+
+
+async def test_recordings_that_cannot_be_used_fail_the_voice_with_the_reason(house: House) -> None:
+    voice = await house.add()
+
+    def begin(samples: list[bytes], state: bytes | None) -> Any:
+        raise InvalidAudio("files[0] holds no speech")
+
+    claimed = await claim(house)
+    made = attempt(house, claimed)
+    made._begin = begin
+    with pytest.raises(InvalidAudio):  # at first it may be the machine
+        await made.run()
+    made = attempt(house, replace(claimed, attempt=3))
+    made._begin = begin
+    assert await made.run() == "failed"
+    found = await house.voices.get(house.principal, str(voice.id))
+    assert (found.error, found.reason) == ("invalid_audio", "files[0] holds no speech")
+
+
+async def test_a_voice_deleted_in_the_middle_ends_the_attempt(house: House) -> None:
+    voice = await house.add()
+    gate = Gate(at=9)
+    running = asyncio.create_task(attempt(house, await claim(house), gate).run())
+    await gate.reached.wait()
+    await house.voices.delete(house.principal, str(voice.id))
+    async with asyncio.timeout(2):
+        assert await running == "gone"
+    with pytest.raises(VoiceNotFound):
+        await house.voices.get(house.principal, str(voice.id))
+    assert await house.spent() == 0
+
+
+async def test_an_attempt_that_another_took_over_ends(house: House) -> None:
+    await house.add()
+    gate = Gate(at=9)
+    running = asyncio.create_task(attempt(house, await claim(house), gate).run())
+    await gate.reached.wait()
+
+    def take(session: Session) -> None:
+        session.exec(update(Voice).values(lease="another"))
+
+    await house.database.run(take)
+    async with asyncio.timeout(2):
+        assert await running == "gone"
+
+
+async def test_what_is_stopped_goes_on_where_it_was_and_was_no_attempt(house: House) -> None:
+    voice = await house.add()
+    gate = Gate(at=9)
+    stopped = attempt(house, await claim(house), gate)
+    running = asyncio.create_task(stopped.run())
+    await gate.reached.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await stopped.give_back()
+    again = await claim(house)
+    assert again.attempt == 1
+    found = await house.voices.get(house.principal, str(voice.id))
+    assert found.status == "processing" and found.progress == pytest.approx(0.4)
+    fit = SlowFit(generations=5)
+    assert await attempt(house, again, fit=fit).run() == "ready"
+    assert fit.told == sorted(fit.told, key=lambda n: (n // 4, -n)) and min(fit.told) == 8
+
+
+async def test_a_trial_that_fails_leaves_the_voice_to_the_next_attempt(house: House) -> None:
+    await house.add()
+    claimed = await claim(house)
+    with pytest.raises(ValueError, match="broken"):
+        await attempt(house, claimed, Gate(at=5, error=ValueError("broken"))).run()
+    await house.queue.give_back(claimed, failed=True)
+    again = await claim(house)
+    assert again.attempt == 2 and again.checkpoint_file is not None
+
+
+async def test_a_worker_that_hangs_ends_the_attempt(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt_module, "STALL_S", 0.1)
+    await house.add()
+    with pytest.raises(TimeoutError):
+        await attempt(house, await claim(house), Gate(at=5)).run()
+
+
+async def test_a_database_that_is_away_for_a_while_costs_nothing_but_time(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.add()
+    made = attempt(house, await claim(house))
+    transact, calls = house.database._in_thread, iter(range(1000))
+
+    async def sometimes(work: Any) -> Any:
+        if next(calls) % 30 in range(3, 9):
+            raise DatabaseUnavailable("away")
+        return await transact(work)
+
+    monkeypatch.setattr(house.database, "_in_thread", sometimes)
+    end: End = await made.run()
+    monkeypatch.undo()
+    assert end == "ready" and await house.spent() == PRICE
+
+
+def test_a_forecast_believes_what_it_sees_more_and_more() -> None:
+    now = 0.0
+    forecast = Forecast(720, 0.5, lambda: now)
+    assert forecast.remaining_s(0.5) == pytest.approx(360)
+    left = []
+    for step in range(1, 6):  # it goes at half of the speed
+        now = step * 144.0
+        left.append(forecast.remaining_s(0.5 + step * 0.1))
+    truth = [576, 432, 288, 144, 0]
+    errors = [abs(a - b) for a, b in zip(left, truth, strict=True)]
+    assert errors == sorted(errors, reverse=True) and errors[2] < 40
+
+
+def test_a_forecast_stays_between_two_steps_and_moves_on_when_nothing_happens() -> None:
+    now = 0.0
+    forecast = Forecast(700, 0.0, lambda: now)
+    ends = []
+    for now in (0.0, 30.0, 60.0):
+        ends.append(now + forecast.remaining_s(0.0))
+    assert ends == pytest.approx([700, 700, 700])
+    now = 370.0
+    assert now + forecast.remaining_s(0.0) == pytest.approx(1000)
+    assert forecast.remaining_s(1.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("cpus", "at_once", "most", "expected"),
+    [(2.0, 1, 8, 2), (16.0, 1, 8, 8), (4.0, 2, 8, 2), (1.0, 3, 8, 1), (0.0, 1, 8, 1)],
+)
+def test_there_is_a_worker_a_core(cpus: float, at_once: int, most: int, expected: int) -> None:
+    assert evaluators_for(cpus, at_once, most) == expected
+
+
+@pytest.mark.parametrize(("workers", "rounds"), [(1, 12), (2, 6), (4, 3), (8, 2)])
+async def test_twice_the_workers_take_half_of_the_rounds(workers: int, rounds: int) -> None:
+    done = [0] * workers
+
+    def worker(number: int) -> Any:
+        async def run(trial: Any) -> Any:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            done[number] += 1
+            return trial
+
+        return run
+
+    outcomes = await shared(list(range(12)), [worker(number) for number in range(workers)])
+    assert sorted(outcomes) == list(range(12))
+    assert max(done) == rounds
+
+
+async def test_the_first_trial_that_fails_ends_the_others() -> None:
+    begun = []
+
+    async def run(trial: Any) -> Any:
+        begun.append(trial)
+        if trial == 1:
+            raise ValueError("broken")
+        await asyncio.sleep(10)
+
+    with pytest.raises(ValueError, match="broken"):
+        await shared(list(range(9)), [run] * 3)
+    assert begun == [0, 1, 2]

@@ -1,0 +1,102 @@
+"""Voices made by real Ray jobs: whatever is killed, each is made and paid for once."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.deployments.conftest import TestCluster, actor_pid, worker_app
+from tests.deployments.voice_jobs.slow_voices import GENERATIONS, TRIALS, notes
+from tests.deployments.voice_jobs.voice_house import Watched, events, house_in
+from tests.pipelines.voices.test_queue import PLANS, House
+
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def house(
+    ray_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[House]:
+    """A workspace in the database of a VoiceClone that runs."""
+    folder: Path = tmp_path_factory.mktemp("voices")
+    house = house_in(folder)
+    program = "tests.deployments.voice_jobs.slow_voices:build_voices"
+    environment = {"ANTIPHON_DATA": str(folder)}
+    app = worker_app("voices", "VoiceClone", program, environment, stop_s=15)
+    async with ray_cluster.with_app(app):
+        yield house
+    house.database.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def workspace(house: House) -> House:
+    """A new one for each test."""
+    await house.move_in()
+    (house.folder / "notes").unlink(missing_ok=True)
+    return house
+
+
+async def at_work(house: House) -> set[int]:
+    """The two workers of a voice, once both have done something; one a core of the cluster."""
+    async with asyncio.timeout(60):
+        while len(found := {pid for _, pid in notes(house.folder, "trial")}) < 2:
+            await asyncio.sleep(0.1)
+    return found
+
+
+def job_pids(voice: Watched) -> list[int]:
+    """Of jobs that make the voice."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with suppress(OSError):
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+                if voice.id.encode() in command:
+                    found.append(int(folder.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+async def test_a_voice_is_made_once_whatever_is_killed(workspace: House) -> None:
+    house = workspace
+    voice = Watched(house, await house.add())
+    evaluators = await at_work(house)
+    os.kill(evaluators.pop(), signal.SIGKILL)
+    await voice.until(voice.progress + 0.05)
+    os.kill(await actor_pid("voices#VoiceClone#"), signal.SIGKILL)
+    await voice.until(voice.progress + 0.05)
+    (job,) = job_pids(voice)
+    os.kill(job, signal.SIGKILL)
+    done = await voice.finished()
+    assert (done.status, done.similarity, done.attempt) == ("ready", 0.9, 2)
+    begun = [about for about, _ in notes(house.folder, "begin")]
+    assert begun[0] == 0 and len(begun) == 2 and begun[1] > 0  # it went on, and not from nothing
+    trials = [about for about, _ in notes(house.folder, "trial")]
+    assert set(trials) == set(range(GENERATIONS * TRIALS))
+    assert await house.spent() == PLANS.prices.custom_voice
+    assert await events(house) == ["voice.created", "voice.ready"]
+
+
+async def test_a_voice_deleted_while_it_is_made_is_gone_within_seconds(workspace: House) -> None:
+    house = workspace
+    voice = Watched(house, await house.add())
+    working = await at_work(house) | set(job_pids(voice))
+    assert len(working) == 3
+    await house.voices.delete(voice.principal, voice.id)
+    deleted = time.monotonic()
+    while any(map(is_alive, working)):
+        assert time.monotonic() - deleted < 5, working
+        await asyncio.sleep(0.1)
+    assert await house.spent() == 0

@@ -1,0 +1,48 @@
+"""Jobs of voices on a cluster that others use too, over a client that is not Ray's."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+from deployments.voice_jobs.job_client import Job, Jobs
+from pipelines.voices.queue import ClaimedVoice
+
+
+class FakeClient:
+    """Remembers what was submitted."""
+
+    def __init__(self) -> None:
+        self.jobs: list[SimpleNamespace] = []
+
+    def submit_job(self, *, submission_id: str, metadata: dict[str, str], **_: Any) -> None:
+        self.add(submission_id, metadata)
+
+    def add(self, name: str | None, metadata: dict[str, str] | None) -> None:
+        status = SimpleNamespace(is_terminal=lambda: False)
+        self.jobs.append(SimpleNamespace(submission_id=name, metadata=metadata, status=status))
+
+    def list_jobs(self) -> list[SimpleNamespace]:
+        return self.jobs
+
+
+def jobs_of(service: str, client: FakeClient) -> Jobs:
+    jobs = Jobs(service, "some.program", {})
+    jobs.__dict__["_client"] = cast(Any, client)  # in place of the cached one
+    return jobs
+
+
+def claimed() -> ClaimedVoice:
+    return ClaimedVoice(uuid4(), 1, uuid4().hex, 1, "en", "neutral", None, (), None)
+
+
+async def test_two_services_on_one_cluster_know_only_their_own_jobs() -> None:
+    client = FakeClient()
+    ours, others = jobs_of("ours", client), jobs_of("others", client)
+    job = await ours.submit(claimed())
+    theirs = await others.submit(claimed())
+    client.add("somebody's", None)
+    client.add(None, {"service": "ours"})  # no submitted job
+    assert await ours.known() == [(job, False)]
+    assert await others.known() == [(theirs, False)]
+    assert await jobs_of("ours", client).known() == [(job, False)]  # after a restart
+    assert isinstance(job, Job) and job.id != theirs.id

@@ -1,0 +1,339 @@
+"""Voices that wait are handed to jobs, over a real queue and jobs that are not Ray's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlmodel import Session, update
+
+from configs.schema.custom_voices import CloningWork
+from configs.settings import load_settings
+from db.columns import utc_now
+from db.voices.tables import Voice
+from deployments.voice_jobs import watch as watch_module
+from deployments.voice_jobs.job_client import Job, JobState, JobsUnavailable, places, unsent
+from deployments.voice_jobs.watch import Watch
+from pipelines.voices.queue import ClaimedVoice, VoiceQueue
+from telemetry.metrics import REGISTRY
+from tests.deployments.voice_jobs.voice_house import lived_in
+from tests.pipelines.voices.test_queue import CONFIG, MADE, House
+
+
+@pytest.fixture
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    for name in ("LOOK_S", "FOLLOW_S", "EXPECT_S", "PAUSE_S"):
+        monkeypatch.setattr(watch_module, name, 0.02)
+    monkeypatch.setattr(watch_module, "GRACE_S", 0.2)
+    async with lived_in(tmp_path) as house:
+        yield house
+
+
+class FakeJobs:
+    """Jobs that do nothing by themselves."""
+
+    def __init__(self) -> None:
+        self.states: dict[Job, JobState] = {}
+        self.claims: list[ClaimedVoice] = []
+        self.stopped: list[Job] = []
+        self.broken = False
+
+    async def submit(self, claimed: ClaimedVoice) -> Job:
+        if self.broken:
+            raise JobsUnavailable("the dashboard is away")
+        job = Job(f"clone-{claimed.id}-{claimed.attempt}", claimed.id, claimed.lease)
+        self.claims.append(claimed)
+        self.states[job] = "running"
+        return job
+
+    async def known(self) -> list[tuple[Job, bool]]:
+        if self.broken:
+            raise JobsUnavailable("the dashboard is away")
+        return [(job, state == "ended") for job, state in self.states.items()]
+
+    async def state(self, job: Job) -> JobState:
+        if job not in self.states:
+            raise JobsUnavailable("no such job")
+        return self.states[job]
+
+    async def stop(self, job: Job) -> None:
+        self.stopped.append(job)
+        self.states[job] = "ended"
+
+    def end(self, number: int) -> None:
+        self.states[list(self.states)[number]] = "ended"
+
+    async def until(self, submitted: int) -> ClaimedVoice:
+        """The last of so many claims."""
+        async with asyncio.timeout(5):
+            while len(self.claims) < submitted:
+                await asyncio.sleep(0.01)
+        return self.claims[submitted - 1]
+
+
+@asynccontextmanager
+async def watching(
+    queue: VoiceQueue, jobs: FakeJobs, work: CloningWork = CONFIG.work
+) -> AsyncIterator[Watch]:
+    watch = Watch(queue, jobs, work)
+    task = asyncio.create_task(watch.run())
+    try:
+        yield watch
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def settled(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(5):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def calm() -> None:
+    """Long enough for a watch to do what it should not."""
+    await asyncio.sleep(0.2)
+
+
+async def test_ten_voices_are_made_in_their_order_and_each_is_told_when(house: House) -> None:
+    work = CONFIG.work
+    jobs, voices = FakeJobs(), []
+    for _ in range(10):
+        voices.append(await house.add())
+        await house.move_in()  # each is of another workspace
+    round_s = work.seconds_per_voice
+    async with watching(house.queue, jobs):
+        for number, voice in enumerate(voices):
+            claimed = await jobs.until(number + 1)
+            assert claimed.id == voice.id
+            slow_s = 2 * round_s  # that is how long the one that is made needs still
+            assert await house.queue.renew(claimed, 0.1, slow_s)
+
+            async def told(first: int = number + 1, base_s: float = slow_s) -> bool:
+                """The others wait for that long, and for those before them."""
+                waits = [
+                    (one.estimated_completion - utc_now()).total_seconds()
+                    for one in await rows(house, [voice.id for voice in voices[first:]])
+                ]
+                due = [base_s + place * round_s for place in range(1, len(waits) + 1)]
+                return all(abs(a - b) < 10 for a, b in zip(waits, due, strict=True))
+
+            await settled(told)
+            await calm() if number == 0 else None
+            assert len(jobs.claims) == number + 1  # one at a time
+            assert await house.queue.publish(claimed, MADE)
+            jobs.end(number)
+
+
+async def rows(house: House, ids: list[object]) -> list[Voice]:
+    def read(session: Session) -> list[Voice]:
+        return [voice for one in ids if (voice := session.get(Voice, one)) is not None]
+
+    return await house.database.read(read)
+
+
+async def test_several_are_made_at_once_if_so_configured(house: House) -> None:
+    for _ in range(3):
+        await house.add()
+        await house.move_in()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs, CONFIG.work.model_copy(update={"at_once": 2})):
+        await jobs.until(2)
+        await calm()
+        assert len(jobs.claims) == 2
+
+
+async def test_a_job_that_dies_is_followed_by_another(house: House) -> None:
+    voice = await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs):
+        for attempt in range(1, CONFIG.work.most_attempts + 1):
+            claimed = await jobs.until(attempt)
+            assert (claimed.id, claimed.attempt) == (voice.id, attempt)
+            jobs.end(attempt - 1)
+            if attempt > watch_module.QUICK_ATTEMPTS:  # then it is not at once
+                await calm()
+                assert len(jobs.claims) == attempt
+                await house.database.run(let_leases_run_out)
+        await settled(lambda: hopeless(house))
+        await calm()
+        assert len(jobs.claims) == CONFIG.work.most_attempts
+    assert (await house.voices.get(house.principal, str(voice.id))).status == "failed"
+    assert await house.spent() == 0
+
+
+def let_leases_run_out(session: Session) -> None:
+    session.exec(update(Voice).values(lease_until=utc_now() - timedelta(seconds=1)))
+
+
+async def hopeless(house: House) -> bool:
+    return await house.queue.fail_hopeless() == 1
+
+
+async def test_a_watch_that_is_replaced_leaves_its_job_to_the_next(house: House) -> None:
+    await house.add()
+    await house.move_in()
+    await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs):
+        first = await jobs.until(1)
+    async with watching(house.queue, jobs):
+        await calm()
+        assert jobs.claims == [first] and jobs.stopped == []
+        jobs.end(0)  # which the second notices
+        again = await jobs.until(2)
+        assert (again.id, again.attempt) == (first.id, 2)
+
+
+async def test_a_job_that_died_with_the_watch_is_followed_by_another(house: House) -> None:
+    await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs):
+        await jobs.until(1)
+    jobs.end(0)
+    async with watching(house.queue, jobs):
+        assert (await jobs.until(2)).attempt == 2  # without waiting for the lease to end
+
+
+async def test_two_watches_do_not_make_one_voice_twice(house: House) -> None:
+    await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs), watching(house.queue, jobs):
+        await jobs.until(1)
+        await calm()
+    assert len(jobs.claims) == 1
+
+
+async def test_a_job_whose_voice_was_deleted_is_stopped(house: House) -> None:
+    voice = await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs):
+        await jobs.until(1)
+        await house.voices.delete(house.principal, str(voice.id))
+        await settled(lambda: stopped(jobs, 1))
+    assert await house.spent() == 0
+
+
+async def stopped(jobs: FakeJobs, count: int) -> bool:
+    return len(jobs.stopped) == count
+
+
+async def test_a_job_that_hangs_loses_its_voice_to_another(house: House) -> None:
+    await house.add()
+    jobs = FakeJobs()
+
+    async with watching(house.queue, jobs):
+        hanging = await jobs.until(1)
+        await house.database.run(let_leases_run_out)
+        again = await jobs.until(2)
+        assert (again.id, again.attempt) == (hanging.id, 2)
+        assert [job.lease for job in jobs.stopped] == [hanging.lease]
+        assert not await house.queue.renew(hanging)
+
+
+async def test_a_job_that_ray_has_forgotten_is_forgotten(house: House) -> None:
+    await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs):
+        await jobs.until(1)
+        jobs.states.clear()
+        await calm()
+        assert len(jobs.claims) == 1  # it may be alive
+        await house.database.run(let_leases_run_out)
+        assert (await jobs.until(2)).attempt == 2
+
+
+async def test_a_job_that_has_no_room_yet_keeps_its_voice(house: House) -> None:
+    await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs):
+        claimed = await jobs.until(1)
+        (job,) = jobs.states
+        jobs.states[job] = "starting"
+        before = (await rows(house, [claimed.id]))[0].lease_until
+        assert before is not None
+
+        async def renewed() -> bool:
+            until = (await rows(house, [claimed.id]))[0].lease_until
+            return until is not None and until > before
+
+        await settled(renewed)
+        assert jobs.stopped == []
+
+
+async def test_while_ray_takes_no_jobs_voices_wait_and_no_attempt_is_counted(house: House) -> None:
+    await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs):
+        await calm()
+        jobs.broken = True
+        await house.move_in()
+        await house.add()
+        jobs.end(0)
+        await calm()
+        jobs.broken = False
+        claimed = await jobs.until(2)
+        assert claimed.attempt == 2
+    jobs = FakeJobs()
+    jobs.broken = True
+    async with watching(house.queue, jobs):  # also at the start
+        await calm()
+        assert still_s() > 0.1
+        jobs.broken = False
+        await settled(moves_again)
+
+
+def still_s() -> float:
+    """What the metric says."""
+    return REGISTRY.get_sample_value("antiphon_voice_still_seconds") or 0.0
+
+
+async def moves_again() -> bool:
+    return still_s() < 0.1
+
+
+async def test_at_the_end_of_the_service_jobs_are_asked_to_stop(house: House) -> None:
+    await house.add()
+    jobs = FakeJobs()
+    async with watching(house.queue, jobs) as watch:
+        claimed = await jobs.until(1)
+        await house.queue.give_back(claimed)  # as the job does when it is stopped
+        await watch.stop_jobs()
+        await calm()
+        assert len(jobs.claims) == 1 and [job.lease for job in jobs.stopped] == [claimed.lease]
+    assert (await house.queue.state()).free == 1
+
+
+def test_a_job_gets_the_code_and_not_what_lies_beside_it(tmp_path: Path) -> None:
+    for name in ("configs", "deployments", "data", "mine", ".venv"):
+        (tmp_path / name).mkdir()
+    assert set(unsent(tmp_path)) == {"/data", "/mine", "/.venv"}
+
+
+def test_a_job_finds_what_the_service_names_from_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ca.pem").touch()
+    (tmp_path / "some.db").touch()
+    for name, value in {
+        "ANTIPHON_DATA": "data",
+        "ANTIPHON_WEIGHTS": "weights",
+        "DATABASE_URL": "sqlite:///some.db",
+        "STORAGE_URL": "file://store",
+        "WEBHOOK_CA_FILE": "ca.pem",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert places(load_settings()) == {
+        "ANTIPHON_DATA": f"{tmp_path}/data",
+        "ANTIPHON_WEIGHTS": f"{tmp_path}/weights",
+        "DATABASE_URL": f"sqlite:///{tmp_path}/some.db",
+        "STORAGE_URL": f"file://{tmp_path}/store",
+        "WEBHOOK_CA_FILE": f"{tmp_path}/ca.pem",
+    }
+    monkeypatch.setenv("DATABASE_URL", "postgresql://user:secret@host/base")
+    monkeypatch.setenv("STORAGE_URL", "memory://folder")
+    assert {"DATABASE_URL", "STORAGE_URL"}.isdisjoint(places(load_settings()))

@@ -1,0 +1,82 @@
+"""A workspace in the data folder of a service, and what becomes of its voices."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlmodel import Session, col, select
+
+from configs.settings import load_settings
+from db.migrate import upgrade
+from db.session import Database
+from db.voices.tables import Voice
+from db.webhooks.tables import Event
+from pipelines.storage.encryption import Sealer
+from pipelines.storage.files import Files
+from pipelines.voices.queue import VoiceQueue
+from tests.migrated import migrate
+from tests.pipelines.voices.test_queue import CONFIG, House
+
+
+@asynccontextmanager
+async def lived_in(folder: Path) -> AsyncIterator[House]:
+    """A workspace of this process alone."""
+    url = f"sqlite:///{folder / 'test.db'}"
+    migrate(url)
+    house = House(Database(url), folder)
+    await house.move_in()
+    yield house
+    house.database.close()
+
+
+def house_in(folder: Path) -> House:
+    """With the files and secrets that a service with this ANTIPHON_DATA has. Nobody lives there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANTIPHON_DATA", str(folder))
+        settings = load_settings()
+    upgrade(settings.database_url)
+    database = Database(settings.database_url)
+    house = House(database, folder)
+    files = Files.of(settings, database, Sealer(settings.secrets.data_keys))
+    house.files = house.voices._files = files
+    house.queue = VoiceQueue(database, files, house.billing, CONFIG.work)
+    return house
+
+
+class Watched:
+    """A voice whose progress must never go back."""
+
+    def __init__(self, house: House, voice: Voice) -> None:
+        self.house = house
+        self.principal = house.principal
+        self.id = str(voice.id)
+        self.progress = 0.0
+
+    async def look(self) -> Voice:
+        voice = await self.house.voices.get(self.principal, self.id)
+        assert voice.progress >= self.progress
+        self.progress = voice.progress
+        return voice
+
+    async def until(self, progress: float, *, within_s: float = 60) -> Voice:
+        async with asyncio.timeout(within_s):
+            while (voice := await self.look()).progress < progress:
+                assert voice.status == "processing", voice.reason
+                await asyncio.sleep(0.1)
+        return voice
+
+    async def finished(self, *, within_s: float = 120) -> Voice:
+        async with asyncio.timeout(within_s):
+            while (voice := await self.look()).status == "processing":
+                await asyncio.sleep(0.1)
+        return voice
+
+
+async def events(house: House) -> list[str]:
+    def read(session: Session) -> list[str]:
+        query = select(Event.kind).where(Event.workspace_id == house.principal.workspace_id)
+        return list(session.exec(query.order_by(col(Event.created_at))))
+
+    return await house.database.read(read)

@@ -1,0 +1,108 @@
+"""The deployed courier: it delivers, and a kill in the middle of an attempt loses nothing."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from sqlmodel import Session, select, update
+
+from configs.settings import load_settings
+from db.columns import utc_now
+from db.migrate import upgrade
+from db.session import Database
+from db.webhooks.outbox import NewEvent, add_event
+from db.webhooks.tables import Delivery
+from pipelines.accounts.authentication import ALL_SCOPES, Principal
+from pipelines.storage.encryption import Sealer
+from pipelines.webhooks.registration import Webhooks
+from tests.db.test_chats import add_workspace
+from tests.db.test_outbox import plain
+from tests.deployments.conftest import TestCluster, actor_pid, worker_app
+from tests.pipelines.webhooks.receivers import Authority, receiver
+
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("authority"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def outbox(
+    ray_cluster: TestCluster, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Database, Webhooks, Principal]]:
+    """The database of a courier that runs, and a workspace in it."""
+    folder: Path = tmp_path_factory.mktemp("courier")
+    environment = {
+        "ANTIPHON_DATA": str(folder),
+        "WEBHOOK_NETWORKS": "127.0.0.0/8",
+        "WEBHOOK_CA_FILE": authority.ca_file,
+        "WEBHOOK_TIME_SCALE": "0.01",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        settings = load_settings()
+    upgrade(settings.database_url)
+    database = Database(settings.database_url)
+    webhooks = Webhooks(database, Sealer(settings.secrets.data_keys), settings)
+    principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
+    app = worker_app("courier", "Courier", "deployments.app:build_courier", environment)
+    async with ray_cluster.with_app(app):
+        yield database, webhooks, principal
+    database.close()
+
+
+async def test_an_event_reaches_its_receiver_within_a_second(
+    outbox: tuple[Database, Webhooks, Principal], authority: Authority
+) -> None:
+    database, webhooks, principal = outbox
+    async with receiver(authority) as hook:
+        webhook = await webhooks.register(principal, hook.url, ["voice.ready"], "a test secret")
+        clock = asyncio.get_running_loop().time
+        lags = []
+        for count in range(1, 6):
+            began = clock()
+            event = NewEvent("voice.ready", {"n": count})
+            await database.run(add_event, principal.workspace_id, event, plain)
+            lags.append((await hook.until(count))[-1].at - began)
+        await webhooks.delete(principal, webhook.id)
+    assert sorted(lags)[2] < 1, lags
+
+
+async def test_a_courier_killed_in_the_middle_of_attempts_loses_nothing(
+    outbox: tuple[Database, Webhooks, Principal], authority: Authority
+) -> None:
+    database, webhooks, principal = outbox
+
+    async with receiver(authority, 500) as hook:
+        await webhooks.register(principal, hook.url, ["tts.failed"])
+        event = NewEvent("tts.failed", {"id": "t"})
+        ids = {
+            await database.run(add_event, principal.workspace_id, event, plain) for _ in range(20)
+        }
+        await hook.until(3)
+        os.kill(await actor_pid("courier#Courier#"), signal.SIGKILL)
+        hook.answer = 200
+        await database.run(_let_leases_run_out)  # as they do by themselves after half a minute
+        async with asyncio.timeout(60):
+            while not await _all_delivered(database):
+                await asyncio.sleep(0.5)
+        assert {message.id for message in hook.received} == ids
+
+
+def _let_leases_run_out(session: Session) -> None:
+    session.exec(update(Delivery).values(lease_until=utc_now()))
+
+
+def _states(session: Session) -> set[str]:
+    return set(session.exec(select(Delivery.status)))
+
+
+async def _all_delivered(database: Database) -> bool:
+    return await database.read(_states) == {"delivered"}

@@ -1,0 +1,91 @@
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from models.llm.llama_cpp.chunk_stream import ChunkStream
+
+Push = Callable[[dict[str, Any]], bool]
+
+
+def run(stream: ChunkStream, generate: Callable[[Any, Push], None]) -> threading.Thread:
+    thread = threading.Thread(target=stream.run, args=(generate, {}))
+    thread.start()
+    return thread
+
+
+async def test_every_piece_arrives_in_order() -> None:
+    stream = ChunkStream(asyncio.get_running_loop())
+
+    def generate(_body: Any, push: Push) -> None:
+        for n in range(10_000):
+            push({"n": n})
+
+    thread = run(stream, generate)
+    numbers: list[int] = []
+    while chunks := await stream.take():
+        numbers += [chunk["n"] for chunk in chunks]
+    thread.join()
+    assert numbers == list(range(10_000))
+
+
+async def test_a_slow_consumer_gets_what_is_ready_at_once() -> None:
+    stream = ChunkStream(asyncio.get_running_loop())
+
+    def push_five(_body: Any, push: Push) -> None:
+        for n in range(5):
+            push({"n": n})
+
+    run(stream, push_five).join()
+    assert [chunk["n"] for chunk in await stream.take()] == [0, 1, 2, 3, 4]
+    assert await stream.take() == []
+
+
+async def test_a_failure_arrives_after_the_pieces_before_it() -> None:
+    stream = ChunkStream(asyncio.get_running_loop())
+
+    def generate(_body: Any, push: Push) -> None:
+        push({"n": 1})
+        raise ValueError("broken")
+
+    run(stream, generate).join()
+    assert await stream.take() == [{"n": 1}]
+    with pytest.raises(ValueError, match="broken"):
+        await stream.take()
+
+
+async def test_a_closed_stream_tells_the_thread_to_stop() -> None:
+    stream = ChunkStream(asyncio.get_running_loop())
+    stop: list[bool] = []
+    begun, closed = threading.Event(), threading.Event()
+
+    def generate(_body: Any, push: Push) -> None:
+        stop.append(push({}))
+        begun.set()
+        closed.wait()
+        stop.append(push({}))
+
+    thread = run(stream, generate)
+    await asyncio.to_thread(begun.wait)
+    stream.close()
+    closed.set()
+    thread.join()
+    assert stop == [False, True]
+
+
+async def test_a_stream_closed_before_its_thread_generates_nothing() -> None:
+    stream = ChunkStream(asyncio.get_running_loop())
+    stream.close()
+    run(stream, lambda _body, _push: pytest.fail("it generated")).join()
+    assert await stream.take() == []
+
+
+def test_a_loop_that_is_gone_stops_the_thread() -> None:
+    loop = asyncio.new_event_loop()
+    stream = ChunkStream(loop)
+    loop.close()
+    stop: list[bool] = []
+    stream.run(lambda _body, push: stop.append(push({})), {})
+    assert stop == [True]

@@ -1,0 +1,142 @@
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from models.errors import UnsupportedFeature, WeightsMissing
+from models.llm.base import ChatMessage, GenerationRequest
+from models.llm.base import SamplingOptions as Sampling
+from models.llm.llama_cpp.engine import LlamaCppEngine
+from models.weights.store import WeightStore
+from tests.models.llm.llama_cpp.smollm import SMOLLM
+
+pytestmark = pytest.mark.weights
+
+
+@pytest.fixture(scope="module")
+def engine(weights: WeightStore) -> LlamaCppEngine:
+    """One slot, so that a slot which is not freed blocks the next request."""
+    config = SMOLLM.model_copy(update={"batch_tokens": 64})
+    try:
+        return LlamaCppEngine(config, weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+
+
+def ask(text: str, **sampling: Any) -> GenerationRequest:
+    return GenerationRequest((ChatMessage("user", text),), Sampling(**sampling))
+
+
+async def text_of(engine: LlamaCppEngine, request: GenerationRequest) -> str:
+    return "".join([delta.text async for delta in engine.generate(request)])
+
+
+async def test_closing_the_generator_frees_the_slot_within_a_second(
+    engine: LlamaCppEngine,
+) -> None:
+    generation = engine.generate(ask("Tell a very long story.", temperature=0.0))
+    await anext(generation)
+    await generation.aclose()
+    began = time.monotonic()
+    await anext(engine.generate(ask("Hi", max_tokens=1)))
+    # The whole story would take several seconds more.
+    assert time.monotonic() - began < 1.0
+
+
+async def test_a_cancelled_prompt_frees_the_slot_before_it_is_read_to_the_end(
+    engine: LlamaCppEngine,
+) -> None:
+    began = time.monotonic()
+    await anext(engine.generate(ask("alpha " * 800, max_tokens=1)))
+    whole_s = time.monotonic() - began
+    reading = asyncio.ensure_future(anext(engine.generate(ask("omega " * 800, max_tokens=1))))
+    await asyncio.sleep(whole_s / 8)
+    reading.cancel()
+    began = time.monotonic()
+    await anext(engine.generate(ask("Hi", max_tokens=1)))
+    assert time.monotonic() - began < whole_s / 2
+
+
+async def test_a_request_that_waits_for_a_slot_can_be_cancelled(engine: LlamaCppEngine) -> None:
+    first = engine.generate(ask("Tell a very long story."))
+    await anext(first)
+    waiting = asyncio.ensure_future(anext(engine.generate(ask("Me too"))))
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await first.aclose()
+    assert await text_of(engine, ask("Hi", max_tokens=2))
+
+
+async def test_characters_of_several_tokens_come_whole(engine: LlamaCppEngine) -> None:
+    request = GenerationRequest(
+        (
+            ChatMessage("user", "Repeat: 😀😀😀😀"),
+            ChatMessage("assistant", "😀😀😀😀"),
+            ChatMessage("user", "Again: 😀😀😀😀"),
+        ),
+        Sampling(temperature=0.0, max_tokens=10),
+    )
+    deltas = [delta async for delta in engine.generate(request)]
+    assert "😀" in "".join(delta.text for delta in deltas)
+    assert all("\ufffd" not in delta.text for delta in deltas)
+
+
+async def test_the_stop_text_ends_the_answer_and_is_not_in_it(engine: LlamaCppEngine) -> None:
+    request = GenerationRequest(
+        (
+            ChatMessage("user", "Count: 1, 2, 3"),
+            ChatMessage("assistant", "1, 2, 3, 4, 5, 6, 7, 8, 9"),
+            ChatMessage("user", "Count again."),
+        ),
+        Sampling(temperature=0.0, max_tokens=60, stop=("3",)),
+    )
+    deltas = [delta async for delta in engine.generate(request)]
+    assert "3" not in "".join(delta.text for delta in deltas)
+    assert deltas[-1].finish_reason == "stop"
+
+
+async def test_the_same_seed_gives_the_same_answer(engine: LlamaCppEngine) -> None:
+    answers = {
+        await text_of(engine, ask("Name an animal.", seed=seed, temperature=1.5, max_tokens=12))
+        for seed in (7, 7, 7)
+    }
+    assert len(answers) == 1
+
+
+async def test_a_full_context_ends_with_length(engine: LlamaCppEngine) -> None:
+    deltas = [d async for d in engine.generate(ask("word " * 950, stop=()))]
+    assert deltas[-1].usage is not None
+    assert deltas[-1].usage.total_tokens <= engine.context_tokens
+
+
+async def test_a_slow_reader_gets_many_tokens_in_one_delta(engine: LlamaCppEngine) -> None:
+    generation = engine.generate(ask("Tell a long story.", max_tokens=40, temperature=0.0))
+    await anext(generation)
+    time.sleep(1.0)  # the loop is busy; llama.cpp is not
+    sizes = [len(delta.text.split()) async for delta in generation]
+    assert max(sizes) > 3
+
+
+async def test_tools_are_refused_before_the_first_piece(engine: LlamaCppEngine) -> None:
+    request = GenerationRequest((ChatMessage("user", "Hi"),), tools=({"type": "function"},))
+    with pytest.raises(UnsupportedFeature):
+        await anext(engine.generate(request))
+
+
+async def test_every_role_is_understood(engine: LlamaCppEngine) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    request = GenerationRequest(
+        (
+            ChatMessage("system", "Be brief."),
+            ChatMessage("user", "Hi"),
+            ChatMessage("assistant", "", {"tool_calls": [call]}),
+            ChatMessage("tool", "sunny", {"tool_call_id": "a"}),
+            ChatMessage("assistant", "Hello"),
+        ),
+        Sampling(max_tokens=3),
+        enable_thinking=True,
+    )
+    assert [delta async for delta in engine.generate(request)][-1].usage is not None

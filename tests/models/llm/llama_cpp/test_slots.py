@@ -1,0 +1,62 @@
+from contextlib import ExitStack
+from typing import Any
+
+from models.llm.base import ChatMessage, GenerationRequest
+from models.llm.llama_cpp.slots import Slots
+
+
+def chat(owner: str, *texts: str, **more: Any) -> GenerationRequest:
+    roles = ("user", "assistant")
+    said = (ChatMessage(roles[i % 2], text) for i, text in enumerate(texts))  # type: ignore[arg-type]
+    return GenerationRequest(tuple(said), owner=owner, **more)
+
+
+def use(slots: Slots, request: GenerationRequest) -> tuple[int, bool]:
+    with slots.take(request) as taken:
+        return taken
+
+
+def test_a_chat_comes_back_to_the_slot_that_remembers_it() -> None:
+    slots = Slots(3)
+    first, _ = use(slots, chat("a", "one"))
+    use(slots, chat("a", "other"))
+    assert use(slots, chat("a", "one", "yes", "two")) == (first, True)
+    assert use(slots, chat("a", "one", "yes", "two", "no", "three")) == (first, True)
+
+
+def test_chats_take_slots_that_were_not_used_for_longest() -> None:
+    slots = Slots(2)
+    assert [use(slots, chat("a", text))[0] for text in ("one", "two", "three", "four")] == [
+        0,
+        1,
+        0,
+        1,
+    ]
+
+
+def test_a_slot_of_another_owner_remembers_nothing() -> None:
+    slots = Slots(1)
+    assert use(slots, chat("a", "secret")) == (0, False)
+    assert use(slots, chat("b", "secret")) == (0, False)
+    assert use(slots, chat("b", "secret")) == (0, True)
+    assert use(slots, chat("a", "secret")) == (0, False)
+
+
+def test_equal_words_of_another_owner_do_not_draw_a_chat_to_its_slot() -> None:
+    slots = Slots(2)
+    first, _ = use(slots, chat("a", "secret", "x", "y"))
+    assert use(slots, chat("b", "secret", "x", "y")) == (1 - first, False)
+
+
+def test_other_tools_are_another_prompt() -> None:
+    slots = Slots(2)
+    first, _ = use(slots, chat("a", "one"))
+    assert use(slots, chat("a", "one", "yes", "two", tools=({"type": "function"},)))[0] != first
+
+
+def test_a_busy_slot_is_not_taken() -> None:
+    slots = Slots(2)
+    with ExitStack() as stack:
+        first, _ = stack.enter_context(slots.take(chat("a", "one")))
+        second, _ = stack.enter_context(slots.take(chat("a", "one")))
+        assert {first, second} == {0, 1}

@@ -1,0 +1,176 @@
+"""Tools, forms of answers and remembered prompts on the real engine."""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from models.errors import UnsupportedFeature, WeightsMissing
+from models.llm.answer_assembly import AnswerAssembler
+from models.llm.base import ChatMessage, FinishReason, GenerationRequest, SamplingOptions, Usage
+from models.llm.llama_cpp.engine import LlamaCppEngine
+from models.llm.structured_output.rules import SchemaError
+from models.weights.store import WeightStore
+from tests.models.llm.llama_cpp.smollm import SMOLLM
+from tests.models.llm.structured_output.schemas import BAD, GOOD, record, strings
+
+pytestmark = pytest.mark.weights
+
+PLACE = record({"city": strings(), "days": {"type": "integer", "minimum": 1, "maximum": 9}}, "city")
+TOOLS: tuple[dict[str, Any], ...] = (
+    {"type": "function", "function": {"name": "get_weather", "parameters": PLACE}},
+    {"type": "function", "function": {"name": "clock", "description": "The time"}},
+)
+CONFIG = SMOLLM.model_copy(update={"parallel": 2, "threads": 2, "chat_template": "smollm2.jinja"})
+
+
+@pytest.fixture(scope="module")
+def engine(weights: WeightStore) -> LlamaCppEngine:
+    try:
+        return LlamaCppEngine(CONFIG, weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+
+
+def ask(*texts: str, max_tokens: int = 80, **more: Any) -> GenerationRequest:
+    roles = ("user", "assistant")
+    said = (ChatMessage(roles[i % 2], text) for i, text in enumerate(texts))  # type: ignore[arg-type]
+    return GenerationRequest(tuple(said), SamplingOptions(max_tokens=max_tokens, seed=1), **more)
+
+
+async def answer(
+    engine: LlamaCppEngine, request: GenerationRequest
+) -> tuple[AnswerAssembler, FinishReason | None, Usage]:
+    whole = AnswerAssembler()
+    async for delta in engine.generate(request):
+        whole.add(delta)
+    assert delta.usage is not None
+    return whole, delta.finish_reason, delta.usage
+
+
+def in_json(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+
+
+async def test_answers_obey_their_schema(engine: LlamaCppEngine) -> None:
+    async def check(name: str) -> None:
+        request = ask("An example.", max_tokens=100, response_format=in_json(GOOD[name]))
+        whole, finish, usage = await answer(engine, request)
+        Draft202012Validator(GOOD[name]).validate(json.loads(whole.text))
+        assert finish == "stop" and usage.completion_tokens <= 100
+
+    names = ("optional", "numbers", "list of itself", "oneOf", "tuple", "names")
+    await asyncio.gather(*map(check, names))
+
+
+@pytest.mark.parametrize("choice", [{}, {"called_tool": "clock"}])
+async def test_required_tools_are_called_with_valid_arguments(
+    engine: LlamaCppEngine, choice: dict[str, Any]
+) -> None:
+    request = ask("The weather in Rome?", tools=TOOLS, tool_choice="required", **choice)
+    whole, finish, _ = await answer(engine, request)
+    assert finish == "tool_calls" and not whole.text
+    for call in whole.tool_calls:
+        arguments = json.loads(call["function"]["arguments"])
+        if call["function"]["name"] == "get_weather":
+            Draft202012Validator(PLACE).validate(arguments)
+        assert choice.get("called_tool") in (None, call["function"]["name"])
+
+
+@pytest.mark.parametrize("text", ["The weather in Rome?", "Name a city in JSON."])
+async def test_an_answer_is_a_call_or_json(engine: LlamaCppEngine, text: str) -> None:
+    request = ask(text, max_tokens=60, tools=TOOLS, response_format=in_json(PLACE))
+    whole, finish, _ = await answer(engine, request)
+    assert (finish == "stop") == bool(whole.text) == (not whole.tool_calls)
+    if whole.text:
+        Draft202012Validator(PLACE).validate(json.loads(whole.text))
+
+
+async def test_auto_can_answer_in_words_and_reads_results(engine: LlamaCppEngine) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
+    messages = (
+        ChatMessage("user", "What time is it?"),
+        ChatMessage("assistant", "", {"tool_calls": [call]}),
+        ChatMessage("tool", "It is noon", {"tool_call_id": "a"}),
+    )
+    request = GenerationRequest(messages, SamplingOptions(max_tokens=40, seed=1), tools=TOOLS)
+    whole, _, usage = await answer(engine, request)
+    assert whole.text or whole.tool_calls
+    assert usage.prompt_tokens > 100  # the tools and the result are in it
+
+
+async def test_a_call_that_meets_the_limit_is_whole_and_says_so(engine: LlamaCppEngine) -> None:
+    story = record({"story": strings(minLength=20)}, "story")
+    tools = ({"type": "function", "function": {"name": "tell", "parameters": story}},)
+    sampling = SamplingOptions(max_tokens=70, seed=1, temperature=0)
+    request = ask("Tell me a long story.")
+    request = replace(request, sampling=sampling, tools=tools, tool_choice="required")
+    whole, finish, usage = await answer(engine, request)
+    Draft202012Validator(story).validate(json.loads(whole.tool_calls[0]["function"]["arguments"]))
+    assert finish == "length" and usage.completion_tokens == 70
+
+
+async def test_an_answer_in_json_without_room_for_it_is_cut_off_and_says_so(
+    engine: LlamaCppEngine,
+) -> None:
+    request = ask("An example.", max_tokens=5, response_format=in_json(record({"a": {}}, "a")))
+    assert (await answer(engine, request))[1] == "length"
+
+
+async def test_a_stop_text_does_not_break_json(engine: LlamaCppEngine) -> None:
+    request = GenerationRequest(
+        (ChatMessage("user", "An example."),),
+        SamplingOptions(max_tokens=200, stop=('"',)),
+        response_format=in_json(record({"a": {"enum": ["x"]}}, "a")),
+    )
+    assert json.loads((await answer(engine, request))[0].text) == {"a": "x"}
+
+
+async def test_what_cannot_be_guaranteed_is_refused_before_the_first_piece(
+    engine: LlamaCppEngine,
+) -> None:
+    for schema in BAD.values():
+        with pytest.raises(SchemaError):
+            await anext(engine.generate(ask("Hi", response_format=in_json(schema))))
+
+
+async def test_a_model_whose_template_has_no_tools_refuses_them(
+    engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_has_tools", False)
+    with pytest.raises(UnsupportedFeature):
+        await anext(engine.generate(ask("Hi", tools=TOOLS)))
+
+
+async def test_a_chat_that_goes_on_is_not_read_again(engine: LlamaCppEngine) -> None:
+    said = ["Tell me about towns. " * 20, "They are old. " * 10, "And rivers?"]
+    first, _, before = await answer(engine, ask(*said, owner="a", max_tokens=8))
+    await answer(engine, ask("Something else", owner="a", max_tokens=2))
+    _, _, after = await answer(engine, ask(*said, first.text, "Go on.", owner="a", max_tokens=2))
+    assert after.cached_tokens >= before.prompt_tokens - 2
+    assert after.prompt_tokens - after.cached_tokens < 40
+
+
+async def test_what_another_owner_said_is_read_as_if_it_were_new(engine: LlamaCppEngine) -> None:
+    said = "A secret that is long enough to be worth a guess. " * 10
+    for owner in ("c", "d", "e", "f"):
+        _, _, usage = await answer(engine, ask(said, owner=owner, max_tokens=2))
+        assert usage.cached_tokens == 0
+
+
+async def test_a_call_that_goes_back_in_is_not_read_again(engine: LlamaCppEngine) -> None:
+    more: dict[str, Any] = {"tools": TOOLS, "owner": "g"}
+    request = ask("The time?", tool_choice="required", called_tool="clock", **more)
+    whole, _, before = await answer(engine, request)
+    results = (
+        ChatMessage("tool", "sunny", {"tool_call_id": call["id"]}) for call in whole.tool_calls
+    )
+    messages = (*request.messages, whole.to_message(), *results)
+    _, _, after = await answer(
+        engine, GenerationRequest(messages, SamplingOptions(max_tokens=2), **more)
+    )
+    # The end of a call may be other tokens when it is read than when it was written.
+    assert after.cached_tokens > before.prompt_tokens

@@ -1,0 +1,192 @@
+"""Whatever a grammar allows is JSON that obeys the schema; what cannot be is refused at once."""
+
+import json
+import time
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
+
+from models.errors import InvalidEngineRequest
+from models.llm.base import GenerationRequest
+from models.llm.structured_output.answer import answer_form
+from models.llm.structured_output.rules import MAX_GRAMMAR_CHARS, SchemaError
+from models.llm.tool_calls import MARK, ToolTextReader
+from tests.models.llm.structured_output.gbnf_samples import parse, sample
+from tests.models.llm.structured_output.schemas import BAD, GOOD, HOSTILE
+
+
+def grammar_of(schema: Any) -> str:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    answer = answer_form(GenerationRequest((), response_format=form))
+    assert answer is not None
+    return answer.text
+
+
+def calling(*tools: dict[str, Any], **more: Any) -> str:
+    shaped = tuple({"type": "function", "function": tool} for tool in tools)
+    answer = answer_form(GenerationRequest((), tools=shaped, **more))
+    assert answer is not None
+    return answer.text
+
+
+def check(schema: Any, random: Random, texts: int) -> None:
+    rules = parse(grammar_of(schema))
+    validator = Validator(schema, format_checker=Validator.FORMAT_CHECKER)
+    for _ in range(texts):
+        text = sample(rules, random, random.random())
+        validator.validate(json.loads(text))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_the_grammar_allows_the_schema_allows(name: str) -> None:
+    check(GOOD[name], Random(name), 60)
+
+
+@pytest.mark.parametrize("named", BAD)
+def test_what_cannot_be_guaranteed_is_refused_by_name(named: str) -> None:
+    with pytest.raises(SchemaError, match=named) as raised:
+        grammar_of(BAD[named])
+    assert isinstance(raised.value, InvalidEngineRequest)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_schema_is_refused_or_stays_small_and_takes_no_time(name: str) -> None:
+    began = time.process_time()
+    try:
+        assert len(grammar_of(HOSTILE[name])) < 2 * MAX_GRAMMAR_CHARS
+    except SchemaError:
+        pass
+    assert time.process_time() - began < 1.0
+
+
+_BOUND = st.integers(-2000, 2000) | st.decimals(-99, 99, places=3).map(float)
+_SCALARS = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["integer", "number"])},
+        optional={"minimum": _BOUND, "exclusiveMaximum": _BOUND},
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("string")},
+        optional={"minLength": st.integers(0, 4), "maxLength": st.integers(0, 9)},
+    ),
+    st.fixed_dictionaries({"enum": st.lists(st.none() | st.booleans() | st.text(max_size=4))}),
+    st.sampled_from([{"type": "null"}, {"type": "boolean"}, True, {}, {"const": [1, "a"]}]),
+)
+_NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries(
+            {"type": st.just("array"), "items": inner},
+            optional={"minItems": st.integers(0, 2), "maxItems": st.integers(0, 3)},
+        ),
+        st.fixed_dictionaries(
+            {"type": st.just("object"), "properties": st.dictionaries(_NAMES, inner, max_size=3)},
+            optional={
+                "required": st.lists(_NAMES, max_size=2, unique=True),
+                "additionalProperties": st.booleans() | inner,
+            },
+        ),
+        st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=3)}),
+        st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2)}),
+        st.fixed_dictionaries({"oneOf": st.lists(inner, min_size=1, max_size=2)}),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150)
+@given(SCHEMAS, st.randoms(use_true_random=False))
+def test_any_schema_is_kept_or_refused(schema: Any, random: Random) -> None:
+    if isinstance(schema, dict):
+        try:
+            check(schema, random, 4)
+        except SchemaError:
+            pass
+
+
+_WORDS = "type properties required anyOf enum items $ref minLength pattern minimum allOf".split()
+NONSENSE = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5) | st.sampled_from(["#", "object", "(a"]),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*_WORDS, "a"]), inner),
+)
+
+
+@settings(max_examples=100)
+@given(NONSENSE)
+def test_nonsense_is_refused_as_a_schema(schema: Any) -> None:
+    try:
+        grammar_of(schema)
+    except SchemaError:
+        pass
+
+
+WEATHER = {
+    "name": "get_weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "unit": {"enum": ["c", "f"]}},
+        "required": ["city"],
+    },
+}
+CLOCK = {"name": "clock", "description": "The time."}
+
+
+def read(text: str) -> tuple[str, list[tuple[str, Any]]]:
+    reader = ToolTextReader()
+    said, deltas = reader.feed(text)
+    assert len(deltas) == 2 * reader.whole == 2 * reader.calls
+    calls = []
+    for head, arguments in zip(deltas[::2], deltas[1::2], strict=True):
+        calls.append((head["function"]["name"], json.loads(arguments["function"]["arguments"])))
+    return said + reader.finish(), calls
+
+
+def test_required_calls_are_calls_and_nothing_else() -> None:
+    rules = parse(calling(WEATHER, CLOCK, tool_choice="required"))
+    random = Random(1)
+    names = set()
+    for _ in range(100):
+        text, calls = read(sample(rules, random, random.random()))
+        assert not text and 1 <= len(calls) <= 8
+        names |= {name for name, _ in calls}
+        for name, arguments in calls:
+            Validator(WEATHER["parameters"] if name == "get_weather" else {}).validate(arguments)
+            assert name == "get_weather" or arguments == {}
+    assert names == {"get_weather", "clock"}
+
+
+def test_a_named_tool_is_called_once_and_no_other() -> None:
+    rules = parse(calling(WEATHER, CLOCK, tool_choice="required", called_tool="clock"))
+    assert read(sample(rules, Random(1), 0.0)) == ("", [("clock", {})])
+
+
+def test_without_parallel_calls_there_is_one() -> None:
+    rules = parse(calling(CLOCK, tool_choice="required", parallel_tool_calls=False))
+    assert len(read(sample(rules, Random(1), 0.0))[1]) == 1
+
+
+def test_auto_allows_any_text_but_the_mark() -> None:
+    rules = parse(calling(CLOCK))
+    random = Random(1)
+    texts = [sample(rules, random) for _ in range(300)]
+    # A mark by chance is all but impossible.
+    assert max(map(len, texts)) > 9 and not any(MARK in text for text in texts)
+
+
+def test_tools_that_may_not_be_called_rule_nothing() -> None:
+    tools = ({"type": "function", "function": CLOCK},)
+    assert answer_form(GenerationRequest((), tools=tools, tool_choice="none")) is None
+    assert answer_form(GenerationRequest(())) is None
+
+
+def test_a_schema_at_fault_is_named_by_its_tool() -> None:
+    broken = {"name": "broken", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}
+    with pytest.raises(SchemaError, match="'broken': not is not supported"):
+        calling(CLOCK, broken)
+    with pytest.raises(SchemaError, match="'list' must be an object"):
+        calling({"name": "list", "parameters": {"type": "array"}})

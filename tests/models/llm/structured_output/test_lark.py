@@ -1,0 +1,174 @@
+"""Forms as llguidance reads them: it allows what the forms allow."""
+
+import json
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.llm.base import GenerationRequest
+from models.llm.structured_output.answer import answer_form
+from models.llm.structured_output.grammar import Form
+from models.llm.structured_output.json_schema import NARROW, WIDE, Bounds
+from models.llm.structured_output.lark import lark_of
+from models.llm.structured_output.rules import MAX_GRAMMAR_CHARS, SchemaError
+from models.llm.tool_calls import MARK
+from tests.models.llm.structured_output.gbnf_samples import parse, sample
+from tests.models.llm.structured_output.schemas import GOOD, HOSTILE, record, strings
+from tests.models.llm.structured_output.test_json_schema import CLOCK, SCHEMAS, WEATHER
+
+
+def form_of(schema: Any, bounds: Bounds = WIDE) -> Form:
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    form = answer_form(GenerationRequest((), response_format=wanted), bounds)
+    assert form is not None
+    return form
+
+
+def calling(choice: Any, *tools: dict[str, Any]) -> Form:
+    shaped = tuple({"type": "function", "function": tool} for tool in tools)
+    form = answer_form(GenerationRequest((), tools=shaped, tool_choice=choice), WIDE)
+    assert form is not None
+    return form
+
+
+def test_what_has_no_brackets_is_one_expression() -> None:
+    written = lark_of(form_of({"enum": ["a", "b/"]}), mark_is_token=False)
+    assert written == r"start: /(?:(?:\x22(?:a\x22|b\x2F\x22)))/" + "\n"
+    long = lark_of(form_of({"enum": ["x" * 9_000, "y"]}), mark_is_token=False)
+    assert "x" * 9_000 in long and "/x" not in long
+
+
+def test_a_schema_that_contains_itself_is_made_of_rules() -> None:
+    written = lark_of(form_of(GOOD["list of itself"]), mark_is_token=False)
+    names = [line.partition(":")[0] for line in written.splitlines()]
+    assert names[0] == "start" and len(names) == len(set(names)) > 1
+
+
+def test_the_mark_of_calls_is_text_or_a_token() -> None:
+    for choice in ("auto", "required"):
+        form = calling(choice, WEATHER, CLOCK)
+        text, token = (lark_of(form, mark_is_token=is_token) for is_token in (False, True))
+        assert json.dumps(MARK) in text or r"\x3Ctool_call\x3E" in text
+        assert f" {MARK} " in token.replace("\n", " \n")
+        assert json.dumps(MARK) not in token and r"\x3Ctool_call\x3E" not in token
+
+
+DEEP: dict[str, Any] = {
+    "a ladder": {"enum": ["a" * length for length in range(1, 60)]},
+    "many that may be left out": record({f"p{index}": strings() for index in range(60)}),
+    "a long list": {"enum": [f"{n * 7919:07}" for n in range(2_000)]},
+}
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *DEEP])
+def test_a_hostile_schema_is_refused_or_takes_no_time(name: str) -> None:
+    began = time.process_time()
+    try:
+        written = lark_of(form_of((HOSTILE | DEEP)[name]), mark_is_token=False)
+        assert len(written) < 4 * MAX_GRAMMAR_CHARS
+    except SchemaError:
+        assert name in HOSTILE
+    assert time.process_time() - began < 2.0
+
+
+class Held:
+    """Tokens of one byte, held to a grammar by llguidance."""
+
+    def __init__(self, folder: Path) -> None:
+        reason = "the libraries of the GPU profile are not installed"
+        pytest.importorskip("torch", reason=reason)
+        guidance = pytest.importorskip("llguidance", reason=reason)
+        import llguidance.hf
+        from transformers import AutoTokenizer
+
+        from tests.models.llm.transformers.tiny_chat import write_tokenizer
+
+        write_tokenizer(folder)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._guidance = guidance
+        self._tokens = llguidance.hf.from_tokenizer(self.tokenizer)
+
+    def matcher(self, form: Form) -> Any:
+        matcher = self._guidance.LLMatcher(self._tokens, lark_of(form, mark_is_token=False))
+        assert not matcher.is_error(), matcher.get_error()
+        return matcher
+
+    def takes(self, form: Form, text: str) -> bool:
+        """Whether it allows this as the whole answer."""
+        matcher = self.matcher(form)
+        tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return bool(matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting())
+
+    def drawn(self, form: Form, random: Random, most: int = 200) -> tuple[str, bool]:
+        """What a model without any sense could write, and whether it may end there."""
+        matcher = self.matcher(form)
+        tokens: list[int] = []
+        end = self.tokenizer.eos_token_id
+        likely = [end, *self.tokenizer.convert_tokens_to_ids(['"', "]", "}"])]
+        while len(tokens) < most and not matcher.is_stopped():
+            mask = matcher.compute_logit_bias()
+            allowed = [token for token, bias in enumerate(mask) if bias]
+            assert allowed, matcher.get_error()
+            liked = [token for token in likely if token in allowed]
+            token = random.choice(liked if liked and random.random() < 0.2 else allowed)
+            if token == end:
+                break
+            assert matcher.consume_token(token)
+            tokens.append(token)
+        text: str = self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+        return text, matcher.is_accepting()
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
+    return Held(tmp_path_factory.mktemp("tokenizer"))
+
+
+def check(held: Held, form: Form, random: Random, times: int) -> None:
+    """What is drawn is of the form: where it may end, and where it was cut."""
+    for _ in range(times):
+        text, whole = held.drawn(form, random)
+        place = form.begin().after(text.removesuffix("\ufffd"))
+        assert place.cost == 0 if whole else place.cost < float("inf"), text
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*GOOD, *DEEP])
+def test_both_allow_the_same(held: Held, name: str) -> None:
+    random, schema = Random(name), (GOOD | DEEP)[name]
+    rules = parse(form_of(schema, NARROW).text)
+    for bounds in (NARROW, WIDE):
+        form = form_of(schema, bounds)
+        assert all(held.takes(form, sample(rules, random, random.random())) for _ in range(8))
+        check(held, form, random, 4)
+
+
+@pytest.mark.gpu
+@settings(max_examples=80)
+@given(SCHEMAS, st.randoms(use_true_random=False))
+def test_nothing_is_allowed_beyond_the_form(held: Held, schema: Any, random: Random) -> None:
+    if isinstance(schema, dict):
+        try:
+            form = form_of(schema)
+        except SchemaError:
+            return
+        check(held, form, random, 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_calls_are_allowed_as_their_form_says(held: Held, choice: str) -> None:
+    form = calling(choice, WEATHER, CLOCK)
+    call = f'{MARK}\n{{"name": "get_weather", "arguments": {{"city": "Ro"}}}}\n</tool_call>'
+    assert held.takes(form, call) and held.takes(form, f"{call}\n{call}")
+    for before in ("Let me < look.\n", "<think>\nHm.\n</think>\n\n"):
+        assert held.takes(form, before + call) == (choice == "auto")
+    assert not held.takes(form, call.replace("get_weather", "get_time"))
+    assert not held.takes(form, call + " So?")
+    assert not held.takes(form, "\n".join([call] * 9))
+    check(held, form, Random(1), 8)

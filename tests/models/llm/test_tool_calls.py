@@ -1,0 +1,117 @@
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.llm.answer_assembly import AnswerAssembler, joined_calls
+from models.llm.base import GenerationDelta
+from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=5,
+)  # fmt: skip
+ARGUMENTS = st.dictionaries(st.text(max_size=6) | st.just(END), _JSON, max_size=3)
+CALLS = st.lists(st.tuples(st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True), ARGUMENTS))
+SAID = st.text(max_size=30).filter(lambda text: MARK not in text + "<" and not text.isspace())
+
+
+def written(calls: list[tuple[str, Any]]) -> str:
+    return "\n".join(
+        f"{MARK}{BEFORE_NAME}{name}{AFTER_NAME}{json.dumps(arguments)}{END}"
+        for name, arguments in calls
+    )
+
+
+def fed(text: str, cuts: list[int]) -> list[GenerationDelta]:
+    """The deltas of a text that comes in pieces."""
+    reader = ToolTextReader()
+    ends = sorted({cut % (len(text) + 1) for cut in cuts} | {len(text)})
+    deltas = []
+    for begin, end in zip([0, *ends], ends, strict=False):
+        said, calls = reader.feed(text[begin:end])
+        deltas.append(GenerationDelta(said, tool_calls=calls))
+    return [*deltas, GenerationDelta(reader.finish())]
+
+
+def assembled(deltas: list[GenerationDelta]) -> AnswerAssembler:
+    answer = AnswerAssembler()
+    for delta in deltas:
+        answer.add(delta)
+    return answer
+
+
+@given(SAID, CALLS, st.lists(st.integers(0, 999)))
+def test_pieces_of_any_size_add_up_to_the_text_and_the_calls(
+    said: str, calls: list[tuple[str, Any]], cuts: list[int]
+) -> None:
+    answer = assembled(fed(said + written(calls), cuts))
+    assert answer.text == said
+    names = [call["function"]["name"] for call in answer.tool_calls]
+    given_back = [json.loads(call["function"]["arguments"]) for call in answer.tool_calls]
+    different = [call for index, call in enumerate(calls) if written([call]) not in
+                 [written([earlier]) for earlier in calls[:index]]]  # fmt: skip
+    assert list(zip(names, given_back, strict=True)) == different
+    assert len({call["id"] for call in answer.tool_calls}) == len(different)
+
+
+@given(CALLS.filter(bool), st.lists(st.integers(0, 999)), st.integers(1, 9))
+def test_pieces_that_are_joined_add_up_to_the_same(
+    calls: list[tuple[str, Any]], cuts: list[int], size: int
+) -> None:
+    deltas = fed(written(calls), cuts)
+    joined = []
+    for start in range(0, len(deltas), size):
+        pieces: tuple[dict[str, Any], ...] = ()
+        for delta in deltas[start : start + size]:
+            pieces = joined_calls(pieces, delta.tool_calls)
+        assert len({piece["index"] for piece in pieces}) == len(pieces)
+        joined.append(GenerationDelta(tool_calls=pieces))
+    assert assembled(joined).tool_calls == assembled(deltas).tool_calls
+
+
+@given(st.text())
+def test_text_without_a_mark_comes_out_as_it_is(text: str) -> None:
+    answer = assembled(fed(text, list(range(len(text)))))
+    assert answer.text == text or MARK in text
+    assert not answer.tool_calls or MARK in text
+
+
+def test_a_mark_without_a_call_is_text() -> None:
+    text = f"{MARK} is how models begin a call, which this is not: " + "x" * 120
+    assert assembled(fed(text, [])).text == text
+
+
+def test_a_call_that_is_cut_off_is_given_but_not_saved() -> None:
+    answer = assembled(fed(written([("f", {"a": 1})])[: -len(END) - 2], []))
+    assert [call["function"]["arguments"] for call in answer.tool_calls] == ['{"a": ']
+    assert answer.to_message().extra == {}
+
+
+def test_a_later_call_that_is_cut_off_does_not_come_out() -> None:
+    answer = assembled(fed(written([("f", {"a": 1}), ("g", {"b": 2})])[: -len(END) - 2], []))
+    assert [call["function"]["name"] for call in answer.tool_calls] == ["f"]
+
+
+def test_a_call_that_repeats_another_is_left_out_and_told() -> None:
+    reader = ToolTextReader()
+    _, deltas = reader.feed(written([("f", {"a": 1}), ("g", {}), ("f", {"a": 1})]))
+    assert [d["function"]["name"] for d in deltas if "id" in d] == ["f", "g"]
+    assert reader.repeated and reader.whole == 2
+
+
+@given(st.lists(st.integers(0, 999)))
+def test_the_mark_of_a_result_that_a_small_model_repeats_is_no_text(cuts: list[int]) -> None:
+    echo = "<tool_response>\nIt is <b>sunny</b>.\n</tool_response>\nTake a hat.</tool_response>"
+    assert assembled(fed(echo, cuts)).text == "It is <b>sunny</b>.\nTake a hat."
+
+
+def test_json_instead_of_a_call_is_left_as_it_is() -> None:
+    said = '{"a": "<tool_call>\\n{ <tool_response>"}'
+    reader = ToolTextReader(json_or_calls=True)
+    assert [reader.feed(char) for char in said] == [(char, ()) for char in said]
+    reader = ToolTextReader(json_or_calls=True)
+    assert [reader.feed(piece)[0] for piece in ("<tool", written([("f", {})])[5:])] == ["", ""]
+    assert reader.whole == 1

@@ -1,0 +1,290 @@
+"""The engine with random weights: the course of its answers, and not what they say."""
+
+import asyncio
+import gc
+import json
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import validate  # type: ignore[import-untyped]
+
+from configs.load import load_yaml
+from configs.schema.models.llm import TransformersChatConfig
+from models.errors import (
+    EngineError,
+    EngineLost,
+    InvalidEngineRequest,
+    UnsupportedFeature,
+    WeightsMissing,
+)
+from models.llm.base import ChatMessage, GenerationRequest
+from models.weights.store import WeightStore
+from tests.models.weights.one_folder import OneFolder
+
+LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch", reason=LIBRARIES)
+pytest.importorskip("transformers", reason=LIBRARIES)
+pytest.importorskip("accelerate", reason=LIBRARIES)
+pytest.importorskip("llguidance", reason=LIBRARIES)
+
+from models.llm.transformers.cache_salt import marked  # noqa: E402
+from models.llm.transformers.engine import TransformersEngine  # noqa: E402
+from tests.models.llm.test_chat_contract import (  # noqa: E402, F401 they run over this engine
+    test_a_prompt_beyond_the_context_fails_before_the_first_piece,
+    test_an_early_close_is_clean_and_the_engine_goes_on,
+    test_answers_at_the_same_time_do_not_mix,
+    test_max_tokens_ends_with_length,
+    test_the_last_delta_has_the_finish_and_the_usage,
+    test_usage_grows_with_the_text,
+)
+from tests.models.llm.transformers.tiny_chat import (  # noqa: E402 it imports the libraries
+    CONTEXT,
+    SCHEMA,
+    TOOLS,
+    ask,
+    deltas_of,
+    make_tiny_chat,
+    text_of,
+    tiny_chat_config,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("chat")
+    make_tiny_chat(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[TransformersEngine]:
+    made = TransformersEngine(tiny_chat_config(), OneFolder(folder))
+    yield made
+    made.close()
+
+
+async def test_the_likeliest_tokens_are_those_of_the_library(engine: TransformersEngine) -> None:
+    request = ask("What is it?", temperature=0.0, max_tokens=24)
+    prompt = engine._writer.write(request).tokens
+    alone = engine._batch._model.generate(
+        torch.tensor([prompt]), do_sample=False, max_new_tokens=24, eos_token_id=1
+    )[0, len(prompt) :].tolist()
+    expected = engine._writer.decode([token for token in alone if token != 1])
+    assert await text_of(engine, request) == expected
+
+
+async def test_the_family_of_the_shipped_model_is_batched_too(tmp_path: Path) -> None:
+    model = make_tiny_chat(tmp_path, "smollm3")
+    assert load_yaml(TransformersChatConfig, "llm/smollm3").weights.startswith("smollm3")
+    made = TransformersEngine(tiny_chat_config(), OneFolder(tmp_path))
+    request = ask("What is it?", temperature=0.0, max_tokens=12)
+    prompt = made._writer.write(request).tokens
+    alone = model.generate(
+        torch.tensor([prompt]), do_sample=False, max_new_tokens=12, eos_token_id=1
+    )[0, len(prompt) :].tolist()
+    expected = made._writer.decode([token for token in alone if token != 1])
+    assert await text_of(made, request) == expected
+    made.close()
+
+
+async def test_the_same_seed_gives_the_same_answer_whatever_runs_beside_it(
+    engine: TransformersEngine,
+) -> None:
+    request = ask("Name an animal.", seed=7, temperature=1.2, top_k=0, top_p=1.0, max_tokens=20)
+    alone = await text_of(engine, request)
+    others = [text_of(engine, ask("Tell more.", temperature=1.0, max_tokens=9)) for _ in range(3)]
+    again, *_ = await asyncio.gather(text_of(engine, request), *others)
+    assert again == alone
+    seeded = replace(request, sampling=replace(request.sampling, seed=8))
+    assert await text_of(engine, seeded) != alone
+
+
+async def test_what_is_said_too_often_becomes_unlikely(engine: TransformersEngine) -> None:
+    plain = ask("Again", temperature=0.0, max_tokens=40)
+    varied = ask("Again", temperature=0.0, max_tokens=40, presence_penalty=2.0, frequency_penalty=2)
+    once = await text_of(engine, plain)
+    assert len(set(await text_of(engine, varied))) >= len(set(once))
+    assert await text_of(engine, plain) == once  # the rows of the batch are clean again
+
+
+async def test_the_stop_text_ends_the_answer_and_is_not_in_it(engine: TransformersEngine) -> None:
+    request = ask("Go", temperature=0.0, max_tokens=40)
+    said = await text_of(engine, request)
+    stop = said[5:8]
+    stopped = await deltas_of(
+        engine, replace(request, sampling=replace(request.sampling, stop=(stop,)))
+    )
+    assert "".join(delta.text for delta in stopped) == said[: said.find(stop)]
+    assert stopped[-1].finish_reason == "stop"
+    assert stopped[-1].usage is not None and stopped[-1].usage.completion_tokens < 40
+
+
+async def test_tools_are_shown_and_need_not_be_called(engine: TransformersEngine) -> None:
+    request = replace(ask(max_tokens=12, seed=3), tools=TOOLS)
+    assert "paint" in engine._writer.decode(engine._writer.write(request).tokens)
+    assert (await deltas_of(engine, request))[-1].finish_reason in ("stop", "length")
+    silent = replace(request, tool_choice="none")
+    assert "paint" not in engine._writer.decode(engine._writer.write(silent).tokens)
+
+
+async def test_calls_of_earlier_turns_are_written_where_the_template_cannot(
+    engine: TransformersEngine,
+) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    messages = (ChatMessage("assistant", "", {"tool_calls": [call]}), ChatMessage("tool", "2"))
+    prompt = engine._writer.decode(engine._writer.write(GenerationRequest(messages)).tokens)
+    assert '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>' in prompt
+
+
+async def test_messages_that_the_template_refuses_are_the_callers_fault(
+    engine: TransformersEngine,
+) -> None:
+    strange: Any = ChatMessage("forbidden", "x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidEngineRequest, match="no such role"):
+        await deltas_of(engine, GenerationRequest((strange,)))
+
+
+async def test_thinking_is_asked_for_by_the_template(engine: TransformersEngine) -> None:
+    request = ask()
+    quiet = engine._writer.decode(engine._writer.write(request).tokens)
+    loud = engine._writer.decode(
+        engine._writer.write(replace(request, enable_thinking=True)).tokens
+    )
+    assert "</think>" in quiet and "</think>" not in loud
+
+
+async def test_a_full_context_ends_with_length(engine: TransformersEngine) -> None:
+    request = ask("x" * (CONTEXT - 100), temperature=1.0)
+    deltas = await deltas_of(engine, request)
+    assert deltas[-1].usage is not None
+    assert deltas[-1].usage.total_tokens <= CONTEXT
+
+
+async def test_more_streams_than_the_batch_holds_all_end(engine: TransformersEngine) -> None:
+    requests = [ask(str(n), max_tokens=4, seed=n) for n in range(20)]
+    answers = await asyncio.gather(*(deltas_of(engine, request) for request in requests))
+    assert all(deltas[-1].finish_reason for deltas in answers)
+
+
+async def test_a_prompt_is_recognised_for_its_owner_alone(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = engine._batch._manager.batch_processor.cache
+    found: list[int] = []
+    search = cache.search_prefix_match
+
+    def spied(request_id: str, prompt_ids: list[int]) -> int:
+        found.append(search(request_id, prompt_ids))
+        return found[-1]
+
+    monkeypatch.setattr(cache, "search_prefix_match", spied)
+    text = "The same long beginning of a chat, turn after turn."
+    said = []
+    for owner in ("a", "b", "a", ""):
+        request = replace(ask(text, temperature=0.0, max_tokens=5), owner=owner)
+        said.append(await text_of(engine, request))
+    assert found[0] == found[1] == found[3] == 0 and found[2] >= 48
+    assert len(set(said)) == 1  # also with pages that were not computed anew
+    assert marked([1, 2], "a") != marked([1, 2], "b")
+
+
+async def test_a_stream_that_is_left_makes_room(engine: TransformersEngine) -> None:
+    async with aclosing(engine.generate(ask("Long", temperature=1.0))) as stream:
+        await anext(stream)
+    scheduler = engine._batch._manager.batch_processor.scheduler
+    async for _ in until(lambda: not scheduler.active_requests):
+        pass
+    assert not engine._batch._router.streams
+
+
+async def until(done: Any) -> AsyncIterator[None]:
+    for _ in range(200):
+        if done():
+            return
+        await asyncio.sleep(0.01)
+        yield
+    raise AssertionError("it did not come to that")
+
+
+async def test_a_step_that_fails_ends_its_streams_and_the_next_ones_work(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processor = engine._batch._manager.batch_processor
+
+    def fail(_model: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(processor, "_generation_step", fail)
+        with pytest.raises(EngineLost, match="out of memory"):
+            await text_of(engine, ask())
+    assert (await deltas_of(engine, ask(max_tokens=3)))[-1].usage is not None
+
+
+async def test_a_closed_engine_says_so_and_leaves_no_weights(folder: Path) -> None:
+    made = TransformersEngine(tiny_chat_config(), OneFolder(folder))
+    network = weakref.ref(made._batch._model)
+    running = made.generate(ask(temperature=1.0))
+    await anext(running)
+    await asyncio.to_thread(made.close)
+    with pytest.raises(EngineLost):
+        async for _ in running:
+            pass
+    with pytest.raises(EngineLost):
+        await anext(made.generate(ask()))
+    gc.collect()
+    assert network() is None
+
+
+async def test_four_bits_are_read_and_answer(folder: Path) -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes", reason=LIBRARIES)
+    made = TransformersEngine(
+        tiny_chat_config(quantization="nf4", dtype="bfloat16"), OneFolder(folder)
+    )
+    layers = [m for m in made._batch._model.modules() if isinstance(m, bitsandbytes.nn.Linear4bit)]
+    assert len(layers) == 2 * 7 and {layer.weight.quant_type for layer in layers} == {"nf4"}
+    assert (await deltas_of(made, ask(max_tokens=3)))[-1].usage is not None
+    made.close()
+
+
+@pytest.mark.weights
+async def test_one_file_of_real_weights_answers_and_calls(weights: WeightStore) -> None:
+    pytest.importorskip("gguf", reason=LIBRARIES)
+    try:
+        source = weights.folder("smollm2-135m-q4")
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    config = tiny_chat_config(gguf_file="model.gguf", context_tokens=768, cache_tokens=1024)
+    made = TransformersEngine(config, OneFolder(source))
+    question = ask("What is the capital of France?", temperature=0.0, max_tokens=12)
+    assert "Paris" in await text_of(made, question)
+    call = replace(ask("Paint it red.", temperature=0.0), tools=TOOLS, tool_choice="required")
+    deltas = await deltas_of(made, replace(call, parallel_tool_calls=False))
+    arguments = "".join(
+        piece["function"]["arguments"] for delta in deltas for piece in delta.tool_calls
+    )
+    validate(json.loads(arguments), SCHEMA)
+    made.close()
+
+
+async def test_a_model_without_tools_refuses_them(folder: Path) -> None:
+    made = TransformersEngine(tiny_chat_config(tools="none"), OneFolder(folder))
+    with pytest.raises(UnsupportedFeature, match="tools"):
+        await anext(made.generate(replace(ask(), tools=TOOLS)))
+    made.close()
+
+
+def test_what_cannot_be_loaded_says_why(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=str(CONTEXT)):
+        TransformersEngine(
+            tiny_chat_config(context_tokens=2 * CONTEXT, cache_tokens=4 * CONTEXT),
+            OneFolder(folder),
+        )
+    with pytest.raises(EngineError, match="cannot be loaded"):
+        TransformersEngine(tiny_chat_config(), OneFolder(tmp_path))

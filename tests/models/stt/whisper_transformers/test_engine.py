@@ -1,0 +1,179 @@
+"""Whisper on transformers: what it hears on random weights, and beside CTranslate2 on real ones."""
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs.load import load_yaml
+from configs.schema.models.stt import TransformersWhisperConfig
+from models.audio import Pcm
+from models.errors import EngineError, EngineLost, UnsupportedLanguage, WeightsMissing
+from models.loading import load_stt
+from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, Transcript, TranscriptionRequest
+from models.weights.store import WeightStore
+from tests.models.sounds import speak
+from tests.models.weights.one_folder import OneFolder
+
+LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch", reason=LIBRARIES)
+transformers = pytest.importorskip("transformers", reason=LIBRARIES)
+pytest.importorskip("accelerate", reason=LIBRARIES)
+pytest.importorskip("torchaudio", reason=LIBRARIES, exc_type=ImportError)
+
+from models.stt.whisper_transformers.engine import TransformersWhisperEngine  # noqa: E402
+from models.stt.whisper_transformers.features import LogMel  # noqa: E402 they import the libraries
+from tests.models.stt.whisper_transformers.published_whisper import convert  # noqa: E402
+from tests.models.stt.whisper_transformers.tiny_whisper import LANGUAGES, make_tiny_whisper  # noqa: E402
+
+TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps under a tree."
+TEMPERATE = {"retry_logprob": -50.0, "compression_ratio_threshold": 99.0}
+
+
+def noise(seconds: float, seed: int = 0) -> Pcm:
+    samples = np.random.default_rng(seed).standard_normal(round(seconds * STT_SAMPLE_RATE))
+    return (0.1 * samples).astype(np.float32)
+
+
+def config(**changes: object) -> TransformersWhisperConfig:
+    shipped = load_yaml(TransformersWhisperConfig, "stt/whisper_turbo")
+    return shipped.model_copy(update={"device": "cpu", "dtype": "float32", **changes})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whisper")
+    make_tiny_whisper(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[TransformersWhisperEngine]:
+    made = TransformersWhisperEngine(config(**TEMPERATE), OneFolder(folder))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("mels", [80, 128])
+def test_the_features_are_those_of_the_library(mels: int) -> None:
+    sounds = [noise(1.0), 0.001 * noise(2.5, 1), noise(30.0, 2)]
+    expected = transformers.WhisperFeatureExtractor(feature_size=mels)(
+        sounds, sampling_rate=STT_SAMPLE_RATE, return_tensors="np"
+    ).input_features
+    ours = LogMel(mels, "cpu")(sounds).numpy()
+    assert ours.shape == expected.shape == (3, mels, 3000)
+    assert np.abs(ours - expected).max() < 1e-4
+
+
+def test_each_text_and_its_likelihood_are_those_of_the_library(
+    engine: TransformersWhisperEngine,
+) -> None:
+    model = engine._model
+    states = model.encode([noise(2.0)])[0]
+    prompt = [model._sot, model._languages["<|en|>"], engine._tokenizer("en").transcribe]
+    prompt.append(engine._tokenizer("en").no_timestamps)
+    [made] = model.generate(
+        engine._view([states]), [prompt], beam_size=1, max_length=16, suppress_tokens=()
+    )
+    text = made.sequences_ids[0]
+    whole = torch.tensor([[*prompt, *text]])
+    with torch.inference_mode():
+        logits = model._network(encoder_outputs=(states[None],), decoder_input_ids=whole).logits
+        scores = logits[0, len(prompt) - 1 :].float()
+        scores[:, model._first_time :] = -torch.inf
+        scores[0, model._no_beginnings] = -torch.inf
+        shares = scores.log_softmax(dim=-1)
+    assert shares[: len(text)].argmax(dim=-1).tolist() == text
+    total = shares[range(len(text)), text].sum()
+    if len(text) < 12:  # it ended by itself
+        total += shares[len(text), model._end]
+    assert made.scores[0] * len(text) == pytest.approx(float(total), abs=1e-3)
+
+
+def test_a_batch_hears_what_each_alone_hears(engine: TransformersWhisperEngine) -> None:
+    options = DecodingOptions(log_prob_threshold=-50.0)
+    requests = [
+        TranscriptionRequest(noise(seconds, seed), options=options)
+        for seed, seconds in enumerate((0.5, 3.0, 1.2))
+    ]
+    together = engine.transcribe([*requests, TranscriptionRequest(np.zeros(8000, np.float32))])
+    assert [engine.transcribe([request])[0] for request in requests] == together[:3]
+    assert together[3] == Transcript("en", 0.0)
+
+
+def test_languages_are_chosen_among_those_that_are_allowed(
+    engine: TransformersWhisperEngine,
+) -> None:
+    assert set(engine.languages) == set(LANGUAGES)
+    [free] = engine.transcribe([TranscriptionRequest(noise(2.0))])
+    others = tuple(code for code in LANGUAGES if code != free.language)
+    [bound] = engine.transcribe([TranscriptionRequest(noise(2.0), languages=others)])
+    assert bound.language in others
+    assert 0 < bound.language_probability <= free.language_probability
+    with pytest.raises(UnsupportedLanguage, match="'xx'"):
+        engine.transcribe([TranscriptionRequest(noise(1.0), language="xx")])
+
+
+def test_beams_are_at_least_as_likely(engine: TransformersWhisperEngine) -> None:
+    model = engine._model
+    states = engine._view(model.encode([noise(2.0, 5)]))
+    prompt = [model._sot, model._languages["<|en|>"]]
+    made = [
+        model.generate(states, [prompt], beam_size=beams, max_length=8, suppress_tokens=())[0]
+        for beams in (1, 4)
+    ]
+    assert all(one.sequences_ids[0] and one.scores[0] < 0 for one in made)
+
+
+def test_a_closed_engine_says_so_and_leaves_no_weights(folder: Path) -> None:
+    made = TransformersWhisperEngine(config(), OneFolder(folder))
+    network = weakref.ref(made._model._network)
+    made.close()
+    with pytest.raises(EngineLost):
+        made.transcribe([TranscriptionRequest(noise(1.0))])
+    assert network() is None
+
+
+def test_the_shipped_configuration_loads_and_tells_where_it_computes(folder: Path) -> None:
+    engine, info = load_stt("stt/whisper_turbo", OneFolder(folder))
+    assert isinstance(engine, TransformersWhisperEngine)
+    assert info.engine == "whisper_transformers" and set(info.languages) == set(LANGUAGES)
+    assert info.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    engine.close()
+
+
+def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    with pytest.raises(EngineError, match="cannot be loaded"):
+        TransformersWhisperEngine(config(), OneFolder(tmp_path))
+
+
+@pytest.mark.weights
+def test_real_weights_hear_the_same_as_on_ctranslate2(weights: WeightStore, tmp_path: Path) -> None:
+    try:
+        source = weights.folder("whisper-base")
+        speech = speak(TEXT, weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    convert(source, tmp_path)
+    made = TransformersWhisperEngine(config(), OneFolder(tmp_path))
+    request = TranscriptionRequest(speech, options=DecodingOptions(words=True))
+    [ours] = made.transcribe([request])
+    published, _ = load_stt("stt/whisper_base", weights)
+    [theirs] = published.transcribe([request])
+    assert ours.language == theirs.language == "en"
+    assert ours.segments[0].text == theirs.segments[0].text
+    assert ours.segments[0].avg_logprob == pytest.approx(theirs.segments[0].avg_logprob, abs=0.1)
+    assert ours.segments[0].no_speech_prob == pytest.approx(
+        theirs.segments[0].no_speech_prob, abs=0.1
+    )
+    pairs = list(zip(ours.segments[0].words, theirs.segments[0].words, strict=True))
+    assert all(one.word == other.word for one, other in pairs)
+    assert np.median([abs(one.start - other.start) for one, other in pairs]) <= 0.1
+    german = replace(request, languages=("de", "fr"))
+    assert made.transcribe([german])[0].language in ("de", "fr")
+    made.close()

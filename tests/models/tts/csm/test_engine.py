@@ -1,0 +1,287 @@
+"""CSM with random weights: the course of its speech, and not how it sounds."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.load import load_yaml
+from configs.schema.models.tts import CsmConfig
+from models.audio import AudioChunk, Pcm
+from models.errors import (
+    ContextLengthExceeded,
+    EngineLost,
+    PackMissing,
+    UnknownVoice,
+    UnsupportedLanguage,
+    WeightsCorrupt,
+)
+from models.loading import load_tts
+from models.tts.base import PackRef, SynthesisRequest
+from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
+from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
+from tests.models.weights.one_folder import OneFolder
+
+LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch", reason=LIBRARIES)
+pytest.importorskip("transformers", reason=LIBRARIES)
+pytest.importorskip("accelerate", reason=LIBRARIES)
+
+from models.tts.csm import engine as csm_engine  # noqa: E402 they import the libraries
+from models.tts.csm import network as csm_network  # noqa: E402 they import the libraries
+from tests.models.tts.csm.tiny_csm import CODES, CONTEXT, SPECIAL, make_tiny_csm  # noqa: E402
+
+TEXT = "How are you today?"
+GREEDY: dict[str, Any] = {"temperature": 1.0, "top_k": 1, "seed": 0}
+
+
+def prompt(seed: int = 0, seconds: float = 2.0) -> VoicePrompt:
+    noise = np.random.default_rng(seed).standard_normal(round(seconds * PROMPT_SAMPLE_RATE))
+    return VoicePrompt((0.1 * noise).astype(np.float32), "Hello there, my friend.", "en")
+
+
+def pack(data: bytes) -> PackRef:
+    return PackRef(pack_digest(data), data)
+
+
+def asked(text: str = TEXT, seed: int = 0) -> SynthesisRequest:
+    return SynthesisRequest(text, "custom:1", "en", pack=pack(write_prompt(prompt(seed))))
+
+
+def speech(engine: csm_engine.CsmEngine, request: SynthesisRequest) -> Pcm:
+    return csm_network.joined([chunk.pcm for chunk in engine.synthesize(request)])
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random weights hardly ever end a sentence; a second of it will do."""
+    monkeypatch.setattr(csm_engine, "SLOWEST_S", 0.04)
+    monkeypatch.setattr(csm_engine, "LONGEST_PAUSE_S", 0.4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("csm")
+    make_tiny_csm(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def config() -> CsmConfig:
+    shipped = load_yaml(CsmConfig, "tts/csm")
+    return shipped.model_copy(update={"device": "cpu", "dtype": "float32"})
+
+
+@pytest.fixture(scope="module")
+def engine(config: CsmConfig, folder: Path) -> Iterator[csm_engine.CsmEngine]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(
+        1
+    )  # with more, a busy machine splits sums otherwise, which rounds otherwise
+    made = csm_engine.CsmEngine(config, OneFolder(folder))
+    yield made
+    made.close()
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> csm_network.CsmModel:
+    return csm_network.CsmModel(folder, "cpu", "float32")
+
+
+def test_the_likeliest_codes_are_those_of_the_library(
+    model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`generate` with the same prompt, which the library puts together by itself."""
+    network, tokenizer = model._model, model._tokenizer
+    said = prompt()
+    sound = torch.from_numpy(said.pcm).reshape(1, 1, -1)
+    frames = network.codec_model.encode(sound).audio_codes.shape[2]
+
+    def ids(text: str) -> list[int]:
+        return [0, *tokenizer.encode(f"[0]{text}", add_special_tokens=False), 1]
+
+    given = [*ids(said.transcript), *[2] * frames, 3, *ids(TEXT)]
+    with torch.inference_mode():
+        expected = network.generate(
+            input_ids=torch.tensor([given]),
+            attention_mask=torch.ones(1, len(given), dtype=torch.long),
+            input_values=sound,
+            input_values_cutoffs=torch.tensor([[sound.shape[2]]]),
+            do_sample=False,
+            depth_decoder_do_sample=False,
+            max_new_tokens=12,
+        )
+    # The library also draws codes that have no sound.
+    monkeypatch.setattr(network.config.codec_config, "codebook_size", CODES + 3)
+    ours = list(model.speak(model.prepare(said), TEXT, most_frames=12, **GREEDY))
+    assert torch.equal(torch.cat(ours, dim=1), expected)
+
+
+def test_speech_made_in_pieces_sounds_as_if_it_were_made_whole(model: csm_network.CsmModel) -> None:
+    frames = list(
+        model.speak(model.prepare(prompt()), TEXT, most_frames=60, temperature=1, top_k=50, seed=1)
+    )
+    assert len(frames) > model._looks_back + 20  # the first ones are forgotten on the way
+    whole = model.sound(frames, 0)
+    assert len(whole) == len(frames) * 1920
+    pieces = [model.sound(frames[: at + 5], at) for at in range(0, len(frames), 5)]
+    assert np.allclose(csm_network.joined(pieces), whole, atol=1e-4 * np.abs(whole).max())
+
+
+def test_codes_that_have_no_sound_are_never_drawn(model: csm_network.CsmModel) -> None:
+    hot: dict[str, Any] = {"temperature": 100.0, "top_k": 1000, "seed": 3}
+    frames = list(model.speak(model.prepare(prompt()), TEXT, most_frames=40, **hot))
+    assert int(torch.cat(frames).max()) < CODES
+
+
+def test_a_text_that_spells_marks_of_the_model_is_only_text(model: csm_network.CsmModel) -> None:
+    marks = "".join(SPECIAL)
+    with torch.inference_mode():
+        read = model._text(marks)
+    assert read.shape[1] == len(f"[0]{marks}") + 2  # the tokenizer reads characters
+
+
+def test_the_end_that_the_model_writes_ends_the_speech(
+    model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = iter([torch.ones(1, 1, 4), torch.tensor([[[0, 0, 0, 5]]]), torch.ones(1, 1, 4)])
+    monkeypatch.setattr(model, "_frame", lambda state, draw: next(frames).long())
+    assert len(list(model.speak(model.prepare(prompt()), TEXT, most_frames=9, **GREEDY))) == 1
+
+
+def test_chunks_are_sound_at_the_declared_rate_with_steps_between(
+    engine: csm_engine.CsmEngine,
+) -> None:
+    chunks = list(engine.synthesize(asked()))
+    sounding = [chunk for chunk in chunks if len(chunk.pcm)]
+    assert len(sounding) > 2 and len(chunks) > 2 * len(sounding)
+    for chunk in chunks:
+        assert isinstance(chunk, AudioChunk) and not chunk.words
+        assert chunk.sample_rate == engine.sample_rate == 24_000
+        assert chunk.pcm.dtype == np.float32 and chunk.pcm.ndim == 1
+        assert np.abs(chunk.pcm).max(initial=0.0) <= 1.0
+    assert sum(chunk.duration_s for chunk in chunks) < 0.4 + 0.04 * len(TEXT) + 0.1
+
+
+def test_the_same_request_sounds_the_same_and_another_voice_or_text_does_not(
+    engine: csm_engine.CsmEngine,
+) -> None:
+    first = speech(engine, asked())
+    torch.manual_seed(99)  # what runs beside it draws from there
+    assert np.array_equal(first, speech(engine, asked()))
+    for other in (asked(seed=1), asked("How are they today?")):
+        assert not np.array_equal(first, speech(engine, other))
+
+
+def test_requests_at_the_same_time_do_not_mix(engine: csm_engine.CsmEngine) -> None:
+    requests = [asked(), asked("Something else.", seed=1)]
+    alone = [speech(engine, request) for request in requests]
+    with ThreadPoolExecutor(2) as threads:
+        together = list(threads.map(lambda request: speech(engine, request), requests))
+    assert all(map(np.array_equal, together, alone))
+
+
+def test_the_shipped_configuration_loads_speaks_and_tells_what_it_can(folder: Path) -> None:
+    engine, info = load_tts("tts/csm", OneFolder(folder))
+    assert (info.engine, info.tier, info.languages) == ("csm", "quality", ("en",))
+    assert info.takes_packs and info.voices == () and info.sample_rate == 24_000
+    assert isinstance(engine, csm_engine.CsmEngine)
+    dtypes = {weight.dtype for weight in engine._model._model.backbone_model.parameters()}
+    assert dtypes == {torch.bfloat16}
+    assert len(speech(engine, asked()))
+
+
+def test_a_closed_generator_stops_within_a_step(
+    engine: csm_engine.CsmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+    frame = engine._model._frame
+
+    def counted(*about: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return frame(*about)
+
+    monkeypatch.setattr(engine._model, "_frame", counted)
+    generator = engine.synthesize(asked())
+    for _ in range(5):
+        next(generator)
+    generator.close()
+    assert steps == 5
+    monkeypatch.undo()
+    assert len(speech(engine, asked()))
+
+
+def test_each_word_has_a_time_when_times_are_asked_for(engine: csm_engine.CsmEngine) -> None:
+    chunks = list(engine.synthesize(replace(asked(), timings=True)))
+    *steps, spoken = chunks
+    assert not any(len(step.pcm) for step in steps)
+    words = [TEXT[word.text_start : word.text_end] for word in spoken.words]
+    assert words == TEXT.split()
+    assert spoken.words[-1].end_s == pytest.approx(spoken.duration_s)
+    assert np.array_equal(spoken.pcm, speech(engine, asked()))
+
+
+def test_text_without_words_is_not_spoken(engine: csm_engine.CsmEngine) -> None:
+    for text in ("", " ", "?!"):
+        assert not len(speech(engine, asked(text)))
+
+
+def test_a_pack_is_asked_for_once(engine: csm_engine.CsmEngine) -> None:
+    request = asked(seed=7)
+    assert request.pack is not None
+    known = replace(request, pack=PackRef(request.pack.digest))
+    with pytest.raises(PackMissing):
+        next(engine.synthesize(known))
+    first = speech(engine, request)
+    assert np.array_equal(first, speech(engine, known))
+
+
+def test_what_it_cannot_speak_is_refused_before_any_speech(engine: csm_engine.CsmEngine) -> None:
+    with pytest.raises(UnknownVoice, match="nobody"):
+        next(engine.synthesize(SynthesisRequest(TEXT, "nobody", "en")))
+    with pytest.raises(UnsupportedLanguage, match="'de'"):
+        next(engine.synthesize(replace(asked(), language="de")))
+    with pytest.raises(ContextLengthExceeded):
+        next(engine.synthesize(asked("word " * (2 * CONTEXT))))
+    style = write_pack(VoicePack(np.zeros(STYLE_SHAPE, np.float32)))
+    with pytest.raises(WeightsCorrupt, match="another kind of engine"):
+        next(engine.synthesize(replace(asked(), pack=pack(style))))
+
+
+def test_silence_around_the_speech_is_cut_and_pauses_stay() -> None:
+    rate = 1000
+    quiet, loud = np.zeros(300, np.float32), np.ones(100, np.float32)
+    pieces = [quiet, quiet, loud, quiet, loud, quiet, quiet]
+    made = csm_network.joined(list(csm_engine._without_ends(iter(pieces), rate)))
+    assert len(made) == 30 + 100 + 300 + 100 + 120
+    assert (made[30:130] == 1).all() and (made[430:530] == 1).all() and made.sum() == 200
+
+
+def test_an_engine_that_is_closed_or_forgotten_leaves_no_weights_behind(
+    config: CsmConfig, folder: Path
+) -> None:
+    for forget in (False, True):
+        made = csm_engine.CsmEngine(config, OneFolder(folder))
+        network = weakref.ref(made._model._model)
+        running = made.synthesize(asked())
+        next(running)
+        if forget:
+            running.close()
+            del running, made
+        else:
+            made.close()
+            with pytest.raises(EngineLost):
+                list(running)
+            with pytest.raises(EngineLost):
+                next(made.synthesize(asked()))
+        assert network() is None
+    gc.collect()

@@ -1,0 +1,72 @@
+"""Packs of a recording and its words."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.errors import WeightsCorrupt
+from models.tts.csm.voice_prompt import (
+    MAX_PROMPT_S,
+    MAX_TRANSCRIPT,
+    PROMPT_SAMPLE_RATE,
+    VoicePrompt,
+    read_prompt,
+    write_prompt,
+)
+from models.tts.voice_pack import MOST_BYTES, STYLE_SHAPE, VoicePack, read_pack, write_pack
+
+NOISE = np.random.default_rng(1).uniform(-1, 1, 3 * PROMPT_SAMPLE_RATE).astype(np.float32)
+PROMPT = VoicePrompt(NOISE, "Grüße, and hello.", "en")
+
+
+def written(**parts: object) -> bytes:
+    whole = {"prompt": np.zeros(48_000, np.int16), "transcript": "Hello.", "language": "en"}
+    arrays: dict[str, Any] = {name: np.array(part) for name, part in (whole | parts).items()}
+    target = io.BytesIO()
+    np.savez(target, **arrays)
+    return target.getvalue()
+
+
+def test_a_prompt_is_read_as_it_was_written() -> None:
+    read = read_prompt(write_prompt(PROMPT))
+    assert np.allclose(read.pcm, NOISE, atol=1e-4) and read.pcm.dtype == np.float32
+    assert (read.transcript, read.language) == (PROMPT.transcript, PROMPT.language)
+    assert write_prompt(PROMPT) == write_prompt(PROMPT)
+
+
+def test_the_longest_prompt_is_small_enough_to_be_sent() -> None:
+    pcm = np.zeros(int(MAX_PROMPT_S * PROMPT_SAMPLE_RATE), np.float32)
+    data = write_prompt(VoicePrompt(pcm, "w" * MAX_TRANSCRIPT, "en"))
+    assert len(data) < MOST_BYTES
+    read_prompt(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "cannot be read"),
+        (b"PK\x03\x04 no archive", "cannot be read"),
+        (b"x" * 2_000_000, "too large"),
+        (write_prompt(PROMPT)[:-40], "cannot be read"),
+        (write_pack(VoicePack(np.zeros(STYLE_SHAPE, np.float32))), "another kind of engine"),
+        (written(prompt=np.zeros((2, 24_000), np.int16)), "not mono"),
+        (written(prompt=np.zeros(48_000, np.float32)), "not mono"),
+        (written(prompt=np.zeros(1_000, np.int16)), "s long"),
+        (written(prompt=np.zeros(500_000, np.int16)), "s long"),
+        (written(transcript=7), "what is said"),
+        (written(transcript=["a", "b"]), "what is said"),
+        (written(transcript=" "), "characters"),
+        (written(transcript="w" * 1001), "characters"),
+        (written(transcript=np.array({"a": 1}, object)), "cannot be read"),
+    ],
+)
+def test_what_is_no_prompt_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(WeightsCorrupt, match=why):
+        read_prompt(data)
+
+
+def test_engines_of_styles_refuse_prompts() -> None:
+    with pytest.raises(WeightsCorrupt, match="another kind of engine"):
+        read_pack(write_prompt(PROMPT))

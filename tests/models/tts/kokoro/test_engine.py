@@ -1,0 +1,240 @@
+"""What is Kokoro's own: long texts, packs and silence."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from configs.settings import weights_dir
+from models.errors import UnknownVoice, UnsupportedLanguage, WeightsCorrupt
+from models.runtimes.onnx import open_session
+from models.runtimes.openvino import OpenVinoModel, Values, tensor
+from models.tts.base import Rehearsing, SynthesisRequest
+from models.tts.kokoro.alphabet import SYMBOL_IDS
+from models.tts.kokoro.engine import LENGTHS, read_voice_pack, sounding_part, split_phonemes
+from models.tts.kokoro.files import PLAN_OUTPUTS, kokoro_files
+from models.tts.trimming import LEAD_S, TAIL_S, trim
+from models.weights.store import WeightStore
+from tests.models.tts.loaded import loaded, speech
+
+
+def test_short_phonemes_stay_whole() -> None:
+    assert list(split_phonemes(" həlˈO. ", 400)) == ["həlˈO."]
+
+
+def test_long_phonemes_are_cut_after_a_clause() -> None:
+    assert list(split_phonemes("aaa bbb, ccc ddd", 12)) == ["aaa bbb,", "ccc ddd"]
+
+
+@pytest.mark.parametrize("limit", [5, 7, 20, 60])
+def test_no_word_is_lost_when_phonemes_are_split(limit: int) -> None:
+    text = "wan tuː, θɹiː fɔː; faɪv sɪks sɛvən eɪt naɪn tɛn ɪlɛvən twɛlv. " * 3
+    pieces = list(split_phonemes(text, limit))
+    assert all(len(piece) <= limit for piece in pieces)
+    assert "".join("".join(pieces).split()).rstrip(".") == "".join(text.split()).rstrip(".")
+
+
+def test_a_word_over_the_limit_is_cut_hard() -> None:
+    assert list(split_phonemes("a" * 25, 10)) == ["a" * 10, "a" * 10, "a" * 5]
+
+
+def test_nothing_to_say_gives_no_piece() -> None:
+    assert list(split_phonemes(" … ", 400)) == []
+
+
+def test_a_voice_pack_of_the_wrong_size_is_refused(tmp_path: Path) -> None:
+    pack = tmp_path / "broken.bin"
+    pack.write_bytes(np.zeros(1000, np.float32).tobytes())
+    with pytest.raises(WeightsCorrupt, match="broken"):
+        read_voice_pack(pack)
+
+
+def test_a_voice_pack_with_a_nan_is_refused(tmp_path: Path) -> None:
+    pack = tmp_path / "nan.bin"
+    pack.write_bytes(np.full((510, 256), np.nan, np.float32).tobytes())
+    with pytest.raises(WeightsCorrupt, match="nan"):
+        read_voice_pack(pack)
+
+
+def test_a_voice_pack_that_is_not_there_is_an_unknown_voice(tmp_path: Path) -> None:
+    with pytest.raises(UnknownVoice, match="ghost"):
+        read_voice_pack(tmp_path / "ghost.bin")
+
+
+def test_silence_around_speech_is_cut_to_a_breath() -> None:
+    rate = 24_000
+    tone = 0.5 * np.sin(np.arange(rate) / 20).astype(np.float32)
+    silence = np.zeros(rate, np.float32)
+    cut = trim(np.concatenate([silence, tone, silence]), rate)
+    assert len(cut) / rate == pytest.approx(1 + LEAD_S + TAIL_S, abs=0.02)
+
+
+def test_all_silence_is_cut_to_nothing() -> None:
+    assert len(trim(np.zeros(24_000, np.float32), 24_000)) == 0
+
+
+@pytest.mark.weights
+def test_a_text_of_many_clauses_is_spoken_to_its_end() -> None:
+    engine, _ = loaded("kokoro")
+    clause = "and the old man walked slowly home along the quiet river, "
+    request = SynthesisRequest(clause * 9, "af_heart", "en", speed=2.0)
+    pieces = [len(c.pcm) for c in engine.synthesize(request) if len(c.pcm)]
+    one = len(speech(engine, replace(request, text=clause)))
+    assert len(pieces) > 1
+    assert sum(pieces) == pytest.approx(9 * one, rel=0.25)
+
+
+@pytest.mark.weights
+def test_the_sound_is_that_of_the_published_graph() -> None:
+    loaded("kokoro")  # so that the files are there
+    store = WeightStore(weights_dir())
+    files = kokoro_files("kokoro-82m-int8", store)
+    published = open_session(store.folder("kokoro-82m-int8") / "kokoro.onnx", 2)
+    style = read_voice_pack(store.folder("kokoro-voices") / "voices" / "af_heart.bin")[9:10]
+    symbols = np.array([[0, *(SYMBOL_IDS[s] for s in "həlˈO ðˈɛɹ."), 0]], np.int64)
+    feed = {"tokens": symbols, "style": style, "speed": np.ones(1, np.float32)}
+    wanted = published.run(None, feed)[0]
+    _, features, source = open_session(files.plan, 2).run(PLAN_OUTPUTS, feed)
+    values = {
+        "features": tensor(features[:, :, None]),
+        "source": tensor(source[:, :, None]),
+        "style": tensor(style[:, :128]),
+        "share": tensor(np.zeros(1, np.float32)),
+    }
+    for path in files.parts:
+        run = OpenVinoModel(path, 2).run(values)
+        while True:
+            try:
+                next(run)
+            except StopIteration as done:
+                values |= done.value
+                break
+    heard = values["audio"].data
+    assert np.corrcoef(heard.reshape(-1), wanted)[0, 1] > 0.97  # 8 bits against more
+    assert heard.std() == pytest.approx(wanted.std(), rel=0.05)
+
+
+@pytest.mark.weights
+def test_a_compiled_graph_is_kept_and_sounds_the_same_from_its_file(tmp_path: Path) -> None:
+    loaded("kokoro")  # so that the files are there
+    part = kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4]
+    (tmp_path / "part.onnx").write_bytes(part.read_bytes())
+    heard = [_excited(OpenVinoModel(tmp_path / "part.onnx", 2)) for _ in range(2)]
+    (kept,) = tmp_path.glob("part-*.openvino")
+    processor, _, compiler = kept.stem.removeprefix("part-").partition("-")
+    old = tmp_path / f"part-{processor}-0{compiler[1:]}x.openvino"
+    foreign = tmp_path / f"part-{processor[::-1]}x-{compiler}.openvino"
+    for path in (old, foreign):
+        path.write_bytes(b"of another compiler, of another processor")
+    kept.unlink()
+    heard.append(_excited(OpenVinoModel(tmp_path / "part.onnx", 2)))
+    assert kept.exists() and foreign.exists() and not old.exists()
+    assert np.array_equal(heard[0], heard[1]) and np.array_equal(heard[1], heard[2])
+
+
+@pytest.mark.weights
+def test_a_graph_that_cannot_be_kept_is_compiled_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded("kokoro")
+    part = kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4]
+    (tmp_path / "part.onnx").write_bytes(part.read_bytes())
+
+    def refuse(path: Path, content: bytes) -> None:
+        raise PermissionError(f"{path.name}, {len(content)} bytes")
+
+    monkeypatch.setattr("models.runtimes.openvino.write_whole", refuse)
+    assert np.isfinite(_excited(OpenVinoModel(tmp_path / "part.onnx", 2))).all()
+    assert not list(tmp_path.glob("*.openvino"))
+
+
+@pytest.mark.weights
+def test_a_graph_that_rested_sounds_the_same_and_one_that_computes_does_not_rest() -> None:
+    loaded("kokoro")
+    model = OpenVinoModel(kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4], 2)
+    heard = _excited(model)
+    model.rest()
+    assert np.array_equal(_excited(model), heard)
+    left = model.run(_excitement(frames=400))
+    next(left)
+    left.close()  # its run ends by itself
+    model.rest()
+    assert np.array_equal(_excited(model), heard)
+
+
+def _excited(model: OpenVinoModel) -> NDArray[np.float32]:
+    """What the fifth part makes of a source of four frames."""
+    run = model.run(_excitement())
+    while True:
+        try:
+            next(run)
+        except StopIteration as done:
+            return np.array(done.value["excited"].data, np.float32)
+
+
+@pytest.mark.parametrize("frames", [1, 24, 25, 97, 288, 289, 700])
+def test_pieces_are_made_as_long_as_a_usual_length(frames: int) -> None:
+    durations = np.array([[3, frames]], np.int64)  # less than the silence that is kept
+    values, lead = sounding_part(
+        durations, np.ones((1, 514, frames), np.float32), np.ones((1, 22, 120 * frames + 1), "f4")
+    )
+    made = values["features"].shape[3]
+    assert lead == 0
+    assert made >= frames
+    assert made in LENGTHS or 0 <= made - frames < 16
+    assert values["source"].shape[3] == 120 * made + 1
+
+
+def test_silence_before_speech_makes_a_piece_longer_before_anything_else_does() -> None:
+    durations = np.array([[14, 26]], np.int64)
+    values, lead = sounding_part(
+        durations, np.ones((1, 514, 40), np.float32), np.ones((1, 22, 4801), np.float32)
+    )
+    assert (values["features"].shape[3], lead) == (40, 0)
+    assert values["share"].data[0] == 0
+
+
+@pytest.mark.weights
+def test_a_rehearsal_goes_on_in_steps_and_may_be_left() -> None:
+    engine, _ = loaded("kokoro")
+    assert isinstance(engine, Rehearsing)
+    steps = engine.rehearse()
+    done = [len(next(steps).pcm) for _ in range(12)]
+    assert 0 in done
+    steps.close()
+    assert len(speech(engine, SynthesisRequest("Hello.", "af_heart", "en"))) > 0
+
+
+@pytest.mark.weights
+def test_a_request_that_is_left_stops_soon() -> None:
+    engine, _ = loaded("kokoro")
+    long = "and the old man walked slowly home along the quiet river, " * 2
+    for steps in (1, 3, 5):
+        generator = engine.synthesize(SynthesisRequest(long, "af_heart", "en"))
+        for _ in range(steps):
+            assert len(next(generator).pcm) == 0  # the work goes on
+        begun = time.perf_counter()
+        generator.close()
+        assert time.perf_counter() - begun < 0.5  # 0.02 s on an idle machine
+        short = SynthesisRequest("Hello.", "af_heart", "en")
+        assert len(speech(engine, short)) == len(speech(engine, short)) > 0
+
+
+@pytest.mark.weights
+def test_an_unknown_language_is_refused_before_any_speech() -> None:
+    engine, _ = loaded("kokoro")
+    with pytest.raises(UnsupportedLanguage, match="xx"):
+        next(engine.synthesize(SynthesisRequest("Hello.", "af_heart", "xx")))
+
+
+def _excitement(frames: int = 4) -> Values:
+    steps = frames * 120 + 1
+    source = np.sin(np.arange(22 * steps, dtype=np.float32)).reshape(1, 22, 1, steps)
+    return {
+        "source": tensor(source),
+        "style": tensor(np.ones((1, 128), np.float32)),
+        "share": tensor(np.zeros(1, np.float32)),
+    }

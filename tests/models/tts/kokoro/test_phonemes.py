@@ -1,0 +1,80 @@
+"""Text to phonemes, in each of the ways that Kokoro and VITS need."""
+
+import pytest
+
+from models.errors import UnsupportedLanguage
+from models.tts.espeak.library import espeak_installed
+from models.tts.kokoro.alphabet import SYMBOL_IDS
+from models.tts.kokoro.phonemes import known, phonemizer_for
+from models.tts.piper import phoneme_ids
+
+needs_espeak = pytest.mark.skipif(not espeak_installed(), reason="needs the extra `espeak`")
+
+
+def test_english_reads_a_word_by_its_role() -> None:
+    english = phonemizer_for("en")
+    assert english("I will read it.") != english("I have read it.").replace("hæv", "wɪl")
+    assert "ɹˈɛd" in english("I have read it.")
+
+
+def test_british_english_has_its_own_vowels() -> None:
+    assert phonemizer_for("en", british=True)("A bath.") != phonemizer_for("en")("A bath.")
+
+
+def test_chinese_reads_a_character_by_its_word() -> None:
+    phonemes = phonemizer_for("zh")("银行行长，你好。")
+    assert phonemes == "i↗nxa↗ŋ xa↗ŋꭧa↓ŋ, ni↓ xau↓." or phonemes.startswith("i↗nxa↗ŋ xa↗ŋꭧa↓ŋ,")
+    assert phonemes.endswith("xau↓.")
+
+
+def test_chinese_keeps_the_english_words_in_it() -> None:
+    assert "pˈIθˌɑn" in phonemizer_for("zh")("我用Python写程序。")
+
+
+def test_japanese_reads_particles_as_they_are_said() -> None:
+    assert phonemizer_for("ja")("私は東京へ行きます。") == "βataɕi βa toːkʲoː e ikʲimasɨ."
+
+
+def test_japanese_joins_small_kana_to_their_mora() -> None:
+    assert phonemizer_for("ja")("ティッシュ、チェス") == "tʲiʔɕɨ, ʨesɨ"
+
+
+def test_japanese_keeps_quotes_and_the_english_words_in_it() -> None:
+    phonemes = phonemizer_for("ja")("「Python」が好き！")
+    assert phonemes.startswith("“pˈIθˌɑn”") and phonemes.endswith("sɨkʲi!")
+
+
+@needs_espeak
+@pytest.mark.parametrize(
+    ("language", "text", "phonemes"),
+    [
+        ("fr", "Bonjour, ça va ?", "bɔ̃ʒˈuʁ, sa vˈa ?"),
+        ("es", "¿Qué tal?", "kˈe tˈal?"),
+        ("hi", "रुको। चलो", "ɾˈʊkoː. cˈʌloː"),
+    ],
+)
+def test_punctuation_survives_the_phonemes(language: str, text: str, phonemes: str) -> None:
+    assert phonemizer_for(language)(text).replace(" ?", "?") == phonemes.replace(" ?", "?")
+
+
+@needs_espeak
+def test_marks_of_foreign_words_are_not_spoken() -> None:
+    phonemes = phonemizer_for("hi")("मैं computer चलाता हूँ।")
+    assert "(" not in phonemes and "kəmpjˈuːtə" in phonemes
+
+
+@needs_espeak
+def test_a_language_that_nobody_reads_is_refused() -> None:
+    with pytest.raises(UnsupportedLanguage, match="xx"):
+        phonemizer_for("xx")
+
+
+def test_symbols_that_kokoro_lacks_are_dropped() -> None:
+    assert known("a͡b̪c🙂") == "abc"
+    assert set(known("həlˈO ðˈɛɹ.")) <= set(SYMBOL_IDS)
+
+
+def test_vits_ids_have_a_pad_after_each_phoneme() -> None:
+    table = {"_": [0], "^": [1], "$": [2], "a": [14], "b": [15]}
+    assert phoneme_ids("ab?", table) == [1, 0, 14, 0, 15, 0, 2]
+    assert phoneme_ids("?", table) == []

@@ -1,0 +1,53 @@
+"""Archives that torch saved: tensors are read, and nothing else is done."""
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.errors import WeightsCorrupt
+from models.weights.convert.torch_file import read_tensors
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("true",)
+
+
+def archive(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as made:
+        for name, content in files.items():
+            made.writestr(f"archive/{name}", content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"data.pkl": b""},
+        {"data.pkl": b"no pickle"},
+        {"data.pkl": pickle.dumps({"other": {}})},
+        {"data.pkl": pickle.dumps({"model": Evil()})},
+        {"data.pkl": pickle.dumps(Evil())},
+        {"data.pkl": pickle.dumps([1, 2, 3])},
+    ],
+)
+def test_an_archive_of_anything_else_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    with pytest.raises(WeightsCorrupt):
+        read_tensors(archive(tmp_path / "a.pt", files), "model")
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    whole = archive(tmp_path / "a.pt", {"data.pkl": pickle.dumps({"model": {}})})
+    assert read_tensors(whole, "model") == {}
+    data = bytearray(whole.read_bytes())
+    data[35:45] = bytes(10)  # of the file's name, in front of its content
+    whole.write_bytes(data)
+    with pytest.raises(WeightsCorrupt):
+        read_tensors(whole, "model")

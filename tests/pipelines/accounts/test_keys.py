@@ -1,0 +1,29 @@
+"""The number of API keys, on both databases."""
+
+import asyncio
+
+import pytest
+
+from configs.load import load_yaml
+from configs.schema.plans import PlansConfig
+from configs.settings import Secrets
+from db.session import Database
+from pipelines.accounts import service
+from pipelines.accounts.service import Accounts
+from pipelines.errors import InvalidRequest
+
+
+async def test_keys_that_are_made_at_once_keep_to_the_limit(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MAX_KEYS", 4)
+    secrets = Secrets(("t" * 48,), api_key_pepper="p" * 48, url_key="u" * 48, data_keys=())
+    made = Accounts(database, secrets, load_yaml(PlansConfig, "plans"))
+    first = await made.ensure_first_workspace()
+    assert first is not None
+    principal = await made.authenticate(first)
+    done = await asyncio.gather(
+        *(made.create_key(principal, str(number)) for number in range(8)), return_exceptions=True
+    )
+    assert sum(isinstance(one, InvalidRequest) for one in done) == 5
+    assert len(await made.list_keys(principal)) == 4

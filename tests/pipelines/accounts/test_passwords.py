@@ -1,0 +1,50 @@
+"""Passwords are hashed slowly, and nobody learns from the work which accounts there are."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from argon2 import PasswordHasher, extract_parameters
+
+from pipelines.accounts import passwords
+from pipelines.accounts.passwords import Passwords
+from pipelines.errors import HashingBusy
+
+
+async def test_the_right_password_matches_however_it_is_composed() -> None:
+    stored = await Passwords().hash("caf\u00e9 au lait")
+    assert "caf" not in stored
+    assert await Passwords().verify(stored, "cafe\u0301 au lait")
+    assert not await Passwords().verify(stored, "cafe au lait")
+
+
+async def test_no_password_fits_an_account_that_does_not_exist() -> None:
+    assert not await Passwords().verify(None, "the account does not exist")
+
+
+async def test_an_account_that_does_not_exist_costs_the_same_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hasher = Passwords()
+    stored = await hasher.hash("a long password")
+    await hasher.verify(None, "the first of a process")
+    verify, seen = PasswordHasher.verify, list[object]()
+
+    def noting(self: PasswordHasher, given: str, password: str) -> Any:
+        seen.append(extract_parameters(given))
+        return verify(self, given, password)
+
+    monkeypatch.setattr(PasswordHasher, "verify", noting)
+    monkeypatch.setattr(PasswordHasher, "hash", None)
+    for one in (stored, None):
+        assert not await hasher.verify(one, "a wrong password")
+    assert len(seen) == 2 and seen[0] == seen[1]
+
+
+async def test_more_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "QUEUE_LENGTH", 1)
+    hasher = Passwords()
+    outcomes = await asyncio.gather(
+        *(hasher.hash("a long password") for _ in range(5)), return_exceptions=True
+    )
+    assert [type(one) for one in outcomes] == [str] * 3 + [HashingBusy] * 2

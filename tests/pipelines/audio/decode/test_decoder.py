@@ -1,0 +1,119 @@
+"""The pool of decoder processes."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.audio import Pcm
+from pipelines.audio.decode import decoder as decoder_module
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.errors import AudioTooLong, DecoderBusy, InvalidAudio
+from tests.hostile.audio_files import CONTAINERS, encode, tone, wav
+
+
+@pytest.fixture
+async def decoder() -> AsyncIterator[AudioDecoder]:
+    async with AudioDecoder() as made:
+        yield made
+
+
+def pitch_hz(pcm: Pcm, rate: int) -> float:
+    return float(np.argmax(np.abs(np.fft.rfft(pcm))) * rate / len(pcm))
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+async def test_every_format_sounds_the_same(
+    decoder: AudioDecoder, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(encode(kind, tone(2, 48_000), 48_000))
+    audio = await decoder.decode(path)
+    assert audio.format == kind
+    assert audio.pcm.dtype == np.float32
+    assert audio.duration_s == pytest.approx(2, abs=0.1)
+    assert len(audio.pcm) / audio.sample_rate == pytest.approx(audio.duration_s, abs=0.01)
+    assert pitch_hz(audio.pcm, audio.sample_rate) == pytest.approx(220, abs=2)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_channels_are_mixed_to_one(decoder: AudioDecoder, tmp_path: Path) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(wav(np.tile(np.array([16384, 0], "<i2"), 16_000).tobytes(), channels=2))
+    audio = await decoder.decode(path)
+    assert audio.pcm == pytest.approx(np.full(16_000, 0.25))
+
+
+async def test_the_limit_is_on_what_is_decoded(decoder: AudioDecoder, tmp_path: Path) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(encode("flac", tone(10)))
+    with pytest.raises(AudioTooLong):
+        await decoder.decode(path, max_duration_s=5)
+
+
+async def test_a_dead_worker_is_replaced_and_harms_nobody_else(
+    decoder: AudioDecoder, tmp_path: Path
+) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(wav(tone(1).tobytes(), code=3, bits=32))
+    await decoder.start()
+    process = await decoder._workers[0].start()
+    process.kill()
+    assert (await decoder.decode(path)).duration_s == pytest.approx(1)
+
+
+async def test_a_file_that_kills_every_worker_is_refused(
+    decoder: AudioDecoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoder_module, "WORKER_MODULE", "tests.pipelines.no_such_worker")
+    path = tmp_path / "0"
+    path.write_bytes(wav(b"\0\0" * 16_000))
+    with pytest.raises(InvalidAudio):
+        await decoder.decode(path)
+
+
+async def test_a_worker_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(wav(b"\0\0" * 16_000))
+    async with AudioDecoder(timeout_s=0.2) as decoder:
+        process = await decoder._workers[0].start()
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(InvalidAudio):
+            await decoder.decode(path)
+        assert process.returncode is not None
+
+
+async def test_a_cancelled_upload_stops_its_worker(decoder: AudioDecoder, tmp_path: Path) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(encode("flac", tone(300)))
+    await decoder.start()
+    process = await decoder._workers[0].start()
+    work = asyncio.create_task(decoder.decode(path))
+    await asyncio.sleep(0.1)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert process.returncode is not None
+    path.write_bytes(wav(b"\0\0" * 16_000))
+    assert (await decoder.decode(path)).duration_s == pytest.approx(1)
+
+
+async def test_a_full_queue_says_so_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(wav(b"\0\0" * 16_000))
+    async with AudioDecoder(workers=1, max_waiting=0) as decoder:
+        with pytest.raises(DecoderBusy):
+            await decoder.decode(path)
+
+
+async def test_the_worker_knows_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_TOKEN_KEY", "secret")
+    async with AudioDecoder() as decoder:
+        await decoder.start()
+        process = await decoder._workers[0].start()
+        environment = Path(f"/proc/{process.pid}/environ")
+        if environment.exists():
+            assert b"secret" not in environment.read_bytes()

@@ -1,0 +1,33 @@
+"""Formats by their first bytes."""
+
+import pytest
+
+from pipelines.audio.decode.sniffing import HEAD_BYTES, sniff
+from pipelines.errors import InvalidAudio
+from tests.hostile.audio_files import CONTAINERS, encode, tone
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_a_file_is_known_by_its_first_bytes(kind: str) -> None:
+    rate = 48_000 if kind in ("ogg", "webm") else 16_000
+    assert sniff(encode(kind, tone(0.5, rate), rate)[:HEAD_BYTES]) == kind
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"R",
+        b"RIFF\0\0\0\0AVI ",
+        b"\0\0\0\x20ftypavif",
+        b"\xff\xf1\x50\x80",  # AAC without a container
+        b"\xff\xff\xff\xff",
+        b"\xff\xfb\xf0\x00",  # a bitrate that does not exist
+        b"ffconcat version 1.0",
+        b"<svg xmlns=",
+        b"\x1a\x45\xdf\xa3\x93\x42\x82\x88matroska",
+    ],
+)
+def test_everything_else_is_refused(head: bytes) -> None:
+    with pytest.raises(InvalidAudio):
+        sniff(head)

@@ -1,0 +1,58 @@
+"""Speech probabilities to stretches."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.vad.base import VAD_SAMPLE_RATE
+from pipelines.audio.segments import MAX_STRETCH_S, Stretch, find_stretches
+
+FRAME = 512
+
+
+def find(probabilities: list[float], **options: int) -> list[Stretch]:
+    return find_stretches(
+        np.array(probabilities, np.float32),
+        FRAME,
+        len(probabilities) * FRAME,
+        threshold=0.5,
+        min_speech_ms=options.get("min_speech_ms", 100),
+        min_silence_ms=options.get("min_silence_ms", 500),
+    )
+
+
+def test_silence_has_no_stretch() -> None:
+    assert find([0.0] * 500) == []
+    assert find([]) == []
+
+
+def test_speech_keeps_a_little_of_the_silence_around_it() -> None:
+    (stretch,) = find([0.0] * 100 + [0.9] * 50 + [0.0] * 100)
+    assert 90 * FRAME < stretch.start < 100 * FRAME
+    assert 150 * FRAME < stretch.end < 160 * FRAME
+
+
+def test_a_click_is_not_speech() -> None:
+    assert find([0.0] * 50 + [0.9] * 2 + [0.0] * 50) == []
+
+
+def test_a_short_pause_joins_and_a_long_one_parts() -> None:
+    assert len(find([0.9] * 60 + [0.0] * 40 + [0.9] * 60)) == 1
+    assert len(find([0.9] * 60 + [0.0] * 150 + [0.9] * 60)) == 2
+
+
+def test_long_speech_is_cut_where_it_is_quietest() -> None:
+    probabilities = [0.9] * 2000
+    probabilities[700] = 0.6
+    first, second, *_ = find(probabilities)
+    assert first.end == second.start == 700 * FRAME
+
+
+@given(st.lists(st.floats(0, 1, width=32), max_size=3000))
+def test_stretches_are_in_order_short_enough_and_inside(probabilities: list[float]) -> None:
+    stretches = find(probabilities, min_speech_ms=0, min_silence_ms=100)
+    at = 0
+    for stretch in stretches:
+        assert at <= stretch.start < stretch.end <= len(probabilities) * FRAME
+        assert stretch.end - stretch.start <= MAX_STRETCH_S * VAD_SAMPLE_RATE
+        at = stretch.end

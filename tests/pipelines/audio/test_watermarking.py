@@ -1,0 +1,173 @@
+"""What the setting names is marked, whole and as a stream, and nothing else."""
+
+import asyncio
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from configs.schema.voices import VoiceRef, VoicesConfig
+from configs.settings import WatermarkOf
+from models.audio import Pcm
+from models.vad.base import VADEngine
+from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
+from pipelines.audio.watermarking import Marks
+from pipelines.errors import NotFound
+from pipelines.tts.custom_voices import OwnVoice
+from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.tts.voice_selection import OfferedVoice
+from tests.pipelines.stt.voiced import VoicedSpeaker
+
+DELAY = 1_000  # samples
+WHOLE_PIECES = (10**9,)
+"""Sizes of an engine's chunks that make what comes together the same in each run: else it depends
+on how busy the machine is, and with it, by a little, the level that a stream is brought to."""
+TEXT = "The harbour lay still that morning. Nobody expected the ship!"
+
+
+class Negation:
+    """A mark that is easy to see: every sample has the other sign. It is late, as real ones are."""
+
+    def __init__(self) -> None:
+        self.held: Pcm = np.zeros(0, np.float32)
+
+    def process(self, pcm: Pcm) -> Pcm:
+        self.held = np.concatenate([self.held, -pcm])
+        given, self.held = self.held[:-DELAY], self.held[-DELAY:]
+        return given
+
+    def flush(self) -> Pcm:
+        return self.held
+
+
+class FakeWatermark:
+    def stream(self, sample_rate: int) -> Negation:
+        return Negation()
+
+    def likelihoods(self, pcm: Pcm, sample_rate: int) -> list[tuple[float, float, float]]:
+        """The second of each is what it seems."""
+        ends = range(4, len(pcm) // sample_rate + 1, 4)
+        return [(end - 4.0, float(end), 0.8 if end == 8 else 0.1) for end in ends]
+
+
+class FakeDetector:
+    """Hears speech in all that is loud."""
+
+    frame_samples = 512
+
+    def probabilities(self, pcm: Pcm) -> Pcm:
+        frames = -(-len(pcm) // self.frame_samples)
+        padded = np.zeros(frames * self.frame_samples, np.float32)
+        padded[: len(pcm)] = np.abs(pcm)
+        return np.asarray(padded.reshape(frames, -1).max(axis=1), np.float32)
+
+
+def pipeline(of: WatermarkOf) -> SpeechPipeline:
+    config = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
+    return SpeechPipeline(
+        {"one": VoicedSpeaker(sizes=WHOLE_PIECES)}, config, marks=Marks(of, FakeWatermark())
+    )
+
+
+async def streamed(of: WatermarkOf, *, enhance: bool) -> Pcm:
+    speech = pipeline(of)
+    plan = await speech.plan(SpeechRequest(TEXT, enhance=enhance))
+    return np.concatenate([chunk.audio.pcm async for chunk in speech.stream(plan)])
+
+
+async def whole(of: WatermarkOf) -> Pcm:
+    speech = pipeline(of)
+    return (await speech.speak(await speech.plan(SpeechRequest(TEXT)))).audio.pcm
+
+
+@pytest.mark.parametrize("enhance", [True, False])
+async def test_a_stream_is_marked_to_its_last_sample(enhance: bool) -> None:
+    plain, marked = [await streamed(of, enhance=enhance) for of in ("off", "all")]
+    assert np.array_equal(marked, -plain)
+
+
+async def test_a_whole_text_is_marked() -> None:
+    assert np.array_equal(await whole("all"), -(await whole("off")))
+
+
+async def test_stock_voices_are_not_marked_where_only_clones_are() -> None:
+    assert np.array_equal(await whole("clones"), await whole("off"))
+
+
+async def test_clones_are_marked_unless_marks_are_off() -> None:
+    speech = pipeline("off")
+    stock = (await speech.plan(SpeechRequest(TEXT))).voice
+    clone: OfferedVoice = replace(stock, own=cast(OwnVoice, object()))
+    for of, voice, expected in (
+        ("off", clone, False),
+        ("clones", clone, True),
+        ("clones", stock, False),
+        ("all", clone, True),
+        ("all", stock, True),
+    ):
+        marks = Marks(cast(WatermarkOf, of), FakeWatermark())
+        assert (marks.stream(voice) is not None) is expected, (of, voice)
+        assert Marks(cast(WatermarkOf, of)).stream(voice) is None
+
+
+class FakeDecoder:
+    """Every file has speech in the stretches that are named."""
+
+    def __init__(self, *loud: bool) -> None:
+        self._pcm = np.repeat(np.array(loud, np.float32), 4 * 16_000)
+
+    async def decode(self, path: Path) -> DecodedAudio:
+        return DecodedAudio(self._pcm, 16_000, len(self._pcm) / 16_000, "wav")
+
+
+@pytest.mark.parametrize(
+    ("loud", "likelihood", "stretches"),
+    [((True, True, True), 0.8, 3), ((True, False, True), 0.1, 2), ((False,), 0.0, 0)],
+)
+async def test_only_what_is_spoken_can_be_marked(
+    loud: tuple[bool, ...], likelihood: float, stretches: int
+) -> None:
+    vad = cast(VADEngine, FakeDetector())
+    marks = Marks("all", FakeWatermark(), vad)
+    verdict = await marks.verify(cast(AudioDecoder, FakeDecoder(*loud)), Path("unused"))
+    assert (verdict.likelihood, len(verdict.stretches)) == (likelihood, stretches)
+    assert verdict.is_marked is (likelihood > 0.5)
+
+
+async def test_where_nothing_is_marked_nothing_can_be_verified() -> None:
+    for marks in (Marks("all"), Marks("off", FakeWatermark())):
+        with pytest.raises(NotFound):
+            await marks.verify(cast(AudioDecoder, FakeDecoder(True)), Path("unused"))
+
+
+class SlowDetector(FakeDetector):
+    """Notes how many listen at once, and lasts until it is let go."""
+
+    def __init__(self) -> None:
+        self.started, self.go = threading.Event(), threading.Event()
+        self.listening = self.most = 0
+
+    def probabilities(self, pcm: Pcm) -> Pcm:
+        self.listening += 1
+        self.most = max(self.most, self.listening)
+        self.started.set()
+        assert self.go.wait(10)
+        self.listening -= 1
+        return super().probabilities(pcm)
+
+
+async def test_who_leaves_while_a_file_is_heard_makes_no_room_for_another() -> None:
+    vad = SlowDetector()
+    marks = Marks("all", FakeWatermark(), cast(VADEngine, vad))
+    decoder = cast(AudioDecoder, FakeDecoder(True))
+    first = asyncio.create_task(marks.verify(decoder, Path("unused")))
+    assert await asyncio.to_thread(vad.started.wait, 10)
+    first.cancel()
+    others = [asyncio.create_task(marks.verify(decoder, Path("unused"))) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    vad.go.set()
+    assert len(await asyncio.gather(*others)) == 3
+    assert vad.most == 1

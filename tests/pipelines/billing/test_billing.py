@@ -1,0 +1,288 @@
+"""Holds as the paths use them: cancelled callers, databases that go away, prices."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlmodel import select
+
+from configs.load import load_yaml
+from configs.schema.plans import PlansConfig, Prices
+from db.billing import ledger
+from db.billing.tables import Hold as HoldRow
+from db.billing.tables import LedgerEntry
+from db.columns import utc_now
+from db.errors import DatabaseUnavailable
+from db.session import Database
+from db.webhooks.outbox import NewEvent
+from pipelines.billing import billing
+from pipelines.billing.billing import Billing, Hold, PaidOnce, paid_once, to_usd
+from pipelines.errors import InsufficientCredit
+from telemetry import metrics
+from tests.db.test_outbox import plain
+from tests.migrated import migrate
+
+WORKSPACE = 3
+CREDIT = 5_000_000
+
+
+class FlakyDatabase(Database):
+    """Answers nothing while `down`, or does the work and loses the answer."""
+
+    down = False
+    loses_answers = 0  # of the next transactions
+    gate: threading.Event | None = None  # for which transactions wait
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._flaky(super().run, work, *args, **kwargs)
+
+    async def run_plain(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._flaky(super().run_plain, work, *args, **kwargs)
+
+    async def run_in_order(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._flaky(super().run_in_order, work, *args, **kwargs)
+
+    async def _flaky(
+        self, run: Callable[..., Any], work: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        if self.down:
+            raise DatabaseUnavailable("down")
+        gate = self.gate
+
+        def gated(transaction: Any, *args: Any, **kwargs: Any) -> Any:
+            if gate is not None:
+                gate.wait(10)
+            return work(transaction, *args, **kwargs)
+
+        result = await run(gated, *args, **kwargs)
+        if self.loses_answers:
+            self.loses_answers -= 1
+            raise DatabaseUnavailable("the connection was lost at the commit")
+        return result
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[FlakyDatabase]:
+    url = f"sqlite:///{tmp_path / 'test.db'}"
+    migrate(url)
+    opened = FlakyDatabase(url)
+    await opened.run(ledger.open_account, WORKSPACE, CREDIT)
+    yield opened
+    assert await opened.read(ledger.discrepancies) == []
+    opened.close()
+
+
+@pytest.fixture
+def bills(database: FlakyDatabase) -> Billing:
+    return Billing(database, load_yaml(PlansConfig, "plans").prices, plain)
+
+
+async def kinds(database: Database) -> list[str]:
+    """Of every entry but the first grant."""
+    query = select(LedgerEntry.kind).order_by(LedgerEntry.id)  # type: ignore[arg-type]
+    return list(await database.read(lambda session: session.exec(query).all()))[1:]
+
+
+async def test_work_costs_what_the_plans_say(bills: Billing) -> None:
+    assert bills.cost("chat", 1000) == 20_000
+    assert bills.cost("tts", 5000) == 75_000
+    assert bills.cost("stt", 60_000) == 6_000
+    assert bills.cost("voice", 1) == 1_000_000
+
+
+@pytest.mark.parametrize(("milliseconds", "cost"), [(0, 0), (1, 1), (10, 1), (11, 2), (1000, 100)])
+def test_a_part_of_a_micro_usd_counts_as_a_whole(
+    bills: Billing, milliseconds: int, cost: int
+) -> None:
+    assert bills.cost("stt", milliseconds) == cost
+
+
+def test_money_is_shown_with_6_decimals() -> None:
+    assert [to_usd(micro) for micro in (0, 1, 20, 4_999_985)] == [0.0, 0.000001, 0.00002, 4.999985]
+
+
+async def test_a_capture_charges_for_the_units_used_and_no_more_than_held(bills: Billing) -> None:
+    hold = await bills.hold(WORKSPACE, "tts", 100)
+    assert hold.micro_usd == 1500
+    assert await bills.credit(WORKSPACE) == CREDIT - 1500
+    assert await hold.capture(1000) == 1500
+    assert await hold.capture(1000) == 0
+    await hold.release()
+    assert await bills.credit(WORKSPACE) == CREDIT - 1500
+
+
+async def test_work_that_may_cost_too_much_is_refused_before_it(bills: Billing) -> None:
+    with pytest.raises(InsufficientCredit, match=r"may cost 6\.000000 USD"):
+        await bills.hold(WORKSPACE, "voice", 6)
+    with pytest.raises(InsufficientCredit):
+        await bills.hold(404, "tts", 1)  # a workspace without an account
+    assert await bills.credit(WORKSPACE) == CREDIT
+
+
+async def test_refusals_for_want_of_credit_are_counted(bills: Billing) -> None:
+    def refusals() -> float:
+        labels = {"service": "voice"}
+        name = "antiphon_credit_refusals_total"
+        return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+    before = refusals()
+    with pytest.raises(InsufficientCredit):
+        await bills.hold(WORKSPACE, "voice", 6)
+    await bills.hold(WORKSPACE, "voice", 1)
+    assert refusals() == before + 1
+
+
+async def test_free_prices_still_count_the_use(database: FlakyDatabase) -> None:
+    free = Prices(chat_token=0, tts_character=0, stt_second=0, custom_voice=0)
+    hold = await Billing(database, free, plain).hold(WORKSPACE, "chat", 50)
+    assert await hold.capture(40) == 0
+    now = utc_now()
+    days = await database.read(ledger.usage, WORKSPACE, now - timedelta(1), now + timedelta(1))
+    assert [(day.service, day.units, day.cost) for day in days] == [("chat", 40, 0)]
+
+
+async def test_a_caller_that_leaves_while_it_holds_leaves_nothing_held(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    database.gate = threading.Event()
+    holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100))
+    await asyncio.sleep(0.05)
+    holding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await holding
+    database.gate.set()
+    await bills.wait_for_settlements()
+    assert await kinds(database) == ["hold", "release"]
+
+
+async def test_a_caller_that_leaves_while_it_captures_is_charged(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    hold = await bills.hold(WORKSPACE, "tts", 100)
+    database.gate = threading.Event()
+    capturing = asyncio.create_task(hold.capture(10))
+    await asyncio.sleep(0.05)
+    capturing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await capturing
+    await hold.release()  # as the `finally` of a route does
+    database.gate.set()
+    await bills.wait_for_settlements()
+    assert await bills.credit(WORKSPACE) == CREDIT - 150
+
+
+async def test_a_charge_without_an_answer_is_undone_when_the_work_is_not_answered(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    hold = await bills.hold(WORKSPACE, "tts", 100)
+    database.loses_answers = 1
+    with pytest.raises(DatabaseUnavailable):
+        await hold.capture(100)
+    await hold.release()
+    assert await kinds(database) == ["hold", "capture", "refund"]
+    assert await bills.credit(WORKSPACE) == CREDIT
+
+
+async def test_a_charge_without_an_answer_is_not_made_twice(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    hold = await bills.hold(WORKSPACE, "tts", 100)
+    database.loses_answers = 1
+    with pytest.raises(DatabaseUnavailable):
+        await hold.capture(10)
+    assert await hold.capture(10) == 150
+    assert await kinds(database) == ["hold", "capture"]
+
+
+async def test_a_hold_without_an_answer_is_given_back_when_its_caller_left(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    database.gate, database.loses_answers = threading.Event(), 1
+    holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100))
+    await asyncio.sleep(0.05)
+    holding.cancel()
+    await asyncio.gather(holding, return_exceptions=True)
+    database.gate.set()
+    await bills.wait_for_settlements()
+    assert await kinds(database) == ["hold", "release"]
+
+
+async def test_a_caller_that_leaves_while_the_database_goes_is_charged_later(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    hold = await bills.hold(WORKSPACE, "tts", 100)
+    database.gate, database.loses_answers = threading.Event(), 1
+    capturing = asyncio.create_task(hold.capture(10))
+    await asyncio.sleep(0.05)
+    capturing.cancel()
+    await asyncio.gather(capturing, return_exceptions=True)
+    database.gate.set()
+    await bills.wait_for_settlements()
+    assert await kinds(database) == ["hold", "capture"]
+    assert await bills.credit(WORKSPACE) == CREDIT - 150
+
+
+async def test_a_repeated_request_that_was_paid_and_fails_now_costs_nothing(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    async def hold_again() -> Hold:
+        token = paid_once.set(PaidOnce("request"))
+        try:
+            return await bills.hold(WORKSPACE, "tts", 100)
+        finally:
+            paid_once.reset(token)
+
+    await (await hold_again()).capture(100)  # and its process died before it answered
+    again = await hold_again()
+    assert await again.capture(100) == 0
+    assert await kinds(database) == ["hold", "capture"]
+    await (await hold_again()).release()
+    assert await kinds(database) == ["hold", "capture", "refund"]
+    assert await bills.credit(WORKSPACE) == CREDIT
+    assert await (await hold_again()).capture(100) == 1500
+
+
+async def test_settlements_wait_for_a_database_that_is_down(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    kept, returned = [await bills.hold(WORKSPACE, "tts", 100) for _ in range(2)]
+    database.down = True
+    kept.capture_soon(20)
+    await returned.release()
+    await asyncio.sleep(0.15)
+    database.down = False
+    await bills.wait_for_settlements()
+    assert await bills.credit(WORKSPACE) == CREDIT - 300
+    assert sorted(await kinds(database)) == ["capture", "hold", "hold", "release"]
+
+
+async def test_settlements_are_given_up_in_the_end_and_expire(
+    bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = await bills.hold(WORKSPACE, "tts", 100, lasts_s=0)
+    monkeypatch.setattr(billing, "PATIENCE_S", 0.2)
+    database.down = True
+    hold.capture_soon(20)
+    await bills.wait_for_settlements()
+    database.down = False
+    assert await database.run(ledger.release_expired, utc_now()) == 1
+    rows = await database.read(lambda session: session.exec(select(HoldRow)).all())
+    assert rows == [] and await bills.credit(WORKSPACE) == CREDIT
+
+
+async def test_a_capture_whose_event_cannot_be_written_charges_nothing(
+    bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("an event that is no JSON")
+
+    hold = await bills.hold(WORKSPACE, "tts", 100)
+    monkeypatch.setattr(billing, "add_event", fail)
+    with pytest.raises(ValueError, match="no JSON"):
+        await hold.capture(10, NewEvent("tts.completed", {}))
+    await hold.release()
+    assert await kinds(database) == ["hold", "release"]

@@ -1,0 +1,143 @@
+"""Billing dates: months of every length, leap years, and changes of plan."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.load import load_yaml
+from configs.schema.plans import PlansConfig
+from configs.settings import Secrets
+from db.session import Database
+from pipelines.accounts.authentication import Principal
+from pipelines.accounts.service import Accounts
+from pipelines.billing.subscriptions import MONTHS, Subscriptions, next_billing_date
+from pipelines.errors import NotFound, PlanNotFound
+from tests.migrated import migrate
+
+MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2120, 1, 1), timezones=st.just(UTC))
+
+
+def day(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("anchor", "cycle", "now", "expected"),
+    [
+        ("2027-01-15", "monthly", "2027-01-15", "2027-02-15"),
+        ("2027-01-31", "monthly", "2027-01-31", "2027-02-28"),
+        ("2028-01-31", "monthly", "2028-01-31", "2028-02-29"),
+        ("2027-01-31", "monthly", "2027-02-28", "2027-03-31"),  # not the 28th
+        ("2027-01-31", "monthly", "2027-04-29", "2027-04-30"),
+        ("2027-01-31", "monthly", "2027-04-30", "2027-05-31"),
+        ("2027-12-31", "monthly", "2027-12-31", "2028-01-31"),
+        ("2027-03-05T12:00:00", "monthly", "2027-04-05T11:59:59", "2027-04-05T12:00:00"),
+        ("2027-03-05T12:00:00", "monthly", "2027-04-05T12:00:00", "2027-05-05T12:00:00"),
+        ("2027-01-15", "annual", "2027-06-01", "2028-01-15"),
+        ("2028-02-29", "annual", "2028-02-29", "2029-02-28"),
+        ("2028-02-29", "annual", "2031-02-28", "2032-02-29"),
+        ("2028-02-29", "annual", "2031-02-27", "2031-02-28"),
+    ],
+)
+def test_the_next_billing_date_is_whole_cycles_after_the_anchor(
+    anchor: str, cycle: str, now: str, expected: str
+) -> None:
+    assert next_billing_date(day(anchor), cycle, day(now)) == day(expected)
+
+
+@given(
+    anchor=MOMENTS,
+    later=st.timedeltas(timedelta(0), timedelta(36_000)),
+    cycle=st.sampled_from(list(MONTHS)),
+)
+def test_the_next_billing_date_is_the_first_one_after_now(
+    anchor: datetime, later: timedelta, cycle: str
+) -> None:
+    now = anchor + later
+    due = next_billing_date(anchor, cycle, now)
+    assert now < due <= now + timedelta(days=31 if cycle == "monthly" else 366)
+    assert due.time() == anchor.time()
+    assert due.day == anchor.day or (due + timedelta(days=1)).day == 1
+    assert ((due.year - anchor.year) * 12 + due.month - anchor.month) % MONTHS[cycle] == 0
+
+
+class World:
+    """Subscriptions over a database with one signed-up workspace, and a clock."""
+
+    def __init__(self, database: Database) -> None:
+        plans = load_yaml(PlansConfig, "plans")
+        secrets = Secrets(("k" * 32,), "p" * 32, "u" * 32, ())
+        self.now = day("2027-01-31")
+        self.accounts = Accounts(database, secrets, plans)
+        self.subscriptions = Subscriptions(database, plans, self.accounts, lambda: self.now)
+        self.token = ""
+
+    async def principal(self) -> Principal:
+        return await self.accounts.authenticate(self.token)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    url = f"sqlite:///{tmp_path / 'test.db'}"
+    migrate(url)
+    database = Database(url)
+    made = World(database)
+    made.token = (await made.accounts.sign_up("a@b.example", "password", "", "")).token
+    yield made
+    database.close()
+
+
+async def test_a_plan_is_seen_by_the_next_request(world: World) -> None:
+    before = await world.principal()
+    assert before.plan == "free"
+    await world.subscriptions.subscribe(before.workspace_id, before.actor, "pro", "monthly")
+    assert (await world.principal()).plan == "pro"
+
+
+async def test_the_same_plan_again_keeps_its_dates_and_a_change_begins_anew(world: World) -> None:
+    caller = await world.principal()
+
+    async def subscribe(plan: str, cycle: str) -> tuple[object, str]:
+        made = await world.subscriptions.subscribe(
+            caller.workspace_id,
+            caller.actor,
+            plan,
+            cycle,  # type: ignore[arg-type]
+        )
+        return made.subscription_id, f"{made.next_billing_at:%Y-%m-%d}"
+
+    identity, due = await subscribe("pro", "monthly")
+    assert due == "2027-02-28"
+    world.now = day("2027-02-10")
+    assert await subscribe("pro", "monthly") == (identity, "2027-02-28")
+    assert await subscribe("pro", "annual") == (identity, "2028-02-10")
+    world.now = day("2027-03-01")
+    assert await subscribe("free", "monthly") == (identity, "2027-04-01")
+    current = await world.subscriptions.current_plan(caller.workspace_id)
+    assert (current.plan.id, current.billing_cycle) == ("free", "monthly")
+
+
+async def test_a_new_workspace_is_free_and_monthly_from_the_day_it_was_made(world: World) -> None:
+    caller = await world.principal()
+    world.now = datetime.now(UTC)
+    current = await world.subscriptions.current_plan(caller.workspace_id)
+    assert (current.plan.id, current.billing_cycle, current.subscription_id) == (
+        "free",
+        "monthly",
+        None,
+    )
+    assert timedelta(27) < current.next_billing_at - world.now < timedelta(32)
+
+
+async def test_unknown_plans_and_workspaces_are_refused(world: World) -> None:
+    caller = await world.principal()
+    with pytest.raises(PlanNotFound):
+        await world.subscriptions.subscribe(caller.workspace_id, "x", "gold", "monthly")
+    with pytest.raises(NotFound):
+        await world.subscriptions.subscribe(404, "x", "pro", "monthly")
+    with pytest.raises(NotFound):
+        await world.subscriptions.current_plan(404)

@@ -1,0 +1,167 @@
+"""What a chat costs."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from sqlmodel import Session, col, select
+
+from db.billing.ledger import discrepancies
+from db.billing.tables import LedgerEntry
+from db.errors import DatabaseUnavailable
+from db.session import Database
+from models.errors import EngineLost
+from models.llm.base import SamplingOptions
+from pipelines.chat.history import ChatHistory
+from pipelines.chat.pipeline import ChatPipeline, ChatRequest
+from pipelines.errors import InsufficientCredit
+from tests.pipelines.chat.test_pipeline import (
+    CREDIT,
+    WORKSPACE,
+    ScriptedModel,
+    answer,
+    database,
+    pipeline_of,
+    said,
+)
+
+__all__ = ["database", "pipeline_of"]
+Make = Callable[[ScriptedModel], ChatPipeline]
+PRICE = 20  # micro-USD a token
+PROMPT = 5  # tokens, as the model counts
+
+
+def entries_of(session: Session) -> list[LedgerEntry]:
+    query = select(LedgerEntry).where(
+        LedgerEntry.workspace_id == WORKSPACE, LedgerEntry.kind != "grant"
+    )
+    return list(session.exec(query.order_by(col(LedgerEntry.id))))
+
+
+async def settled(pipeline: ChatPipeline, database: Database) -> list[tuple[str, int, int]]:
+    """Kind, units and cost of each entry."""
+    await pipeline._billing.wait_for_settlements()
+    assert await database.read(discrepancies) == []
+    return [(one.kind, one.units, -one.amount) for one in await database.read(entries_of)]
+
+
+async def test_an_answer_costs_the_tokens_of_prompt_and_completion(
+    pipeline_of: Make, database: Database
+) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good", " day"]))
+    await answer(pipeline, ChatRequest(WORKSPACE, said("hi")))
+    tokens = PROMPT + 2
+    assert await settled(pipeline, database) == [
+        ("hold", 0, 0),
+        ("capture", tokens, tokens * PRICE),
+    ]
+
+
+async def test_it_is_charged_before_the_last_piece(pipeline_of: Make, database: Database) -> None:
+    completion = await pipeline_of(ScriptedModel(["good"])).start(
+        ChatRequest(WORKSPACE, said("hi"))
+    )
+    async for delta in completion.deltas():
+        kinds = [one.kind for one in await database.read(entries_of)]
+        assert kinds == (["hold", "capture"] if delta.finish_reason else ["hold"])
+
+
+@pytest.mark.parametrize(
+    ("context", "max_tokens", "held"),
+    [(512, None, 512), (512, 10_000, 512), (4096, 100, 64 + 8 + len("hi") + 100)],
+)
+async def test_the_most_that_it_can_cost_is_held(
+    context: int, max_tokens: int | None, held: int, pipeline_of: Make, database: Database
+) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good"], context_tokens=context))
+    sampling = SamplingOptions(max_tokens=max_tokens)
+    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi"), sampling=sampling))
+    (entry,) = await database.read(entries_of)
+    assert entry.held == held * PRICE
+    await completion.aclose()
+
+
+async def test_without_credit_no_model_is_asked(pipeline_of: Make, database: Database) -> None:
+    model = ScriptedModel(["good"], context_tokens=CREDIT // PRICE + 1)
+    with pytest.raises(InsufficientCredit):
+        await pipeline_of(model).start(ChatRequest(WORKSPACE, said("hi")))
+    assert model.prompts == []
+    assert await database.read(entries_of) == []
+
+
+async def test_who_leaves_pays_for_what_was_made(pipeline_of: Make, database: Database) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good", " day", " to", " you"]))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
+    deltas = completion.deltas()
+    await anext(deltas)
+    await anext(deltas)
+    await deltas.aclose()
+    assert (await settled(pipeline, database))[-1] == (
+        "capture",
+        PROMPT + 2,
+        (PROMPT + 2) * PRICE,
+    )
+
+
+async def test_who_leaves_before_the_first_piece_is_sent_pays_for_that(
+    pipeline_of: Make, database: Database
+) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good", " day"]))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
+    await completion.aclose()
+    assert (await settled(pipeline, database))[-1][:2] == ("capture", PROMPT + 1)
+
+
+async def test_who_leaves_before_there_is_a_piece_pays_nothing(
+    pipeline_of: Make, database: Database
+) -> None:
+    class Slow(ScriptedModel):
+        began = asyncio.Event()
+
+        async def generate(self, request):  # type: ignore[no-untyped-def]
+            self.began.set()
+            await asyncio.Event().wait()
+            yield
+
+    model = Slow([])
+    pipeline = pipeline_of(model)
+    starting = asyncio.create_task(pipeline.start(ChatRequest(WORKSPACE, said("hi"))))
+    await model.began.wait()
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
+
+
+async def test_a_failure_costs_nothing(pipeline_of: Make, database: Database) -> None:
+    model = ScriptedModel(["good"])
+    model.failure = EngineLost("gone")
+    pipeline = pipeline_of(model)
+    with pytest.raises(EngineLost):
+        await answer(pipeline, ChatRequest(WORKSPACE, said("hi")))
+    assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
+
+
+async def test_a_turn_that_cannot_be_saved_costs_nothing(
+    pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def save(*args: object, **kwargs: object) -> None:
+        raise DatabaseUnavailable("gone")
+
+    monkeypatch.setattr(ChatHistory, "save", save)
+    pipeline = pipeline_of(ScriptedModel(["good"]))
+    with pytest.raises(DatabaseUnavailable):
+        await answer(pipeline, ChatRequest(WORKSPACE, said("hi")))
+    assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
+
+
+async def test_history_that_is_sent_again_is_held_for(
+    pipeline_of: Make, database: Database
+) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good"], context_tokens=4096))
+    sampling = SamplingOptions(max_tokens=10)
+    first = await pipeline.start(ChatRequest(WORKSPACE, said("x" * 500), sampling=sampling))
+    assert [delta async for delta in first.deltas()]
+    request = ChatRequest(WORKSPACE, said("y"), sampling=sampling, chat_id=first.chat_id)
+    await answer(pipeline, request)
+    holds = [one.held for one in await database.read(entries_of) if one.kind == "hold"]
+    assert holds[1] > holds[0] > 500 * PRICE

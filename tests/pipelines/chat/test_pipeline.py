@@ -1,0 +1,304 @@
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from configs.load import load_yaml
+from configs.schema.plans import PlansConfig
+from db.accounts import add_user
+from db.billing.ledger import open_account
+from db.chat_tables import ChatEntry
+from db.chats import append_to_chat, delete_chat, list_chats, read_entries
+from db.session import Database
+from db.tables import User, Workspace
+from models.errors import ContextLengthExceeded, EngineError, EngineLost
+from models.info import ModelInfo
+from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, Usage
+from pipelines.billing.billing import Billing
+from pipelines.chat.history import ChatHistory, continued
+from pipelines.chat.pipeline import ChatPipeline, ChatRequest
+from pipelines.errors import ChatNotFound, ModelNotFound
+from pipelines.storage.encryption import Sealer
+from tests.db.test_outbox import plain
+from tests.migrated import migrate
+
+WORKSPACE, OTHER_WORKSPACE = 1, 2
+CREDIT = 1_000_000  # micro-USD
+
+
+class ScriptedModel:
+    """Says `words`; keeps the prompts; overflows beyond `limit` messages."""
+
+    def __init__(self, words: list[str], context_tokens: int | None = None, limit: int = 99):
+        self.words = words
+        self.info = ModelInfo(
+            "svc/real",
+            "chat",
+            "scripted",
+            "us",
+            0,
+            ("en",),
+            ("svc/alias",),
+            context_tokens=context_tokens,
+        )
+        self.limit = limit
+        self.prompts: list[tuple[ChatMessage, ...]] = []
+        self.closed = 0
+        self.failure: EngineError | None = None
+
+    async def describe(self) -> ModelInfo:
+        return self.info
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        self.prompts.append(request.messages)
+        if len(request.messages) > self.limit:
+            raise ContextLengthExceeded("too long")
+        try:
+            for count, word in enumerate(self.words, start=1):
+                yield GenerationDelta(word, usage=Usage(5, count))
+                await asyncio.sleep(0)
+            if self.failure:
+                raise self.failure
+            yield GenerationDelta(finish_reason="stop", usage=Usage(5, len(self.words)))
+        finally:
+            self.closed += 1
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    url = f"sqlite:///{tmp_path / 'chat.db'}"
+    migrate(url)
+    database = Database(url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+async def pipeline_of(database: Database) -> Callable[[ScriptedModel], ChatPipeline]:
+    for number in (WORKSPACE, OTHER_WORKSPACE):
+        user = User(id=number, email=f"{number}@example.com", password_hash="x")
+        workspace = Workspace(id=number, owner_id=number, name="w", plan="free")
+        await database.run(add_user, user, workspace)
+        await database.run(open_account, number, CREDIT)
+    return lambda model: ChatPipeline({"m": model}, history_of(database), billing_of(database))
+
+
+def history_of(database: Database) -> ChatHistory:
+    return ChatHistory(database, Sealer([b64encode(b"k" * 32).decode()]))
+
+
+def billing_of(database: Database) -> Billing:
+    return Billing(database, load_yaml(PlansConfig, "plans").prices, plain)
+
+
+def said(*texts: str) -> tuple[ChatMessage, ...]:
+    return tuple(ChatMessage("user", text) for text in texts)
+
+
+async def answer(pipeline: ChatPipeline, request: ChatRequest) -> str:
+    completion = await pipeline.start(request)
+    return "".join([delta.text async for delta in completion.deltas()])
+
+
+Make = Callable[[ScriptedModel], ChatPipeline]
+
+
+async def test_an_alias_is_answered_by_the_model_it_names(pipeline_of: Make) -> None:
+    pipeline = pipeline_of(ScriptedModel(["yes"]))
+    for name in ("svc/real", "svc/alias", "svc/slm-3b-int4"):
+        completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi"), name))
+        assert completion.model == "svc/real"
+        await completion.aclose()
+
+
+async def test_an_unknown_model_is_refused_with_the_list(pipeline_of: Make) -> None:
+    with pytest.raises(ModelNotFound, match="svc/alias, svc/real"):
+        await pipeline_of(ScriptedModel([])).start(ChatRequest(WORKSPACE, said("hi"), "gpt"))
+
+
+async def test_no_model_at_all_is_unavailable_and_not_unknown(database: Database) -> None:
+    with pytest.raises(EngineLost):
+        pipeline = ChatPipeline({}, history_of(database), billing_of(database))
+        await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
+
+
+async def test_a_turn_is_saved_before_its_last_delta(pipeline_of: Make, database: Database) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good", " day"]))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
+    async for delta in completion.deltas():
+        if delta.finish_reason:
+            entries = (await history_of(database).read(WORKSPACE, completion.chat_id)).entries
+            assert [(e.role, e.content) for e in entries] == [
+                ("user", "hi"),
+                ("assistant", "good day"),
+            ]
+            assert (entries[1].prompt_tokens, entries[1].completion_tokens) == (5, 2)
+            assert entries[1].model == "svc/real"
+
+
+async def test_a_continued_chat_sends_its_history(pipeline_of: Make) -> None:
+    model = ScriptedModel(["good"])
+    pipeline = pipeline_of(model)
+    completion = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
+    assert [d async for d in completion.deltas()]
+    await answer(pipeline, ChatRequest(WORKSPACE, said("two"), chat_id=completion.chat_id))
+    await answer(pipeline, ChatRequest(WORKSPACE, said("three"), chat_id=completion.chat_id))
+    assert [m.content for m in model.prompts[-1]] == ["one", "good", "two", "good", "three"]
+
+
+async def test_a_chat_of_another_workspace_does_not_exist(
+    pipeline_of: Make, database: Database
+) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good"]))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
+    assert [d async for d in completion.deltas()]
+    for chat_id in (completion.chat_id, uuid4()):
+        with pytest.raises(ChatNotFound):
+            await pipeline.start(ChatRequest(OTHER_WORKSPACE, said("two"), chat_id=chat_id))
+    assert not await database.run(delete_chat, OTHER_WORKSPACE, completion.chat_id)
+    assert await database.read(list_chats, OTHER_WORKSPACE, 1, 20) == ([], 0)
+    assert await database.run(delete_chat, WORKSPACE, completion.chat_id)
+
+
+async def test_a_chat_that_is_not_to_be_saved_is_not(pipeline_of: Make, database: Database) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good"]))
+    await answer(pipeline, ChatRequest(WORKSPACE, said("one"), save_chat=False))
+    assert await database.read(list_chats, WORKSPACE, 1, 20) == ([], 0)
+
+
+async def test_leaving_stops_the_model_and_saves_what_was_made(
+    pipeline_of: Make, database: Database
+) -> None:
+    model = ScriptedModel(["good", " day", " to", " you"])
+    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, said("hi")))
+    deltas = completion.deltas()
+    await anext(deltas)
+    await anext(deltas)
+    await deltas.aclose()
+    assert model.closed == 1
+    async with asyncio.timeout(5):
+        while not await database.read(read_entries, WORKSPACE, completion.chat_id):
+            await asyncio.sleep(0.01)
+    entries = (await history_of(database).read(WORKSPACE, completion.chat_id)).entries
+    assert entries[-1].content == "good day"
+    assert entries[-1].completion_tokens == 2
+
+
+async def test_leaving_while_the_turn_is_being_saved_does_not_lose_it(
+    pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    save = ChatHistory.save
+
+    async def save_late(*args: Any, **kwargs: Any) -> None:
+        begun.set()
+        await go_on.wait()
+        await save(*args, **kwargs)
+
+    monkeypatch.setattr(ChatHistory, "save", save_late)
+    request = ChatRequest(WORKSPACE, said("hi"))
+    answering = asyncio.create_task(answer(pipeline_of(ScriptedModel(["good"])), request))
+    await begun.wait()
+    answering.cancel()
+    await asyncio.wait([answering])
+    go_on.set()
+    async with asyncio.timeout(5):
+        while (await database.read(list_chats, WORKSPACE, 1, 20))[1] == 0:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_no_database_can_store_is_left_out(
+    pipeline_of: Make, database: Database
+) -> None:
+    await answer(pipeline_of(ScriptedModel(["a\0b"])), ChatRequest(WORKSPACE, said("c\0d")))
+    (chat,), _ = await history_of(database).page(WORKSPACE, 1, 20)
+    opened = await history_of(database).read(WORKSPACE, chat.id)
+    assert chat.title == opened.chat.title == "cd"
+    assert [entry.content for entry in opened.entries] == ["cd", "ab"]
+
+
+async def test_what_is_said_is_sealed_at_rest(pipeline_of: Make, database: Database) -> None:
+    await answer(pipeline_of(ScriptedModel(["pelican"])), ChatRequest(WORKSPACE, said("ostrich")))
+    (chat,), _ = await database.read(list_chats, WORKSPACE, 1, 20)
+    entries = await database.read(read_entries, WORKSPACE, chat.id)
+    stored = [chat.title, *(entry.content for entry in entries or [])]
+    assert len(stored) == 3
+    assert all(text.startswith("sealed:") and "ostrich" not in text for text in stored)
+
+
+async def test_chats_of_before_there_was_sealing_are_read(database: Database) -> None:
+    user = User(id=WORKSPACE, email="a@example.com", password_hash="x")
+    workspace = Workspace(id=WORKSPACE, owner_id=WORKSPACE, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    chat_id = uuid4()
+    entry = ChatEntry(chat_id=chat_id, position=0, role="user", content="hi", extra={"name": "a"})
+    await database.run(append_to_chat, WORKSPACE, chat_id, [entry], "hi")
+    opened = await history_of(database).read(WORKSPACE, chat_id)
+    assert (opened.chat.title, opened.entries[0].content) == ("hi", "hi")
+    assert (await history_of(database).load(WORKSPACE, chat_id))[0].extra == {"name": "a"}
+
+
+async def test_a_failure_on_the_way_is_raised_and_the_rest_is_saved(
+    pipeline_of: Make, database: Database
+) -> None:
+    model = ScriptedModel(["good"])
+    model.failure = EngineLost("gone")
+    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, said("hi")))
+    with pytest.raises(EngineLost, match="gone"):
+        assert [d async for d in completion.deltas()]
+    async with asyncio.timeout(5):
+        while not await database.read(read_entries, WORKSPACE, completion.chat_id):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_deleted_chat_does_not_come_back(pipeline_of: Make, database: Database) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good"]))
+    first = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
+    assert [d async for d in first.deltas()]
+    second = await pipeline.start(ChatRequest(WORKSPACE, said("two"), chat_id=first.chat_id))
+    await database.run(delete_chat, WORKSPACE, first.chat_id)
+    assert [d async for d in second.deltas()]
+    assert await database.read(read_entries, WORKSPACE, first.chat_id) is None
+
+
+async def test_history_that_overflows_is_shortened_and_sent_again(pipeline_of: Make) -> None:
+    model = ScriptedModel(["good"])
+    pipeline = pipeline_of(model)
+    first = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
+    assert [d async for d in first.deltas()]
+    for text in ("two", "three", "four"):
+        await answer(pipeline, ChatRequest(WORKSPACE, said(text), chat_id=first.chat_id))
+    model.limit = 3
+    await answer(pipeline, ChatRequest(WORKSPACE, said("five"), chat_id=first.chat_id))
+    contents = [m.content for m in model.prompts[-1]]
+    assert contents in (["four", "good", "five"], ["five"])
+
+
+async def test_messages_of_the_caller_are_never_cut(pipeline_of: Make) -> None:
+    pipeline = pipeline_of(ScriptedModel(["good"], limit=2))
+    with pytest.raises(ContextLengthExceeded):
+        await pipeline.start(ChatRequest(WORKSPACE, said("a", "b", "c")))
+
+
+def test_history_within_the_budget_keeps_whole_turns_and_instructions() -> None:
+    history = [
+        ChatMessage("system", "Be kind."),
+        ChatMessage("user", "x" * 300),
+        ChatMessage("assistant", "y" * 300),
+        ChatMessage("user", "short"),
+        ChatMessage("assistant", "answer"),
+    ]
+    prompt = continued(history, said("new"), 120)
+    assert [m.content for m in prompt] == ["Be kind.", "short", "answer", "new"]
+    assert continued(history, said("new"), None) == (*history, *said("new"))
+    assert [m.content for m in continued(history, said("new"), 0)] == ["Be kind.", "new"]
+
+
+def test_new_instructions_replace_the_old() -> None:
+    history = [ChatMessage("system", "Be kind."), *said("a"), ChatMessage("assistant", "b")]
+    prompt = continued(history, (ChatMessage("system", "Be brief."), *said("c")), None)
+    assert [m.content for m in prompt] == ["Be brief.", "a", "b", "c"]

@@ -1,0 +1,107 @@
+"""Windows and leases of one process."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from pipelines.limits.local import LEASE_S, MAX_WINDOWS, Counted, Hit, LeaseTable, Windows
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def windows(clock: Clock) -> Windows:
+    return Windows(clock, lambda: clock.now + 0.25)
+
+
+def test_a_window_lets_in_exactly_its_limit_and_begins_again_after_its_reset(
+    windows: Windows, clock: Clock
+) -> None:
+    answers = [windows.hit(Hit("a", 3)) for _ in range(5)]
+    assert [one.allowed for one in answers] == [True, True, True, False, False]
+    assert [one.remaining for one in answers] == [2, 1, 0, 0, 0]
+    assert {one.reset_at for one in answers} == {1061}
+    clock.now += 59.9
+    assert not windows.hit(Hit("a", 3)).allowed
+    clock.now += 0.1
+    again = windows.hit(Hit("a", 3))
+    assert again.allowed and again.remaining == 2 and again.reset_at == 1121
+
+
+def test_a_window_is_anchored_at_its_first_hit_and_not_at_the_minute(
+    windows: Windows, clock: Clock
+) -> None:
+    windows.hit(Hit("a", 3))
+    clock.now += 30
+    assert windows.hit(Hit("a", 3)).left_s == 30
+    assert windows.hit(Hit("b", 3)).left_s == 60
+
+
+def test_a_plan_with_more_requests_counts_within_the_same_window(windows: Windows) -> None:
+    for _ in range(5):
+        windows.hit(Hit("a", 3))
+    assert windows.hit(Hit("a", 10)).remaining == 6  # what was refused was not counted
+
+
+def test_a_hit_can_be_given_back_but_never_more_than_there_were(windows: Windows) -> None:
+    windows.hit(Hit("a", 3))
+    assert windows.hit(Hit("a", 3, cost=-1)).remaining == 3
+    assert windows.hit(Hit("a", 3, cost=-1)).remaining == 3
+    assert windows.hit(Hit("b", 3, cost=-1)).remaining == 3 and len(windows) == 1
+
+
+def test_asking_counts_nothing(windows: Windows) -> None:
+    assert windows.hit(Hit("a", 3, cost=0)).remaining == 3 and len(windows) == 0
+
+
+def test_windows_that_are_over_are_forgotten(windows: Windows, clock: Clock) -> None:
+    for index in range(100):
+        windows.hit(Hit(str(index), 3))
+    clock.now += 61
+    windows.hit(Hit("a", 3))
+    assert len(windows) == 1
+
+
+def test_addresses_that_are_made_up_cannot_fill_the_memory(windows: Windows) -> None:
+    for index in range(MAX_WINDOWS + 10):
+        windows.hit(Hit(str(index), 3))
+    assert len(windows) == MAX_WINDOWS
+
+
+def test_what_another_process_counted_is_never_less_than_what_was_counted_here(
+    windows: Windows,
+) -> None:
+    windows.hit(Hit("a", 5, cost=2))
+    windows.learn(Counted("a", 1, 30, 1031))
+    assert windows.hit(Hit("a", 5, cost=0)).remaining == 3
+    windows.learn(Counted("a", 4, 30, 1031))
+    window = windows.hit(Hit("a", 5, cost=0))
+    assert (window.remaining, window.left_s, window.reset_at) == (1, 30, 1031)
+
+
+def test_places_are_taken_given_back_and_expire(clock: Clock) -> None:
+    leases = LeaseTable(clock)
+    assert leases.acquire("a", "1", 2) and leases.acquire("a", "2", 2)
+    assert not leases.acquire("a", "3", 2) and leases.acquire("b", "3", 2)
+    leases.release("a", "1")
+    assert leases.acquire("a", "3", 2)
+    clock.now += LEASE_S - 1
+    leases.renew("a", ["2"])
+    clock.now += 1
+    assert leases.acquire("a", "4", 2) and not leases.acquire("a", "5", 2)
+
+
+def test_a_place_is_the_members_however_often_it_asks(clock: Clock) -> None:
+    leases = LeaseTable(clock)
+    assert leases.acquire("a", "1", 1) and leases.acquire("a", "1", 1)

@@ -1,0 +1,236 @@
+"""Limits over a real Redis: exact while it is well, and never a failure when it is not."""
+
+import asyncio
+import signal
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis import Redis
+
+from pipelines.limits.base import Lease, Window
+from pipelines.limits.local import LEASE_S
+from pipelines.limits.redis import PREFIX, RedisStore
+from pipelines.limits.shared import SharedLimits
+from tests import servers
+from tests.pipelines.limits.redis_faults import slow_proxy
+
+pytestmark = pytest.mark.redis
+
+# What a lost Redis adds to a request is 54 ms on a machine with time to spare, which a test run
+# may not have; what the client library would add by itself is seconds.
+BOUND_S = 0.5
+PATIENT_S = 5.0  # for tests of exactness, which hold while Redis answers in time
+
+
+@pytest.fixture
+def url(redis_url: str) -> str:
+    Redis.from_url(redis_url).flushall()
+    return redis_url
+
+
+@asynccontextmanager
+async def gateways(
+    url: str, count: int = 1, timeout_s: float = 0.05
+) -> AsyncIterator[list[SharedLimits]]:
+    made = [SharedLimits(RedisStore(url), timeout_s=timeout_s) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for limits in made:
+            await limits.close()
+
+
+async def timed(limits: SharedLimits, key: str, limit: int) -> tuple[float, Window]:
+    began = time.perf_counter()
+    window = await limits.hit(key, limit)
+    return time.perf_counter() - began, window
+
+
+async def test_two_gateways_admit_exactly_the_limit(url: str) -> None:
+    async with gateways(url, 2, PATIENT_S) as both:
+        hits = [limits.hit("w", 300) for _ in range(250) for limits in both]
+        answers = await asyncio.gather(*hits)
+    assert sum(one.allowed for one in answers) == 300
+    assert len({one.reset_at for one in answers}) == 1
+    left = sorted(one.remaining for one in answers if one.allowed)
+    assert left == list(range(300))
+
+
+async def test_a_window_is_over_at_its_reset_and_the_next_one_begins(url: str) -> None:
+    async with gateways(url, timeout_s=PATIENT_S) as [limits]:
+        first = await limits.hit("w", 1, window_s=1)
+        refused = await limits.hit("w", 1, window_s=1)
+        assert first.allowed and not refused.allowed and refused.left_s <= 1
+        assert first.reset_at == refused.reset_at
+        await asyncio.sleep(refused.left_s + 0.01)
+        again = await limits.hit("w", 1, window_s=1)
+        assert again.allowed and again.reset_at > first.reset_at
+
+
+async def test_a_hit_can_be_given_back(url: str) -> None:
+    async with gateways(url, timeout_s=PATIENT_S) as [limits]:
+        await limits.hit("w", 3)
+        assert (await limits.hit("w", 3, cost=-1)).remaining == 3
+        assert (await limits.hit("new", 3, cost=-1)).remaining == 3
+
+
+async def test_places_are_shared_and_given_back(url: str) -> None:
+    async with gateways(url, 2, PATIENT_S) as both:
+        taken = [await one.acquire("w", 3) for one in both for _ in range(3)]
+        held = [lease for lease in taken if lease is not None]
+        assert len(held) == 3
+        await held[0].release()
+        await held[0].release()
+        assert await both[1].acquire("w", 3) is not None
+        assert await both[0].acquire("w", 3) is None
+
+
+async def test_the_places_of_a_gateway_that_died_expire(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.limits.redis.LEASE_S", 0.3)
+    async with gateways(url, 2, PATIENT_S) as [dead, alive]:
+        assert await dead.acquire("w", 1) is not None
+        assert await alive.acquire("w", 1) is None
+        await dead.close()  # without a word about its leases
+        await asyncio.sleep(0.4)
+        assert await alive.acquire("w", 1) is not None
+
+
+async def test_a_clock_of_redis_that_was_set_back_keeps_nobody_out(url: str) -> None:
+    redis, later = Redis.from_url(url), time.time() + 3600
+    redis.hset(f"{PREFIX}window:w", mapping={"used": 1, "ends": round((later + 60) * 1000)})
+    redis.zadd(f"{PREFIX}leases:w", {"of one that died": (later + LEASE_S) * 1000})
+    redis.close()
+    async with gateways(url, timeout_s=PATIENT_S) as [limits]:
+        window = await limits.hit("w", 1)
+        assert window.allowed and window.left_s <= 60
+        assert not (await limits.hit("w", 1)).allowed
+        assert await limits.acquire("w", 1) is not None
+        assert await limits.acquire("w", 1) is None
+
+
+async def test_places_that_are_renewed_stay_taken_also_after_redis_forgot_them(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.limits.redis.LEASE_S", 0.5)
+    monkeypatch.setattr("pipelines.limits.shared.RENEW_S", 0.1)
+    async with gateways(url, 2, PATIENT_S) as [holder, other]:
+        lease = await holder.acquire("w", 1)
+        assert lease is not None
+        await asyncio.sleep(0.7)
+        assert await other.acquire("w", 1) is None
+        Redis.from_url(url).flushall()
+        await asyncio.sleep(0.3)
+        assert await other.acquire("w", 1) is None
+        await lease.release()
+        await asyncio.sleep(0.3)
+        assert await other.acquire("w", 1) is not None
+
+
+@pytest.fixture
+def own() -> Iterator[servers.Server]:
+    with servers.redis() as server:
+        yield server
+
+
+async def storm(limits: SharedLimits, key: str, limit: int, seconds: float) -> list[float]:
+    """Hits from five clients; every answer must be a window. Returns how long each took."""
+    took: list[float] = []
+    until = time.monotonic() + seconds
+
+    async def client() -> None:
+        while time.monotonic() < until:
+            elapsed_s, _ = await timed(limits, key, limit)
+            took.append(elapsed_s)
+            await asyncio.sleep(0.005)
+
+    await asyncio.gather(*(client() for _ in range(5)))
+    return took
+
+
+def p99(took: list[float]) -> float:
+    return statistics.quantiles(took, n=100)[98]
+
+
+async def until_well(limits: SharedLimits) -> None:
+    async with asyncio.timeout(5):
+        while limits.degraded:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("fault", ["stop", "kill"])
+async def test_a_lost_redis_costs_little_and_the_limit_holds_within_the_process(
+    own: servers.Server, fault: str
+) -> None:
+    async with gateways(own.url, timeout_s=0.2) as [limits]:
+        for _ in range(40):
+            assert (await limits.hit("w", 60)).allowed
+        if fault == "stop":
+            own.signal(signal.SIGSTOP)
+        else:
+            own.kill()
+        answers = [await timed(limits, "w", 60) for _ in range(40)]
+        assert sum(window.allowed for _, window in answers) == 20  # it knows of the 40 before
+        assert {window.limit for _, window in answers} == {60}
+        assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
+        assert p99(await storm(limits, "other", 10_000, 0.5)) < BOUND_S
+        assert limits.degraded
+        if fault == "stop":
+            own.signal(signal.SIGCONT)
+        else:
+            own.start()  # empty
+        await until_well(limits)
+        assert (await limits.hit("fresh", 60)).allowed
+        assert Redis.from_url(own.url).exists("antiphon:window:fresh")
+
+
+async def test_sockets_are_counted_in_the_process_while_redis_is_lost(own: servers.Server) -> None:
+    async with gateways(own.url) as [limits]:
+        before = [await limits.acquire("w", 3) for _ in range(2)]
+        own.signal(signal.SIGSTOP)
+        began = time.perf_counter()
+        third, fourth = await limits.acquire("w", 3), await limits.acquire("w", 3)
+        assert third is not None and fourth is None
+        assert time.perf_counter() - began < 2 * BOUND_S
+        assert before[0] is not None
+        await before[0].release()
+        leases: list[Lease | None] = [await limits.acquire("w", 3)]
+        assert leases[0] is not None
+        own.signal(signal.SIGCONT)
+
+
+async def test_a_wrong_password_is_a_lost_redis(url: str) -> None:
+    wrong = url.replace("redis://", "redis://:wrong@")
+    async with gateways(wrong) as [limits]:
+        answers = [await timed(limits, "w", 5) for _ in range(20)]
+    assert sum(window.allowed for _, window in answers) == 5
+    assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
+
+
+async def test_a_redis_that_is_not_there_is_a_lost_one() -> None:
+    async with gateways(f"redis://127.0.0.1:{servers.free_port()}/0") as [limits]:
+        answers = [await timed(limits, "w", 5) for _ in range(20)]
+    assert sum(window.allowed for _, window in answers) == 5
+    assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
+
+
+async def test_a_slow_redis_is_a_lost_one(url: str) -> None:
+    async with slow_proxy(url, 0.2) as slow_url, gateways(slow_url) as [limits]:
+        took = await storm(limits, "w", 100_000, 2.5)  # probes too
+        assert limits.degraded and p99(took) < BOUND_S
+
+
+async def test_gateways_know_of_each_other_and_share_the_limit_when_redis_is_lost(
+    own: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.limits.shared.RENEW_S", 0.1)
+    async with gateways(own.url, 2) as both:
+        await asyncio.gather(*(limits.hit("w", 60) for limits in both))
+        await asyncio.sleep(0.4)
+        own.kill()
+        answers = [await limits.hit("other", 60) for _ in range(60) for limits in both]
+    assert sum(window.allowed for window in answers) == 60

@@ -1,0 +1,357 @@
+"""What was kept for long enough goes, and nothing else; on both databases."""
+
+import base64
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from sqlmodel import Session, col, select, update
+
+from configs.load import load_yaml
+from configs.schema.retention import RetentionConfig
+from db.accounts import add_user, update_workspace
+from db.billing.ledger import credit_of, hold, open_account
+from db.billing.tables import Account, Hold
+from db.chat_tables import Chat
+from db.columns import utc_now
+from db.errors import DatabaseUnavailable
+from db.keeping_tables import IdempotentAnswer
+from db.session import Database
+from db.tables import ApiKey, User, Workspace
+from db.webhooks.outbox import NewEvent, add_event
+from db.webhooks.tables import Delivery, Event, Webhook
+from pipelines.maintenance import housekeeping
+from pipelines.maintenance.housekeeping import Housekeeper
+from pipelines.storage.encryption import Sealer
+from pipelines.storage.files import Files
+from telemetry.metrics import REGISTRY
+from tests.db.test_outbox import plain
+
+CREDIT = 1_000
+
+
+@pytest.fixture
+def files(database: Database, tmp_path: Path) -> Files:
+    return Files(
+        database,
+        Sealer([base64.b64encode(b"k" * 32).decode()]),
+        storage_url=f"file://{tmp_path / 'files'}",
+        public_url="https://speech.example",
+        url_key="k" * 32,
+    )
+
+
+def _kept_for(chat_days: int | None) -> RetentionConfig:
+    return RetentionConfig(chat_days=chat_days, event_days=30, delivery_days=90)
+
+
+@pytest.fixture
+def housekeeper(database: Database, files: Files) -> Housekeeper:
+    return Housekeeper(
+        database, files, RetentionConfig(chat_days=90, event_days=30, delivery_days=90)
+    )
+
+
+async def _workspace(database: Database) -> int:
+    user = User(email=f"{uuid4()}@example.com", password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    await database.run(open_account, workspace.id, CREDIT)
+    return workspace.id
+
+
+async def _event(database: Database, workspace_id: int) -> str:
+    """An event on its way to one webhook."""
+
+    def add(session: Session) -> str | None:
+        hook = Webhook(
+            id=uuid4(), workspace_id=workspace_id, url="https://a.example", events=["tts.completed"]
+        )
+        session.add(hook)
+        session.flush()
+        return add_event(
+            session, workspace_id, NewEvent("tts.completed", {"text": "pelican"}), plain
+        )
+
+    event_id = await database.run(add)
+    assert event_id is not None
+    return event_id
+
+
+async def _body(database: Database, event_id: str) -> str | None:
+    def read(session: Session) -> str | None:
+        return session.exec(select(Event.body).where(Event.id == event_id)).one()
+
+    return await database.read(read)
+
+
+async def _settle(database: Database, event_id: str) -> None:
+    def settle(session: Session) -> None:
+        session.connection().execute(
+            update(Delivery)
+            .where(col(Delivery.event_id) == event_id)
+            .values({col(Delivery.status): "delivered"})
+        )
+
+    await database.run(settle)
+
+
+def test_the_shipped_times_are_valid() -> None:
+    assert load_yaml(RetentionConfig, "retention").event_days == 30
+
+
+async def test_a_run_with_nothing_to_do_changes_nothing(housekeeper: Housekeeper) -> None:
+    assert set((await housekeeper.run_once()).values()) == {0}
+
+
+async def test_forgotten_holds_are_given_back(housekeeper: Housekeeper, database: Database) -> None:
+    workspace_id = await _workspace(database)
+    now = utc_now()
+    await database.run(hold, workspace_id, "op", "tts", 600, now + timedelta(minutes=1))
+    assert (await housekeeper.run_once())["holds"] == 0
+
+    def age(session: Session) -> None:
+        session.connection().execute(update(Hold).values({col(Hold.expires_at): now}))
+
+    await database.run(age)
+    assert (await housekeeper.run_once())["holds"] == 1
+    assert await database.read(credit_of, workspace_id) == CREDIT
+
+
+async def test_old_bodies_of_events_are_blanked(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    old, young = await _event(database, workspace_id), await _event(database, workspace_id)
+
+    def age(session: Session) -> None:
+        event = session.get(Event, old)
+        assert event is not None
+        event.created_at = utc_now() - timedelta(days=31)
+
+    await database.run(age)
+    assert (await housekeeper.run_once())["old_events"] == 1
+    assert await _body(database, old) is None
+    assert "pelican" in (await _body(database, young) or "")
+
+
+async def test_events_of_a_workspace_that_keeps_nothing_are_blanked_once_delivered(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    quiet, loud = await _workspace(database), await _workspace(database)
+    await database.run(update_workspace, quiet, None, "zero")
+    waiting, settled = await _event(database, quiet), await _event(database, quiet)
+    kept = await _event(database, loud)
+    for event_id in (settled, kept):
+        await _settle(database, event_id)
+    assert (await housekeeper.run_once())["settled_events"] == 1
+    assert await _body(database, settled) is None
+    assert await _body(database, waiting) is not None
+    assert await _body(database, kept) is not None
+
+
+async def test_old_events_go_with_their_deliveries(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    old, young = await _event(database, workspace_id), await _event(database, workspace_id)
+
+    def age(session: Session) -> None:
+        for event_id, days in ((old, 91), (young, 89)):
+            event = session.get(Event, event_id)
+            assert event is not None
+            event.created_at = utc_now() - timedelta(days=days)
+
+    await database.run(age)
+    assert (await housekeeper.run_once())["deliveries"] == 1
+
+    def left(session: Session) -> set[str]:
+        return set(session.exec(select(Delivery.event_id)))
+
+    assert await database.read(left) == {young}
+
+
+async def test_the_delivery_of_a_dead_worker_ends_when_its_webhook_is_inactive(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    await database.run(update_workspace, workspace_id, None, "zero")
+    event_id = await _event(database, workspace_id)
+
+    def strand(session: Session) -> None:
+        delivery, webhook = (
+            session.exec(select(Delivery)).one(),
+            session.exec(select(Webhook)).one(),
+        )
+        delivery.lease, delivery.lease_until = "of the dead", utc_now() - timedelta(seconds=1)
+        webhook.status = "inactive"
+
+    await database.run(strand)
+    await housekeeper.run_once()
+
+    def status(session: Session) -> str:
+        return session.exec(select(Delivery.status)).one()
+
+    assert await database.read(status) == "cancelled"
+    assert await _body(database, event_id) is None
+
+
+async def test_a_secret_that_signs_no_more_is_forgotten(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    for _ in range(2):
+        await _event(database, workspace_id)
+
+    def rotate(session: Session) -> None:
+        for hours, webhook in zip((-1, 1), session.exec(select(Webhook)), strict=True):
+            webhook.secret, webhook.old_secret = b"new", b"old"
+            webhook.old_secret_until = utc_now() + timedelta(hours=hours)
+
+    await database.run(rotate)
+    assert (await housekeeper.run_once())["old_secrets"] == 1
+
+    def old_secrets(session: Session) -> list[bytes | None]:
+        return sorted(session.exec(select(Webhook.old_secret)), key=bool)
+
+    assert await database.read(old_secrets) == [None, b"old"]
+
+
+async def test_a_key_that_was_revoked_long_ago_is_forgotten(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+
+    def add(session: Session) -> None:
+        for name, days in (("old", 91), ("young", 89), ("live", None)):
+            revoked_at = None if days is None else utc_now() - timedelta(days=days)
+            key = ApiKey(
+                workspace_id=workspace_id,
+                name=name,
+                digest=name.encode(),
+                prefix="sk_",
+                scopes=[],
+                revoked_at=revoked_at,
+            )
+            session.add(key)
+
+    await database.run(add)
+    assert (await housekeeper.run_once())["revoked_keys"] == 1
+
+    def left(session: Session) -> set[str]:
+        return set(session.exec(select(ApiKey.name)))
+
+    assert await database.read(left) == {"young", "live"}
+
+
+def test_what_is_swept_every_half_minute_is_found_by_an_index(
+    database: Database, database_url: str
+) -> None:
+    if not database_url.startswith("sqlite"):
+        pytest.skip("PostgreSQL reads a small table whole")
+    statement = (
+        "EXPLAIN QUERY PLAN SELECT event.id FROM event JOIN workspace ON workspace.id = "
+        "event.workspace_id WHERE workspace.retention = 'zero' AND event.body IS NOT NULL"
+    )
+    with database._engine.connect() as connection:
+        plan = " ".join(row[3] for row in connection.exec_driver_sql(statement))
+    assert "ix_event_with_body" in plan, plan
+
+
+@pytest.mark.parametrize("days", [90, None])
+async def test_chats_that_nobody_used_are_deleted(
+    database: Database, files: Files, days: int | None
+) -> None:
+    workspace_id = await _workspace(database)
+    old, young = uuid4(), uuid4()
+
+    def add(session: Session, chat_id: UUID, age_days: int) -> None:
+        moment = utc_now() - timedelta(days=age_days)
+        session.add(Chat(id=chat_id, workspace_id=workspace_id, title="", updated_at=moment))
+
+    await database.run(add, old, 91)
+    await database.run(add, young, 89)
+    await Housekeeper(
+        database, files, RetentionConfig(chat_days=days, event_days=30, delivery_days=90)
+    ).run_once()
+
+    def left(session: Session) -> set[UUID]:
+        return set(session.exec(select(Chat.id)))
+
+    assert await database.read(left) == ({young} if days else {old, young})
+
+
+async def test_answers_and_files_go_when_their_time_is_up(
+    housekeeper: Housekeeper, database: Database, files: Files, tmp_path: Path
+) -> None:
+    workspace_id = await _workspace(database)
+    kept = await files.put(workspace_id, "speech", "audio/mpeg", b"a", 3600)
+    await files.put(workspace_id, "speech", "audio/mpeg", b"a", -1)
+
+    def add(session: Session) -> None:
+        for key, hours in (("old", -1), ("young", 1)):
+            session.add(
+                IdempotentAnswer(
+                    workspace_id=workspace_id,
+                    path="/",
+                    key=key,
+                    headers=[],
+                    expires_at=utc_now() + timedelta(hours=hours),
+                )
+            )
+
+    await database.run(add)
+    done = await housekeeper.run_once()
+    assert (done["files"], done["answers"]) == (1, 1)
+    assert [path.name for path in (tmp_path / "files").rglob("file_*")] == [kept]
+
+
+async def test_a_chore_that_fails_does_not_stop_the_others(
+    housekeeper: Housekeeper,
+    database: Database,
+    files: Files,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> int:
+        raise DatabaseUnavailable("down")
+
+    monkeypatch.setattr(housekeeping, "release_expired", fail)
+    await files.put(await _workspace(database), "speech", "audio/mpeg", b"a", -1)
+    done = await housekeeper.run_once()
+    assert (done["holds"], done["files"]) == (0, 1)
+
+
+async def test_what_is_deleted_is_not_left_in_the_files_of_sqlite(
+    housekeeper: Housekeeper, database: Database, database_url: str, tmp_path: Path
+) -> None:
+    if not database_url.startswith("sqlite"):
+        pytest.skip("files of SQLite")
+    workspace_id = await _workspace(database)
+    await database.run(update_workspace, workspace_id, None, "zero")
+    await _settle(database, await _event(database, workspace_id))
+
+    def found() -> list[str]:
+        return [path.name for path in tmp_path.glob("*db*") if b"pelican" in path.read_bytes()]
+
+    assert found() != []
+    assert (await housekeeper.run_once())["settled_events"] == 1
+    assert found() == []
+
+
+async def test_accounts_that_do_not_add_up_are_counted(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+    await _workspace(database)
+
+    def spoil(session: Session) -> None:
+        session.connection().execute(
+            update(Account)
+            .where(col(Account.workspace_id) == workspace_id)
+            .values({col(Account.balance): CREDIT + 1})
+        )
+
+    await database.run(spoil)
+    await housekeeper.run_once()
+    assert REGISTRY.get_sample_value("antiphon_ledger_mismatches") == 1

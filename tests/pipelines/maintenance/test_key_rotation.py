@@ -1,0 +1,143 @@
+"""After a rotation the old key is needed no more, and nothing was lost."""
+
+import asyncio
+import os
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from sqlmodel import Session, select
+
+from db.accounts import add_user
+from db.chat_tables import ChatEntry
+from db.chats import append_to_chat
+from db.files import read_file
+from db.keeping_tables import StoredFile
+from db.session import Database
+from db.tables import User, Workspace
+from db.webhooks.outbox import NewEvent, add_event, body_about
+from db.webhooks.tables import Event, Webhook
+from models.llm.base import ChatMessage
+from pipelines.chat.history import ChatHistory
+from pipelines.maintenance.key_rotation import Rotated, Rotation
+from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.storage.files import PIECE_BYTES, Files
+from pipelines.webhooks.registration import secret_about
+from tests.migrated import migrate
+
+OLD = b64encode(os.urandom(32)).decode()
+NEW = b64encode(os.urandom(32)).decode()
+SAMPLE = os.urandom(PIECE_BYTES + 10)
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    url = f"sqlite:///{tmp_path / 'test.db'}"
+    migrate(url)
+    opened = Database(url)
+    yield opened
+    opened.close()
+
+
+def _files(database: Database, tmp_path: Path, sealer: Sealer) -> Files:
+    return Files(
+        database,
+        sealer,
+        storage_url=f"file://{tmp_path / 'files'}",
+        public_url="https://speech.example",
+        url_key="k" * 32,
+    )
+
+
+async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_path: Path) -> None:
+    user = User(email="a@example.com", password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    before = Sealer([OLD])
+    chat_id, plain_id, hook_id = uuid4(), uuid4(), uuid4()
+    said, answer = ChatMessage("user", "ostrich", {"name": "x"}), ChatMessage("assistant", "yes")
+    history = ChatHistory(database, before)
+    await history.save(workspace.id, chat_id, [said], answer, "m", None, is_new=True)
+    entry = ChatEntry(chat_id=plain_id, position=0, role="user", content="plain", extra={})
+    await database.run(append_to_chat, workspace.id, plain_id, [entry], "plain")
+
+    def add_webhook(session: Session) -> None:
+        secret = before.seal(b"whsec", secret_about(hook_id))
+        url, events = "https://a.example", ["tts.completed"]
+        session.add(
+            Webhook(id=hook_id, workspace_id=workspace.id, url=url, events=events, secret=secret)
+        )
+
+    await database.run(add_webhook)
+    event = NewEvent("tts.completed", {"text": "ostrich"})
+    event_id = await database.run(add_event, workspace.id, event, before.seal_text)
+    file_id = await _files(database, tmp_path, before).put(
+        workspace.id, "sample", "audio/wav", SAMPLE, None
+    )
+
+    both = Sealer([NEW, OLD])
+    rotation = Rotation(database, both, _files(database, tmp_path, both))
+    assert await rotation.run() == Rotated(chats=2, webhooks=1, events=1, files=1)
+    assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0)
+
+    after = Sealer([NEW])
+    messages = await ChatHistory(database, after).load(workspace.id, chat_id)
+    assert [(m.content, m.extra) for m in messages] == [("ostrich", {"name": "x"}), ("yes", {})]
+    opened = await ChatHistory(database, after).read(workspace.id, plain_id)
+    assert (opened.chat.title, opened.entries[0].content) == ("plain", "plain")
+    assert await _files(database, tmp_path, after).read(workspace.id, file_id) == SAMPLE
+
+    def secret_of(session: Session) -> bytes | None:
+        webhook = session.get(Webhook, hook_id)
+        return None if webhook is None else webhook.secret
+
+    def body_of(session: Session) -> str | None:
+        return session.exec(select(Event.body)).one()
+
+    body = await database.read(body_of)
+    assert body is not None and event_id is not None and "ostrich" not in body
+    assert "ostrich" in after.open_text(body, body_about(workspace.id, event_id))
+    sealed = await database.read(secret_of)
+    assert sealed is not None and after.open(sealed, secret_about(hook_id)) == b"whsec"
+
+
+async def test_without_the_old_key_nothing_is_touched(database: Database, tmp_path: Path) -> None:
+    user = User(email="a@example.com", password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    chat_id, answer = uuid4(), ChatMessage("assistant", "yes")
+    history = ChatHistory(database, Sealer([OLD]))
+    await history.save(
+        workspace.id, chat_id, [ChatMessage("user", "hi")], answer, "m", None, is_new=True
+    )
+    new = Sealer([NEW])
+    with pytest.raises(SealBroken):
+        await Rotation(database, new, _files(database, tmp_path, new)).run()
+    assert (await history.load(workspace.id, chat_id))[1].content == "yes"
+
+
+@pytest.mark.parametrize("row_is_gone", [True, False])
+async def test_a_file_deleted_while_it_is_sealed_anew_does_not_come_back(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_is_gone: bool
+) -> None:
+    user = User(email="a@example.com", password_hash="!")
+    workspace = Workspace(owner_id=user.id, name="w", plan="free")
+    await database.run(add_user, user, workspace)
+    other = _files(database, tmp_path, Sealer([OLD]))
+    file_id = await other.put(workspace.id, "sample", "audio/wav", SAMPLE, None)
+    files = _files(database, tmp_path, Sealer([NEW, OLD]))
+    loop, sealed = asyncio.get_running_loop(), files._sealed
+
+    def delete_meanwhile(file: StoredFile, data: bytes) -> bytes:
+        deleting = other.delete(workspace.id, file_id)
+        asyncio.run_coroutine_threadsafe(deleting, loop).result(10)
+        return sealed(file, data)
+
+    if not row_is_gone:  # the one who deletes it has not come so far
+        monkeypatch.setattr("pipelines.storage.files.delete_file", lambda session, file_id: None)
+    monkeypatch.setattr(files, "_sealed", delete_meanwhile)
+    file = await database.read(read_file, file_id)
+    assert file is not None and not await files.rotate(file)
+    assert [path for path in (tmp_path / "files").rglob("*") if path.is_file()] == []

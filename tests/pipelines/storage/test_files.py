@@ -1,0 +1,258 @@
+"""Files in the store: sealed, read in parts, gone on time whatever was interrupted."""
+
+import asyncio
+import base64
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from db.accounts import add_user
+from db.columns import utc_now
+from db.files import add_file, delete_file, keep_file, read_file
+from db.keeping_tables import StoredFile
+from db.session import Database
+from db.tables import User, Workspace
+from pipelines.errors import NotFound, StorageUnavailable
+from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.storage.files import PIECE_BYTES, Files
+from tests.migrated import migrate
+
+DAY_S = 86_400.0
+CANARY = b"canary-of-the-store"
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    url = f"sqlite:///{tmp_path / 'test.db'}"
+    migrate(url)
+    opened = Database(url)
+    user = User(email="a@example.com", password_hash="!")
+    await opened.run(add_user, user, Workspace(id=1, owner_id=user.id, name="w", plan="free"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def files(database: Database, tmp_path: Path) -> Files:
+    return _files(database, f"file://{tmp_path / 'files'}")
+
+
+def _files(database: Database, storage_url: str) -> Files:
+    return Files(
+        database,
+        Sealer([base64.b64encode(os.urandom(32)).decode()]),
+        storage_url=storage_url,
+        public_url="https://speech.example",
+        url_key="k" * 32,
+    )
+
+
+def _signed(url: str) -> tuple[str, str, str]:
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    return parts.path.removeprefix("/files/"), query["expires"][0], query["signature"][0]
+
+
+def _stored(tmp_path: Path) -> list[Path]:
+    return [path for path in (tmp_path / "files").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES - 7])
+@pytest.mark.parametrize("store", ["file", "memory"])
+async def test_a_file_is_read_as_it_was_put(
+    database: Database, tmp_path: Path, size: int, store: str
+) -> None:
+    files = _files(database, f"{store}://{tmp_path / 'files'}")
+    data = os.urandom(size)
+    file_id = await files.put(1, "speech", "audio/mpeg", data, DAY_S)
+    assert await files.read(1, file_id) == data
+    file = await database.read(read_file, file_id)
+    assert file is not None
+    for start, end in [(0, size), (size // 3, size // 2), (size - 1, size), (0, size - 1)]:
+        if 0 <= start < end:
+            part = b"".join([piece async for piece in files.pieces(file, start, end)])
+            assert part == data[start:end]
+
+
+async def test_what_lies_in_the_store_is_sealed(files: Files, tmp_path: Path) -> None:
+    await files.put(1, "speech", "audio/mpeg", CANARY * 50_000, DAY_S)
+    (stored,) = _stored(tmp_path)
+    assert CANARY not in stored.read_bytes()
+
+
+async def test_a_file_changed_in_the_store_is_not_given_out(files: Files, tmp_path: Path) -> None:
+    file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    (stored,) = _stored(tmp_path)
+    stored.write_bytes(stored.read_bytes()[:-1] + b"x")
+    with pytest.raises(SealBroken):
+        await files.read(1, file_id)
+
+
+async def test_another_workspace_neither_reads_nor_deletes_it(files: Files) -> None:
+    file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    with pytest.raises(NotFound):
+        await files.read(2, file_id)
+    await files.delete(2, file_id)
+    assert await files.read(1, file_id) == CANARY
+
+
+async def test_a_signed_address_finds_its_file(files: Files) -> None:
+    file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    url = files.url(file_id, 1, DAY_S)
+    assert url.startswith(f"https://speech.example/files/{file_id}?expires=")
+    assert (await files.find_signed(*_signed(url))).id == file_id
+
+
+async def test_a_changed_expired_or_foreign_address_finds_nothing(files: Files) -> None:
+    file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    other_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    _, expires, signature = _signed(files.url(file_id, 1, DAY_S))
+    foreign = _signed(files.url(file_id, 2, DAY_S))
+    for attempt in [
+        (other_id, expires, signature),
+        (file_id, str(int(expires) + 1), signature),
+        (file_id, expires, signature[:-1]),
+        (file_id, expires, "ä"),
+        (file_id, expires, ""),
+        (file_id, "", signature),
+        (file_id, "²", signature),
+        (file_id, "9" * 400, signature),
+        ("../../secrets.json", expires, signature),
+        foreign,
+        _signed(files.url(file_id, 1, -1)),
+    ]:
+        with pytest.raises(NotFound):
+            await files.find_signed(*attempt)
+
+
+async def test_a_deleted_file_leaves_nothing(files: Files, tmp_path: Path) -> None:
+    file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    url = files.url(file_id, 1, DAY_S)
+    await files.delete(1, file_id)
+    assert _stored(tmp_path) == []
+    with pytest.raises(NotFound):
+        await files.find_signed(*_signed(url))
+    await files.delete(1, file_id)  # again is no error
+
+
+async def test_the_sweep_deletes_what_is_due_and_only_that(
+    files: Files, database: Database, tmp_path: Path
+) -> None:
+    kept = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    forever = await files.put(1, "sample", "audio/wav", CANARY, None)
+    due = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    await database.run(keep_file, 1, due, utc_now())
+    with pytest.raises(NotFound):
+        await files.read(1, due)
+    assert await files.delete_expired() == 1
+    assert {path.name for path in _stored(tmp_path)} == {kept, forever}
+    assert await files.delete_expired() == 0
+
+
+async def test_a_put_that_died_halfway_is_swept(
+    files: Files, database: Database, tmp_path: Path
+) -> None:
+    moment = utc_now() - timedelta(hours=2)
+    row = StoredFile(
+        id="file_dead",
+        workspace_id=1,
+        kind="speech",
+        media_type="audio/mpeg",
+        size=3,
+        expires_at=moment + timedelta(hours=1),
+        created_at=moment,
+    )
+    await database.run(add_file, row)
+    (tmp_path / "files" / "1").mkdir(parents=True)
+    (tmp_path / "files" / "1" / "file_dead").write_bytes(b"abc")
+    assert await files.delete_expired() == 1
+    assert _stored(tmp_path) == []
+
+
+@pytest.mark.parametrize("erased", ["stored_file", "users"])
+async def test_a_file_of_a_workspace_that_was_erased_meanwhile_is_not_left(
+    files: Files,
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    erased: str,
+) -> None:
+    write = files._write
+
+    def erase_meanwhile(file: StoredFile, data: bytes) -> None:
+        write(file, data)
+        with database._engine.begin() as connection:
+            connection.exec_driver_sql(f"DELETE FROM {erased}")
+
+    monkeypatch.setattr(files, "_write", erase_meanwhile)
+    with pytest.raises(StorageUnavailable):
+        await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    assert _stored(tmp_path) == []
+    with database._engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM stored_file").scalar() == 0
+
+
+async def test_a_store_that_fails_is_unavailable(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "files").write_text("a file where the folder should be")
+    files = _files(database, f"file://{tmp_path / 'files'}")
+    with pytest.raises(StorageUnavailable):
+        await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+
+
+async def test_a_store_that_hangs_fails_its_callers_and_holds_up_nobody_else(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.storage.files.ANSWER_S", 0.1)
+    files = _files(database, f"file://{tmp_path / 'files'}")
+    go_on = threading.Event()
+    with monkeypatch.context() as hanging:
+        hanging.setattr(Files, "_pipe", lambda *_: go_on.wait())
+        putting = [files.put(1, "speech", "audio/mpeg", CANARY, DAY_S) for _ in range(20)]
+        outcomes = asyncio.gather(*putting, return_exceptions=True)
+        await asyncio.wait_for(asyncio.to_thread(int), 1)  # the loop's threads are free
+        assert {type(one) for one in await outcomes} == {StorageUnavailable}
+        go_on.set()
+    async with asyncio.timeout(5):
+        while files.degraded:
+            with contextlib.suppress(StorageUnavailable):
+                await files.try_out()
+    await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+
+
+async def test_a_file_that_cannot_be_deleted_keeps_no_later_one(
+    files: Files, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.storage.files.BATCH", 2)
+    ids = [await files.put(1, "speech", "audio/mpeg", CANARY, -60) for _ in range(5)]
+    stuck = min(ids)
+    remove = Files._remove
+    with monkeypatch.context() as failing:
+
+        def _remove(self: Files, file: StoredFile) -> None:
+            if file.id == stuck:
+                raise OSError("read-only")
+            remove(self, file)
+
+        failing.setattr(Files, "_remove", _remove)
+        with pytest.raises(StorageUnavailable):
+            await files.delete_expired()
+        left = [one for one in ids if await database.read(read_file, one) is not None]
+        assert left == [stuck]
+    assert await files.delete_expired() == 1
+
+
+async def test_a_row_without_bytes_is_not_found(
+    files: Files, database: Database, tmp_path: Path
+) -> None:
+    file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    for path in _stored(tmp_path):
+        path.unlink()
+    with pytest.raises(NotFound):
+        await files.read(1, file_id)
+    await database.run(delete_file, file_id)

@@ -1,0 +1,120 @@
+"""A store of files that does not work is told of at the start, and when it works again."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from db.session import Database
+from pipelines.errors import StorageUnavailable
+from pipelines.storage.encryption import Sealer
+from pipelines.storage.files import Files
+from pipelines.storage.store_watch import store_problem, watch_store
+from tests.migrated import migrate
+
+WAIT_S = 5.0
+
+
+class BucketError(Exception):
+    """As the errors of a store's own library: no OSError."""
+
+
+class Bucket(MemoryFileSystem):  # type: ignore[misc]
+    """A store that fails or hangs as it is told."""
+
+    protocol = "bucket"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    error: ClassVar[Exception | None] = None
+    hangs_s: ClassVar[float] = 0.0
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        time.sleep(type(self).hangs_s)
+        if (error := type(self).error) is not None:
+            raise error
+        super().pipe_file(path, value, mode=mode, **options)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    fsspec.register_implementation("bucket", Bucket, clobber=True)
+    for name in ("error", "hangs_s"):
+        monkeypatch.setattr(Bucket, name, getattr(Bucket, name))
+    url = f"sqlite:///{tmp_path / 'test.db'}"
+    migrate(url)
+    database = Database(url)
+    yield Files(
+        database,
+        Sealer(["AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="]),
+        storage_url="bucket://files",
+        public_url="https://speech.example",
+        url_key="k" * 32,
+    )
+    database.close()
+
+
+async def until(files: Files, *, degraded: bool) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while files.degraded is not degraded:
+            await asyncio.sleep(0.005)
+
+
+async def test_a_store_that_works_is_left_as_it_was(files: Files) -> None:
+    assert await store_problem(files) == ""
+    assert not files.degraded and not Bucket.store
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (FileNotFoundError("The specified bucket does not exist"), "files is not there"),
+        (PermissionError("Access Denied"), "PermissionError: Access Denied"),
+        (BucketError("no credentials"), "BucketError: no credentials"),
+    ],
+)
+async def test_what_is_wrong_with_a_store_is_told(
+    files: Files, error: Exception, says: str
+) -> None:
+    Bucket.error = error
+    assert says in await store_problem(files)
+    assert files.degraded
+    with pytest.raises(StorageUnavailable):  # and not "no such file", which is a client's fault
+        await files.put(1, "speech", "audio/mpeg", b"sound", None)
+
+
+async def test_a_store_that_forgets_is_told(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bucket, "pipe_file", lambda *_args, **_options: None)
+    assert "does not have what it was given" in await store_problem(files)
+
+
+async def test_a_store_that_comes_back_is_seen(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    Bucket.error = PermissionError("Access Denied")
+    watching = asyncio.create_task(watch_store(files, again_s=0.01))
+    await until(files, degraded=True)
+    Bucket.error = None
+    await until(files, degraded=False)
+    await asyncio.sleep(0.05)
+    watching.cancel()
+    events = [record.getMessage() for record in caplog.records]
+    assert events.count("file_store_works") == 1  # it is not asked again while it works
+
+
+async def test_a_store_that_hangs_is_told_of_and_asked_once(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    Bucket.hangs_s = 0.3
+    watching = asyncio.create_task(watch_store(files, timeout_s=0.01, again_s=0.01))
+    await until(files, degraded=True)
+    await until(files, degraded=False)
+    watching.cancel()
+    problems = [getattr(record, "problem", "") for record in caplog.records]
+    assert [problem for problem in problems if problem] == ["no answer within 0.01 s"]

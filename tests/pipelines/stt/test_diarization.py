@@ -1,0 +1,167 @@
+"""Who said what: groups of voices, words at their borders, and voices that we speak ourselves."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+
+from configs.schema.transcription import load_profiles
+from models.audio import Pcm, resample
+from models.errors import WeightsMissing
+from models.loading import load_speaker_encoder, load_stt, load_vad
+from models.speaker.base import EMBEDDING_SIZE
+from models.stt.base import STT_SAMPLE_RATE, Segment, Word
+from models.tts.base import SynthesisRequest
+from models.weights.store import WeightStore
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.segments import Stretch
+from pipelines.local_ports import LocalTranscriber
+from pipelines.stt.diarization import (
+    HOP_S,
+    MIN_WINDOW_S,
+    WINDOW_S,
+    Utterance,
+    Voices,
+    speaker_name,
+    tell_apart,
+    voice_windows,
+)
+from pipelines.stt.file import Recording, TranscriptionPipeline
+from tests.models.tts.loaded import loaded, speech
+
+FRAME = 512
+WORD_S = 0.3
+
+Turns = Sequence[tuple[int, float, float]]  # speaker, from, to
+
+
+def conversation(turns: Turns, noise: float = 0.04, seed: int = 0) -> tuple[Segment, Voices]:
+    """Words and windows of turns; the voices are random points with noise around them."""
+    draw = np.random.default_rng(seed)
+    centres = np.abs(draw.standard_normal((4, EMBEDDING_SIZE))) ** 3
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    words: list[Word] = []
+    windows: list[tuple[float, float]] = []
+    embeddings = []
+    for speaker, start, end in turns:
+        times = np.arange(start, end - WORD_S / 2, WORD_S)
+        words += [Word(f"{speaker}", t, min(t + WORD_S, end), 0.9) for t in times]
+        size = min(WINDOW_S, end - start)
+        for at in np.arange(start, end - size + 0.01, HOP_S):
+            windows.append((at, at + size))
+            embeddings.append(centres[speaker] + noise * draw.standard_normal(EMBEDDING_SIZE))
+    points = np.array(embeddings)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    segment = Segment("", words[0].start, words[-1].end, -0.1, 0.0, tuple(words))
+    return segment, Voices(np.array(windows), points.astype(np.float32))
+
+
+def said(utterances: Sequence[Utterance]) -> list[tuple[str, str]]:
+    """Each speaker with the true speakers of the words given to it."""
+    return [(one.speaker, "".join(sorted(set(one.text.split())))) for one in utterances]
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        ([(2, 0, 30)], [("A", "2")]),
+        ([(2, 0, 6), (0, 6.5, 12)], [("A", "2"), ("B", "0")]),
+        ([(0, 0, 5), (1, 5, 9), (0, 9, 14)], [("A", "0"), ("B", "1"), ("A", "0")]),  # no pauses
+        (
+            [(0, 0, 5), (1, 5.4, 9), (2, 9.8, 15), (1, 15.3, 19)],
+            [("A", "0"), ("B", "1"), ("C", "2"), ("B", "1")],
+        ),
+    ],
+)
+def test_speakers_are_counted_and_named_as_they_appear(
+    turns: Turns, expected: list[tuple[str, str]]
+) -> None:
+    segment, voices = conversation(turns)
+    assert said(tell_apart([segment], voices, " ")) == expected
+
+
+def test_a_sentence_goes_with_the_words_of_its_speaker() -> None:
+    segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
+    first, second = tell_apart([segment], voices, " ")
+    times = [first.start, first.end, second.start, second.end]
+    assert times == pytest.approx([0, 6, 6.5, 12], abs=WORD_S)
+    assert first.words + second.words == segment.words
+    assert first.text == " ".join(word.word for word in first.words)
+
+
+def test_one_odd_window_is_no_speaker() -> None:
+    segment, voices = conversation([(0, 0, 8), (1, 8.2, 9.2), (0, 9.4, 16)])
+    assert {one.speaker for one in tell_apart([segment], voices, " ")} == {"A"}
+
+
+def test_without_voices_all_is_one_speakers() -> None:
+    segment, _ = conversation([(0, 0, 3)])
+    nobody = Voices(np.zeros((0, 2)), np.zeros((0, EMBEDDING_SIZE), np.float32))
+    assert said(tell_apart([segment], nobody, " ")) == [("A", "0")]
+    assert tell_apart([], nobody, " ") == ()
+
+
+def test_a_segment_without_words_stays_whole() -> None:
+    segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
+    whole = [Segment("one", 0, 6, -0.1, 0), Segment("two", 6.5, 12, -0.1, 0)]
+    assert [one.text for one in tell_apart(whole, voices, " ")] == ["one", "two"]
+
+
+def test_words_beside_their_windows_find_the_nearest() -> None:
+    segment, voices = conversation([(0, 0, 6), (1, 8, 14)])
+    late = Segment("late", 20, 21, -0.1, 0, (Word("late", 20, 21, 0.9),))
+    assert [one.speaker for one in tell_apart([segment, late], voices, " ")] == ["A", "B"]
+
+
+def test_names_go_on_after_z() -> None:
+    assert [speaker_name(n) for n in (0, 25, 26, 51, 52)] == ["A", "Z", "AA", "AZ", "BA"]
+
+
+def test_windows_lie_within_speech_and_reach_its_ends() -> None:
+    speech_s = [(1.0, 1.2), (2.0, 3.0), (4.0, 9.0)]
+    times = np.arange(0, 10, FRAME / STT_SAMPLE_RATE)
+    probabilities = np.zeros(len(times), np.float32)
+    for start, end in speech_s:
+        probabilities[(times >= start) & (times < end)] = 1
+    stretch = Stretch(FRAME * 16, STT_SAMPLE_RATE * 10)  # from 0.512 s on
+    windows = [
+        tuple(0.512 + sample / STT_SAMPLE_RATE for sample in window)
+        for window in voice_windows(probabilities, FRAME, stretch)
+    ]
+    ends = [*windows[0], windows[1][0], windows[-1][1]]
+    assert ends == pytest.approx([2.0, 3.0, 4.0, 9.0], abs=0.04)
+    assert all(MIN_WINDOW_S <= end - start <= WINDOW_S + 0.01 for start, end in windows)
+    steps = np.diff([start for start, _ in windows[1:]])
+    assert steps.max() <= HOP_S + 0.01
+
+
+@cache
+def kokoro(voice: str, text: str) -> Pcm:
+    engine, _ = loaded("kokoro")
+    pcm = speech(engine, SynthesisRequest(text=text, voice=voice, language="en"))
+    return resample(pcm, engine.sample_rate, STT_SAMPLE_RATE)
+
+
+@pytest.mark.weights
+async def test_two_voices_are_told_apart(weights: WeightStore) -> None:
+    try:
+        encoder = load_speaker_encoder("speaker/resemblyzer", weights)
+        transcriber = LocalTranscriber(*load_stt("stt/whisper_base", weights), encoder)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    vad = load_vad("vad/silero", weights)
+    texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
+    man, woman = (
+        kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)
+    )
+    pause = np.zeros(STT_SAMPLE_RATE // 2, np.float32)
+    pcm = np.concatenate([man, pause, woman, pause, man])
+    pipeline = TranscriptionPipeline(transcriber, AudioDecoder(), vad, load_profiles())
+    profile = load_profiles()["general"]
+    recording = Recording(pcm, len(pcm) / STT_SAMPLE_RATE, "en", profile, words=True, speakers=True)
+    utterances = (await pipeline.transcribe(recording)).utterances
+    assert utterances is not None
+    assert [one.speaker for one in utterances] == ["A", "B", "A"]
+    assert "letter" in utterances[0].text and "afternoon" in utterances[1].text
+    assert utterances[1].start == pytest.approx(len(man) / STT_SAMPLE_RATE + 0.5, abs=0.5)

@@ -1,0 +1,189 @@
+"""The state machine of utterances, by hand and under any probabilities."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from configs.load import load_yaml
+from configs.schema.listening import EndpointingConfig, ListeningConfig
+from pipelines.stt.endpointing import (
+    Endpointer,
+    Event,
+    LikelyEnd,
+    Resumed,
+    SpeechStarted,
+    UtteranceEnded,
+)
+
+FRAME = 512
+SPEECH, MAYBE, SILENCE = 0.9, 0.47, 0.1
+
+
+@pytest.fixture
+def config() -> EndpointingConfig:
+    return load_yaml(ListeningConfig, "listening").endpointing
+
+
+def play(
+    config: EndpointingConfig,
+    probabilities: Sequence[float],
+    levels: Sequence[float] = (),
+    end_ms: int = 500,
+) -> list[Event]:
+    machine = Endpointer(config, FRAME, end_ms)
+    levels = levels or [0.0] * len(probabilities)
+    events = [
+        event
+        for probability, level in zip(probabilities, levels, strict=True)
+        for event in machine.accept(probability, level)
+    ]
+    return events + machine.finish()
+
+
+def test_speech_starts_with_the_second_frame_and_ends_after_the_silence(
+    config: EndpointingConfig,
+) -> None:
+    started, likely, ended = play(config, [SILENCE] * 20 + [SPEECH] * 10 + [SILENCE] * 20)
+    assert started == SpeechStarted(at=20 * FRAME, start=20 * FRAME - 4800)
+    assert likely == LikelyEnd(started.start, 30 * FRAME, 35 * FRAME, 10)
+    assert ended == UtteranceEnded(started.start, 20 * FRAME, 30 * FRAME, 35 * FRAME, 10)
+
+
+def test_the_end_comes_at_the_first_frame_after_utterance_end_ms(
+    config: EndpointingConfig,
+) -> None:
+    for end_ms in (300, 500, 1000):
+        machine = Endpointer(config, FRAME, end_ms)
+        for _ in range(10):
+            machine.accept(SPEECH, 0)
+        frames = 0
+        while machine.in_speech:
+            machine.accept(SILENCE, 0)
+            frames += 1
+        assert (frames - 1) * 32 < end_ms <= frames * 32
+
+
+def test_one_frame_is_no_speech(config: EndpointingConfig) -> None:
+    assert play(config, [SILENCE, SPEECH] * 50) == []
+
+
+def test_a_doubtful_frame_keeps_speech_running_but_does_not_begin_it(
+    config: EndpointingConfig,
+) -> None:
+    assert play(config, [MAYBE] * 100) == []
+    events = play(config, [SPEECH] * 5 + [MAYBE] * 50 + [SPEECH] * 5)
+    assert [type(event) for event in events] == [SpeechStarted, UtteranceEnded]
+
+
+def test_speech_after_a_likely_end_resumes_the_utterance(config: EndpointingConfig) -> None:
+    pause = [SILENCE] * 10
+    events = play(config, [SPEECH] * 5 + pause + [SPEECH] * 5 + pause + [SILENCE] * 10)
+    kinds = [SpeechStarted, LikelyEnd, Resumed, LikelyEnd, UtteranceEnded]
+    assert [type(event) for event in events] == kinds
+
+
+def test_a_click_in_the_silence_does_not_put_off_the_end(config: EndpointingConfig) -> None:
+    silence = [SILENCE] * 20
+    silence[12] = SPEECH
+    plain = play(config, [SPEECH] * 10 + [SILENCE] * 20)
+    assert play(config, [SPEECH] * 10 + silence) == plain
+
+
+def test_the_end_waits_for_the_second_frame_of_speech(config: EndpointingConfig) -> None:
+    events = play(config, [SPEECH] * 5 + [SILENCE] * 15 + [SPEECH] * 5)
+    assert [type(event) for event in events] == [SpeechStarted, LikelyEnd, Resumed, UtteranceEnded]
+
+
+def test_long_speech_is_cut_where_it_is_quietest_and_goes_on(config: EndpointingConfig) -> None:
+    frames = 1000  # 32 s
+    levels = [1.0] * frames
+    for frame in (100, 700, 701, 702):
+        levels[frame] = 0.0
+    started, cut, ended = play(config, [SPEECH] * frames, levels)
+    assert isinstance(started, SpeechStarted)
+    assert isinstance(cut, UtteranceEnded) and isinstance(ended, UtteranceEnded)
+    assert cut.cut and not ended.cut
+    assert 701 * FRAME <= cut.end <= 702 * FRAME
+    assert ended.start == cut.end
+    assert cut.speech_frames + ended.speech_frames == frames
+
+
+def test_a_long_wait_for_the_end_does_not_make_an_utterance_too_long(
+    config: EndpointingConfig,
+) -> None:
+    speech = [SPEECH] * 800
+    events = play(config, speech + [SILENCE] * 2000 + speech, end_ms=30_000)
+    ends = [event for event in events if isinstance(event, UtteranceEnded)]
+    assert all(event.end - event.start <= 30 * 16_000 for event in ends)
+    assert sum(event.speech_frames for event in ends) == 1600
+
+
+def test_a_configuration_in_disorder_is_refused(config: EndpointingConfig) -> None:
+    for change in ({"silence_threshold": 0.6}, {"cut_search_s": 20.0}):
+        with pytest.raises(ValidationError):
+            EndpointingConfig.model_validate(config.model_dump() | change)
+
+
+runs = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.4, 0.47, 0.5, 1.0]), st.integers(1, 60)), max_size=40
+)
+
+
+@given(
+    runs=runs,
+    frame=st.sampled_from([480, 512]),
+    end_ms=st.sampled_from([300, 500, 3000]),
+    longest=st.sampled_from([2.0, 5.0, 28.0]),
+    levels=st.randoms(use_true_random=False),
+)
+def test_events_alternate_and_no_speech_is_lost_or_heard_twice(
+    runs: list[tuple[float, int]], frame: int, end_ms: int, longest: float, levels: Random
+) -> None:
+    config = load_yaml(ListeningConfig, "listening").endpointing
+    config = config.model_copy(update={"max_utterance_s": longest, "cut_search_s": longest / 3})
+    probabilities = [probability for probability, count in runs for _ in range(count)]
+    machine = Endpointer(config, frame, end_ms)
+    events: list[Event] = []
+    for number, probability in enumerate(probabilities, 1):
+        new = machine.accept(probability, levels.random())
+        for event in new:
+            if isinstance(event, LikelyEnd | UtteranceEnded):
+                assert event.end <= number * frame
+        events += new
+        assert machine.keep_from <= number * frame
+    events += machine.finish()
+    state, free_from, start, likely = "silence", 0, 0, 0
+    spans: list[tuple[int, int]] = []
+    for event in events:
+        match event:
+            case SpeechStarted():
+                assert state == "silence" and free_from <= event.start <= event.at
+                start, state = event.start, "speech"
+            case LikelyEnd():
+                assert state == "speech" and event.start == start
+                likely, state = event.end, "doubt"
+            case Resumed():
+                assert state == "doubt"
+                state = "speech"
+            case UtteranceEnded():
+                assert state in ("speech", "doubt") and event.start == start
+                assert event.start <= event.speech_start <= event.speech_end <= event.end
+                assert 0 < event.end - event.start <= (longest + 0.1) * 16_000
+                assert state == "speech" or event.end == likely
+                spans.append((event.start, event.end))
+                free_from = event.end
+                start, state = (event.end, "speech") if event.cut else (start, "silence")
+    assert state == "silence"
+    for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        assert end <= start
+    heard: set[int] = set()
+    for start, end in spans:
+        heard |= set(range(-(-start // frame), end // frame))
+    for first in range(len(probabilities) - 1):  # whoever speaks for two frames is heard
+        if probabilities[first] >= 0.5 and probabilities[first + 1] >= 0.5:
+            cut = {(end // frame) for _, end in spans}
+            assert first in heard or first in cut

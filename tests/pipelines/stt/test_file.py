@@ -1,0 +1,210 @@
+"""Files to text over the scripted engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs.schema.transcription import Profile, load_profiles
+from models.errors import EngineLost, WeightsMissing
+from models.info import ModelInfo
+from models.loading import load_stt, load_vad
+from models.stt.base import Segment, Transcript, TranscriptionRequest
+from models.vad.base import Probabilities, VADStream
+from models.weights.store import WeightStore
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.errors import InvalidRequest
+from pipelines.local_ports import LocalTranscriber
+from pipelines.stt.file import IN_FLIGHT, FileRequest, FileTranscript, TranscriptionPipeline
+from tests.hostile.audio_files import tone, wav
+from tests.models.sounds import speak, wordless
+
+
+class LoudnessVAD:
+    """Hears speech in every loud frame."""
+
+    frame_samples = 512
+
+    def start_stream(self) -> VADStream:
+        raise NotImplementedError
+
+    def probabilities(self, pcm: np.ndarray) -> Probabilities:
+        frames = np.pad(pcm, (0, -len(pcm) % 512)).reshape(-1, 512)
+        return np.asarray(np.abs(frames).max(axis=1) > 0.1, np.float32)
+
+
+class RecordingTranscriber:
+    """Answers `languages` in turn and remembers what it was asked."""
+
+    def __init__(self, info: ModelInfo, languages: tuple[str, ...] = ("de",)) -> None:
+        self.info = info
+        self.languages = languages
+        self.requests: list[TranscriptionRequest] = []
+        self.in_flight = self.most_in_flight = 0
+        self.error: Exception | None = None
+
+    async def describe(self) -> ModelInfo:
+        return self.info
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        number = len(self.requests)
+        self.requests.append(request)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(0.01)
+        self.in_flight -= 1
+        if self.error is not None:
+            raise self.error
+        language = request.language or self.languages[min(number, len(self.languages) - 1)]
+        if not language.strip("-"):
+            return Transcript("fr", 0.2)
+        segment = Segment(f"text {number}", 0.0, 1.0, -0.5, 0.0)
+        return Transcript(language, 0.9, (segment,))
+
+
+@pytest.fixture
+async def decoder() -> AsyncIterator[AudioDecoder]:
+    async with AudioDecoder() as made:
+        yield made
+
+
+@pytest.fixture
+def transcriber(weights: WeightStore) -> RecordingTranscriber:
+    return RecordingTranscriber(load_stt("stt/scripted", weights)[1])
+
+
+@pytest.fixture
+def pipeline(decoder: AudioDecoder, transcriber: RecordingTranscriber) -> TranscriptionPipeline:
+    return TranscriptionPipeline(transcriber, decoder, LoudnessVAD(), load_profiles())
+
+
+def write(path: Path, *pieces: np.ndarray) -> Path:
+    pcm = np.concatenate(pieces)
+    path.write_bytes(wav((pcm * 32767).astype("<i2").tobytes()))
+    return path
+
+
+async def transcribe(
+    pipeline: TranscriptionPipeline, path: Path, request: FileRequest
+) -> FileTranscript:
+    return await pipeline.transcribe(await pipeline.open(path, request))
+
+
+def silence(seconds: float) -> np.ndarray:
+    return np.zeros(int(16_000 * seconds), np.float32)
+
+
+async def test_silence_gives_empty_text(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    result = await transcribe(pipeline, write(tmp_path / "0", silence(3)), FileRequest())
+    assert (result.text, result.confidence, result.duration_s) == ("", 0.0, 3.0)
+    assert transcriber.requests == []
+
+
+async def test_stretches_are_joined_with_their_offsets(
+    decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
+) -> None:
+    local = LocalTranscriber(*load_stt("stt/scripted", weights))
+    pipeline = TranscriptionPipeline(local, decoder, LoudnessVAD(), load_profiles())
+    path = write(tmp_path / "0", silence(2), tone(1), silence(4), tone(1), silence(1))
+    result = await transcribe(pipeline, path, FileRequest(words=True))
+    assert result.text == "the quick brown fox the quick brown fox"
+    times = [time for word in result.words for time in (word.start, word.end)]
+    assert times == sorted(times)
+    assert 1.5 < times[0] < 2.1
+    assert 6.5 < result.words[4].start < 7.1
+    assert result.confidence == pytest.approx(np.exp(-0.1))
+
+
+async def test_the_first_words_decide_the_language_of_the_file(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    transcriber.languages = ("-", "es", "it")
+    pieces = [tone(1), silence(3)] * 4
+    result = await transcribe(pipeline, write(tmp_path / "0", *pieces), FileRequest())
+    assert result.language == "es"
+    assert [request.language for request in transcriber.requests] == [None, None, "es", "es"]
+
+
+async def test_long_files_keep_few_calls_in_flight(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "0", tone(200))
+    await transcribe(pipeline, path, FileRequest(language="en"))
+    assert len(transcriber.requests) > 5
+    assert transcriber.most_in_flight == IN_FLIGHT
+
+
+async def test_a_profile_decides_beam_and_terms(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "0", tone(1))
+    await transcribe(pipeline, path, FileRequest(language="en", profile="meeting"))
+    await transcribe(pipeline, path, FileRequest(language="en", profile="medical"))
+    await transcribe(pipeline, path, FileRequest(language="de", profile="medical"))
+    meeting, english, german = transcriber.requests
+    assert meeting.options.beam_size > 1
+    assert "tachycardia" in (english.options.initial_prompt or "")
+    assert german.options.initial_prompt is None
+
+
+async def test_the_phone_profile_hears_only_the_band_of_a_phone(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "0", tone(1, hz=60) * 0.5 + tone(1, hz=1000) * 0.5)
+    await transcribe(pipeline, path, FileRequest(language="en", profile="phone_call"))
+    spectrum = np.abs(np.fft.rfft(transcriber.requests[0].pcm[2000:14_000]))
+    assert spectrum[45] < 0.02 * spectrum[750]
+
+
+async def test_a_region_is_dropped_and_an_unknown_language_refused(
+    pipeline: TranscriptionPipeline, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "0", tone(1))
+    assert (await transcribe(pipeline, path, FileRequest(language="en-US"))).language == "en"
+    with pytest.raises(InvalidRequest):
+        await transcribe(pipeline, path, FileRequest(language="xx"))
+
+
+async def test_an_error_of_the_engine_reaches_the_caller(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    transcriber.error = EngineLost("gone")
+    with pytest.raises(EngineLost):
+        await transcribe(pipeline, write(tmp_path / "0", tone(90)), FileRequest(language="en"))
+
+
+async def test_every_profile_of_the_interface_is_configured(
+    pipeline: TranscriptionPipeline,
+) -> None:
+    assert set(load_profiles()) == {"general", "phone_call", "meeting", "medical"}
+    assert load_profiles()["general"] == Profile()
+    languages = await pipeline.languages()
+    assert languages[0].profiles == ("general", "phone_call", "meeting", "medical")
+
+
+@pytest.mark.weights
+async def test_real_speech_between_noises_is_heard_and_noise_is_not(
+    decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
+) -> None:
+    try:
+        local = LocalTranscriber(*load_stt("stt/whisper_base", weights))
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    vad = load_vad("vad/silero", weights)
+    pipeline = TranscriptionPipeline(local, decoder, vad, load_profiles())
+    for name, sound in wordless(5).items():
+        for profile in load_profiles():
+            path = write(tmp_path / "0", sound)
+            result = await transcribe(pipeline, path, FileRequest(profile=profile))
+            assert result.text == "", (name, profile)
+    speech = speak("The quick brown fox jumps over the lazy dog.", weights)
+    path = write(tmp_path / "0", wordless(5)["hum"], speech, wordless(5)["pink noise"] * 0.1)
+    result = await transcribe(pipeline, path, FileRequest(words=True))
+    assert "quick brown fox jumps over the lazy dog" in result.text.lower()
+    assert result.language == "en"
+    assert result.words[0].start == pytest.approx(5.2, abs=0.5)
+    assert 0.5 < result.confidence <= 1

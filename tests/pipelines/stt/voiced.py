@@ -1,0 +1,101 @@
+"""Sound with the rhythm of speech, and engines that say it in pieces."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+import numpy as np
+
+from models.audio import AudioChunk, Pcm, WordTime
+from models.info import ModelInfo, VoiceInfo
+from models.tts.base import SynthesisRequest
+from pipelines.tts.pipeline import Speech, SpeechPipeline, SpeechRequest
+
+SAMPLE_RATE = 24_000
+VOICE = VoiceInfo("fake", "v", "Vera", "en", "female", "American")
+INFO = ModelInfo(
+    "svc/fake", "tts", "fake", "x", 0, ("en",), sample_rate=SAMPLE_RATE, voices=(VOICE,)
+)
+CHARACTER_S = 0.06
+PADDING_S = 0.2
+
+
+async def speak(pipeline: SpeechPipeline, request: SpeechRequest) -> Speech:
+    return await pipeline.speak(await pipeline.plan(request))
+
+
+def voiced(duration_s: float, level: float = 0.1, sample_rate: int = SAMPLE_RATE) -> Pcm:
+    """A buzz of 140 Hz that swells four times a second, as syllables do."""
+    time_s = np.arange(round(duration_s * sample_rate)) / sample_rate
+    buzz = sum(np.sin(2 * np.pi * 140 * k * time_s) / k for k in range(1, 12))
+    swell = 0.55 - 0.45 * np.cos(2 * np.pi * 4 * time_s)
+    return (level * buzz * swell).astype(np.float32)
+
+
+def cut(pcm: Pcm, sizes: Sequence[int]) -> list[Pcm]:
+    """Consecutive pieces of these sizes, over and over, until all is cut."""
+    pieces: list[Pcm] = []
+    start = 0
+    while start < len(pcm):
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(pcm[start : start + size])
+        start += size
+    return pieces
+
+
+class VoicedSpeaker:
+    """0.06 s a character between silences of its own, in chunks; says when each word sounds."""
+
+    def __init__(
+        self,
+        *,
+        level: float = 0.1,
+        sizes: Sequence[int] = (9600, 2400, 700),
+        chunk_delay_s: float = 0.0,
+        info: ModelInfo = INFO,
+        times: bool = True,
+    ) -> None:
+        self.info = info
+        self.calls: list[SynthesisRequest] = []
+        self.made = 0  # chunks
+        self.flying = 0
+        self._level = level
+        self._sizes = sizes
+        self._delay_s = chunk_delay_s
+        self._times = times
+
+    async def describe(self) -> ModelInfo:
+        return self.info
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        self.calls.append(request)
+        self.flying += 1
+        padding = np.zeros(round(PADDING_S * SAMPLE_RATE), dtype=np.float32)
+        sound = voiced(len(request.text) * CHARACTER_S, self._level)
+        words = _words(request.text) if request.timings and self._times else []
+        position = 0
+        try:
+            for pcm in cut(np.concatenate([padding, sound, padding]), self._sizes):
+                await asyncio.sleep(self._delay_s)
+                self.made += 1
+                begins, ends = position / SAMPLE_RATE, (position + len(pcm)) / SAMPLE_RATE
+                position += len(pcm)
+                mine = tuple(
+                    WordTime(one.text_start, one.text_end, one.start_s - begins, one.end_s - begins)
+                    for one in words
+                    if begins <= one.start_s < ends
+                )
+                yield AudioChunk(pcm, SAMPLE_RATE, mine)
+        finally:
+            self.flying -= 1
+
+
+def _words(text: str) -> list[WordTime]:
+    words: list[WordTime] = []
+    start = 0
+    for word in text.split(" "):
+        end = start + len(word)
+        if word:
+            begins_s, ends_s = PADDING_S + start * CHARACTER_S, PADDING_S + end * CHARACTER_S
+            words.append(WordTime(start, end, begins_s, ends_s))
+        start = end + 1
+    return words

@@ -1,0 +1,92 @@
+"""The caller's words in what is spoken."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.text.alignment import spans
+from pipelines.text.chunking.chunker import Opening, read
+
+LANGUAGES = frozenset("en hi ar fr de es it nl pl pt bn ja zh".split())
+
+
+def aligned(text: str, language: str) -> list[tuple[str, str]]:
+    """Each of the caller's words, and what is said for it."""
+    return [
+        (word.word, piece.text[word.spoken_start : word.spoken_end])
+        for piece in read(text, languages=frozenset({language}), language=language, words=True)
+        for word in piece.words
+    ]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "words"),
+    [
+        (
+            "en",
+            "Dr. Smith  paid $3.50, OK?",
+            [
+                ("Dr.", "Doctor"),
+                ("Smith", "Smith"),
+                ("paid", "paid"),
+                ("$3.50,", "three dollars and fifty cents,"),
+                ("OK?", "OK?"),
+            ],
+        ),
+        ("en", "R & D", [("R", "R"), ("&", "and"), ("D", "D")]),
+        ("en", "yes – no \U0001f600", [("yes", "yes"), ("no", "no")]),
+        ("en", "at 5:30 pm.", [("at", "at"), ("5:30", "five thirty"), ("pm.", "P M")]),
+        ("en", "the the the", [("the", "the")] * 3),
+        ("en", "to a.com now", [("to", "to"), ("a.com", "a dot com"), ("now", "now")]),
+        ("de", "um 15:30 Uhr", [("um", "um"), ("15:30", "fünfzehn Uhr"), ("Uhr", "dreißig")]),
+        ("de", "12,50 € netto", [("12,50", "zwölf Euro und fünfzig Cent"), ("netto", "netto")]),
+        ("de", "z. B. das", [("z.", "zum"), ("B.", "Beispiel"), ("das", "das")]),
+        ("fr", "1 234 m", [("1", "mille"), ("234", "deux cent trente-quatre"), ("m", "mètres")]),
+        ("hi", "₹500 दो", [("₹500", "500 रुपए"), ("दो", "दो")]),
+        ("zh", "你好，世界2024 OK！", [(c, c) for c in ("你", "好，", "世", "界", "2024", "OK！")]),
+        ("ja", "「はい」と言った。", [(c, c) for c in ("「は", "い」", "と", "言っ", "た。")]),
+        ("th", "เด็กดี", [("เด็", "เด็"), ("ก", "ก"), ("ดี", "ดี")]),
+        ("en", "\uff28\uff49 a\u0301\u200b", [("\uff28\uff49", "Hi"), ("a\u0301\u200b", "á")]),
+    ],
+)  # fmt: skip
+def test_each_word_has_what_is_said_for_it(
+    language: str, text: str, words: list[tuple[str, str]]
+) -> None:
+    assert aligned(text, language) == words
+
+
+@given(
+    st.text(max_size=120)
+    | st.text(st.sampled_from("ab1.,5 $€%-\n你好เด\u0301\u200d\U0001f600\ud800"), max_size=400),
+    st.sampled_from(["en", "de", "hi", "zh", None]),
+    st.booleans(),
+)
+def test_words_and_gaps_make_up_the_text(text: str, language: str | None, early: bool) -> None:
+    position = 0
+    opening = Opening() if early else None
+    for piece in read(text, languages=LANGUAGES, language=language, words=True, opening=opening):
+        spoken = 0
+        for word in piece.words:
+            assert text[word.start : word.end] == word.word
+            assert position <= word.start < word.end
+            assert spoken <= word.spoken_start <= word.spoken_end <= len(piece.text)
+            position, spoken = word.end, word.spoken_end
+
+
+@given(st.lists(st.text("abcdefgxyz'", min_size=1, max_size=8), min_size=1, max_size=200))
+def test_plain_words_are_all_there_and_are_themselves(words: list[str]) -> None:
+    spoken = [word for word in words if any(map(str.isalnum, word))]
+    found = aligned(" ".join(words), "en")
+    assert [word for word, _ in found] == spoken
+    assert all(word.strip("'") == said.strip("'") for word, said in found)
+
+
+def test_words_of_a_long_text_are_all_found_in_order() -> None:
+    text = "The quick fox, aged 12, paid $5. " * 500
+    found = [word for word, _ in aligned(text, "en")]
+    assert found == text.split()
+
+
+def test_a_script_without_spaces_is_cut_between_letters() -> None:
+    text = "กำลังเรียน"
+    assert [text[start:end] for start, end in spans(text)] == ["กำ", "ลั", "ง", "เรี", "ย", "น"]

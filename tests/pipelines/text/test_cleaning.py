@@ -1,0 +1,45 @@
+"""Cleaning text."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.text.cleaning import clean, is_speakable
+
+
+@given(st.text(max_size=200))
+def test_cleaning_twice_changes_nothing_more(text: str) -> None:
+    once = clean(text)
+    assert clean(once) == once
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("a\u0000b\tc", "a b c"),
+        ("\u202eabc\u202c\u200b", "abc"),
+        ("ＡＢＣ１２", "ABC12"),
+        ("\U0001d5db\U0001d5f6", "Hi"),
+        ("a\u00a0b", "a\u00a0b"),
+        ("क्\u200dष", "क्\u200dष"),
+        ("20°C", "20°C"),
+        ("\u01c7\u200d\u0628", "LJ\u0628"),
+    ],
+)
+def test_what_no_voice_can_say_is_removed(text: str, cleaned: str) -> None:
+    assert clean(text) == cleaned
+
+
+@pytest.mark.parametrize("text", ["", "...", "\U0001f600", "\u200b\u202e", "!?", "$ %"])
+def test_text_without_letters_is_not_speakable(text: str) -> None:
+    assert not is_speakable(clean(text))
+
+
+@pytest.mark.parametrize("unit", ["9", "a ", "\u200d", "\U0001f600", "\u0301", "\ud800"])
+def test_cleaning_takes_linear_time(unit: str) -> None:
+    text = (unit * 50_000)[:50_000]
+    started = time.perf_counter()
+    clean(text)
+    assert time.perf_counter() - started < 3

@@ -1,0 +1,76 @@
+"""Where sentences end."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.text.sentences import finished, sentence_spans, split_sentences
+from tests.pipelines.text.sentence_corpus import HARD_CASES
+
+
+@pytest.mark.parametrize(("language", "marked"), HARD_CASES)
+def test_hard_cases_are_told_apart(language: str, marked: str) -> None:
+    sentences = marked.split("|")
+    joiner = "" if language in ("zh", "ja") else " "
+    assert split_sentences(joiner.join(sentences), language) == sentences
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "sentences"),
+    [
+        ("xx", "One. two", ["One.", "two"]),
+        ("en", "End of it.Next one starts.", ["End of it.", "Next one starts."]),
+        ("en", 'Hello." ***', ['Hello." ***']),
+        ("en", "", []),
+        ("en", "  \u00a0 ", []),
+    ],
+)
+def test_odd_texts_are_split_too(language: str, text: str, sentences: list[str]) -> None:
+    assert split_sentences(text, language) == sentences
+
+
+@given(
+    st.text(st.sampled_from('abcAB éж你好。！？“”「」 ठ।1.,;!?\u2019"()-[]@/ '), max_size=300),
+    st.sampled_from(["en", "de", "fr", "hi", "ar", "zh", "ja", "xx"]),
+)
+def test_only_spaces_lie_between_sentences(text: str, language: str) -> None:
+    position = 0
+    for start, end in sentence_spans(text, language):
+        assert position <= start < end
+        assert not text[position:start].strip()
+        position = end
+    assert not text[position:].strip()
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "sure", "likely"),
+    [
+        ("en", "Hello world", "", ""),
+        ("en", "Hello world.", "", "Hello world."),
+        ("en", "Hello world. ", "Hello world. ", "Hello world. "),
+        ("en", "Hello. How are", "Hello. ", "Hello. "),
+        ("en", "Hello. How are you?", "Hello. ", "Hello. How are you?"),
+        ("en", "Dear Dr. ", "", ""),
+        ("en", "It costs 3.", "", "It costs 3."),
+        ("en", "Title\nand more", "Title\n", "Title\n"),
+        ("en", "Title\nDone. ", "Title\nDone. ", "Title\nDone. "),
+        ("zh", "你好。", "你好。", "你好。"),
+        ("ja", "こんにちは。今日は", "こんにちは。", "こんにちは。"),
+        ("hi", "नमस्ते।", "नमस्ते।", "नमस्ते।"),
+        ("en", "", "", ""),
+    ],
+)
+def test_a_text_that_grows_is_finished_up_to_its_last_whole_sentence(
+    language: str, text: str, sure: str, likely: str
+) -> None:
+    assert text[: finished(text, language)] == sure
+    assert text[: finished(text, language, sure=False)] == likely
+
+
+@given(
+    st.text(st.sampled_from('abcAB éж你好。！？“” ठ।1.,;!?"()\n '), max_size=100),
+    st.sampled_from(["en", "de", "hi", "zh", "xx"]),
+    st.booleans(),
+)
+def test_what_is_finished_is_a_part_of_the_text(text: str, language: str, sure: bool) -> None:
+    assert 0 <= finished(text, language, sure=sure) <= len(text)

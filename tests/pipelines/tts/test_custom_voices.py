@@ -1,0 +1,216 @@
+"""A workspace's voices on their way to the engine: packs travel once, deleted voices no more."""
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import numpy as np
+import pytest
+
+from db.session import Database
+from models.audio import AudioChunk
+from models.errors import EngineLost, PackMissing
+from models.info import ModelInfo
+from models.loading import load_tts
+from models.tts.base import PackRef, SynthesisRequest
+from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
+from models.weights.store import WeightStore
+from pipelines.errors import VoiceNotFound, VoiceNotReady
+from pipelines.local_ports import LocalSpeaker
+from pipelines.storage.encryption import Sealer
+from pipelines.storage.files import Files
+from pipelines.tts.custom_voices import OwnVoices
+from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from tests.db.test_chats import add_workspace
+from tests.db.test_voices import add, new_voice
+from tests.migrated import migrate
+from tests.pipelines.tts.test_pipeline import CONFIG
+
+PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.5, np.float32)))
+
+
+class Watched(LocalSpeaker):
+    """A speaker that notes which requests carried a pack."""
+
+    def __init__(self, engine: object, info: ModelInfo) -> None:
+        super().__init__(engine, info)  # type: ignore[arg-type]
+        self.carried: list[bool] = []
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        self.carried.append(request.pack is not None and request.pack.data is not None)
+        async for chunk in super().synthesize(request):
+            yield chunk
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    url = f"sqlite:///{tmp_path / 'test.db'}"
+    migrate(url)
+    opened = Database(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def files(database: Database, tmp_path: Path) -> Files:
+    return Files(
+        database,
+        Sealer([base64.b64encode(b"k" * 32).decode()]),
+        storage_url=f"file://{tmp_path / 'files'}",
+        public_url="https://speech.example",
+        url_key="k" * 32,
+    )
+
+
+@pytest.fixture
+def own(database: Database, files: Files) -> OwnVoices:
+    return OwnVoices(database, files)
+
+
+@pytest.fixture
+def speaker() -> Watched:
+    return Watched(*load_tts("tts/tone", WeightStore(Path("/nowhere"))))
+
+
+async def ready_voice(database: Database, files: Files) -> tuple[int, UUID]:
+    workspace_id = await add_workspace(database)
+    file_id = await files.put(workspace_id, "voice", "application/octet-stream", PACK, None)
+    voice = new_voice(
+        workspace_id,
+        status="ready",
+        engine="tone",
+        pack_file=file_id,
+        pack_digest=pack_digest(PACK),
+    )
+    return workspace_id, await add(database, voice)
+
+
+def pipeline(speaker: Watched, own: OwnVoices) -> SpeechPipeline:
+    return SpeechPipeline({"tone": speaker}, CONFIG, own)
+
+
+async def test_a_pack_travels_once_to_each_engine(
+    database: Database, files: Files, own: OwnVoices, speaker: Watched
+) -> None:
+    workspace_id, voice_id = await ready_voice(database, files)
+    speech = pipeline(speaker, own)
+    request = SpeechRequest("Hello there.", voice_id=str(voice_id), workspace_id=workspace_id)
+    for _ in range(2):
+        spoken = await speech.speak(await speech.plan(request))
+        assert spoken.voice.voice.voice_id == str(voice_id) and len(spoken.audio.pcm)
+    assert speaker.carried == [False, True, False]
+    another = Watched(*load_tts("tts/tone", WeightStore(Path("/nowhere"))))  # its replica is new
+    again = pipeline(another, own)
+    await again.speak(await again.plan(request))
+    assert another.carried == [False, True]
+
+
+async def test_requests_at_once_read_the_pack_once(
+    database: Database, files: Files, own: OwnVoices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace_id, voice_id = await ready_voice(database, files)
+    voice = await own.find(workspace_id, voice_id=str(voice_id))
+    assert voice is not None
+    reads = 0
+    read = files.read
+
+    async def counted(workspace_id: int, file_id: str) -> bytes:
+        nonlocal reads
+        reads += 1
+        return await read(workspace_id, file_id)
+
+    monkeypatch.setattr(files, "read", counted)
+    packs = await asyncio.gather(*(own.pack(voice) for _ in range(5)))
+    assert (set(packs), reads) == ({PACK}, 1)
+
+
+async def test_a_voice_whose_pack_is_gone_is_not_found(
+    database: Database, files: Files, own: OwnVoices, speaker: Watched
+) -> None:
+    workspace_id, voice_id = await ready_voice(database, files)
+    voice = await own.find(workspace_id, voice_id=str(voice_id))
+    assert voice is not None
+    await files.delete(workspace_id, voice.pack_file)
+    speech = pipeline(speaker, own)
+    request = SpeechRequest("Hello.", voice_id=str(voice_id), workspace_id=workspace_id)
+    with pytest.raises(VoiceNotFound):
+        await speech.speak(await speech.plan(request))
+
+
+async def test_a_deleted_voice_leaves_no_pack_in_any_memory(
+    database: Database, files: Files, speaker: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.tts.custom_voices.REMEMBERED_S", 0.2)
+    workspace_id, voice_id = await ready_voice(database, files)
+    own, elsewhere = (OwnVoices(database, files, {"tone": speaker}) for _ in range(2))
+    request = SpeechRequest("Hello.", voice_id=str(voice_id), workspace_id=workspace_id)
+    for known in (own, elsewhere):
+        speech = pipeline(speaker, known)
+        await speech.speak(await speech.plan(request))
+        voice = await known.find(workspace_id, voice_id=str(voice_id))
+        assert voice is not None and await known.pack(voice) == PACK
+    own.forget(voice_id, pack_digest(PACK))
+    await asyncio.sleep(0.3)
+    assert own._packs == elsewhere._packs == {}
+    asked = SynthesisRequest("Hello.", "x", "en", pack=PackRef(pack_digest(PACK)))
+    with pytest.raises(PackMissing):
+        await anext(speaker.synthesize(asked))
+
+
+async def test_what_was_deleted_elsewhere_is_gone_when_the_memory_fades(
+    database: Database, files: Files, own: OwnVoices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace_id, voice_id = await ready_voice(database, files)
+    assert await own.find(workspace_id, name="ANN ") is not None
+    elsewhere = OwnVoices(database, files)
+    assert await elsewhere.find(workspace_id, name="ann") is not None
+    own.forget(voice_id, pack_digest(PACK))
+    assert own._known == {} and elsewhere._known
+    monkeypatch.setattr("pipelines.tts.custom_voices.time.monotonic", lambda: 1e12)
+    assert await elsewhere.find(workspace_id + 1, name="ann") is None
+    assert await elsewhere.find(workspace_id, name="ann") is not None
+
+
+async def test_a_voice_without_its_model_is_unavailable_and_not_unknown(
+    database: Database, files: Files, own: OwnVoices, speaker: Watched
+) -> None:
+    workspace_id, voice_id = await ready_voice(database, files)
+    speaker._info = replace(speaker._info, takes_packs=False)
+    speech = pipeline(speaker, own)
+    with pytest.raises(EngineLost):
+        await speech.voice(str(voice_id), None, workspace_id)
+    with pytest.raises(EngineLost):
+        await speech.custom_voice_model()
+    offered = await speech.voices(workspace_id)
+    assert str(voice_id) not in {one.voice.voice_id for one in offered}
+
+
+async def test_new_voices_are_for_the_engine_that_makes_them(
+    own: OwnVoices, speaker: Watched
+) -> None:
+    other = Watched(*load_tts("tts/tone", WeightStore(Path("/nowhere"))))
+    other._info = replace(other._info, engine="csm", languages=("en",))
+    speech = SpeechPipeline({"tone": speaker, "other": other}, CONFIG, own)
+    for engine, expected in (("csm", "csm"), ("tone", "tone"), (None, "tone"), ("kokoro", "tone")):
+        assert (await speech.custom_voice_model(engine)).engine == expected
+
+
+async def test_a_workspaces_own_voice_goes_before_another_of_its_name(
+    database: Database, files: Files, own: OwnVoices, speaker: Watched
+) -> None:
+    workspace_id, voice_id = await ready_voice(database, files)
+    waiting = new_voice(workspace_id, "Alto")
+    speech = pipeline(speaker, own)
+    found = await speech.voice(None, "ALTO", workspace_id)
+    assert found is not None and found.own is None
+    await add(database, waiting)
+    with pytest.raises(VoiceNotReady):
+        await speech.voice(None, "Alto", workspace_id)
+    elsewhere = await speech.voice(None, "Alto", workspace_id + 1)
+    assert elsewhere is not None and elsewhere.own is None
+    assert (await speech.voice(None, "Alto")) is not None  # of nobody's
+    with pytest.raises(VoiceNotFound):
+        await speech.voice(str(uuid4()), None, workspace_id)

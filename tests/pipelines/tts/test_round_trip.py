@@ -1,0 +1,63 @@
+"""What the pipeline speaks, as a stream and as a whole, the recogniser writes down again."""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+
+from benchmarks.tts_languages import LISTENING_HZ, listen, plain
+from configs.load import load_yaml
+from configs.schema.voices import VoicesConfig
+from models.audio import AudioChunk, resample
+from pipelines.audio.loudness import measure_lufs, true_peak
+from pipelines.local_ports import LocalSpeaker
+from pipelines.tts.chunks import TimedWord
+from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from tests.models.tts.loaded import loaded
+from tests.pipelines.stt.voiced import speak
+
+jiwer = pytest.importorskip("jiwer")
+
+pytestmark = pytest.mark.weights
+
+TEXT = "The harbour lay still that morning, and nobody expected the ship. It carried a piano."
+
+
+def errors(audio: AudioChunk) -> float:
+    """Character errors of what is heard."""
+    pcm = resample(audio.pcm, audio.sample_rate, LISTENING_HZ)
+    return float(jiwer.cer(plain(TEXT, "en"), plain(listen(pcm, "en"), "en")))
+
+
+def pipeline(engine: str) -> tuple[SpeechPipeline, SpeechRequest]:
+    speaking, info = loaded(engine)
+    speech = SpeechPipeline(
+        {engine: LocalSpeaker(speaking, info)}, load_yaml(VoicesConfig, "voices")
+    )
+    voice = next(one.name for one in info.voices if one.language == "en")
+    return speech, SpeechRequest(TEXT, voice=voice, timings=True)
+
+
+def check(audio: AudioChunk, words: Sequence[TimedWord]) -> None:
+    assert errors(audio) <= 0.08
+    assert measure_lufs(audio.pcm, audio.sample_rate) == pytest.approx(-16.0, abs=1.0)
+    assert true_peak(audio.pcm, audio.sample_rate) <= 10 ** (-1 / 20)
+    assert [word.word for word in words] == TEXT.split()
+
+
+@pytest.mark.parametrize("engine", ["hibari", "kokoro"])
+async def test_what_is_streamed_is_heard(engine: str) -> None:
+    speech, request = pipeline(engine)
+    plan = await speech.plan(request, early_start=True)
+    async with aclosing(speech.stream(plan)) as stream:
+        chunks = [chunk async for chunk in stream]
+    pcm = np.concatenate([one.audio.pcm for one in chunks])
+    words = [word for chunk in chunks for word in chunk.words]
+    check(AudioChunk(pcm, chunks[0].audio.sample_rate), words)
+
+
+async def test_what_is_written_to_a_file_is_heard() -> None:
+    speech, request = pipeline("hibari")
+    whole = await speak(speech, request)
+    check(whole.audio, whole.words)

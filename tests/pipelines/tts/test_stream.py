@@ -1,0 +1,335 @@
+"""Streams: early, seamless, even, stopped at once, and with the caller's own words."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs.schema.voices import VoiceRef, VoicesConfig
+from models.audio import AudioChunk, Pcm, WordTime
+from models.errors import EngineLost, UnknownVoice
+from models.tts.base import SynthesisRequest
+from pipelines.audio.loudness import measure_lufs, true_peak
+from pipelines.audio.trimming import SeamTrimmer, silence, trim
+from pipelines.errors import InvalidRequest
+from pipelines.text.alignment import SourceWord
+from pipelines.tts.chunks import SpokenChunk
+from pipelines.tts.pacing import FIRST_SLACK_S, Pace
+from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.tts.word_times import WordMatcher
+from tests.pipelines.stt.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, speak, voiced
+
+TEXT = (
+    "The harbour lay still that morning. Nobody expected the ship, which came in at seven! "
+    "It carried letters, tea and 1 piano.\nWould anybody claim it? The captain only smiled."
+)
+
+
+def pipeline(speaker: VoicedSpeaker) -> SpeechPipeline:
+    return SpeechPipeline(
+        {"one": speaker}, VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
+    )
+
+
+async def spoken(speech: SpeechPipeline, request: SpeechRequest) -> list[SpokenChunk]:
+    async with aclosing(speech.stream(await speech.plan(request))) as chunks:
+        return [chunk async for chunk in chunks]
+
+
+def joined(chunks: Sequence[SpokenChunk]) -> Pcm:
+    return np.concatenate([chunk.audio.pcm for chunk in chunks])
+
+
+def flux(pcm: Pcm, at: int) -> float:
+    """How much the spectrum changes at a sample: the mean rise of its bins, in dB."""
+    around = pcm[at - 512 : at], pcm[at : at + 512]
+    before, after = (
+        20 * np.log10(np.abs(np.fft.rfft(part * np.hanning(512))) + 1e-3) for part in around
+    )
+    return float(np.mean(np.maximum(after - before, 0.0)))
+
+
+@given(sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=5), level=st.floats(0.001, 0.5))
+@settings(max_examples=40, derandomize=True, database=None)
+def test_trimming_a_stream_gives_the_same_however_it_is_cut(sizes: list[int], level: float) -> None:
+    padding = silence(0.3, SAMPLE_RATE)
+    pcm = np.concatenate([padding, voiced(0.4, level), padding, voiced(0.1, level), padding])
+    trimmer = SeamTrimmer(SAMPLE_RATE)
+    parts = [trimmer.push(part) for part in cut(pcm, sizes)]
+    np.testing.assert_array_equal(
+        np.concatenate([*parts, trimmer.finish()]), trim(pcm, SAMPLE_RATE)
+    )
+
+
+def test_speech_passes_the_trimmer_but_for_4_ms() -> None:
+    trimmer = SeamTrimmer(SAMPLE_RATE)
+    given_out = len(trimmer.push(np.concatenate([silence(0.2, SAMPLE_RATE), voiced(0.31)])))
+    assert given_out / SAMPLE_RATE == pytest.approx(0.31 + 0.03, abs=0.03)
+
+
+@pytest.mark.parametrize("speed", [1.0, 1.4])
+@pytest.mark.parametrize("pitch", [1.0, 0.8])
+async def test_a_stream_is_sample_for_sample_the_whole(speed: float, pitch: float) -> None:
+    request = SpeechRequest(TEXT, enhance=False, speed=speed, pitch=pitch)
+    speech = pipeline(VoicedSpeaker())
+    streamed = joined(await spoken(speech, request))
+    whole = (await speak(speech, request)).audio.pcm
+    np.testing.assert_array_equal(streamed, whole)
+
+
+async def test_no_seam_clicks_or_jumps() -> None:
+    """The step and the change of spectrum where chunks meet are no greater than elsewhere."""
+    chunks = await spoken(pipeline(VoicedSpeaker(level=0.05)), SpeechRequest(TEXT))
+    pcm = joined(chunks)
+    seams = np.cumsum([len(chunk.audio.pcm) for chunk in chunks])[:-1]
+    steps = np.abs(np.diff(pcm))
+    assert np.max(steps[seams - 1]) <= np.max(np.delete(steps, seams - 1))
+    inside = [flux(pcm, at) for at in range(1024, len(pcm) - 1024, 997)]
+    at_seams = [flux(pcm, at) for at in seams if 512 <= at <= len(pcm) - 512]
+    assert max(at_seams) <= max(inside)
+    assert np.mean(at_seams) <= np.mean(inside) + 2 * np.std(inside)
+
+
+@pytest.mark.parametrize("level", [0.01, 0.1])
+async def test_the_first_stream_of_a_voice_and_later_ones_are_at_the_target(level: float) -> None:
+    speech = pipeline(VoicedSpeaker(level=level))
+    for _ in range(2):
+        pcm = joined(await spoken(speech, SpeechRequest(TEXT)))
+        assert measure_lufs(pcm, SAMPLE_RATE) == pytest.approx(-16.0, abs=1.0)
+        assert true_peak(pcm, SAMPLE_RATE) <= 10 ** (-1 / 20)
+    first_s = pcm[:SAMPLE_RATE]
+    assert measure_lufs(first_s, SAMPLE_RATE) == pytest.approx(-16.0, abs=1.5)
+
+
+async def test_chunks_come_as_the_engine_makes_them() -> None:
+    speaker = VoicedSpeaker(sizes=(4800,), chunk_delay_s=0.02)
+    speech = pipeline(speaker)
+    plan = await speech.plan(SpeechRequest(TEXT, enhance=False))
+    async with aclosing(speech.stream(plan)) as chunks:
+        await anext(chunks)
+        assert speaker.made <= 3  # 0.2 s of padding, and the first sound
+        assert len(speaker.calls) == 1
+
+
+@pytest.mark.parametrize("enhance", [False, True])
+async def test_the_end_of_a_piece_is_no_chunk_of_its_own(enhance: bool) -> None:
+    speech = pipeline(VoicedSpeaker())
+    chunks = await spoken(speech, SpeechRequest(TEXT, enhance=enhance))
+    assert len(chunks) > 5
+    assert min(chunk.audio.duration_s for chunk in chunks[1:-1]) >= 0.05
+
+
+async def test_a_long_text_starts_as_soon_as_a_short_one() -> None:
+    async def first_s(text: str) -> float:
+        speech = pipeline(VoicedSpeaker())
+        began = time.perf_counter()
+        plan = await speech.plan(SpeechRequest(text, voice="Vera"), early_start=True)
+        async with aclosing(speech.stream(plan)) as chunks:
+            await anext(chunks)
+        return time.perf_counter() - began
+
+    await first_s(TEXT)
+    short = min([await first_s(TEXT[:50]) for _ in range(5)])
+    long = min([await first_s(TEXT * 290) for _ in range(5)])
+    assert long < short + 0.05
+
+
+async def test_the_second_piece_is_there_when_the_first_ends() -> None:
+    speaker = VoicedSpeaker(sizes=(4800,), chunk_delay_s=0.01)
+    speech = pipeline(speaker)
+    await spoken(speech, SpeechRequest(TEXT))
+    slack = [call.slack_s for call in speaker.calls]
+    assert slack[0] == FIRST_SLACK_S  # those who listen already go first
+    assert all(later > 0.0 for later in slack[1:])  # the listener still has sound of the one before
+
+
+@pytest.mark.parametrize(
+    ("cost", "opening"),
+    [
+        (0.0, ["The train to the coast leaves at nine this morning."]),
+        (0.25, ["The train", "to the coast leaves", "at nine this morning."]),
+    ],
+)
+async def test_a_slow_engine_is_asked_for_no_more_than_it_makes_in_time(
+    cost: float, opening: list[str]
+) -> None:
+    speaker = VoicedSpeaker(info=replace(INFO, real_time_factor=cost))
+    speech = pipeline(speaker)
+    text = "The train to the coast leaves at nine this morning. Nobody waits for it at all."
+    plan = await speech.plan(SpeechRequest(text), early_start=True)
+    async with aclosing(speech.stream(plan)) as chunks:
+        async for _ in chunks:
+            pass
+    assert [call.text for call in speaker.calls][: len(opening)] == opening
+
+
+async def test_who_begins_in_a_crowd_begins_with_more() -> None:
+    slow = replace(INFO, real_time_factor=0.3)
+    speech = pipeline(VoicedSpeaker(info=slow, chunk_delay_s=0.01))
+    request = SpeechRequest("The captain smiled at the old harbour in the grey morning light. " * 9)
+    alone = await speech.plan(request, early_start=True)
+    async with aclosing(speech.stream(alone)) as chunks:
+        await anext(chunks)
+        beside = await speech.plan(request, early_start=True)
+    assert len(alone.first.text) < len(beside.first.text)
+    after = await speech.plan(request, early_start=True)
+    assert len(after.first.text) == len(alone.first.text)
+
+
+async def test_leaving_stops_the_engine_at_once() -> None:
+    speaker = VoicedSpeaker(sizes=(2400,), chunk_delay_s=0.01)
+    speech = pipeline(speaker)
+    stream = speech.stream(await speech.plan(SpeechRequest(TEXT * 20)))
+    await anext(stream)
+    began = time.perf_counter()
+    await stream.aclose()
+    assert time.perf_counter() - began < 0.1
+    made = speaker.made
+    await asyncio.sleep(0.1)
+    assert (speaker.flying, speaker.made) == (0, made)
+
+
+async def test_a_slow_listener_makes_the_engine_wait() -> None:
+    speaker = VoicedSpeaker()
+    speech = pipeline(speaker)
+    stream = speech.stream(await speech.plan(SpeechRequest(TEXT * 20)))
+    await anext(stream)
+    await asyncio.sleep(0.2)
+    assert len(speaker.calls) <= 2
+    await stream.aclose()
+
+
+@pytest.mark.parametrize("times", [True, False])
+@pytest.mark.parametrize("speed", [1.0, 2.0])
+async def test_words_are_the_callers_and_sound_when_they_say(times: bool, speed: float) -> None:
+    """With times of the engine, and without: then by the share of the letters."""
+    speech = pipeline(VoicedSpeaker(times=times))
+    chunks = await spoken(speech, SpeechRequest(TEXT, timings=True, speed=speed))
+    words = [word for chunk in chunks for word in chunk.words]
+    assert [word.word for word in words] == TEXT.split()
+    assert [TEXT[word.text_start : word.text_end] for word in words] == TEXT.split()
+    total_s = len(joined(chunks)) / SAMPLE_RATE
+    last_s = 0.0
+    for word in words:
+        assert last_s <= word.start_s <= word.end_s <= total_s
+        last_s = word.start_s
+    # 0.06 s a character from the first on, less the silence that was cut and the soft 30 ms kept.
+    second = words[1]
+    assert second.start_s == pytest.approx(4 * 0.06 / speed, abs=0.06)
+    ends_s = [word.end_s for word in words]
+    assert ends_s[-1] == pytest.approx(total_s, abs=0.1)
+    if times:
+        position_s = 0.0
+        for chunk in chunks:
+            position_s += chunk.audio.duration_s
+            assert all(word.start_s <= position_s + 0.02 for word in chunk.words)
+
+
+def matched(words: Sequence[SourceWord], times: Sequence[WordTime]) -> list[tuple[str, float]]:
+    matcher = WordMatcher(words)
+    matcher.hear(times, 0.0)
+    found = [*matcher.matched(), *matcher.finish(0.0, 2.0)]
+    return [(one.source.word, round(one.end_s, 2)) for one in found]
+
+
+def test_a_word_spoken_as_several_lasts_as_long_as_they_do() -> None:
+    words = (SourceWord("$12", 0, 3, 0, 14), SourceWord("please", 4, 10, 15, 21))
+    times = [
+        WordTime(0, 6, 0.0, 0.5),
+        WordTime(7, 14, 0.5, 1.0),
+        WordTime(15, 21, 1.0, 1.5),
+    ]
+    assert matched(words, times) == [("$12", 1.0), ("please", 1.5)]
+
+
+def test_words_that_an_engine_joins_share_its_time() -> None:
+    words = (SourceWord("of", 0, 2, 0, 2), SourceWord("the", 3, 6, 3, 6))
+    assert matched(words, [WordTime(0, 6, 0.0, 0.6)]) == [("of", 0.2), ("the", 0.6)]
+
+
+def test_a_word_of_which_an_engine_says_nothing_lies_between_its_neighbours() -> None:
+    words = (
+        SourceWord("a", 0, 1, 0, 1),
+        SourceWord("b", 2, 3, 2, 3),
+        SourceWord("c", 4, 5, 4, 5),
+    )
+    found = matched(words, [WordTime(0, 1, 0.0, 0.5), WordTime(4, 5, 1.0, 1.5)])
+    assert [name for name, _ in found] == ["a", "b", "c"]
+    assert 0.5 <= found[1][1] <= 1.0
+
+
+async def test_an_error_in_the_middle_comes_after_what_was_spoken() -> None:
+    class Dies(VoicedSpeaker):
+        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+            if self.calls:
+                raise EngineLost("gone")
+            async for chunk in super().synthesize(request):
+                yield chunk
+
+    heard: list[SpokenChunk] = []
+    speech = pipeline(Dies())
+    stream = speech.stream(await speech.plan(SpeechRequest(TEXT)))
+    with pytest.raises(EngineLost):
+        async for chunk in stream:
+            heard.append(chunk)
+    assert joined(heard).size > SAMPLE_RATE
+
+
+async def test_a_stream_chooses_again_when_its_voice_went_with_a_swapped_model() -> None:
+    gone = replace(INFO, voices=(replace(VOICE, key="gone"),))
+
+    class Swapped(VoicedSpeaker):
+        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+            if request.voice == "gone":
+                self.info = INFO
+                raise UnknownVoice("no voice 'gone'")
+            async for chunk in super().synthesize(request):
+                yield chunk
+
+    chunks = await spoken(pipeline(Swapped(info=gone)), SpeechRequest(TEXT))
+    assert joined(chunks).size > SAMPLE_RATE
+
+
+async def test_a_voice_that_says_nothing_is_an_invalid_request() -> None:
+    class Mute(VoicedSpeaker):
+        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+            yield AudioChunk(silence(0.5, SAMPLE_RATE), SAMPLE_RATE)
+
+    with pytest.raises(InvalidRequest):
+        await spoken(pipeline(Mute()), SpeechRequest(TEXT))
+
+
+async def test_a_paragraph_is_read_in_its_language_by_a_voice_that_crosses_languages() -> None:
+    text = "Good morning to all of you.\nGuten Morgen, ich habe heute leider keine Zeit für euch."
+    for crosses, languages in ((True, {"en", "de"}), (False, {"en"})):
+        info = replace(INFO, languages=("de", "en"), crosses_languages=crosses)
+        speaker = VoicedSpeaker(info=info)
+        await spoken(pipeline(speaker), SpeechRequest(text, voice="Vera"))
+        assert {call.language for call in speaker.calls} == languages
+
+
+class AtOnceSpeaker(VoicedSpeaker):
+    """Gives all of a piece a moment after its first chunk, as engines do that make it whole."""
+
+    def __init__(self) -> None:
+        super().__init__(sizes=(2400,), chunk_delay_s=0.001)
+
+
+async def test_a_request_counts_all_that_its_listener_is_about_to_get(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "pipelines.tts.pipeline.Pace", partial(Pace, clock=lambda: 0.0)
+    )  # no time passes
+    monkeypatch.setattr("pipelines.tts.prefetch._SETTLES_S", 60.0)  # a busy machine's moment
+    speaker = AtOnceSpeaker()
+    await spoken(pipeline(speaker), SpeechRequest("Nobody expected the ship at seven. " * 4))
+    # Of the first piece, whose first chunk lasts 0.1 s.
+    assert speaker.calls[1].slack_s > 1.5

@@ -1,0 +1,185 @@
+"""The course of a fit, in a world without an engine."""
+
+import random
+
+import numpy as np
+import pytest
+
+from models.tts.voice_pack import read_pack
+from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint
+from pipelines.voices.fitting.fit import FailedFit, Fit, FittedVoice, Progress
+from pipelines.voices.fitting.trials import Trial
+from pipelines.voices.report import VoiceReport
+from tests.pipelines.voices.fitting.world import CONFIG, VOICES, fit, knowledge, outcome_of
+
+SHORT = CONFIG.model_copy(update={"evaluations": 48, "generation": 12})
+
+
+def made(one: Fit, *, shuffle: bool = False) -> list[Trial]:
+    """Runs it to its end; all trials in order."""
+    every: list[Trial] = []
+    while trials := one.ask():
+        every += trials
+        outcomes = [outcome_of(trial) for trial in trials]
+        if shuffle:
+            random.Random(1).shuffle(outcomes)
+        one.tell(outcomes)
+    return every
+
+
+def same(one: Trial, other: Trial) -> bool:
+    return (
+        one.text == other.text
+        and one.filters == other.filters
+        and np.array_equal(np.array(one.style), np.array(other.style))
+    )
+
+
+def test_a_voice_is_found_that_sounds_like_the_speaker() -> None:
+    one = fit(SHORT)
+    made(one)
+    voice = one.result()
+    assert isinstance(voice, FittedVoice)
+    assert voice.similarity > 0.9
+    assert voice.similarity > voice.report["judged"]["stock_similarity"] + 0.1
+    assert read_pack(voice.pack).filter is not None
+
+
+def test_a_british_voice_says_english_so_in_each_trial_and_in_the_end() -> None:
+    one = fit(SHORT, british=True)
+    assert one.target.british
+    made(one)
+    voice = one.result()
+    assert isinstance(voice, FittedVoice) and read_pack(voice.pack).british
+
+
+def test_the_report_has_all_that_its_page_shows() -> None:
+    one = fit(SHORT)
+    made(one)
+    report = VoiceReport.model_validate(one.result().report)
+    assert report.evaluations == 48
+    assert len(report.similarity_curve) == 4
+    assert sorted(stock.voice for stock in report.stock) == sorted(VOICES)
+    assert report.stock[0].similarity >= report.stock[-1].similarity
+    assert report.judged is not None and report.judged.stock_similarity is not None
+    assert report.judged.wer == 0.0
+    assert report.pitch is not None and report.spectrum is not None and report.samples is not None
+    assert len(report.to_json()) < 200_000
+
+
+def test_the_order_of_outcomes_changes_nothing() -> None:
+    plain, shuffled = fit(SHORT), fit(SHORT)
+    for one, other in zip(made(plain), made(shuffled, shuffle=True), strict=True):
+        assert same(one, other)
+
+
+def test_another_seed_tries_other_styles() -> None:
+    assert not same(fit(SHORT).ask()[1], fit(SHORT, seed=2).ask()[1])
+
+
+@pytest.mark.parametrize("asked", [1, 3, 4, 5, 6])
+def test_a_fit_goes_on_where_it_was_stopped(asked: int) -> None:
+    """After generations, before the choice and before the judgement."""
+    whole = fit(SHORT)
+    every = made(whole)
+    first = fit(SHORT)
+    done = 0
+    for _ in range(min(asked, 5)):
+        trials = first.ask()
+        done += len(trials)
+        first.tell([outcome_of(trial) for trial in trials])
+    searched, progress = read_checkpoint(first.state(), Progress, knowledge().space.size)
+    second = fit(SHORT, searched=searched, progress=progress)
+    assert second.progress == pytest.approx(first.progress)
+    rest = made(second)
+    assert [trial.text for trial in rest] == [trial.text for trial in every[done:]]
+    assert rest[0].number == every[done].number
+    styles = [(one.style, other.style) for one, other in zip(rest, every[done:], strict=True)]
+    for one, other in styles:
+        if one is not None and other is not None:
+            np.testing.assert_allclose(one, other, atol=0.05)  # a checkpoint rounds
+    kept, anew = second.result(), whole.result()
+    assert isinstance(kept, FittedVoice) and isinstance(anew, FittedVoice)
+    assert kept.similarity == pytest.approx(anew.similarity, abs=0.01)
+
+
+def test_a_generation_that_was_stopped_is_tried_again() -> None:
+    one = fit(SHORT)
+    one.tell([outcome_of(trial) for trial in one.ask()])
+    asked = one.ask()
+    searched, progress = read_checkpoint(one.state(), Progress, knowledge().space.size)
+    again = fit(SHORT, searched=searched, progress=progress).ask()
+    assert len(asked) == len(again)
+    assert [trial.text for trial in asked] == [trial.text for trial in again]
+
+
+def test_a_checkpoint_of_the_longest_fit_is_small() -> None:
+    one = fit(CONFIG.model_copy(update={"evaluations": 60}))
+    made(one)
+    per_evaluation = len(one.state()) / 60
+    assert per_evaluation * CONFIG.evaluations < 1_000_000
+
+
+def test_a_checkpoint_with_any_wrong_byte_is_refused_or_read() -> None:
+    one = fit(SHORT)
+    one.tell([outcome_of(trial) for trial in one.ask()])
+    state, draw = one.state(), random.Random(3)
+    for _ in range(200):
+        spoiled = bytearray(state)
+        spoiled[draw.randrange(len(spoiled))] ^= 1 << draw.randrange(8)
+        try:
+            read_checkpoint(bytes(spoiled), Progress, knowledge().space.size)
+        except CheckpointError:
+            continue
+
+
+def test_a_search_that_no_longer_helps_is_ended() -> None:
+    one = fit(CONFIG.model_copy(update={"evaluations": 10_000, "generation": 12}))
+    trials = made(one)
+    assert len(trials) < 1000
+    assert one.progress == 1.0
+
+
+def test_progress_never_goes_back() -> None:
+    one = fit(SHORT)
+    seen = [one.progress]
+    while trials := one.ask():
+        one.tell([outcome_of(trial) for trial in trials])
+        seen.append(one.progress)
+    assert seen == sorted(seen) and seen[0] == 0.0 and seen[-1] == 1.0
+
+
+def test_a_voice_below_the_floor_fails_with_what_it_reached() -> None:
+    one = fit(SHORT.model_copy(update={"min_similarity": 1.0}))
+    made(one)
+    failed = one.result()
+    assert isinstance(failed, FailedFit)
+    assert failed.code == "similarity_too_low"
+    assert "only 0." in failed.reason
+    assert failed.report["judged"]["similarity"] < 1.0
+
+
+def test_a_voice_that_nobody_understands_fails() -> None:
+    one = fit(SHORT)
+    while trials := one.ask():
+        outcomes = [outcome_of(trial) for trial in trials]
+        if len(one._progress.choice):  # the judging: what the stock voices say is understood
+            judged = [trial for trial in trials if trial.filters]
+            for outcome in outcomes:
+                if outcome.number in {trial.number for trial in judged}:
+                    object.__setattr__(outcome, "errors", outcome.words)
+        one.tell(outcomes)
+    failed = one.result()
+    assert isinstance(failed, FailedFit)
+    assert (failed.code, failed.reason[:12]) == ("speech_not_understood", "100% of the ")
+
+
+def test_trials_without_speech_teach_nothing_and_harm_nothing() -> None:
+    one = fit(SHORT)
+    while trials := one.ask():
+        outcomes = [outcome_of(trial) for trial in trials]
+        for outcome in outcomes[:6]:
+            object.__setattr__(outcome, "duration_s", 0.0)
+            object.__setattr__(outcome, "embeddings", np.zeros_like(outcome.embeddings))
+        one.tell(outcomes)
+    assert isinstance(one.result(), FittedVoice)

@@ -1,0 +1,248 @@
+"""Which recording an engine is given to speak on from, and what is made of it."""
+
+import pickle
+import random
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig, PromptConfig
+from models.audio import AudioChunk, Pcm
+from models.info import VoiceInfo
+from models.loading import load_speaker_encoder, load_vad
+from models.quality.base import Quality
+from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
+from models.stt.base import Segment, Transcript, TranscriptionRequest
+from models.tts.base import SynthesisRequest
+from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, read_prompt
+from models.vad.base import VADEngine
+from models.weights.store import WeightStore
+from pipelines.errors import InvalidAudio
+from pipelines.voices.fitting.fit import TOO_UNLIKE, FailedFit, FittedVoice
+from pipelines.voices.fitting.metrics import Judges
+from pipelines.voices.fitting.prompt.fit import PromptFit, PromptOutcome, PromptTrials
+from pipelines.voices.fitting.prompt.segments import best_stretch
+from pipelines.voices.report import VoiceReport
+from tests.pipelines.voices.recordings import clipped, noisy, recording, wav
+
+CONFIG = load_yaml(CloningConfig, "cloning").prompt
+SAID = "Nobody had expected the letter."
+
+
+class Reader:
+    """A recogniser that hears the same in everything, and is as sure as it is told."""
+
+    languages: tuple[str, ...] = ("en",)
+    lanes = 1
+
+    def __init__(self, text: str = SAID, avg_logprob: float = -0.1) -> None:
+        self.text = text
+        self.avg_logprob = avg_logprob
+
+    def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
+        segments = (Segment(f" {self.text} ", 0.0, 2.0, self.avg_logprob, 0.0),)
+        return [Transcript("en", 1.0, segments if self.text else ()) for _ in requests]
+
+
+class Rater:
+    def rate(self, pcm: Pcm) -> Quality:
+        return Quality(3.0, 3.5, 3.25)
+
+
+class Parrot:
+    """Says everything as a second of the recording of its pack."""
+
+    sample_rate = PROMPT_SAMPLE_RATE
+    native_speed = False
+    lanes = 1
+
+    def __init__(self, level: float = 0.5) -> None:
+        self.level = level
+        self.heard: list[SynthesisRequest] = []
+
+    def voices(self) -> Sequence[VoiceInfo]:
+        return ()
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        self.heard.append(request)
+        assert request.pack is not None and request.pack.data is not None
+        pcm = self.level * read_prompt(request.pack.data).pcm[: 2 * self.sample_rate]
+        yield AudioChunk(np.zeros(0, np.float32), self.sample_rate)
+        yield AudioChunk(pcm.astype(np.float32), self.sample_rate)
+
+
+@cache
+def tools() -> tuple[VADEngine, SpeakerEncoder]:
+    store = WeightStore.__new__(WeightStore)  # neither has weights
+    return load_vad("vad/webrtc", store), load_speaker_encoder("speaker/bands", store)
+
+
+def begin(recordings: Sequence[Pcm], config: PromptConfig = CONFIG) -> PromptFit:
+    return PromptFit.begin([wav(pcm) for pcm in recordings], "en", config, *tools())
+
+
+@cache
+def usual() -> PromptFit:
+    """Of three recordings of one person; not to be told anything."""
+    return begin([recording(number, 20) for number in (1, 2, 3)])
+
+
+def fresh(config: PromptConfig = CONFIG) -> PromptFit:
+    return PromptFit(usual().target, usual().ask(), config)
+
+
+def outcome(number: int, similarity: float = 0.9, **changes: object) -> PromptOutcome:
+    plain = PromptOutcome(number, f"Text {number}.", 0.9, similarity, 1.0)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_a_stretch_begins_and_ends_in_pauses_and_is_long_enough() -> None:
+    pcm = recording(5, 30)
+    found = best_stretch(pcm, tools()[0], CONFIG)
+    assert found is not None
+    seconds = (found.end - found.start) / SPEAKER_SAMPLE_RATE
+    assert CONFIG.min_seconds <= seconds <= CONFIG.max_seconds
+    for at in (found.start, found.end):
+        edge = pcm[max(0, at - 800) : at + 800]  # 0.05 s on both sides
+        assert np.abs(edge).max() < 0.02 * np.abs(pcm).max()
+
+
+@pytest.mark.parametrize("spoil", [lambda pcm: noisy(pcm, 12), clipped], ids=["noisy", "clipped"])
+def test_the_clean_part_of_a_recording_is_taken(spoil: object) -> None:
+    assert callable(spoil)
+    half = 18 * SPEAKER_SAMPLE_RATE
+    pcm = recording(6, 36)
+    for spoiled, keeps_first in ((slice(half, None), True), (slice(None, half), False)):
+        mixed = pcm.copy()
+        mixed[spoiled] = spoil(mixed[spoiled])
+        found = best_stretch(mixed, tools()[0], CONFIG)
+        assert found is not None
+        assert (found.start + found.end < 2 * half) == keeps_first
+
+
+def test_speech_without_pauses_far_enough_apart_is_no_stretch() -> None:
+    assert best_stretch(recording(7, 5), tools()[0], CONFIG) is None
+    with pytest.raises(InvalidAudio, match="between two pauses"):
+        begin([recording(number, 5) for number in (1, 2, 3)])
+
+
+def test_the_best_recordings_are_tried_and_the_others_judge() -> None:
+    clean = [recording(number, 20) for number in (1, 2, 3)]
+    fit = begin([noisy(clean[0], 15), *clean[1:]], CONFIG.model_copy(update={"candidates": 2}))
+    trials = fit.ask()
+    assert [trial.number for trial in trials] == [0, 1]
+    encoder = tools()[1]
+    for trial in trials:
+        seconds = len(trial.recording) / PROMPT_SAMPLE_RATE
+        assert CONFIG.min_seconds <= seconds <= CONFIG.max_seconds
+        assert np.abs(trial.recording).max() == pytest.approx(0.9 * 32767, rel=0.01)
+        assert np.linalg.norm(trial.held_out) == pytest.approx(1, abs=1e-3)
+        assert float(trial.held_out @ encoder.embed(clean[1])) > 0.8
+    assert not np.array_equal(trials[0].held_out, trials[1].held_out)
+    assert len(pickle.dumps(trials[0])) < 2**20
+    assert len(fit.target.texts) == CONFIG.judged_sentences
+
+
+def test_a_language_without_sentences_is_judged_by_the_recordings_alone() -> None:
+    data = [wav(recording(number, 20)) for number in (1, 2, 3)]
+    fit = PromptFit.begin(data, "xx", CONFIG, *tools())
+    assert fit.target.texts == ()
+    trials = PromptTrials(Parrot(), Judges(Reader(), Rater()), tools()[1], fit.target)
+    told = trials.run(fit.ask()[0])
+    assert told.sound is None and told.similarity > 0.8
+
+
+def test_a_trial_speaks_and_is_heard() -> None:
+    fit, engine = fresh(), Parrot()
+    trials = PromptTrials(engine, Judges(Reader(), Rater()), tools()[1], fit.target)
+    told = trials.run(fit.ask()[0])
+    assert [request.text for request in engine.heard] == list(fit.target.texts)
+    pack = engine.heard[0].pack
+    assert pack is not None and pack.data is not None
+    assert read_prompt(pack.data).transcript == told.transcript == SAID
+    assert told.confidence == pytest.approx(np.exp(-0.1))
+    assert 0.8 < told.similarity <= 1.0 and told.took_s > 0
+    assert told.error_rate is not None and told.error_rate > 0.5  # other words were heard
+    assert told.quality == 3.25
+    assert told.sound is not None and len(told.sound) == 2 * SPEAKER_SAMPLE_RATE
+
+
+@pytest.mark.parametrize("engine", [None, Parrot(level=0.0)], ids=["none", "silent"])
+def test_without_sound_of_an_engine_the_recording_is_compared(engine: Parrot | None) -> None:
+    fit = fresh()
+    told = PromptTrials(engine, Judges(Reader(), Rater()), tools()[1], fit.target).run(fit.ask()[0])
+    assert told.similarity > 0.8
+    assert told.sound is None and told.error_rate is None and told.quality is None
+
+
+def test_a_recording_without_words_is_not_spoken_from() -> None:
+    fit, engine = fresh(), Parrot()
+    trials = PromptTrials(engine, Judges(Reader(""), Rater()), tools()[1], fit.target)
+    told = [trials.run(trial) for trial in fit.ask()]
+    assert not engine.heard and not any(one.transcript for one in told)
+    fit.tell(told)
+    assert isinstance(fit.result(), FailedFit)
+
+
+def test_more_words_than_anybody_says_are_not_believed() -> None:
+    judges = Judges(Reader("and again " * 200), Rater())
+    found = PromptTrials(None, judges, tools()[1], usual().target).run(usual().ask()[0])
+    assert (found.transcript, found.confidence) == ("", 0.0)
+
+
+def test_the_most_alike_becomes_the_voice_in_whatever_order_it_is_told() -> None:
+    packs = set()
+    for seed in range(3):
+        fit = fresh()
+        assert fit.progress == 0.0
+        told = [outcome(0, 0.8), outcome(1, 0.9), outcome(2, 0.7)]
+        random.Random(seed).shuffle(told)
+        fit.tell(told)
+        assert fit.progress == 1.0 and fit.ask() == [] and fit.state() == b""
+        voice = fit.result()
+        assert isinstance(voice, FittedVoice) and voice.similarity == 0.9
+        prompt = read_prompt(voice.pack)
+        assert (prompt.transcript, prompt.language) == ("Text 1.", "en")
+        assert len(prompt.pcm) == len(usual().ask()[1].recording)
+        packs.add(voice.pack)
+        assert VoiceReport.model_validate(voice.report).judged is None  # nothing was spoken
+    assert len(packs) == 1
+
+
+def test_the_report_tells_what_was_heard() -> None:
+    fit = fresh()
+    sound = np.zeros(2 * SPEAKER_SAMPLE_RATE, np.int16)
+    heard = {"sound": sound, "error_rate": 0.1, "quality": 3.1}
+    fit.tell([outcome(0, 0.8), outcome(1, 0.9, **heard), outcome(2, 0.7)])
+    report = VoiceReport.model_validate(fit.result().report)
+    assert report.evaluations == 3 and report.seconds == 3.0
+    assert report.similarity_curve == [(1, 0.8), (2, 0.9), (3, 0.9)]
+    assert report.judged is not None and report.samples is not None
+    assert (report.judged.similarity, report.judged.wer, report.judged.dnsmos) == (0.9, 0.1, 3.1)
+    assert report.samples.sentence == fit.target.texts[0]
+
+
+def test_of_voices_that_are_as_alike_the_clearest_is_taken() -> None:
+    fit = fresh()
+    fit.tell([outcome(0, 0.9), outcome(1, 0.89, confidence=1.0), outcome(2, 0.9, error_rate=0.3)])
+    voice = fit.result()
+    assert isinstance(voice, FittedVoice) and voice.similarity == 0.89
+
+
+def test_words_that_are_not_clear_are_not_taken() -> None:
+    fit = fresh()
+    fit.tell([outcome(0, 0.8), outcome(1, 0.95, confidence=0.2), outcome(2, 0.94, transcript="")])
+    voice = fit.result()
+    assert isinstance(voice, FittedVoice) and voice.similarity == 0.8
+
+
+def test_a_voice_that_is_not_alike_fails_with_what_it_reached() -> None:
+    fit = fresh()
+    fit.tell([outcome(number, 0.4) for number in range(3)])
+    failed = fit.result()
+    assert isinstance(failed, FailedFit) and failed.code == TOO_UNLIKE
+    assert "0.40" in failed.reason and VoiceReport.model_validate(failed.report)

@@ -1,0 +1,52 @@
+"""From recordings to speech with an engine of random weights."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig
+from configs.schema.models.tts import CsmConfig
+from models.loading import load_speaker_encoder, load_vad
+from models.tts.base import PackRef, SynthesisRequest
+from models.tts.voice_pack import pack_digest
+from models.weights.store import WeightStore
+from pipelines.voices.fitting.fit import FittedVoice
+from pipelines.voices.fitting.metrics import Judges
+from pipelines.voices.fitting.prompt.fit import PromptFit, PromptTrials
+from tests.pipelines.voices.fitting.test_prompt import Rater, Reader
+from tests.pipelines.voices.recordings import recording, wav
+
+LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
+pytestmark = pytest.mark.gpu
+pytest.importorskip("torch", reason=LIBRARIES)
+pytest.importorskip("transformers", reason=LIBRARIES)
+
+from models.tts.csm import engine as csm_engine  # noqa: E402 it imports the libraries
+from tests.models.tts.csm.tiny_csm import make_tiny_csm  # noqa: E402
+
+
+def test_the_pack_that_is_made_of_recordings_is_spoken_with(
+    tmp_path: Path, weights: WeightStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tiny_csm(tmp_path)
+    monkeypatch.setattr(WeightStore, "folder", lambda store, name: tmp_path)
+    monkeypatch.setattr(csm_engine, "SLOWEST_S", 0.02)  # random weights hardly ever end a sentence
+    shipped = load_yaml(CsmConfig, "tts/csm")
+    engine = csm_engine.CsmEngine(
+        shipped.model_copy(update={"device": "cpu", "dtype": "float32"}), weights
+    )
+    prompt = load_yaml(CloningConfig, "cloning").prompt
+    config = prompt.model_copy(update={"min_similarity": -1, "candidates": 1})
+    encoder = load_speaker_encoder("speaker/bands", weights)
+    samples = [wav(recording(number, 16)) for number in (1, 2, 3)]
+    fit = PromptFit.begin(samples, "en", config, load_vad("vad/webrtc", weights), encoder)
+    trials = PromptTrials(engine, Judges(Reader(), Rater()), encoder, fit.target)
+    fit.tell([trials.run(trial) for trial in fit.ask()])
+    voice = fit.result()
+    assert isinstance(voice, FittedVoice) and voice.report["judged"] is not None
+    pack = PackRef(pack_digest(voice.pack), voice.pack)
+    request = SynthesisRequest("Good morning.", "custom:1", "en", pack=pack)
+    said = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
+    assert len(said) > 0.2 * engine.sample_rate

@@ -1,0 +1,34 @@
+"""What a fit hears of its recordings."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from models.speaker.base import SPEAKER_SAMPLE_RATE
+from pipelines.audio.decode.decoder import JOB_TIMEOUT_S
+from pipelines.errors import InvalidAudio
+from pipelines.voices.fitting import recordings
+from tests.pipelines.voices.recordings import recording, wav
+
+
+def test_recordings_have_the_time_that_a_busy_service_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An upload has less: somebody waits for it, and it competes on equal terms."""
+    sent = wav(recording(1, 10))
+    (pcm,) = recordings.decode_all([sent])
+    assert len(pcm) == 10 * SPEAKER_SAMPLE_RATE
+    assert recordings.DECODED_WITHIN_S > 10 * JOB_TIMEOUT_S
+    monkeypatch.setattr(recordings, "DECODED_WITHIN_S", 0.001)
+    with pytest.raises(InvalidAudio):
+        recordings.decode_all([sent])
+
+
+def test_decoding_deletes_what_a_killed_process_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "antiphon-recordings-left").mkdir()
+    recordings.decode_all([wav(recording(1, 10))])
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,46 @@
+"""A fit with the real engines, as short as it can be."""
+
+import pytest
+
+from configs.load import load_yaml
+from configs.schema.models.tts import KokoroConfig
+from models.errors import WeightsMissing
+from models.loading import load_speaker_encoder
+from models.tts.kokoro.engine import KokoroEngine
+from models.tts.voice_pack import read_pack
+from models.weights.store import WeightStore
+from pipelines.voices.fitting.fit import Fit, FittedVoice
+from pipelines.voices.fitting.trials import Trials
+from tests.pipelines.voices.fitting.world import CONFIG
+from tests.pipelines.voices.recordings import recording, wav
+
+SHORT = CONFIG.model_copy(
+    update={
+        "evaluations": 4,
+        "generation": 4,
+        "choice_sentences": 1,
+        "judge_sentences": 1,
+        "min_similarity": 0.0,
+    }
+)
+
+
+@pytest.mark.weights
+def test_a_voice_is_nearer_to_its_speaker_than_any_stock_voice(weights: WeightStore) -> None:
+    try:
+        encoder = load_speaker_encoder("speaker/resemblyzer", weights)
+        config = load_yaml(KokoroConfig, "tts/kokoro").model_copy(update={"threads": 2})
+        engine = KokoroEngine(config, weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    recordings = [wav(recording(number, 12.0, deep=True)) for number in (1, 2)]
+    fit = Fit.begin(recordings, "en", "male", SHORT, encoder, 1)
+    trials = Trials(engine, encoder, fit.target)
+    while asked := fit.ask():
+        fit.tell([trials.run(trial) for trial in asked])
+    voice = fit.result()
+    assert isinstance(voice, FittedVoice)
+    judged = voice.report["judged"]
+    assert voice.similarity > judged["stock_similarity"]
+    assert judged["wer"] < 0.2 and judged["dnsmos"] > 2.5
+    assert read_pack(voice.pack).style.shape == (510, 256)

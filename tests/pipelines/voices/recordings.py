@@ -1,0 +1,80 @@
+"""Recordings of a speaker who does not exist, in every way that they can be wrong."""
+
+import io
+import wave
+from functools import cache
+
+import numpy as np
+
+from configs.settings import weights_dir
+from models.audio import AudioChunk, Pcm, float_to_pcm16, resample
+from models.weights.store import WeightStore
+from pipelines.audio.encode.files import OutputFormat, encode
+from tests.models.sounds import speak
+
+RATE = 16_000
+TEXTS = (
+    "The harbour was quiet that morning, and the boats lay still on the grey water.",
+    "Nobody had expected the letter, so they read it twice, and then once more aloud.",
+    "In the market they sold apples, old clocks, and small birds made of coloured glass.",
+    "She counted the steps to the tower, as she had done every summer since she was nine.",
+    "When the rain came at last, the whole village went outside to stand in it and laugh.",
+    "He had promised to write, but the winter was long and the roads were closed for weeks.",
+)
+
+
+@cache
+def _sentences() -> tuple[Pcm, ...]:
+    return tuple(speak(text, WeightStore(weights_dir())) for text in TEXTS)
+
+
+def recording(number: int, seconds: float, *, deep: bool = False) -> Pcm:
+    """So much of what one person says in a quiet room; `deep` is another one."""
+    random = np.random.default_rng(number)
+    parts: list[Pcm] = []
+    while sum(map(len, parts)) < 2 * seconds * RATE:
+        parts.append(_sentences()[random.integers(len(TEXTS))])
+        parts.append(np.zeros(int(random.uniform(0.2, 0.5) * RATE), np.float32))
+    pcm = np.concatenate(parts)
+    if deep:  # as a tape that runs slowly
+        pcm = resample(pcm, RATE, round(RATE * 1.35))
+    pcm = pcm[: int(seconds * RATE)]
+    room = 10 ** (-70 / 20) * random.standard_normal(len(pcm))
+    return np.asarray(np.clip(pcm + room, -1, 1), np.float32)
+
+
+def noisy(pcm: Pcm, snr_db: float) -> Pcm:
+    """With white noise, so much below it."""
+    level = float(np.sqrt(np.square(pcm).mean())) * 10 ** (-snr_db / 20)
+    noise = np.random.default_rng(1).standard_normal(len(pcm)) * level
+    return np.asarray(np.clip(pcm + noise, -1, 1), np.float32)
+
+
+def clipped(pcm: Pcm) -> Pcm:
+    """Recorded far too loud."""
+    ceiling = 2.5 * float(np.sqrt(np.square(pcm).mean()))
+    return np.asarray(np.clip(pcm, -ceiling, ceiling) / ceiling * 0.9, np.float32)
+
+
+def wav(pcm: Pcm) -> bytes:
+    target = io.BytesIO()
+    with wave.open(target, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(float_to_pcm16(pcm))
+    return target.getvalue()
+
+
+def encoded(pcm: Pcm, output_format: OutputFormat) -> bytes:
+    return encode(AudioChunk(pcm, RATE), output_format).data
+
+
+@cache
+def good_files() -> tuple[tuple[str, bytes], ...]:
+    """Names and contents that a voice can be made of: a little over two minutes."""
+    return (
+        ("one.wav", wav(recording(1, 42))),
+        ("two.flac", encoded(recording(2, 42), "flac")),
+        ("three.mp3", encoded(recording(3, 42), "mp3")),
+    )

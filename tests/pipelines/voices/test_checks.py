@@ -1,0 +1,201 @@
+"""What recordings a voice can be made of, and what is said of those it cannot."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig, SampleRules
+from models.audio import Pcm
+from models.loading import load_speaker_encoder, load_vad
+from models.speaker.base import Embedding, Embeddings, SpeakerEncoder
+from models.weights.store import WeightStore
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.measures import clipped_share, pitch_hz
+from pipelines.errors import PipelineError
+from pipelines.voices.checks import (
+    CheckedSamples,
+    Sample,
+    SampleChecker,
+    SampleFile,
+    check_speakers,
+)
+from tests.models.sounds import wordless
+from tests.pipelines.voices.recordings import (
+    RATE,
+    clipped,
+    encoded,
+    good_files,
+    noisy,
+    recording,
+    wav,
+)
+
+RULES = load_yaml(CloningConfig, "cloning").samples
+
+
+@pytest.fixture
+async def checker(weights: WeightStore) -> AsyncIterator[SampleChecker]:
+    async with AudioDecoder() as decoder:
+        yield SampleChecker(
+            decoder,
+            load_vad("vad/silero", weights),
+            lambda: load_speaker_encoder("speaker/bands", weights),
+            RULES,
+        )
+
+
+async def check(checker: SampleChecker, folder: Path, *files: tuple[str, bytes]) -> CheckedSamples:
+    given = []
+    for number, (name, content) in enumerate(files):
+        path = folder / str(number)
+        path.write_bytes(content)
+        given.append(SampleFile(name, path))
+    return await checker.check(given)
+
+
+async def refusal(
+    checker: SampleChecker, folder: Path, *files: tuple[str, bytes]
+) -> tuple[str, str]:
+    with pytest.raises(PipelineError) as raised:
+        await check(checker, folder, *files)
+    return raised.value.code, str(raised.value)
+
+
+async def test_good_recordings_of_every_format_pass(checker: SampleChecker, tmp_path: Path) -> None:
+    checked = await check(checker, tmp_path, *good_files())
+    assert [one.media_type for one in checked.samples] == ["audio/wav", "audio/flac", "audio/mpeg"]
+    assert all(one.duration_s == pytest.approx(42, abs=0.1) for one in checked.samples)
+    assert checked.pitch_hz is not None and 140 < checked.pitch_hz < 300  # a woman's
+    assert 5 * RATE < len(checked.excerpt) <= 20 * RATE
+
+
+BAD: dict[str, tuple[Callable[[], bytes], str, str]] = {
+    "words": (lambda: b"just text " * 100, "invalid_audio", "is not MP3, WAV or FLAC"),
+    "nothing": (lambda: b"", "invalid_audio", "is not MP3, WAV or FLAC"),
+    "ogg": (lambda: encoded(recording(4, 12), "ogg"), "invalid_audio", "is not MP3, WAV or FLAC"),
+    "head alone": (lambda: wav(recording(4, 12))[:44], "invalid_audio", "no sound"),
+    "short": (lambda: wav(recording(4, 8)), "invalid_audio", "8.0 seconds long; each file must"),
+    "long": (lambda: wav(recording(4, 63)), "audio_too_long", "too long; each file must last 10"),
+    "silence": (lambda: wav(np.zeros(12 * RATE, np.float32)), "invalid_audio", "little speech"),
+    "noise": (lambda: wav(wordless(12)["pink noise"]), "invalid_audio", "too little speech"),
+    "music": (lambda: wav(wordless(12)["melody"]), "invalid_audio", "too little speech"),
+    "whisper": (lambda: wav(recording(4, 20) * 0.004), "invalid_audio", "quiet"),
+    "noisy": (lambda: wav(noisy(recording(4, 20), 4)), "invalid_audio", "is too noisy"),
+    "clipped": (lambda: wav(clipped(recording(4, 20))), "invalid_audio", "is clipped"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+async def test_a_bad_recording_is_refused_by_its_name(
+    checker: SampleChecker, tmp_path: Path, kind: str
+) -> None:
+    make, code, words = BAD[kind]
+    bad = (f"{kind}.bin", make())
+    found, message = await refusal(checker, tmp_path, good_files()[0], bad, good_files()[1])
+    assert found == code and f"'{kind}.bin'" in message, message
+    assert words in message or kind == "whisper" and "little speech" in message
+
+
+async def test_the_same_recording_twice_is_refused(checker: SampleChecker, tmp_path: Path) -> None:
+    name, content = good_files()[0]
+    code, message = await refusal(checker, tmp_path, (name, content), ("again.wav", content))
+    assert code == "validation_error" and "'again.wav' is the same as 'one.wav'" in message
+
+
+async def test_two_minutes_are_needed_in_all(checker: SampleChecker, tmp_path: Path) -> None:
+    code, message = await refusal(checker, tmp_path, *good_files()[:2])
+    assert code == "validation_error" and "84.0 seconds in all; at least 120" in message
+
+
+async def test_another_speaker_is_refused(checker: SampleChecker, tmp_path: Path) -> None:
+    rules = SampleRules(**{**RULES.model_dump(), "min_similarity": 0.9})  # for an average spectrum
+    strict = SampleChecker(checker._decoder, checker._vad, checker._encoder, rules)
+    other = ("other.wav", wav(recording(5, 42, deep=True)))
+    code, message = await refusal(strict, tmp_path, *good_files()[:2], other)
+    assert code == "validation_error" and "'other.wav' does not sound like" in message
+
+
+def voices(*speakers: int) -> Embeddings:
+    """A piece of each of these speakers, with a little of its own."""
+    random = np.random.default_rng(sum(speakers))
+    pieces = np.zeros((len(speakers), 256), np.float32)
+    for row, speaker in enumerate(speakers):
+        pieces[row, speaker] = 1
+        pieces[row, 100:] = 0.02 * random.standard_normal(156)
+    return np.asarray(pieces / np.linalg.norm(pieces, axis=1, keepdims=True), np.float32)
+
+
+def test_the_odd_one_out_is_named_also_when_it_comes_first() -> None:
+    pieces = [voices(1, 1, 1), voices(2, 2), voices(2, 2, 2)]
+    with pytest.raises(PipelineError, match="'a' does not sound like the speaker of"):
+        check_speakers(["a", "b", "c"], pieces, RULES)
+    check_speakers(["b", "c"], pieces[1:], RULES)
+
+
+def test_as_many_files_of_each_of_two_speakers_are_refused() -> None:
+    pieces = [voices(1, 1), voices(2, 2), voices(1, 1), voices(2, 2)]
+    with pytest.raises(PipelineError, match="one speaker"):
+        check_speakers(["a", "b", "c", "d"], pieces, RULES)
+
+
+def test_a_conversation_in_one_file_is_refused() -> None:
+    pieces = [voices(1, 1, 1), voices(1, 1, 2), voices(1, 1, 1)]
+    with pytest.raises(PipelineError, match="'b' seems to hold more than one speaker"):
+        check_speakers(["a", "b", "c"], pieces, RULES)
+
+
+@pytest.mark.parametrize("hz", [80, 120, 210, 330])
+def test_the_pitch_of_a_buzz_is_found(hz: int) -> None:
+    time_s = np.arange(2 * RATE) / RATE
+    buzz = sum(np.sin(2 * np.pi * hz * k * time_s) / k for k in range(1, 8))
+    found = pitch_hz(np.asarray(0.1 * buzz, np.float32))
+    assert found == pytest.approx(hz, rel=0.02)
+
+
+def test_noise_and_silence_have_no_pitch() -> None:
+    random = np.random.default_rng(1)
+    assert pitch_hz(random.standard_normal(2 * RATE).astype(np.float32)) is None
+    assert pitch_hz(np.zeros(2 * RATE, np.float32)) is None
+    assert pitch_hz(np.zeros(10, np.float32)) is None
+
+
+def test_clipping_is_seen_at_any_level() -> None:
+    clean = recording(6, 10)
+    assert clipped_share(clean) < RULES.max_clipped_share / 4
+    for gain in (1.0, 0.2):
+        assert clipped_share(clipped(clean) * gain) > RULES.max_clipped_share
+    assert clipped_share(np.zeros(100, np.float32)) == 0
+
+
+class FixedEncoder:
+    """Hears the same speaker in everything."""
+
+    def embed(self, pcm: Pcm) -> Embedding:
+        return np.asarray(np.eye(1, 256)[0], np.float32)
+
+
+@pytest.mark.parametrize(("likeness", "passes"), [(0.95, True), (0.7, False)])
+async def test_who_begins_a_file_must_be_the_speaker_of_the_others(
+    likeness: float, passes: bool
+) -> None:
+    other = np.zeros(256, np.float32)
+    other[:2] = likeness, np.sqrt(1 - likeness**2)
+    own = np.eye(1, 256, 5, dtype=np.float32)[0]  # of the file itself, which says nothing
+    speakers = np.stack([own, other, other])
+    pcm = np.zeros(RATE, np.float32)
+    samples = tuple(
+        Sample(SampleFile(name, Path(name)), "audio/wav", 20.0, 0.8, 30.0, -20.0, 0.0)
+        for name in ("a.wav", "b.wav", "c.wav")
+    )
+    checked = CheckedSamples(samples, None, pcm, (pcm, pcm, pcm), speakers)
+    encoder = cast(SpeakerEncoder, FixedEncoder())
+    checker = SampleChecker(cast(Any, None), cast(Any, None), lambda: encoder, RULES)
+    if passes:
+        await checker.check_speaker(pcm, checked, 0, 0.8)
+    else:
+        with pytest.raises(PipelineError, match="who begins 'a.wav'"):
+            await checker.check_speaker(pcm, checked, 0, 0.8)

@@ -1,0 +1,148 @@
+"""A sentence of consent counts when it is said, in time, and in its own workspace."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rapidfuzz import fuzz
+
+from configs.load import load_yaml
+from configs.schema.consent import ConsentConfig
+from configs.settings import weights_dir
+from models.audio import Pcm
+from models.info import ModelInfo
+from models.loading import load_stt
+from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
+from models.weights.store import WeightStore
+from pipelines.errors import InvalidRequest
+from pipelines.local_ports import LocalTranscriber
+from pipelines.ports import Transcriber
+from pipelines.storage.encryption import Sealer
+from pipelines.voices.consent import Consent, plain
+from tests.models.sounds import speak
+
+KEY = "A" * 43 + "="
+CONFIG = load_yaml(ConsentConfig, "consent")
+SOUND: Pcm = np.full(16_000 * 40, 0.1, np.float32)
+
+
+class Hears:
+    """A recogniser that hears these texts one after the other."""
+
+    def __init__(self, *texts: str) -> None:
+        self._texts = list(texts)
+        self.requests: list[TranscriptionRequest] = []
+
+    async def describe(self) -> ModelInfo:
+        raise NotImplementedError
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        self.requests.append(request)
+        text = self._texts.pop(0)
+        words = [Word(word, 0.5 * n, 0.5 * n + 0.4, 0.9) for n, word in enumerate(text.split())]
+        segment = Segment(text, 0.0, 1.0, -0.1, 0.0, tuple(words))
+        return Transcript("en", 1.0, (segment,))
+
+
+def consent(transcriber: Transcriber | None = None, config: ConsentConfig = CONFIG) -> Consent:
+    return Consent(Sealer([KEY]), config, transcriber or Hears())
+
+
+def test_a_token_holds_its_sentence_for_its_workspace_alone() -> None:
+    issuer = consent()
+    sentence, token = issuer.issue(7)
+    assert issuer.open(7, token) == sentence
+    assert all(word in sentence.text for word in sentence.words) and len(sentence.words) == 4
+    assert issuer.issue(7)[0].text != sentence.text
+    for workspace, wrong in ((8, token), (7, token[:-2] + "AA"), (7, ""), (7, "?"), (7, "é" * 9)):
+        with pytest.raises(InvalidRequest, match="consent_token"):
+            issuer.open(workspace, wrong)
+
+
+def test_a_sentence_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    issuer = consent()
+    sentence, token = issuer.issue(7)
+    assert sentence.expires == pytest.approx(time.time() + 3600, abs=5)
+    monkeypatch.setattr(time, "time", lambda: sentence.expires + 1.0)
+    with pytest.raises(InvalidRequest, match="expired"):
+        issuer.open(7, token)
+
+
+@pytest.mark.parametrize("language", list(CONFIG.sentences))
+def test_every_sentence_is_known_when_it_is_said_and_no_other(language: str) -> None:
+    issuer = consent()
+    sentence, _ = issuer.issue(1, f"{language}-XX")
+    other = replace(sentence, words=issuer.issue(1, language)[0].words)
+    assert sentence.language == language
+    assert issuer.is_said(sentence, sentence.text)
+    assert issuer.is_said(sentence, f"Well. {sentence.text.upper()} And then some more words.")
+    assert issuer.is_said(sentence, sentence.text.replace(sentence.words[1], "mumble"))
+    last_two = sentence.text.replace(sentence.words[2], "x").replace(sentence.words[3], "y")
+    assert not issuer.is_said(sentence, last_two)
+    assert not issuer.is_said(sentence, " ".join(sentence.words))
+    assert not issuer.is_said(sentence, "")
+    if len(set(other.words) & set(sentence.words)) < CONFIG.heard_words:
+        assert not issuer.is_said(other, sentence.text)
+
+
+@pytest.mark.parametrize("language", list(CONFIG.sentences))
+def test_no_word_is_taken_for_another(language: str) -> None:
+    of_language = CONFIG.sentences[language]
+    words = [plain(word) for word in of_language.words]
+    others = plain(of_language.sentence).split()
+    for number, word in enumerate(words):
+        for other in words[number + 1 :] + others:
+            assert fuzz.ratio(word, other) < CONFIG.word_likeness, (word, other)
+
+
+def test_a_language_without_a_sentence_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match="'xx'.*en, de"):
+        consent().issue(1, "xx")
+
+
+async def test_any_file_may_begin_with_it_and_only_beginnings_are_heard() -> None:
+    hears = Hears("Something else.", "")
+    issuer = consent(hears)
+    sentence, _ = issuer.issue(1)
+    hears._texts.append(sentence.text)
+    place, said = await issuer.find(sentence, [SOUND, SOUND, SOUND, SOUND])
+    seconds = 0.5 * len(sentence.text.split()) - 0.1  # until its last word
+    assert (place, len(said)) == (2, int(seconds * 16_000))
+    assert len(hears.requests) == 3  # the last was not needed
+    assert {len(one.pcm) for one in hears.requests} == {28 * 16_000}
+    assert {one.language for one in hears.requests} == {"en"}
+
+
+async def test_who_speaks_before_and_after_it_is_not_taken_for_who_says_it() -> None:
+    hears = Hears()
+    issuer = consent(hears)
+    sentence, _ = issuer.issue(1)
+    # Somebody else speaks for seconds, who happens to say one of the words.
+    hears._texts.append(
+        f"{sentence.words[0]} and what more there was. {sentence.text} " + "Oh " * 8
+    )
+    _, said = await issuer.find(sentence, [np.arange(16_000 * 40, dtype=np.float32)])
+    length = len(sentence.text.split())
+    assert (said[0], len(said)) == (6 * 8_000, int((0.5 * length - 0.1) * 16_000))
+
+
+async def test_where_nobody_says_it_the_message_repeats_it() -> None:
+    issuer = consent(Hears("Something else.", "I agree."))
+    sentence, _ = issuer.issue(1)
+    with pytest.raises(InvalidRequest) as refused:
+        await issuer.find(sentence, [SOUND, SOUND])
+    assert sentence.text in str(refused.value)
+
+
+@pytest.mark.weights
+async def test_the_recogniser_of_the_service_understands_it() -> None:
+    weights = WeightStore(weights_dir())
+    issuer = consent(LocalTranscriber(*load_stt("stt/whisper_base", weights)))
+    sentence, _ = issuer.issue(1)
+    said = speak(sentence.text, weights)
+    more = np.concatenate([said, speak("And then some more, which is not it.", weights)])
+    place, found = await issuer.find(sentence, [said[:16_000], more])
+    assert place == 1 and abs(len(found) - len(said)) < 16_000
+    with pytest.raises(InvalidRequest):
+        await issuer.find(issuer.issue(1)[0], [speak("A quite different sentence.", weights)])

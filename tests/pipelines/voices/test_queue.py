@@ -1,0 +1,264 @@
+"""What happens to one voice at the same time happens one after the other, on both databases."""
+
+import asyncio
+import base64
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import func
+from sqlmodel import Session, col, select, update
+
+from configs.load import load_yaml
+from configs.schema.custom_voices import CloningConfig
+from configs.schema.plans import PlansConfig
+from configs.schema.retention import RetentionConfig
+from db.accounts import read_workspace
+from db.billing.ledger import credit_of, discrepancies, open_account
+from db.billing.tables import Hold
+from db.columns import utc_now
+from db.session import Database
+from db.voices.tables import Voice
+from db.webhooks.tables import Webhook
+from pipelines.accounts.authentication import ALL_SCOPES, Principal
+from pipelines.accounts.workspaces import _erase
+from pipelines.billing.billing import Billing
+from pipelines.errors import (
+    InvalidRequest,
+    PlanRequired,
+    StorageUnavailable,
+    Unauthorized,
+    VoiceNotFound,
+)
+from pipelines.maintenance.housekeeping import Housekeeper
+from pipelines.storage.encryption import Sealer
+from pipelines.storage.files import Files
+from pipelines.tts.custom_voices import OwnVoices
+from pipelines.voices.checks import CheckedSamples, Sample, SampleFile
+from pipelines.voices.queue import MadeVoice, VoiceQueue
+from pipelines.voices.service import NewVoice, Voices
+from tests.db.test_chats import add_workspace
+
+CREDIT = 100_000_000
+CONFIG = load_yaml(CloningConfig, "cloning")
+PLANS = load_yaml(PlansConfig, "plans")
+MADE = MadeVoice("tone", b"the pack", 0.9, b"{}")
+
+
+class House:
+    """A workspace with its voices and their queue, over one database."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self.database = database
+        self.folder = folder
+        sealer = Sealer([base64.b64encode(b"k" * 32).decode()])
+        self.files = Files(
+            database,
+            sealer,
+            storage_url=f"file://{folder / 'files'}",
+            public_url="https://speech.example",
+            url_key="k" * 32,
+        )
+        self.billing = Billing(database, PLANS.prices, sealer.seal_text)
+        self.queue = VoiceQueue(database, self.files, self.billing, CONFIG.work)
+        nobody = cast(Any, None)  # who would listen to samples
+        own = OwnVoices(database, self.files)
+        self.voices = Voices(
+            database, self.files, self.billing, PLANS, CONFIG, nobody, nobody, nobody, own, nobody
+        )
+        self.principal: Principal
+
+    async def move_in(self) -> None:
+        workspace_id = await add_workspace(self.database, f"{uuid4()}@example.com")
+        await self.database.run(open_account, workspace_id, CREDIT)
+        self.principal = Principal(1, workspace_id, "w", "free", ALL_SCOPES, None)
+
+        def add_webhook(session: Session) -> None:
+            url, events = "https://a.example", ["voice.created", "voice.ready", "tts.completed"]
+            session.add(Webhook(id=uuid4(), workspace_id=workspace_id, url=url, events=events))
+
+        await self.database.run(add_webhook)
+
+    async def add(self) -> Voice:
+        path = self.folder / "sample"
+        path.write_bytes(b"a recording")
+        sample = Sample(SampleFile("a.wav", path), "audio/wav", 40.0, 0.8, 30.0, -20.0, 0.0)
+        heard = SimpleNamespace(samples=(sample,) * 3)  # no more of it is kept
+        voice_id = uuid4()
+        voice = Voice(
+            id=voice_id,
+            workspace_id=self.principal.workspace_id,
+            name="Ann",
+            name_key="ann",
+            language="en",
+            gender="female",
+            estimated_completion=utc_now(),
+            operation=f"voice-{voice_id}",
+        )
+        return await self.voices._keep(self.principal, voice, cast(CheckedSamples, heard))
+
+    async def spent(self) -> int:
+        assert await self.database.read(discrepancies) == []
+        return CREDIT - await self.database.read(credit_of, self.principal.workspace_id)
+
+    def stored(self) -> int:
+        return sum(path.is_file() for path in (self.folder / "files").rglob("*"))
+
+
+@pytest.fixture
+async def house(database: Database, tmp_path: Path) -> House:
+    built = House(database, tmp_path)
+    await built.move_in()
+    return built
+
+
+async def test_requests_at_once_do_not_pass_the_plan(house: House) -> None:
+    results = await asyncio.gather(*(house.add() for _ in range(5)), return_exceptions=True)
+    assert sum(isinstance(one, Voice) for one in results) == 1, results
+    assert all(isinstance(one, Voice | PlanRequired) for one in results), results
+    assert house.stored() == 3  # what was refused is not kept
+    assert await house.spent() == PLANS.prices.custom_voice
+
+
+async def test_the_next_in_line_is_told_a_later_time(house: House) -> None:
+    first = await house.add()
+    await house.move_in()  # another workspace
+    second = await house.add()
+    waits = [(one.estimated_completion - one.created_at).total_seconds() for one in (first, second)]
+    round_s = CONFIG.work.seconds_per_voice
+    assert waits == [round_s, 2 * round_s]
+    before = utc_now()
+    work = await house.queue.claim()
+    assert work is not None and work.id == first.id
+    waiting = await house.voices.get(house.principal, str(second.id))
+    assert (waiting.estimated_completion - before).total_seconds() == pytest.approx(
+        2 * round_s, 0.01
+    )
+
+
+async def test_a_voice_is_either_published_or_deleted(house: House) -> None:
+    published = 0
+    for _ in range(6):
+        voice = await house.add()
+        work = await house.queue.claim()
+        assert work is not None and work.id == voice.id
+        hold = await house.billing.hold(house.principal.workspace_id, "tts", 10)
+        # Other work of the workspace, which takes the same locks in its own way.
+        others = (hold.capture(10), house.queue.renew(work, 0.5))
+        done, gone, *_ = await asyncio.gather(
+            house.queue.publish(work, MADE),
+            house.voices.delete(house.principal, str(voice.id)),
+            *others,
+        )
+        published += done
+        with pytest.raises(VoiceNotFound):
+            await house.voices.get(house.principal, str(voice.id))
+        await house.files.delete_expired()
+        assert house.stored() == 0
+    tts = 6 * 10 * PLANS.prices.tts_character
+    assert await house.spent() == published * PLANS.prices.custom_voice + tts
+
+
+async def test_two_workers_publish_once(house: House) -> None:
+    await house.add()
+    work = await house.queue.claim()
+    assert work is not None
+    done = await asyncio.gather(*(house.queue.publish(work, MADE) for _ in range(3)))
+    assert sorted(done) == [False, False, True]
+    assert await house.spent() == PLANS.prices.custom_voice
+    await house.files.delete_expired()
+    assert house.stored() == 5  # three samples, the pack and the report
+
+
+async def test_the_price_is_held_for_as_long_as_a_voice_waits(house: House) -> None:
+    await house.add()
+    retention = RetentionConfig(chat_days=None, event_days=30, delivery_days=30)
+
+    def wait_for_a_week(session: Session) -> None:
+        session.exec(update(Hold).values(expires_at=utc_now()))
+
+    await house.database.run(wait_for_a_week)
+    keeper = Housekeeper(house.database, house.files, retention, house.queue)
+    done = await keeper.run_once()
+    assert (done["voice_holds"], done["holds"]) == (1, 0)
+    assert await house.spent() == PLANS.prices.custom_voice
+    work = await house.queue.claim()
+    assert work is not None and await house.queue.fail(work, "voice_unlike", "It is not alike.")
+    done = await keeper.run_once()
+    assert (done["voice_holds"], done["holds"], await house.spent()) == (0, 0, 0)
+
+
+async def test_a_voice_added_while_its_workspace_is_erased_leaves_nothing(house: House) -> None:
+    for _ in range(6):
+        workspace = await house.database.read(read_workspace, house.principal.workspace_id)
+        assert workspace is not None
+        who = replace(house.principal, user_id=workspace.owner_id)
+        added, erased = await asyncio.gather(
+            house.add(), house.database.run(_erase, who), return_exceptions=True
+        )
+        assert isinstance(added, Voice | Unauthorized | StorageUnavailable), added
+        assert not isinstance(erased, BaseException), erased
+        await house.files.delete_expired()
+        assert house.stored() == 0
+        assert await house.database.read(_held) == 0
+        await house.move_in()
+
+
+def _held(session: Session) -> int:
+    return session.exec(select(func.count()).select_from(Hold)).one()
+
+
+async def test_where_consent_is_required_nothing_begins_without_it(house: House) -> None:
+    house.voices._consent_needed = "attest"
+    with pytest.raises(InvalidRequest, match="consent: "):
+        await house.voices.create(house.principal, NewVoice("Ann"), [])
+
+
+async def test_housekeeping_gives_up_and_forgets(house: House) -> None:
+    voice = await house.add()
+    retention = RetentionConfig(
+        chat_days=None, event_days=30, delivery_days=30, failed_voice_days=30
+    )
+    long_ago = utc_now() - timedelta(days=40)
+
+    def age(session: Session) -> None:
+        session.exec(update(Voice).values(created_at=long_ago))
+        session.exec(
+            update(Voice).where(col(Voice.status) == "failed").values(finished_at=long_ago)
+        )
+
+    await house.database.run(age)
+    done = await Housekeeper(house.database, house.files, retention, house.queue).run_once()
+    assert (done["hopeless_voices"], done["files"], done["failed_voices"]) == (1, 3, 0)
+    assert (await house.voices.get(house.principal, str(voice.id))).status == "failed"
+    assert (await house.spent(), house.stored()) == (0, 0)
+    await house.database.run(age)
+    done = await Housekeeper(house.database, house.files, retention, house.queue).run_once()
+    assert (done["hopeless_voices"], done["failed_voices"]) == (0, 1)
+
+
+async def test_a_long_queue_is_no_reason_to_give_up(house: House) -> None:
+    first = await house.add()
+    await house.move_in()
+    last = await house.add()
+
+    def age(session: Session) -> None:
+        session.exec(update(Voice).values(created_at=utc_now() - timedelta(days=2)))
+
+    claimed = await house.queue.claim()
+    assert claimed is not None and await house.queue.publish(claimed, MADE)
+    await house.database.run(age)
+    assert await house.queue.fail_hopeless() == 0
+
+    def finish_long_ago(session: Session) -> None:
+        of_first = update(Voice).where(col(Voice.id) == claimed.id)
+        session.exec(of_first.values(finished_at=utc_now() - timedelta(days=2)))
+
+    await house.database.run(finish_long_ago)
+    assert await house.queue.fail_hopeless() == 1
+    left = {first.id, last.id} - {claimed.id}
+    assert (await house.voices.get(house.principal, str(left.pop()))).status == "failed"

@@ -1,0 +1,94 @@
+"""No secret reaches a log, whoever writes it and whichever handler prints it."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from pipelines.accounts.credentials import TokenClaims, issue_token, new_api_key
+from telemetry.logs import JsonFormatter, RedactedRecord, redact, request_id
+
+KEY = new_api_key()
+TOKEN = issue_token(TokenClaims(1, 1), "t" * 48)
+CANARY = "c4n4ry-s3cr3t"
+LEAKS = [
+    f"GET /ws/tts?apiKey={CANARY}&x=1",
+    f"key {KEY} was used",
+    f"token={TOKEN}",
+    f"whsec_{'QUJD' * 8}",
+    f"Authorization: Bearer {CANARY}",
+    f"{{'authorization': 'Bearer {CANARY}'}}",
+    f"(b'authorization', b'Bearer {CANARY}')",
+    f'{{"password": "{CANARY}"}}',
+    f"password={CANARY}",
+    f"postgresql://user:{CANARY}@db/x",
+    f"postgresql://user:p@{CANARY}@db/x",
+    f"redis://:{CANARY}@cache:6379",
+    f'{{"password": "two words {CANARY}", "x": 1}}',
+    f'{{"password": "a \\" quote {CANARY}"}}',
+    f"{{'new_password': 'two words {CANARY}'}}",
+    json.dumps(json.dumps({"secret": f"two words {CANARY}"})),
+    f"x-api-key: {CANARY}",
+    f"ANTIPHON_TOKEN_KEY={CANARY}",
+    f"ANTIPHON_TOKEN_KEY={'n' * 32},{CANARY} and more",
+    f"ANTIPHON_DATA_KEYS={'n' * 32},{CANARY}",
+    f'{{"data_keys": "{"n" * 32},{CANARY}", "x": 1}}',
+]
+SECRETS = (KEY, TOKEN, CANARY, "QUJDQUJD")
+
+
+@pytest.fixture(params=[logging.Formatter(), JsonFormatter()], ids=["plain", "json"])
+def log(request: pytest.FixtureRequest) -> Iterator[tuple[logging.Logger, io.StringIO]]:
+    """A logger whose handler prints to memory, in this format."""
+    before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(RedactedRecord)
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(request.param)
+    logger = logging.getLogger("tests.redaction")
+    logger.propagate = False
+    logger.addHandler(handler)
+    yield logger, stream
+    logger.removeHandler(handler)
+    logging.setLogRecordFactory(before)
+
+
+@pytest.mark.parametrize("leak", LEAKS, ids=range(len(LEAKS)))
+def test_secrets_are_hidden_in_messages_arguments_and_exceptions(
+    log: tuple[logging.Logger, io.StringIO], leak: str
+) -> None:
+    logger, stream = log
+    logger.warning(leak)
+    logger.warning("seen: %s", leak)
+    try:
+        raise ValueError(leak)
+    except ValueError:
+        logger.exception("failed")
+    logger.warning("event", extra={"detail": leak})
+    written = stream.getvalue()
+    assert "ValueError" in written
+    assert [secret for secret in SECRETS if secret in written] == []
+
+
+def test_ordinary_text_stays() -> None:
+    for text in ("task_1 is done", "GET /developer/api", "the password is wrong", "sk_short"):
+        assert redact(text) == text
+
+
+def test_a_line_is_json_with_the_request_and_its_fields() -> None:
+    record = logging.makeLogRecord({"msg": "request", "status": 200, "name": "api.access"})
+    token = request_id.set("abc")
+    line = json.loads(JsonFormatter().format(record))
+    request_id.reset(token)
+    assert (line["event"], line["status"], line["request_id"]) == ("request", 200, "abc")
+    assert line["time"].endswith("+00:00")
+
+
+def test_hiding_a_secret_leaves_json_that_can_be_read() -> None:
+    body = json.dumps({"password": f'two "words" {CANARY}', "name": "Ada"})
+    record = logging.makeLogRecord({"msg": "got %s", "args": (body,), "body": body})
+    line = json.loads(JsonFormatter().format(record))
+    assert CANARY not in json.dumps(line)
+    assert "Ada" in line["event"] and "Ada" in line["body"]

@@ -1,0 +1,106 @@
+"""The dashboard and the alerts speak of metrics and labels that exist."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from prometheus_client import Counter, Gauge, Histogram
+
+from telemetry import dashboard, metrics
+from telemetry.panels import ROWS
+from telemetry.reports import REPORT_AGE
+
+ADDED = {"deployment", "replica"}
+_SERIES = re.compile(r"\b(antiphon_\w+)(?:\{([^}]*)\})?")
+_GROUPED = re.compile(r"\bby \(([^)]*)\)")
+_LEGEND = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
+
+
+def labels_of() -> dict[str, set[str]]:
+    """Every series that a page can have, with its labels."""
+    known = {REPORT_AGE: ADDED}
+    for one in vars(metrics).values():
+        if isinstance(one, Histogram):
+            labels = set(one._labelnames) | ADDED
+            known |= {f"{one._name}_bucket": labels | {"le"}}
+            known |= {f"{one._name}_{part}": labels for part in ("sum", "count")}
+        elif isinstance(one, Counter):
+            known[f"{one._name}_total"] = set(one._labelnames) | ADDED
+        elif isinstance(one, Gauge):
+            known[one._name] = set(one._labelnames) | ADDED
+    for family in metrics.REGISTRY.collect():
+        if family.name.startswith("antiphon_process_"):
+            known |= {sample.name: ADDED for sample in family.samples}
+    return known
+
+
+def check(query: str) -> set[str]:
+    """The labels that its answer has. Raises AssertionError."""
+    known = labels_of()
+    series = _SERIES.findall(query)
+    assert series, query
+    grouped = {label.strip() for group in _GROUPED.findall(query) for label in group.split(",")}
+    for name, matchers in series:
+        assert name in known, name
+        used = set(re.findall(r"(\w+)\s*[=!]~?", matchers)) | grouped
+        assert used <= known[name], (name, used - known[name])
+    assert query.count("(") == query.count(")")
+    return grouped
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    for row in ROWS:
+        for panel in row.panels:
+            yield from panel.queries.items()
+
+
+@pytest.mark.parametrize(("legend", "query"), list(queries()))
+def test_every_query_of_the_dashboard_can_be_answered(legend: str, query: str) -> None:
+    assert set(_LEGEND.findall(legend)) <= check(query)
+
+
+def rules() -> list[dict[str, object]]:
+    text = dashboard.PATH.with_name("alerts.yaml").read_text(encoding="utf-8")
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_every_alert_can_fire_and_says_what_is_wrong(rule: dict[str, object]) -> None:
+    query = str(rule["expr"])
+    grouped = set() if query.startswith("up{") else check(query)
+    annotations = rule["annotations"]
+    assert isinstance(annotations, dict) and annotations["summary"]
+    assert set(re.findall(r"\$labels\.(\w+)", annotations["summary"])) <= grouped
+    assert rule["labels"] in ({"severity": "page"}, {"severity": "ticket"})
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = {name for _, query in queries() for name, _ in _SERIES.findall(query)}
+    for name in labels_of():
+        if name.startswith("antiphon_process_"):
+            continue
+        base = re.sub(r"_(bucket|sum|count)$", "", name)
+        assert {name, f"{base}_bucket"} & shown, name
+
+
+def test_the_file_is_what_the_code_builds() -> None:
+    command = "run `python -m telemetry.dashboard`"
+    assert dashboard.PATH.read_text(encoding="utf-8") == dashboard.render(), command
+
+
+def test_grafana_gets_panels_that_do_not_overlap() -> None:
+    panels = json.loads(dashboard.render())["panels"]
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert len({panel["id"] for panel in panels}) == len(panels)

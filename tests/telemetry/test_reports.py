@@ -1,0 +1,93 @@
+"""Reports of processes, and the page that shows them together."""
+
+import ast
+import pickle
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from configs.settings import PROJECT_DIR
+from telemetry import metrics
+from telemetry.reports import REPORT_AGE, OwnReports, Report, render
+
+ORIGIN = {"deployment", "replica"}
+
+
+def every_metric() -> Iterator[Counter | Gauge | Histogram]:
+    for one in vars(metrics).values():
+        if isinstance(one, Counter | Gauge | Histogram):
+            yield one
+
+
+def report(replica: str, value: float) -> Report:
+    registry = CollectorRegistry()
+    Counter("pieces_total", "Pieces\nof cake", ["kind"], registry=registry).labels("a").inc(value)
+    Histogram("took_seconds", "Time", registry=registry, buckets=(1, 2)).observe(value)
+    Histogram("never_seconds", "Time", registry=registry)
+    return OwnReports("Model", replica, registry).take()
+
+
+def test_series_of_two_processes_are_told_apart() -> None:
+    page = render([report("one", 1), report("two", 5)]).decode()
+    families = {family.name: family for family in parse(page)}
+    assert set(families) == {"pieces", "took_seconds", REPORT_AGE}
+    pieces = {one.labels["replica"]: one.value for one in families["pieces"].samples}
+    assert pieces == {"one": 1, "two": 5}
+    assert {one.labels["kind"] for one in families["pieces"].samples} == {"a"}
+    assert {one.labels["deployment"] for one in families["took_seconds"].samples} == {"Model"}
+    assert page.count("# TYPE pieces_total counter\n") == 1
+    assert page.endswith("\n") and "\n\n" not in page
+
+
+def test_one_report_shows_what_the_process_has_counted() -> None:
+    page = render([report("one", 3)]).decode()
+    assert 'took_seconds_bucket{deployment="Model",le="+Inf",replica="one"} 1.0' in page
+    assert "Pieces\\nof cake" in page
+
+
+def test_a_report_survives_the_process_boundary() -> None:
+    made = report("one", 3)
+    assert render([pickle.loads(pickle.dumps(made))]) == render([made])
+
+
+def test_reports_of_one_process_are_in_order() -> None:
+    own = OwnReports("Model", "one")
+    assert own.take().sequence < own.take().sequence
+
+
+def test_a_histogram_that_saw_nothing_is_left_out() -> None:
+    own = OwnReports()
+    metrics.kept_deleted.labels("test").inc()
+    assert "antiphon_kept_deleted_total" in own.take().families
+    metrics.housekeeping_seconds.observe(0.1)
+    assert "antiphon_housekeeping_seconds" in own.take().families
+
+
+@pytest.mark.parametrize("metric", list(every_metric()), ids=lambda one: one._name)
+def test_names_and_labels_are_ours(metric: Counter | Gauge | Histogram) -> None:
+    assert metric._name.startswith("antiphon_")
+    assert not ORIGIN & set(metric._labelnames)
+    assert not {"workspace", "user", "key", "text", "voice", "path"} & set(metric._labelnames)
+
+
+def test_no_metric_carries_one_name_twice() -> None:
+    names = [one._name for one in every_metric()]
+    assert len(names) == len(set(names))
+
+
+def test_every_metric_is_counted_somewhere() -> None:
+    layers = ("api", "db", "deployments", "models", "pipelines")
+    files = (file for layer in layers for file in (PROJECT_DIR / layer).rglob("*.py"))
+    used = {
+        node.attr
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "metrics"
+    }
+    kinds = Counter | Gauge | Histogram
+    ours = {name for name, one in vars(metrics).items() if isinstance(one, kinds)}
+    assert ours and not ours - used
