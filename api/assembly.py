@@ -29,7 +29,7 @@ from pipelines.accounts.workspaces import Workspaces
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.watermarking import Marks
 from pipelines.billing.billing import Billing
-from pipelines.billing.idempotency import Answers
+from pipelines.billing.idempotency import IdempotencyStore
 from pipelines.billing.subscriptions import Subscriptions
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import ChatPipeline
@@ -37,16 +37,16 @@ from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.correction.rules import load_rules
 from pipelines.limits.shared import SharedLimits
 from pipelines.model_list import ModelList
-from pipelines.ports import ChatModel, Speaker, Transcriber
-from pipelines.storage.encryption import Sealer
+from pipelines.ports import ChatModel, STTModel, TTSModel
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline
-from pipelines.stt.live_pipeline import ListeningPipeline
-from pipelines.tts.custom_voices import OwnVoices
+from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
+from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
-from pipelines.voices.service import Voices
+from pipelines.voices.service import CustomVoices
 from pipelines.webhooks.registration import Webhooks
 
 
@@ -54,9 +54,9 @@ from pipelines.webhooks.registration import Webhooks
 class Models:
     """What the pipelines call. The mappings may change while the services live."""
 
-    speakers: Mapping[str, Speaker]
-    transcribers: Mapping[str, Transcriber]
-    transcriber: Transcriber  # the one that is used
+    speakers: Mapping[str, TTSModel]
+    transcribers: Mapping[str, STTModel]
+    transcriber: STTModel  # the one that is used
     chat_models: Mapping[str, ChatModel]
     vad: VADEngine  # of files
     live_vad: VADEngine
@@ -79,14 +79,14 @@ def build_services(
     limits = limits or SharedLimits()
     admission = load_yaml(AdmissionConfig, "admission")
     database = Database(settings.database_url)
-    sealer = Sealer(settings.secrets.data_keys)
+    sealer = Encryption(settings.secrets.data_keys)
     plans = load_yaml(PlansConfig, "plans")
     billing = Billing(database, plans.prices, sealer.seal_text)
     accounts = Accounts(database, settings.secrets, plans)
     chats = ChatHistory(database, sealer)
     files = Files.of(settings, database, sealer)
     decoder = decoder or AudioDecoder()
-    own_voices = OwnVoices(database, files, models.speakers)
+    own_voices = ReadyCustomVoices(database, files, models.speakers)
     marks = Marks(settings.watermark, models.watermark, models.vad)
     speech = SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices"), own_voices, marks)
     cloning = load_yaml(CloningConfig, "cloning")
@@ -101,7 +101,7 @@ def build_services(
         billing=billing,
         subscriptions=Subscriptions(database, plans, accounts),
         files=files,
-        answers=Answers(database, sealer, files, settings.secrets.api_key_pepper),
+        answers=IdempotencyStore(database, sealer, files, settings.secrets.api_key_pepper),
         workspaces=Workspaces(database, accounts, files, own_voices),
         models=ModelList(models.speakers, models.transcribers, models.chat_models),
         speech=speech,
@@ -110,7 +110,7 @@ def build_services(
         transcription=TranscriptionPipeline(
             models.transcriber, decoder, models.vad, load_profiles()
         ),
-        listening=ListeningPipeline(
+        listening=LiveTranscriptionPipeline(
             models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
         ),
         chat=chat,
@@ -129,7 +129,7 @@ def build_services(
         admission=admission,
         in_flight=InFlight(admission),
         webhooks=Webhooks(database, sealer, settings),
-        voices=Voices(
+        voices=CustomVoices(
             database,
             files,
             billing,

@@ -14,7 +14,7 @@ from pipelines.accounts.workspaces import Workspaces
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.watermarking import Marks
 from pipelines.billing.billing import Billing
-from pipelines.billing.idempotency import Answers
+from pipelines.billing.idempotency import IdempotencyStore
 from pipelines.billing.subscriptions import Subscriptions
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import ChatPipeline
@@ -23,9 +23,9 @@ from pipelines.limits.shared import SharedLimits
 from pipelines.model_list import ModelList
 from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline
-from pipelines.stt.live_pipeline import ListeningPipeline
+from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
-from pipelines.voices.service import Voices
+from pipelines.voices.service import CustomVoices
 from pipelines.webhooks.registration import Webhooks
 from telemetry.reports import OwnReports, Reports
 
@@ -41,14 +41,14 @@ class Services:
     billing: Billing
     subscriptions: Subscriptions
     files: Files
-    answers: Answers
+    answers: IdempotencyStore
     workspaces: Workspaces
     models: ModelList
     speech: SpeechPipeline
     marks: Marks
     decoder: AudioDecoder
     transcription: TranscriptionPipeline
-    listening: ListeningPipeline
+    listening: LiveTranscriptionPipeline
     chat: ChatPipeline
     chats: ChatHistory
     correction: CorrectionPipeline
@@ -57,6 +57,6 @@ class Services:
     admission: AdmissionConfig
     in_flight: InFlight
     webhooks: Webhooks
-    voices: Voices
+    voices: CustomVoices
     openai: OpenAIConfig
     reports: Reports = field(default_factory=OwnReports)  # what GET /metrics shows

@@ -37,10 +37,10 @@ from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
 from pipelines.voices.fitting.features import at_level
 from pipelines.voices.fitting.fit import FailedFit, Fit, FittedVoice
-from pipelines.voices.fitting.metrics import load_judges
-from pipelines.voices.fitting.prior.knowledge import MODEL, Knowledge, load_knowledge
+from pipelines.voices.fitting.metrics import load_speech_raters
+from pipelines.voices.fitting.prior.knowledge import MODEL, FittingPrior, load_fitting_prior
 from pipelines.voices.fitting.recordings import decode_all
-from pipelines.voices.fitting.selection import Verdict, verdict_of
+from pipelines.voices.fitting.selection import SelectionResult, verdict_of
 from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials
 
 SUFFIXES = (".wav", ".flac", ".mp3")
@@ -59,7 +59,7 @@ class Row:
 
     speaker: str
     stock: tuple[str, float]  # the nearest, and how near
-    clone: Verdict
+    clone: SelectionResult
     fitted: FittedVoice | FailedFit
 
     @property
@@ -77,7 +77,7 @@ _engines: list[Any] = []  # of this worker process
 def main() -> None:
     arguments = _parse()
     print(hardware())
-    knowledge = load_knowledge()
+    knowledge = load_fitting_prior()
     encoder = load_speaker_encoder(ENCODER, WeightStore(weights_dir()))
     if arguments.slow_fake_trials:
         _scaling(arguments, knowledge, encoder)
@@ -87,7 +87,9 @@ def main() -> None:
         _measure(arguments, knowledge, encoder)
 
 
-def _measure(arguments: argparse.Namespace, knowledge: Knowledge, encoder: SpeakerEncoder) -> None:
+def _measure(
+    arguments: argparse.Namespace, knowledge: FittingPrior, encoder: SpeakerEncoder
+) -> None:
     arguments.keep.mkdir(parents=True, exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, spawn, _load) as pool:
@@ -139,7 +141,7 @@ def _try(target: Target, trial: Trial) -> Outcome:
     return Trials(engine, encoder, target, _judges).run(trial)
 
 
-_judges = cache(load_judges)
+_judges = cache(load_speech_raters)
 
 
 def _run(pool: Executor, target: Target, trials: Sequence[Trial]) -> list[Outcome]:
@@ -149,7 +151,7 @@ def _run(pool: Executor, target: Target, trials: Sequence[Trial]) -> list[Outcom
 def _speaker(
     folder: Path,
     arguments: argparse.Namespace,
-    knowledge: Knowledge,
+    knowledge: FittingPrior,
     encoder: SpeakerEncoder,
     run: Map,
 ) -> Row | None:
@@ -188,7 +190,7 @@ def _speaker(
     return row
 
 
-def _judge(target: Target, run: Map, like: Trial, *, judge: bool = True) -> Verdict:
+def _judge(target: Target, run: Map, like: Trial, *, judge: bool = True) -> SelectionResult:
     """A voice with sentences that no fit has seen."""
     texts = yaml.safe_load(TEXTS.read_text())[LANGUAGE]
     trials = [
@@ -197,7 +199,7 @@ def _judge(target: Target, run: Map, like: Trial, *, judge: bool = True) -> Verd
     return verdict_of(run(target, trials), target)
 
 
-def _print(rows: Sequence[Row], stock: Sequence[Verdict]) -> None:
+def _print(rows: Sequence[Row], stock: Sequence[SelectionResult]) -> None:
     print("speaker  nearest stock          clone   gain    WER  DNSMOS  seconds  evaluations")
     for row in rows:
         report = row.fitted.report
@@ -219,7 +221,9 @@ def _print(rows: Sequence[Row], stock: Sequence[Verdict]) -> None:
     print(f"stock voices: WER {wrong:.1%}, DNSMOS {rated:.2f}")
 
 
-def _scaling(arguments: argparse.Namespace, knowledge: Knowledge, encoder: SpeakerEncoder) -> None:
+def _scaling(
+    arguments: argparse.Namespace, knowledge: FittingPrior, encoder: SpeakerEncoder
+) -> None:
     """The time of a fit whose trials sleep."""
     recordings = _recordings(_folders(arguments)[0])
     config = load_yaml(CloningConfig, "cloning").fit

@@ -30,8 +30,8 @@ from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.stt.speaker_embeddings import add_voices
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.local_ports import LocalTranscriber
-from pipelines.stt.file import FileTranscript, Recording, TranscriptionPipeline
+from pipelines.local_ports import LocalSTTModel
+from pipelines.stt.file import DecodedRecording, FileTranscript, TranscriptionPipeline
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
 TURN_S = (2.0, 10.0)
@@ -78,7 +78,7 @@ class Score:
         return (self.missed + self.invented + self.confused) / self.speech
 
 
-class TimedTranscriber(LocalTranscriber):
+class TimedTranscriber(LocalSTTModel):
     """Also knows how long the voices took."""
 
     voices_s = 0.0
@@ -110,7 +110,7 @@ def main() -> None:
         draw = random.Random(f"{arguments.seed} {' '.join(names)}")
         mix = mix_turns({name: recordings[name] for name in names}, arguments.seconds, draw)
         duration_s = len(mix.pcm) / STT_SAMPLE_RATE
-        recording = Recording(mix.pcm, duration_s, "en", profile, words=True, speakers=True)
+        recording = DecodedRecording(mix.pcm, duration_s, "en", profile, words=True, speakers=True)
         began = time.perf_counter()
         transcript = asyncio.run(pipeline.transcribe(recording))
         elapsed_s += time.perf_counter() - began

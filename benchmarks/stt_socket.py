@@ -32,7 +32,7 @@ from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.weights.store import WeightStore
 from pipelines.audio.decode.stream import mulaw_to_float
 from pipelines.audio.encode.stream import to_mulaw
-from pipelines.audio.segments import find_stretches
+from pipelines.audio.segments import find_speech_segments
 
 LINE_RATE = 8_000  # Hz
 FRAME = 480  # samples, 60 ms
@@ -118,7 +118,7 @@ def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
     vad = load_vad("vad/silero", store)
     utterances = []
     for clip in find_clips(folders, language, MIN_S, 60.0):
-        stretches = find_stretches(
+        stretches = find_speech_segments(
             vad.probabilities(clip.pcm),
             vad.frame_samples,
             len(clip.pcm),

@@ -20,7 +20,7 @@ from models.info import VoiceInfo
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
-from pipelines.text.chunking.chunker import Opening, read
+from pipelines.text.chunking.chunker import FirstChunkPolicy, read_chunks
 
 SENTENCE = "The quick brown fox jumps over the lazy dog today. "
 SIZES = (50, 5000)
@@ -62,7 +62,9 @@ def compare(
 ) -> None:
     """Prints both and their ratio; the two take turns, so load hits both."""
     text = (SENTENCE * (characters // len(SENTENCE) + 1))[:characters]
-    piece = next(read(text, languages=frozenset({"en"}), language="en", opening=Opening()))
+    piece = next(
+        read_chunks(text, languages=frozenset({"en"}), language="en", opening=FirstChunkPolicy())
+    )
     request = SynthesisRequest(piece.text, voice.key, "en")
     body = {"text": text, "voice_id": voice.voice_id}
 

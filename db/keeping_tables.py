@@ -57,7 +57,7 @@ class IdempotentAnswer(SQLModel, table=True):
     expires_at: datetime = Field(sa_type=UtcDateTime, index=True)
 
 
-class SecretMark(SQLModel, table=True):
+class SecretFingerprint(SQLModel, table=True):
     """A digest of a secret that the service was started with; nothing leads back to the secret."""
 
     __tablename__ = "secret_mark"

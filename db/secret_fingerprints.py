@@ -4,23 +4,23 @@ from collections.abc import Mapping, Sequence
 
 from sqlmodel import Session
 
-from db.keeping_tables import SecretMark
+from db.keeping_tables import SecretFingerprint
 
 
-def strange_secrets(
+def unknown_secrets(
     session: Session, marks: Mapping[str, Sequence[bytes]], *, accept: bool = False
 ) -> list[str]:
     """The names whose mark is none of those given; none with `accept`.
 
     Where there are none, each name is remembered by its first mark.
     """
-    rows = {name: session.get(SecretMark, name, with_for_update=True) for name in marks}
+    rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
     strange = [name for name, row in rows.items() if row and row.digest not in marks[name]]
     if strange and not accept:
         return strange
     for name, row in rows.items():
         if row is None:
-            session.add(SecretMark(name=name, digest=marks[name][0]))
+            session.add(SecretFingerprint(name=name, digest=marks[name][0]))
         else:
             row.digest = marks[name][0]
     return []

@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlmodel import Session
 
 from db.errors import DatabaseUnavailable
-from db.thread_pool import BlockingCalls
+from db.thread_pool import BoundedThreadPool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Database:
         self._engine = make_engine(url)
         self._reader = self._engine.execution_options(read_only=True)
         self._ordered = self._engine.execution_options(in_order=True)
-        self._threads = BlockingCalls(CONNECTIONS, ANSWER_S, "database")
+        self._threads = BoundedThreadPool(CONNECTIONS, ANSWER_S, "database")
         self._calls = 0
 
     async def run(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class BlockingCalls:
+class BoundedThreadPool:
     """Who waits for a server that hangs is told after a while, and who comes then at once."""
 
     def __init__(self, threads: int, answer_s: float, name: str) -> None:

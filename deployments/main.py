@@ -26,7 +26,7 @@ from db.migrate import upgrade
 from db.session import Database
 from deployments import cluster
 from deployments.stages import first_stage, first_voice, second_stage
-from pipelines.accounts.secret_fingerprints import check_secrets
+from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
 
 READY_TIMEOUT_S = 180
@@ -90,7 +90,7 @@ async def prepare_database(settings: Settings) -> str | None:
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     try:
-        await check_secrets(database, settings.secrets)
+        await check_secret_fingerprints(database, settings.secrets)
         plans = load_yaml(PlansConfig, "plans")
         accounts = Accounts(database, settings.secrets, plans)
         for account in await database.read(discrepancies):

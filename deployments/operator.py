@@ -34,15 +34,15 @@ from db.errors import DatabaseError
 from db.migrate import upgrade
 from db.session import Database
 from db.tables import Workspace
-from pipelines.accounts.secret_fingerprints import check_secrets
+from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
 from pipelines.billing.billing import MICRO_USD, to_usd
 from pipelines.billing.subscriptions import MONTHS, Subscriptions
 from pipelines.errors import PipelineError
 from pipelines.maintenance.key_rotation import Rotation
-from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import Files
-from pipelines.storage.store_watch import store_problem
+from pipelines.storage.store_watch import storage_problem
 from telemetry.logs import redact
 
 ACTOR = "operator"
@@ -110,7 +110,7 @@ async def _run(options: argparse.Namespace) -> str:
     database = Database(settings.database_url)
     try:
         if options.command == "accept-secrets":
-            await check_secrets(database, settings.secrets, accept=True)
+            await check_secret_fingerprints(database, settings.secrets, accept=True)
             return "the secrets of this environment are those of the database from now on"
         if options.command == "reconcile":
             return await _reconcile(database)
@@ -187,19 +187,19 @@ async def _check_audit(database: Database) -> str:
 
 
 async def _check_storage(database: Database, settings: Settings) -> str:
-    files = Files.of(settings, database, Sealer(settings.secrets.data_keys))
+    files = Files.of(settings, database, Encryption(settings.secrets.data_keys))
     where = redact(settings.storage_url)
-    if problem := await store_problem(files):
+    if problem := await storage_problem(files):
         raise ValueError(f"STORAGE_URL: {where} cannot be used: {redact(problem)}")
     return f"files can be written to, read from and deleted in {where}"
 
 
 async def _rotate_keys(database: Database, settings: Settings) -> str:
-    sealer = Sealer(settings.secrets.data_keys)
+    sealer = Encryption(settings.secrets.data_keys)
     files = Files.of(settings, database, sealer)
     try:
         done = await Rotation(database, sealer, files).run()
-    except SealBroken as error:
+    except DecryptionError as error:
         raise ValueError(f"stopped: {error}") from None
     return (
         f"{done.chats} chat(s), {done.webhooks} webhook(s), {done.events} event(s) and "

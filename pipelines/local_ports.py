@@ -14,7 +14,7 @@ from models.tts.base import KeepingPacks, SynthesisRequest, TTSEngine
 from pipelines.bridge import iterate_in_thread
 
 
-class LocalSpeaker:
+class LocalTTSModel:
     """The Speaker port over an engine of this process."""
 
     def __init__(self, engine: TTSEngine, info: ModelInfo) -> None:
@@ -35,7 +35,7 @@ class LocalSpeaker:
             self._engine.forget_pack(digest)
 
 
-class LocalTranscriber:
+class LocalSTTModel:
     """The Transcriber port over an engine of this process; an encoder lets it tell voices apart."""
 
     def __init__(

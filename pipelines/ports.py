@@ -32,7 +32,7 @@ async def _describe(port: Port) -> ModelInfo | None:
         return None
 
 
-class Speaker(Port, Protocol):
+class TTSModel(Port, Protocol):
     """One text-to-speech model."""
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
@@ -41,7 +41,7 @@ class Speaker(Port, Protocol):
 
 
 @runtime_checkable
-class PackKeeper(Protocol):
+class VoiceCache(Protocol):
     """A speaker that remembers the packs of custom voices, in any number of processes."""
 
     async def forget_pack(self, digest: str) -> None:
@@ -49,7 +49,7 @@ class PackKeeper(Protocol):
         ...
 
 
-class Transcriber(Port, Protocol):
+class STTModel(Port, Protocol):
     """One speech-to-text model."""
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:

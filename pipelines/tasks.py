@@ -10,7 +10,7 @@ STEPS = 10  # of the loop between an answer's bytes and its reader
 T = TypeVar("T")
 
 
-async def in_time(question: Coroutine[Any, Any, T], timeout_s: float) -> T:
+async def within_deadline(question: Coroutine[Any, Any, T], timeout_s: float) -> T:
     """Raises TimeoutError, after which the question is cancelled; nobody waits for its end.
 
     A loop that was busy looks for an answer that came meanwhile, and waits again when it was late

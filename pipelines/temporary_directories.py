@@ -12,10 +12,10 @@ PREFIX = "antiphon-"
 
 
 @contextmanager
-def private_folder(purpose: str) -> Iterator[Path]:
+def temporary_directory(purpose: str) -> Iterator[Path]:
     """An empty folder that only this user may read, locked until the block ends; then it goes.
 
-    Of a process that is killed it stays behind: see `delete_left_folders`.
+    Of a process that is killed it stays behind: see `delete_leftover_directories`.
     """
     folder, lock = _locked_folder(purpose)
     try:
@@ -27,7 +27,7 @@ def private_folder(purpose: str) -> Iterator[Path]:
             os.close(lock)
 
 
-def delete_left_folders(purpose: str) -> None:
+def delete_leftover_directories(purpose: str) -> None:
     """Those of processes that are gone. Blocking."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{purpose}-*"):
         try:

@@ -25,7 +25,7 @@ def failure_event(kind: FailureKind, error: Exception, **data: Any) -> NewEvent 
 
 
 @asynccontextmanager
-async def telling_failure(
+async def recording_failure(
     services: Services, workspace_id: int, kind: FailureKind, **data: Any
 ) -> AsyncIterator[None]:
     """For the way to a hold: a failure in the block is told as a hold tells of its own."""

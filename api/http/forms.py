@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from api.http.errors import ApiError
-from api.http.uploads import Form, Upload
+from api.http.uploads import MultipartForm, Upload
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
@@ -30,7 +30,7 @@ def form_schema(file_field: str, fields: type[BaseModel] | None = None) -> dict[
     }
 
 
-def file_of(form: Form, field: str) -> Upload:
+def file_of(form: MultipartForm, field: str) -> Upload:
     """The file of that field. Raises ApiError(validation_error)."""
     for file in form.files:
         if file.field == field:

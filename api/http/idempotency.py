@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 from api.http.errors import ApiError
 from api.services import Services
 from pipelines.accounts.authentication import Principal
-from pipelines.billing.billing import PaidOnce, paid_once
-from pipelines.billing.idempotency import MAX_KEPT_BYTES, Answer, Claim, Finished
+from pipelines.billing.billing import IdempotentOperation, paid_once
+from pipelines.billing.idempotency import MAX_KEPT_BYTES, Claim, FinishedRequest, StoredAnswer
 from telemetry import metrics
 
 MAX_KEY_LENGTH = 255
@@ -48,9 +48,9 @@ async def answer_once(
         raise ApiError(400, "validation_error", message)
     body = _Body(request, principal, services.answers.new_digest())
     claim = await services.answers.claim(principal.workspace_id, _path_of(request), key)
-    if isinstance(claim, Finished):
+    if isinstance(claim, FinishedRequest):
         return await _replay(claim, body)
-    paying = paid_once.set(PaidOnce(claim.operation))
+    paying = paid_once.set(IdempotentOperation(claim.operation))
     try:
         answer = await handle(Request(request.scope, body.receive))
         if answer.status_code < 400:
@@ -72,7 +72,7 @@ def _path_of(request: Request) -> str:
     return f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
 
 
-async def _replay(finished: Finished, body: "_Body") -> Response:
+async def _replay(finished: FinishedRequest, body: "_Body") -> Response:
     await body.read_rest()
     kept = await finished.answer_to(body.digest())
     if kept is None:
@@ -223,4 +223,6 @@ class _Recording:
     async def _keep(self) -> None:
         body = b"".join(self._parts) if self._keeps_body else None
         self.kept = True
-        await self._claim.finish(self._body.digest(), Answer(self._status, self._headers, body))
+        await self._claim.finish(
+            self._body.digest(), StoredAnswer(self._status, self._headers, body)
+        )

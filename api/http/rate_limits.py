@@ -13,7 +13,7 @@ from api.http.errors import ApiError
 from api.services import Services
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import Unauthorized
-from pipelines.limits.base import Window
+from pipelines.limits.base import RateWindow
 from telemetry import metrics
 
 STATE = "rate_window"  # the name in the scope's state
@@ -31,7 +31,7 @@ async def count_request(request: Request, services: Services, principal: Princip
 
 def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:
     """On every answer of an authenticated request, errors too."""
-    window: Window | None = state.get(STATE)
+    window: RateWindow | None = state.get(STATE)
     if window is not None:
         headers["X-RateLimit-Limit"] = str(window.limit)
         headers["X-RateLimit-Remaining"] = str(window.remaining)
@@ -88,6 +88,6 @@ def client_address(connection: HTTPConnection) -> str:
     return str(ip_network((int(address), 64), strict=False))
 
 
-def _refusal(window: Window, message: str) -> ApiError:
+def _refusal(window: RateWindow, message: str) -> ApiError:
     retry_after_s = max(1, math.ceil(window.left_s))
     return ApiError(429, "rate_limited", message, headers={"Retry-After": str(retry_after_s)})

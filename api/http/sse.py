@@ -7,7 +7,7 @@ from api.http.dialect import openai_error
 from api.http.errors import ApiError
 from api.http.streaming import StreamedResponse
 from models.llm.answer_assembly import AnswerAssembler
-from models.llm.base import FinishReason, GenerationDelta, Usage
+from models.llm.base import FinishReason, GenerationDelta, TokenUsage
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -65,7 +65,7 @@ class CompletionFrames:
     def finish(self, reason: FinishReason) -> bytes:
         return self._line({"content": ""}, reason)
 
-    def done(self, response_time_ms: int, usage: Usage, **more: Any) -> bytes:
+    def done(self, response_time_ms: int, usage: TokenUsage, **more: Any) -> bytes:
         """The last line but one; a usage line of its own would be lost in some clients."""
         return self._line(
             {"content": ""},
@@ -89,7 +89,7 @@ def error_frame(error: ApiError) -> bytes:
     return f"data: {json.dumps({'type': 'error', **body})}\n\n".encode()
 
 
-def usage_body(usage: Usage) -> dict[str, int]:
+def usage_body(usage: TokenUsage) -> dict[str, int]:
     """Usage as both forms of the answer show it."""
     return {
         "prompt_tokens": usage.prompt_tokens,

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from api.http.errors import ApiError
-from pipelines.temporary_directories import private_folder
+from pipelines.temporary_directories import temporary_directory
 
 UPLOAD_FOLDERS = "upload"  # their purpose, by which those of killed processes are found
 MAX_FILE_BYTES = 25 * 2**20
@@ -46,7 +46,7 @@ class Upload:
 
 
 @dataclass(slots=True)
-class Form:
+class MultipartForm:
     """A received form; of a field that comes twice the last value counts."""
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ async def receive_form(
     request: Request,
     limits: UploadLimits,
     before_large: Callable[[], Awaitable[object]] | None = None,
-) -> AsyncGenerator[Form, None]:
+) -> AsyncGenerator[MultipartForm, None]:
     """The form of a request; its files are deleted when the block ends.
 
     `before_large` may refuse a body that is said to be large, by what it raises: nobody then sends
@@ -73,7 +73,7 @@ async def receive_form(
         raise _too_large(limits)
     if before_large is not None and declared > LARGE_BODY_BYTES:
         await before_large()
-    with private_folder(UPLOAD_FOLDERS) as folder:
+    with temporary_directory(UPLOAD_FOLDERS) as folder:
         receiver = _Receiver(limits, folder)
         try:
             parser = MultipartParser(boundary, receiver.callbacks())  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ class _Receiver:
     """Takes the parser's events. Field values stay in memory, files go to the folder."""
 
     def __init__(self, limits: UploadLimits, folder: Path) -> None:
-        self.form = Form()
+        self.form = MultipartForm()
         self.ended = False
         self.waiting_bytes = 0
         self._limits = limits

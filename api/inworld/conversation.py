@@ -34,7 +34,7 @@ from api.inworld.messages import (
 )
 from api.sockets.kernel.conversation import ClientFault, Service
 from api.sockets.kernel.events import parse_event
-from api.sockets.kernel.session import Session
+from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.context import SpeakingContext
 from api.sockets.tts.events import shown
 from api.sockets.tts.open_contexts import CONTEXTS, OpenContexts, context_voice, offered_voice
@@ -54,7 +54,7 @@ class InworldConversation:
 
     service: Service = "tts"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SocketSession) -> None:
         self._session = session
         self._contexts = OpenContexts(session, self._ended)
         self._made: dict[str, tuple[Create, AutoFlush]] = {}

@@ -16,7 +16,7 @@ from api.inworld.encoding import InworldEncoding
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.events import first_fault
 from api.sockets.tts.events import PITCHES, SPEAKING_RATES, STABILITIES, LenientModel, clamped
-from api.sockets.tts.open_contexts import Style
+from api.sockets.tts.open_contexts import ContextStyle
 
 TimestampType = Literal["TIMESTAMP_TYPE_UNSPECIFIED", "WORD", "CHARACTER"]
 ContextId = Annotated[str, Field(max_length=256)]
@@ -68,9 +68,9 @@ class Voicing(InworldModel):
     )
 
     @property
-    def style(self) -> Style:
+    def style(self) -> ContextStyle:
         """In the terms of this service."""
-        return Style(
+        return ContextStyle(
             speaking_rate=self.audio_config.speaking_rate,
             pitch_semitones=self.audio_config.pitch,
             stability=self._stability,
@@ -105,7 +105,7 @@ class Empty(InworldModel):
     """A message that is all said by its name."""
 
 
-class SendText(InworldModel):
+class SendTextRequest(InworldModel):
     """Appends to the buffer, and may flush it at once."""
 
     text: str
@@ -123,7 +123,7 @@ class CreateMessage(_Message):
 
 
 class SendTextMessage(_Message):
-    send_text: SendText
+    send_text: SendTextRequest
 
 
 class FlushMessage(_Message):

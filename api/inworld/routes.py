@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from api.http.deps import PrincipalDep, ServicesDep, bearer_or_basic
 from api.http.errors import ApiError, to_api_error
-from api.http.failure_events import telling_failure
+from api.http.failure_events import recording_failure
 from api.http.routing import make_router
 from api.http.streaming import while_connected
 from api.inworld.conversation import InworldConversation
@@ -159,7 +159,7 @@ def _listed(one: OfferedVoice) -> InworldVoice:
 async def _voice(
     body: InworldBody, services: Services, workspace_id: int, encoding: InworldEncoding
 ) -> tuple[ContextVoice, OfferedVoice]:
-    async with telling_failure(services, workspace_id, "tts.failed", voice_id=body.voice_id):
+    async with recording_failure(services, workspace_id, "tts.failed", voice_id=body.voice_id):
         offered = await offered_voice(services, workspace_id, body.voice_id)
     voice = context_voice(
         services,

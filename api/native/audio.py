@@ -8,7 +8,7 @@ from api.http.forms import file_of, form_schema
 from api.http.routing import make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, receive_form
-from pipelines.audio.watermarking import Verdict
+from pipelines.audio.watermarking import WatermarkDetection
 
 router = make_router(scope="stt")
 
@@ -49,7 +49,7 @@ async def verify(request: Request, principal: PrincipalDep, services: ServicesDe
         return _shown(await while_connected(request.receive, work))
 
 
-def _shown(verdict: Verdict) -> Verification:
+def _shown(verdict: WatermarkDetection) -> Verification:
     return Verification(
         watermarked=verdict.is_marked,
         likelihood=round(verdict.likelihood, 3),

@@ -5,20 +5,20 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TypeVar
 
-from api.http.failure_events import failure_event, telling_failure
+from api.http.failure_events import failure_event, recording_failure
 from api.services import Services
 from db.webhooks.outbox import NewEvent
 from pipelines.billing.charges import Charge, begin_charge
-from pipelines.stt.file import FileRequest, FileTranscript, HeardText, Recording
+from pipelines.stt.file import DecodedRecording, FileRequest, FileTranscript, HeardText
 
 T = TypeVar("T")
 
 
 async def open_recording(
     services: Services, workspace_id: int, path: Path, asked: FileRequest
-) -> Recording:
+) -> DecodedRecording:
     """As `TranscriptionPipeline.open`, for what is paid for next: tells webhooks of a failure."""
-    async with telling_failure(services, workspace_id, "stt.failed"):
+    async with recording_failure(services, workspace_id, "stt.failed"):
         return await services.transcription.open(path, asked)
 
 
@@ -43,7 +43,7 @@ async def transcribe_paid(
 
 
 async def stream_paid(
-    services: Services, workspace_id: int, recording: Recording
+    services: Services, workspace_id: int, recording: DecodedRecording
 ) -> AsyncGenerator[HeardText | FileTranscript, None]:
     """As `TranscriptionPipeline.stream`; closing it early charges for what was heard until then."""
     async with await _charge(services, workspace_id, recording) as charge:
@@ -56,7 +56,7 @@ async def stream_paid(
                 yield item
 
 
-async def _charge(services: Services, workspace_id: int, recording: Recording) -> Charge:
+async def _charge(services: Services, workspace_id: int, recording: DecodedRecording) -> Charge:
     def failed(error: Exception) -> NewEvent | None:
         return failure_event("stt.failed", error, id=charge.operation)
 

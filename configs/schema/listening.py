@@ -27,7 +27,7 @@ class EndpointingConfig(StrictModel):
         return self
 
 
-class RejectionConfig(StrictModel):
+class HallucinationConfig(StrictModel):
     """Which texts are not believed."""
 
     min_speech_ms: int = Field(ge=0)  # an utterance with less speech is a click, and not decoded
@@ -54,5 +54,5 @@ class ListeningConfig(StrictModel):
 
     vad: str  # name of a configuration, such as vad/silero
     endpointing: EndpointingConfig
-    rejection: RejectionConfig
+    rejection: HallucinationConfig
     limits: ListeningLimits

@@ -10,7 +10,7 @@ from configs.schema.strict import StrictModel
 ProfileName = Literal["general", "phone_call", "meeting", "medical"]
 
 
-class Profile(StrictModel):
+class DecodingProfile(StrictModel):
     """How one kind of recording is heard."""
 
     band_pass_hz: tuple[float, float] | None = None
@@ -24,9 +24,9 @@ class Profile(StrictModel):
 class TranscriptionConfig(StrictModel):
     """The decoding profiles."""
 
-    profiles: dict[ProfileName, Profile]
+    profiles: dict[ProfileName, DecodingProfile]
 
 
-def load_profiles() -> dict[ProfileName, Profile]:
+def load_profiles() -> dict[ProfileName, DecodingProfile]:
     """The profiles of `configs/transcription.yaml`."""
     return load_yaml(TranscriptionConfig, "transcription").profiles

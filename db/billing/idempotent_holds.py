@@ -12,21 +12,21 @@ ATTEMPTS = 16  # of one request, each with an operation of its own
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOnce:
+class IdempotentHold:
     """What became of the wish to hold."""
 
     operation: str
     is_paid: bool  # an earlier attempt was charged: nothing is held now
 
 
-def hold_once(
+def hold_idempotently(
     session: Session,
     workspace_id: int,
     name: str,
     service: str,
     amount: int,
     expires_at: datetime,
-) -> HeldOnce | None:
+) -> IdempotentHold | None:
     """As `ledger.hold` for the request `name`, of which only one attempt may run at a time.
 
     What an attempt held that died is given back first. None when there is not enough credit, or
@@ -45,10 +45,10 @@ def hold_once(
         kinds.setdefault(operation, set()).add(kind)
     for operation, done in kinds.items():
         if "capture" in done and "refund" not in done:
-            return HeldOnce(operation, is_paid=True)
+            return IdempotentHold(operation, is_paid=True)
     if len(kinds) >= ATTEMPTS:
         return None
     operation = names[len(kinds)]
     if not ledger.hold(session, workspace_id, operation, service, amount, expires_at):
         return None
-    return HeldOnce(operation, is_paid=False)
+    return IdempotentHold(operation, is_paid=False)

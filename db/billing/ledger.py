@@ -18,7 +18,7 @@ from sqlalchemy.sql import TableClause
 from sqlmodel import Session, SQLModel
 
 from db.audit import audit
-from db.billing.tables import Account, Hold, LedgerDay, LedgerEntry
+from db.billing.tables import Account, CreditHold, LedgerDay, LedgerEntry
 from db.columns import utc_now
 from db.session import Transaction
 
@@ -28,7 +28,7 @@ def _table(model: type[SQLModel]) -> Any:
     return cast(TableClause, model.__table__)  # type: ignore[attr-defined]
 
 
-_ACCOUNT, _HOLD = _table(Account), _table(Hold)
+_ACCOUNT, _HOLD = _table(Account), _table(CreditHold)
 _ENTRY, _DAY = _table(LedgerEntry), _table(LedgerDay)
 EXPIRED_AT_ONCE = 500
 

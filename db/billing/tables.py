@@ -80,7 +80,7 @@ class LedgerDay(SQLModel, table=True):
     refunds: int = Field(sa_type=BigInteger)
 
 
-class Hold(SQLModel, table=True):
+class CreditHold(SQLModel, table=True):
     """What is held now; the row is deleted when it is captured or released, which is once."""
 
     operation: str = Field(primary_key=True, max_length=64)

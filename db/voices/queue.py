@@ -8,7 +8,7 @@ from sqlalchemy import and_, delete, exists, func, or_, update
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
-from db.billing.tables import Hold
+from db.billing.tables import CreditHold
 from db.columns import utc_now
 from db.files import expire_these_files
 from db.voices.fair_order import ends_in_turn, is_free, note_turn, voices_in_turn
@@ -152,14 +152,14 @@ def hopeless_voice(
 def extend_holds(session: Session, until: datetime, ending_before: datetime) -> int:
     """What is held for unfinished voices, and would end before that, ends then; how many."""
     ending = (
-        select(Hold.operation)
-        .join(Voice, col(Voice.operation) == Hold.operation)
-        .where(Voice.status == "processing", col(Hold.expires_at) < ending_before)
+        select(CreditHold.operation)
+        .join(Voice, col(Voice.operation) == CreditHold.operation)
+        .where(Voice.status == "processing", col(CreditHold.expires_at) < ending_before)
         .limit(AT_ONCE)
-        .with_for_update(of=Hold, skip_locked=True)
+        .with_for_update(of=CreditHold, skip_locked=True)
     )
     extended = session.connection().execute(
-        update(Hold).where(col(Hold.operation).in_(ending)).values(expires_at=until)
+        update(CreditHold).where(col(CreditHold.operation).in_(ending)).values(expires_at=until)
     )
     return extended.rowcount
 

@@ -34,7 +34,7 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptResult:
     """What came of one attempt."""
 
     succeeded: bool
@@ -46,7 +46,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedDelivery:
     """What the attempt changed."""
 
     status: str  # of the delivery
@@ -154,11 +154,11 @@ def _claimed(delivery: Delivery, event: Event, hook: Webhook, lease: str, now: d
 def finish(
     session: Session,
     claimed: Claimed,
-    attempt: Attempt,
+    attempt: AttemptResult,
     now: datetime,
     next_at: datetime | None,
     give_up_after: timedelta,
-) -> Finished | None:
+) -> FinishedDelivery | None:
     """Notes the attempt. None when the delivery was deleted, or is somebody else's by now.
 
     After a failure there is another attempt at `next_at`, if that is not None. A webhook becomes
@@ -200,11 +200,17 @@ def finish(
     if deactivated:
         reason = {"reason": "gone" if attempt.gone else "failing"}
         audit(session, webhook.workspace_id, "webhook.disabled", SERVICE, str(webhook.id), reason)
-    return Finished("cancelled" if deactivated and status == "pending" else status, deactivated)
+    return FinishedDelivery(
+        "cancelled" if deactivated and status == "pending" else status, deactivated
+    )
 
 
 def _note_result(
-    session: Session, webhook: Webhook, attempt: Attempt, now: datetime, give_up_after: timedelta
+    session: Session,
+    webhook: Webhook,
+    attempt: AttemptResult,
+    now: datetime,
+    give_up_after: timedelta,
 ) -> bool:
     """Whether this made the webhook inactive."""
     if attempt.succeeded:

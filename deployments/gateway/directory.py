@@ -13,8 +13,8 @@ from configs.schema.serve import ModelsArgs
 from deployments.gateway.handles import (
     ChatModelHandle,
     ModelHandle,
-    SpeakerHandle,
-    TranscriberHandle,
+    STTModelHandle,
+    TTSModelHandle,
     engine_errors,
 )
 from models.errors import EngineError, EngineLost
@@ -32,7 +32,7 @@ H = TypeVar("H", bound=ModelHandle)
 class AnyTranscriber:
     """The Transcriber port over whichever speech-to-text model is deployed first."""
 
-    def __init__(self, transcribers: dict[str, TranscriberHandle]) -> None:
+    def __init__(self, transcribers: dict[str, STTModelHandle]) -> None:
         self._transcribers = transcribers
 
     async def describe(self) -> ModelInfo:
@@ -41,7 +41,7 @@ class AnyTranscriber:
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
         return await self._first().transcribe(request)
 
-    def _first(self) -> TranscriberHandle:
+    def _first(self) -> STTModelHandle:
         for transcriber in self._transcribers.values():
             return transcriber
         raise EngineLost("no speech-to-text model is deployed")
@@ -56,8 +56,8 @@ class ModelDirectory:
     def __init__(self, app_name: str) -> None:
         self._app_name = app_name
         self._index: DeploymentHandle[Any] | None = None
-        self.speakers: dict[str, SpeakerHandle] = {}
-        self.transcribers: dict[str, TranscriberHandle] = {}
+        self.speakers: dict[str, TTSModelHandle] = {}
+        self.transcribers: dict[str, STTModelHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
         self.transcriber = AnyTranscriber(self.transcribers)
 
@@ -81,8 +81,8 @@ class ModelDirectory:
         async with asyncio.timeout(POLL_S):
             with engine_errors("ModelIndex"):
                 deployed: ModelsArgs = await self._index.deployed.remote()
-        self._update(self.speakers, deployed.tts, SpeakerHandle)
-        self._update(self.transcribers, deployed.stt, TranscriberHandle)
+        self._update(self.speakers, deployed.tts, TTSModelHandle)
+        self._update(self.transcribers, deployed.stt, STTModelHandle)
         self._update(self.chat_models, deployed.chat, ChatModelHandle)
 
     def _find_index(self) -> DeploymentHandle[Any]:

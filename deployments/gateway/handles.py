@@ -164,7 +164,7 @@ class ModelHandle:
             raise
 
 
-class SpeakerHandle(ModelHandle):
+class TTSModelHandle(ModelHandle):
     """The Speaker port."""
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
@@ -186,7 +186,7 @@ class SpeakerHandle(ModelHandle):
                 raise EngineLost(f"not all replicas of {self.name} answer") from None
 
 
-class TranscriberHandle(ModelHandle):
+class STTModelHandle(ModelHandle):
     """The Transcriber port."""
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:

@@ -36,7 +36,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-class Listener:
+class HttpListener:
     """Serves an ASGI app until `stop`."""
 
     def __init__(

@@ -34,17 +34,17 @@ class Gateway:
         from api.http.uploads import UPLOAD_FOLDERS
         from configs.settings import load_settings
         from db.migrate import upgrade
-        from deployments.gateway.listener import Listener
+        from deployments.gateway.listener import HttpListener
         from deployments.gateway.services import gateway_services
         from deployments.workers.limiter import gateway_limits
-        from pipelines.accounts.secret_fingerprints import check_secrets
-        from pipelines.storage.store_watch import watch_store
-        from pipelines.temporary_directories import delete_left_folders
+        from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
+        from pipelines.storage.store_watch import watch_storage
+        from pipelines.temporary_directories import delete_leftover_directories
         from telemetry.logs import setup_logs
 
         setup_logs()
         settings = load_settings()
-        await asyncio.to_thread(delete_left_folders, UPLOAD_FOLDERS)
+        await asyncio.to_thread(delete_leftover_directories, UPLOAD_FOLDERS)
         # `make run` has done it, but not `serve run`, nor the first gateway of a new release.
         await asyncio.to_thread(upgrade, settings.database_url)
         self._directory = ModelDirectory(args.models_app)
@@ -52,17 +52,17 @@ class Gateway:
         self.services: Services = gateway_services(
             settings, self._directory, reports, gateway_limits(settings, limiter)
         )
-        await check_secrets(self.services.database, settings.secrets)
-        self._listener: Listener | None = None
+        await check_secret_fingerprints(self.services.database, settings.secrets)
+        self._listener: HttpListener | None = None
         if args.server == "own":
-            self._listener = Listener(
+            self._listener = HttpListener(
                 create_app(self.services), settings.host, settings.port, settings.trusted_proxies
             )
             await self._listener.start()
         self._background = [
             asyncio.create_task(self._directory.follow()),
             asyncio.create_task(warm_up(self.services)),
-            asyncio.create_task(watch_store(self.services.files)),
+            asyncio.create_task(watch_storage(self.services.files)),
         ]
         if reports is not None:
             self._background.append(asyncio.create_task(reports.run()))

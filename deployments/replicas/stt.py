@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from configs.settings import weights_dir
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.timing import batch_timed
-from deployments.replicas.urgent_first import MAX_BATCH, Results, UrgentFirst
+from deployments.replicas.urgent_first import MAX_BATCH, PriorityBatcher, Results
 from models.errors import EngineError
 from models.loading import load_speaker_encoder, load_stt
 from models.speaker.base import SpeakerEncoder
@@ -25,13 +25,13 @@ class STTDeployment(ModelDeployment[STTEngine]):
     def __init__(self) -> None:
         super().__init__(load_stt)
         self._threads = ThreadPoolExecutor(MAX_LANES, thread_name_prefix="stt")
-        self._queue = UrgentFirst(
+        self._queue = PriorityBatcher(
             self._decode,
             lambda: min(self.engine().lanes, MAX_LANES),
             # An engine on a GPU says by itself how many it decodes as soon as one.
             most=lambda: getattr(self.engine(), "most_together", MAX_BATCH),
         )
-        self._voices = Voices()
+        self._voices = SpeakerEmbedder()
 
     async def transcribe(
         self, request: TranscriptionRequest, caller: str | None = None
@@ -48,7 +48,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
             )
 
 
-class Voices:
+class SpeakerEmbedder:
     """The speaker encoder of a replica, loaded by the first request that asks for voices."""
 
     def __init__(self) -> None:
@@ -63,7 +63,9 @@ class Voices:
             return self._encoder
 
 
-def decode(engine: STTEngine, requests: list[TranscriptionRequest], voices: Voices) -> Results:
+def decode(
+    engine: STTEngine, requests: list[TranscriptionRequest], voices: SpeakerEmbedder
+) -> Results:
     """Decodes a batch; when one request spoils it, decodes them one by one.
 
     So an error reaches only the request that caused it.

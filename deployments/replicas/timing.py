@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Seque
 from contextlib import aclosing, closing, contextmanager
 
 from models.audio import AudioChunk
-from models.llm.base import GenerationDelta, Usage
+from models.llm.base import GenerationDelta, TokenUsage
 from models.stt.base import (
     FILE,
     FINAL,
@@ -68,7 +68,7 @@ async def answer_timed(
     """The same pieces; counts the tokens also of an answer whose caller left."""
     started = time.perf_counter()
     first: float | None = None
-    usage, before = Usage(0, 0), 0  # tokens made; `before` by the first piece
+    usage, before = TokenUsage(0, 0), 0  # tokens made; `before` by the first piece
     try:
         async with aclosing(deltas):
             async for delta in deltas:

@@ -9,7 +9,7 @@ from typing import Any
 
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.timing import speech_timed
-from deployments.replicas.turns import Turns
+from deployments.replicas.turns import DeadlineScheduler
 from models.audio import AudioChunk
 from models.errors import EngineError
 from models.loading import load_tts
@@ -30,7 +30,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
     def __init__(self) -> None:
         super().__init__(load_tts)
-        self._turns = Turns(MAX_LANES, "tts", lambda: self.engine().lanes, _is_nothing)
+        self._turns = DeadlineScheduler(MAX_LANES, "tts", lambda: self.engine().lanes, _is_nothing)
         self._speaking = 0  # requests
         self._rehearsal: asyncio.Task[None] | None = None
         self._resting: asyncio.Task[None] | None = None

@@ -15,14 +15,14 @@ TIGHT_S = 1.0  # with less left, a request computes without those who have twice
 
 
 @dataclass(order=True, slots=True)
-class _Turn:
+class _ScheduledStep:
     deadline: float
     order: int  # of arrival, among turns of one deadline
     future: "Future[Any]" = field(compare=False)
     work: Callable[[], Any] = field(compare=False)
 
 
-class Turns:
+class DeadlineScheduler:
     """A few threads that run steps of many requests, those with the earliest deadline first.
 
     A request keeps its turn over steps that give nothing yet, as told by `is_nothing`, until a more
@@ -44,7 +44,7 @@ class Turns:
         self.is_nothing = is_nothing
         self._lanes = lanes or (lambda: threads)
         self._running: list[float] = []  # deadlines
-        self._waiting: list[_Turn] = []
+        self._waiting: list[_ScheduledStep] = []
         self._count = itertools.count()
         self._changed = threading.Condition()
         self._closed = False
@@ -55,16 +55,16 @@ class Turns:
         for thread in self._threads:
             thread.start()
 
-    def line(self, slack_s: float) -> "Line":
+    def line(self, slack_s: float) -> "RequestExecutor":
         """For one request that can wait `slack_s` before its listener hears a gap."""
-        return Line(self, self.clock() + slack_s)
+        return RequestExecutor(self, self.clock() + slack_s)
 
     def put(self, deadline: float, work: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
         with self._changed:
             if self._closed:
                 raise RuntimeError("no more turns are given")
-            heapq.heappush(self._waiting, _Turn(deadline, next(self._count), future, work))
+            heapq.heappush(self._waiting, _ScheduledStep(deadline, next(self._count), future, work))
             self._changed.notify_all()
         return future
 
@@ -94,7 +94,7 @@ class Turns:
                     self._changed.notify_all()
             del turn  # or a thread at rest would keep the last audio
 
-    def _next(self) -> _Turn | None:
+    def _next(self) -> _ScheduledStep | None:
         with self._changed:
             while not self._waiting or self._must_wait(self._waiting[0]):
                 if self._closed and not self._waiting:
@@ -104,7 +104,7 @@ class Turns:
             self._running.append(turn.deadline)
             return turn
 
-    def _must_wait(self, turn: _Turn) -> bool:
+    def _must_wait(self, turn: _ScheduledStep) -> bool:
         return len(self._running) >= self._lanes() or self._stands_back(turn.deadline)
 
     def _stands_back(self, deadline: float) -> bool:
@@ -112,7 +112,7 @@ class Turns:
         return deadline > now + 2 * TIGHT_S and min(self._running, default=deadline) < now + TIGHT_S
 
 
-def _take(turn: _Turn) -> None:
+def _take(turn: _ScheduledStep) -> None:
     if not turn.future.set_running_or_notify_cancel():
         return  # its client left while it waited
     try:
@@ -123,10 +123,10 @@ def _take(turn: _Turn) -> None:
         turn.future.set_result(result)
 
 
-class Line(Executor):
+class RequestExecutor(Executor):
     """The turns of one request, one after the other: an executor for `iterate_in_thread`."""
 
-    def __init__(self, turns: Turns, deadline: float) -> None:
+    def __init__(self, turns: DeadlineScheduler, deadline: float) -> None:
         self._turns = turns
         self._deadline = deadline
         self._last: Future[Any] | None = None

@@ -49,7 +49,7 @@ class _Waiting:
         return replace(self.request, retry_within_s=left_s)
 
 
-class UrgentFirst:
+class PriorityBatcher:
     """Keeps every lane of an engine busy, with the most urgent of what waits.
 
     A lane is a call of the engine beside others. A batch forms only out of what queued while all

@@ -67,7 +67,7 @@ class Forecast:
         return max(left_s - min(since_s, TRUST * self._whole_s), 0.0)
 
 
-class Attempt:
+class FitAttempt:
     """Whoever holds the lease runs one, once. Cancelling `run` ends it where it is."""
 
     def __init__(

@@ -3,14 +3,14 @@
 import asyncio
 
 from configs.schema.serve import CloneArgs
-from deployments.workers.worker import Worker
+from deployments.workers.worker import BackgroundWorker
 
 CLEANED_EVERY_S = 60.0
 
 # Imports inside functions: what builds the application loads this module too.
 
 
-class VoiceClone(Worker):
+class VoiceClone(BackgroundWorker):
     """Holds no model. One is enough, and several do no harm: voices are claimed under leases."""
 
     job = "deployments.voice_jobs.job"  # the program of a job
@@ -19,16 +19,16 @@ class VoiceClone(Worker):
         from configs.load import load_yaml
         from configs.schema.custom_voices import CloningConfig
         from db.service import service_id
-        from deployments.voice_jobs.job_client import Jobs, places
+        from deployments.voice_jobs.job_client import VoiceJobClient, places
         from deployments.voice_jobs.watch import Watch
-        from pipelines.storage.encryption import Sealer
+        from pipelines.storage.encryption import Encryption
         from pipelines.voices.queue import VoiceQueue
 
         settings, database = await self._open()
         service = await database.read(service_id)
-        queue = VoiceQueue.of(settings, database, Sealer(settings.secrets.data_keys))
+        queue = VoiceQueue.of(settings, database, Encryption(settings.secrets.data_keys))
         work = load_yaml(CloningConfig, "cloning").work
-        self._watch = Watch(queue, Jobs(service, self.job, places(settings)), work)
+        self._watch = Watch(queue, VoiceJobClient(service, self.job, places(settings)), work)
         self._start(
             args.models_app, watch_voices=self._watch.run(), delete_left_recordings=_keep_clean()
         )

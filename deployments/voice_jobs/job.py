@@ -22,11 +22,11 @@ from configs.load import load_yaml
 from configs.schema.custom_voices import CloningConfig
 from configs.settings import load_settings
 from db.session import Database
-from deployments.voice_jobs.attempt import Attempt
+from deployments.voice_jobs.attempt import FitAttempt
 from deployments.voice_jobs.evaluators import Evaluators, evaluators_for
 from deployments.voice_jobs.makers import Maker, configured_maker
 from deployments.voice_jobs.priority import stand_back
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.voices.queue import VoiceQueue
 from telemetry.logs import setup_logs
 
@@ -57,7 +57,7 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
     settings = load_settings(new=False)
     config = load_yaml(CloningConfig, "cloning").work
     database = Database(settings.database_url)
-    queue = VoiceQueue.of(settings, database, Sealer(settings.secrets.data_keys))
+    queue = VoiceQueue.of(settings, database, Encryption(settings.secrets.data_keys))
     claimed = await queue.claimed(voice_id, lease)
     if claimed is None:
         logger.info("voice_gone", extra={"voice": str(voice_id)})
@@ -71,7 +71,7 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
         evaluators.append(Evaluators(maker, target, count))
         return evaluators[0]
 
-    attempt = Attempt(
+    attempt = FitAttempt(
         queue,
         claimed,
         config,

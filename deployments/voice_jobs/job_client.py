@@ -58,7 +58,7 @@ class JobsUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class VoiceJob:
     """One attempt at a voice."""
 
     id: str
@@ -66,7 +66,7 @@ class Job:
     lease: str
 
 
-class Jobs:
+class VoiceJobClient:
     """Those of one service. Blocks in threads; every method raises JobsUnavailable."""
 
     def __init__(self, service: str, module: str, variables: dict[str, str]) -> None:
@@ -78,10 +78,10 @@ class Jobs:
         self._module = module
         self._variables = variables
 
-    async def submit(self, claimed: ClaimedVoice) -> Job:
+    async def submit(self, claimed: ClaimedVoice) -> VoiceJob:
         """The lease in its name tells it from an attempt of the same number that gave up early."""
         name = f"{PREFIX}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
-        job = Job(name, claimed.id, claimed.lease)
+        job = VoiceJob(name, claimed.id, claimed.lease)
         program = shlex.join([sys.executable, "-m", self._module, str(job.voice_id), job.lease])
         await self._call(
             "submit_job",
@@ -100,24 +100,24 @@ class Jobs:
         )
         return job
 
-    async def known(self) -> list[tuple[Job, bool]]:
+    async def known(self) -> list[tuple[VoiceJob, bool]]:
         """All that Ray remembers, whichever process started them, and which of them have ended."""
         found = []
         for one in await self._call("list_jobs"):
             told = one.metadata or {}  # of others who use the cluster: none, or another service
             if one.submission_id and told.get("service") == self._service:
-                job = Job(one.submission_id, UUID(told["voice"]), told["lease"])
+                job = VoiceJob(one.submission_id, UUID(told["voice"]), told["lease"])
                 found.append((job, one.status.is_terminal()))
         return found
 
-    async def state(self, job: Job) -> JobState:
+    async def state(self, job: VoiceJob) -> JobState:
         """What Ray believes; a job that died with its machine may seem to run for ever."""
         status = await self._call("get_job_status", job.id)
         if status.is_terminal():
             return "ended"
         return "starting" if status == "PENDING" else "running"
 
-    async def stop(self, job: Job) -> None:
+    async def stop(self, job: VoiceJob) -> None:
         """Asks it to end, and Ray ends it 3 s later."""
         await self._call("stop_job", job.id)
 

@@ -155,11 +155,11 @@ class PromptMaker:
 
     def trials(self, target: "PromptTarget") -> "PromptTrials":
         from models.loading import load_speaker_encoder, load_tts
-        from pipelines.voices.fitting.metrics import load_judges
+        from pipelines.voices.fitting.metrics import load_speech_raters
         from pipelines.voices.fitting.prompt.fit import PromptTrials
 
         weights = WeightStore(weights_dir())
         prompt = self.config.prompt
         engine = load_tts(prompt.model, weights)[0] if prompt.judge else None
         encoder = load_speaker_encoder(self.config.work.encoder, weights)
-        return PromptTrials(engine, load_judges(), encoder, target)
+        return PromptTrials(engine, load_speech_raters(), encoder, target)

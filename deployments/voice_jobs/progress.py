@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deployments.voice_jobs.job_client import Job, JobState
+from deployments.voice_jobs.job_client import JobState, VoiceJob
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +24,9 @@ class Paces:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._paces: dict[Job, _Pace] = {}
+        self._paces: dict[VoiceJob, _Pace] = {}
 
-    def note(self, job: Job, progress: float, state: JobState) -> None:
+    def note(self, job: VoiceJob, progress: float, state: JobState) -> None:
         """Logs once when nothing has happened for STILL_S."""
         now = self._clock()
         pace = self._paces.setdefault(job, _Pace(progress, now))
@@ -38,7 +38,7 @@ class Paces:
             details = {"job": job.id, "state": state, "progress": round(progress, 3)}
             logger.warning("job_stands_still", extra=details)
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: VoiceJob) -> None:
         self._paces.pop(job, None)
 
     def still_s(self) -> float:

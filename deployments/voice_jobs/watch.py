@@ -7,7 +7,7 @@ from typing import Protocol
 
 from configs.schema.custom_voices import CloningWork
 from db.errors import DatabaseUnavailable
-from deployments.voice_jobs.job_client import Job, JobState, JobsUnavailable
+from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob
 from deployments.voice_jobs.progress import Paces
 from pipelines.voices.queue import ClaimedVoice, VoiceQueue
 from telemetry import metrics
@@ -24,15 +24,15 @@ QUICK_ATTEMPTS = 2
 
 
 class AnyJobs(Protocol):
-    """As `deployments.voice_jobs.job_client.Jobs`."""
+    """As `deployments.voice_jobs.job_client.VoiceJobClient`."""
 
-    async def submit(self, claimed: ClaimedVoice) -> Job: ...
+    async def submit(self, claimed: ClaimedVoice) -> VoiceJob: ...
 
-    async def known(self) -> list[tuple[Job, bool]]: ...
+    async def known(self) -> list[tuple[VoiceJob, bool]]: ...
 
-    async def state(self, job: Job) -> JobState: ...
+    async def state(self, job: VoiceJob) -> JobState: ...
 
-    async def stop(self, job: Job) -> None: ...
+    async def stop(self, job: VoiceJob) -> None: ...
 
 
 class Watch:
@@ -46,7 +46,7 @@ class Watch:
         self._queue = queue
         self._jobs = jobs
         self._work = work
-        self._following: dict[Job, asyncio.Task[None]] = {}
+        self._following: dict[VoiceJob, asyncio.Task[None]] = {}
         self._paces = Paces()
         self._refused_since: float | None = None  # that voices wait and Ray takes no job
         self._knows_jobs = False  # those that were there before this
@@ -115,16 +115,16 @@ class Watch:
         refused_s = 0.0 if self._refused_since is None else time.monotonic() - self._refused_since
         return max(refused_s, self._paces.still_s())
 
-    def _follow(self, job: Job) -> None:
+    def _follow(self, job: VoiceJob) -> None:
         task = asyncio.create_task(self._see_off(job), name=job.id)
         self._following[job] = task
         task.add_done_callback(lambda _: self._forget(job))
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: VoiceJob) -> None:
         self._following.pop(job, None)
         self._paces.forget(job)
 
-    async def _see_off(self, job: Job) -> None:
+    async def _see_off(self, job: VoiceJob) -> None:
         """Returns when the job has ended, or is to be forgotten."""
         give_up_at = time.monotonic() + START_S
         while True:
@@ -152,13 +152,13 @@ class Watch:
                 if not is_held:  # if it is there after all, it notices by itself
                     return
 
-    async def _held(self, job: Job) -> ClaimedVoice | None:
+    async def _held(self, job: VoiceJob) -> ClaimedVoice | None:
         """The voice, while its lease is the job's and has not ended."""
         if not await self._queue.holds(job.voice_id, job.lease):
             return None
         return await self._queue.claimed(job.voice_id, job.lease)
 
-    async def _lost(self, job: Job) -> None:
+    async def _lost(self, job: VoiceJob) -> None:
         """Lets the voice be claimed again, if the job did not finish it.
 
         At once at first, later when the lease ends: an outage of a minute uses up not all attempts.
@@ -170,7 +170,7 @@ class Watch:
             if claimed.attempt <= QUICK_ATTEMPTS:
                 await self._queue.give_back(claimed, failed=True)
 
-    async def _end(self, job: Job) -> None:
+    async def _end(self, job: VoiceJob) -> None:
         """A job whose voice is another's or nobody's notices it; one that hangs does not."""
         deadline = time.monotonic() + GRACE_S
         while await self._jobs.state(job) != "ended":

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from configs.schema.serve import CourierArgs
-from deployments.workers.worker import Worker
+from deployments.workers.worker import BackgroundWorker
 from telemetry import metrics
 
 if TYPE_CHECKING:
@@ -15,23 +15,23 @@ CLEAN_EVERY_S = 30.0
 # Imports inside functions: what builds the application loads this module too.
 
 
-class Courier(Worker):
+class Courier(BackgroundWorker):
     """Any number may run: deliveries are leased, and chores done twice do no harm."""
 
     async def __init__(self, args: CourierArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         from configs.load import load_yaml
         from configs.schema.retention import RetentionConfig
         from pipelines.maintenance.housekeeping import Housekeeper
-        from pipelines.storage.encryption import Sealer
+        from pipelines.storage.encryption import Encryption
         from pipelines.storage.files import Files
         from pipelines.voices.queue import VoiceQueue
         from pipelines.webhooks import dispatcher
         from pipelines.webhooks.sender import Sender
 
         settings, database = await self._open()
-        sealer = Sealer(settings.secrets.data_keys)
+        sealer = Encryption(settings.secrets.data_keys)
         self._sender = Sender(settings.webhooks)
-        self._courier = dispatcher.Courier(
+        self._courier = dispatcher.WebhookDispatcher(
             database, sealer, self._sender, time_scale=settings.webhooks.time_scale
         )
         housekeeper = Housekeeper(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Imports inside functions: what builds the application loads this module too.
 
 
-class Worker:
+class BackgroundWorker:
     """A replica without requests. Whoever derives from it calls `_open` and `_start`."""
 
     async def _open(self) -> "tuple[Settings, Database]":
@@ -21,14 +21,14 @@ class Worker:
         from configs.settings import load_settings
         from db.migrate import upgrade
         from db.session import Database
-        from pipelines.accounts.secret_fingerprints import check_secrets
+        from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
         from telemetry.logs import setup_logs
 
         setup_logs()
         settings = load_settings()
         await asyncio.to_thread(upgrade, settings.database_url)
         self._database = Database(settings.database_url)
-        await check_secrets(self._database, settings.secrets)
+        await check_secret_fingerprints(self._database, settings.secrets)
         return settings, self._database
 
     def _start(self, models_app: str, **loops: Coroutine[Any, Any, None]) -> None:

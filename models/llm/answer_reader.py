@@ -10,7 +10,7 @@ UNFINISHED = "\ufffd"  # what decoders write for a part of a character
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AnswerPiece:
     text: str = ""
     reasoning: str = ""
     calls: tuple[CallDelta, ...] = ()
@@ -68,11 +68,11 @@ class AnswerReader:
         """Calls that are whole."""
         return self._tools.whole if self._tools is not None else 0
 
-    def feed(self, text: str) -> Piece:
+    def feed(self, text: str) -> AnswerPiece:
         reasoning, answer = self._thoughts.feed(text)
         return self._read(reasoning, answer)
 
-    def finish(self, *, lost: bool = False) -> Piece:
+    def finish(self, *, lost: bool = False) -> AnswerPiece:
         """What was held back, when nothing follows, or only a call that was `lost`."""
         reasoning, answer = self._thoughts.finish()
         piece = self._read(reasoning, answer)
@@ -81,17 +81,17 @@ class AnswerReader:
         if not self.stopped:
             text += self._stop.feed(held) + self._stop.finish()
             self.stopped = self._stop.found
-        return Piece(text, piece.reasoning, piece.calls)
+        return AnswerPiece(text, piece.reasoning, piece.calls)
 
-    def _read(self, reasoning: str, answer: str) -> Piece:
+    def _read(self, reasoning: str, answer: str) -> AnswerPiece:
         if self.stopped:
-            return Piece()
+            return AnswerPiece()
         calls: tuple[CallDelta, ...] = ()
         if self._tools is not None and answer:
             answer, calls = self._tools.feed(answer)
         text = self._stop.feed(answer)
         self.stopped = self._stop.found
-        return Piece(text, reasoning, calls)
+        return AnswerPiece(text, reasoning, calls)
 
 
 class _ThoughtReader:

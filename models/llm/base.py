@@ -45,7 +45,7 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = field(default=0, compare=False)  # of the prompt: they were remembered
@@ -65,7 +65,7 @@ class GenerationDelta:
 
     text: str = ""
     finish_reason: FinishReason | None = None
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     tool_calls: tuple[dict[str, Any], ...] = ()  # OpenAI's delta shape
     reasoning: str = ""  # what the model thought, apart from the answer
 

@@ -2,12 +2,12 @@
 
 import math
 
-from models.llm.base import FinishReason, Usage
-from models.llm.structured_output.grammar import Form, Place
+from models.llm.base import FinishReason, TokenUsage
+from models.llm.structured_output.grammar import Grammar, ParserState
 from models.llm.tool_calls import MARK
 
 
-class HeldText:
+class BudgetedCompletion:
     """Lets text through while the tokens that are left are enough to end the answer.
 
     What comes after such a place is held until there is another, or the model ends by itself. When
@@ -16,7 +16,7 @@ class HeldText:
 
     def __init__(
         self,
-        form: Form,
+        form: Grammar,
         max_tokens: int | None,
         context_tokens: int,
         *,
@@ -25,14 +25,14 @@ class HeldText:
         self._json_or_calls = json_or_calls
         self._beginning = ""  # the first character that was let through
         self._place = form.begin()
-        self._safe: Place | None = None  # where what was let through ends; None: nowhere yet
+        self._safe: ParserState | None = None  # where what was let through ends; None: nowhere yet
         self._held = ""
         self._begun = False
         self.lost = False  # something that the model wrote was left out
         self._max_tokens = math.inf if max_tokens is None else max_tokens
         self._context_tokens = context_tokens
 
-    def feed(self, text: str, usage: Usage) -> str:
+    def feed(self, text: str, usage: TokenUsage) -> str:
         """What is let through, now that `text` is the end of what `usage` was spent on."""
         left = min(
             self._max_tokens - usage.completion_tokens, self._context_tokens - usage.total_tokens

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 from configs.schema.models.llm import EchoConfig
 from models.errors import ContextLengthExceeded
-from models.llm.base import GenerationDelta, GenerationRequest, Usage
+from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
 from models.llm.tool_calls import ToolTextReader
 from models.weights.store import WeightStore
 
@@ -38,10 +38,12 @@ class EchoEngine:
             await asyncio.sleep(self._pause_s)
             text, calls = reader.feed(word) if reader else (word, ())
             if text or calls:
-                yield GenerationDelta(text, usage=Usage(prompt_tokens, count), tool_calls=calls)
+                yield GenerationDelta(
+                    text, usage=TokenUsage(prompt_tokens, count), tool_calls=calls
+                )
         called = reader is not None and reader.whole > 0
         yield GenerationDelta(
             text=reader.finish() if reader else "",
             finish_reason="length" if len(words) > allowed else "tool_calls" if called else "stop",
-            usage=Usage(prompt_tokens, min(len(words), allowed)),
+            usage=TokenUsage(prompt_tokens, min(len(words), allowed)),
         )

@@ -58,7 +58,7 @@ class PerthWatermark:
         return found
 
     def _likelihood(self, pcm: Pcm, sample_rate: int) -> float:
-        frame = _Frame(sample_rate)
+        frame = _SpectrumFrame(sample_rate)
         sides = np.zeros(frame.samples // 2, np.float32)
         spectra = frame.spectra(np.concatenate([sides, pcm, sides]))
         magnitudes = frame.magnitudes(spectra)
@@ -97,7 +97,7 @@ class PerthStream:
 
     def __init__(self, encoder: onnxruntime.InferenceSession, sample_rate: int) -> None:
         self._encoder = encoder
-        self._frame = _Frame(sample_rate)
+        self._frame = _SpectrumFrame(sample_rate)
         half = self._frame.samples // 2
         self._waiting: Pcm = np.zeros(half, np.float32)  # from the first sample of the next frame
         self._spectra: Spectra = np.zeros((self._frame.bins, 0), np.complex64)  # not yet changed
@@ -160,7 +160,7 @@ class PerthStream:
         return given
 
 
-class _Frame:
+class _SpectrumFrame:
     """Cuts sound into frames and joins them, at one sample rate."""
 
     def __init__(self, sample_rate: int) -> None:

@@ -17,7 +17,7 @@ from models.weights.sources import SourceFailed, forget, read_file
 from models.weights.store import WeightStore
 
 
-class Progress(Protocol):
+class FetchProgress(Protocol):
     """What a fetch tells whoever started it."""
 
     def waiting(self) -> None:
@@ -42,7 +42,7 @@ def missing(store: WeightStore, names: Iterable[str]) -> list[str]:
     return absent
 
 
-def fetch(store: WeightStore, names: Iterable[str], progress: Progress) -> None:
+def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> None:
     """Makes each artefact whole in the cache; a second run at the same time waits for the first.
 
     Raises WeightsMissing or WeightsCorrupt that lists what every source said, after all the
@@ -79,7 +79,7 @@ def discard_corrupt(store: WeightStore, names: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def _only_run(root: Path, progress: Progress) -> Iterator[None]:
+def _only_run(root: Path, progress: FetchProgress) -> Iterator[None]:
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
         try:
@@ -90,7 +90,9 @@ def _only_run(root: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _fetch_artefact(store: WeightStore, name: str, downloads: Path, progress: Progress) -> None:
+def _fetch_artefact(
+    store: WeightStore, name: str, downloads: Path, progress: FetchProgress
+) -> None:
     artefact = store.artefact(name)
     if not artefact.files:
         write_listing(artefact, store.listing_path(name))
@@ -115,7 +117,7 @@ def _fetch_file(
     artefact: Artefact,
     name: str,
     downloads: Path,
-    progress: Progress,
+    progress: FetchProgress,
 ) -> None:
     file = artefact.files[name]
     reasons: list[str] = []
@@ -140,7 +142,7 @@ def _store_blob(
     name: str,
     file: WeightFile,
     downloads: Path,
-    progress: Progress,
+    progress: FetchProgress,
 ) -> None:
     blob = store.blob_path(file)
     blob.parent.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from db.columns import utc_now
 from db.errors import DatabaseError
 from db.session import Database
 from pipelines.accounts.credentials import is_api_key, key_digest, read_token
-from pipelines.accounts.refused_key_audit import Refusal, Refusals
+from pipelines.accounts.refused_key_audit import RefusedKey, RefusedKeyAudit
 from pipelines.errors import Unauthorized
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ class Principal:
         return f"user:{self.user_id}" if self.key_id is None else f"key:{self.key_id}"
 
 
-class _Refused(Unauthorized):
+class _RefusedCredential(Unauthorized):
     """A real key, but one that has ended."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: RefusedKey) -> None:
         super().__init__(UNAUTHORIZED)
         self.refusal = refusal
 
@@ -59,14 +59,14 @@ class _Entry:
     fresh_until: float  # monotonic seconds
 
 
-class Principals:
+class Authenticator:
     """Authenticates; keeps only what the database confirmed, so guesses cannot fill it."""
 
     def __init__(self, database: Database, token_keys: tuple[str, ...], pepper: str) -> None:
         self._database = database
         self._token_keys = token_keys
         self._pepper = pepper
-        self._refusals = Refusals(database)
+        self._refusals = RefusedKeyAudit(database)
         self._entries: dict[Hashable, _Entry] = {}
         self._loading: dict[Hashable, asyncio.Task[_Entry]] = {}
         self._touching: set[asyncio.Task[None]] = set()
@@ -76,7 +76,7 @@ class Principals:
         """Raises Unauthorized, or DatabaseUnavailable."""
         try:
             return await self.recheck(credential)
-        except _Refused as error:
+        except _RefusedCredential as error:
             self._refusals.note(error.refusal)
             raise Unauthorized(UNAUTHORIZED) from None
 
@@ -85,7 +85,7 @@ class Principals:
         if principal.key_id is not None:
             details = {"scopes": [scope for scope in SCOPES if scope in scopes]}
             self._refusals.note(
-                Refusal(principal.key_id, principal.workspace_id, "scope", details=details)
+                RefusedKey(principal.key_id, principal.workspace_id, "scope", details=details)
             )
 
     async def recheck(self, credential: str) -> Principal:
@@ -149,11 +149,13 @@ class Principals:
             raise Unauthorized(UNAUTHORIZED)
         key, workspace, now = owner.key, owner.workspace, utc_now()
         if key.revoked_at is not None:
-            raise _Refused(Refusal(key.id, workspace.id, "revoked", key.revoked_at))
+            raise _RefusedCredential(RefusedKey(key.id, workspace.id, "revoked", key.revoked_at))
         if key.expires_at is not None:
             left_s = (key.expires_at - now).total_seconds()
             if left_s <= 0:
-                raise _Refused(Refusal(key.id, workspace.id, "expired", key.expires_at))
+                raise _RefusedCredential(
+                    RefusedKey(key.id, workspace.id, "expired", key.expires_at)
+                )
             fresh_until = min(fresh_until, time.monotonic() + left_s)
         if key.last_used_at is None or now - key.last_used_at > TOUCH_INTERVAL:
             task = asyncio.create_task(self._touch(key.id, now))

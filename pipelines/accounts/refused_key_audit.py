@@ -23,7 +23,7 @@ MAX_REMEMBERED = 10_000  # keys; each is a real one, so nobody fills this with g
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedKey:
     """A real key, and why it was refused."""
 
     key_id: int
@@ -33,7 +33,7 @@ class Refusal:
     details: dict[str, Any] = field(default_factory=dict)  # beside the reason
 
 
-class Refusals:
+class RefusedKeyAudit:
     """Writes in the background, and at most once an hour a key: on any number of gateways."""
 
     def __init__(self, database: Database) -> None:
@@ -41,7 +41,7 @@ class Refusals:
         self._told: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
         self._writing: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks weakly
 
-    def note(self, refusal: Refusal) -> None:
+    def note(self, refusal: RefusedKey) -> None:
         """Returns at once."""
         name, now = (refusal.key_id, refusal.reason), time.monotonic()
         told = self._told.get(name)
@@ -54,7 +54,7 @@ class Refusals:
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
-    async def _write(self, refusal: Refusal) -> None:
+    async def _write(self, refusal: RefusedKey) -> None:
         try:
             await self._database.run(_write, refusal, utc_now())
         except DatabaseError:
@@ -62,7 +62,7 @@ class Refusals:
             logger.warning("refusal_not_noted", extra={"key_id": refusal.key_id})
 
 
-def _write(session: Session, refusal: Refusal, now: datetime) -> None:
+def _write(session: Session, refusal: RefusedKey, now: datetime) -> None:
     since = now - INTERVAL
     if refusal.ended_at is not None:
         since = max(since, refusal.ended_at)

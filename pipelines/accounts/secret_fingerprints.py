@@ -9,20 +9,22 @@ from sqlalchemy.exc import IntegrityError
 
 from configs.environment import SettingsError
 from configs.settings import VARIABLES_OF_SECRETS, Secrets
-from db.secret_fingerprints import strange_secrets
+from db.secret_fingerprints import unknown_secrets
 from db.session import Database
 
 
-async def check_secrets(database: Database, secrets: Secrets, *, accept: bool = False) -> None:
+async def check_secret_fingerprints(
+    database: Database, secrets: Secrets, *, accept: bool = False
+) -> None:
     """The first process leaves a mark of each secret; `accept` replaces the marks.
 
     Raises SettingsError, which names the variables, or DatabaseUnavailable.
     """
     marks = _marks(secrets)
     try:
-        strange = await database.run(strange_secrets, marks, accept=accept)
+        strange = await database.run(unknown_secrets, marks, accept=accept)
     except IntegrityError:  # another process left its marks first
-        strange = await database.run(strange_secrets, marks, accept=accept)
+        strange = await database.run(unknown_secrets, marks, accept=accept)
     if strange:
         raise SettingsError(
             f"{', '.join(strange)}: not what this database was used with; give every node the same"

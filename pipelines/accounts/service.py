@@ -15,7 +15,7 @@ from db.billing import ledger
 from db.columns import utc_now
 from db.session import Database
 from db.tables import ApiKey, User, Workspace
-from pipelines.accounts.authentication import SCOPES, UNAUTHORIZED, Principal, Principals
+from pipelines.accounts.authentication import SCOPES, UNAUTHORIZED, Authenticator, Principal
 from pipelines.accounts.credentials import (
     KEY_SHOWN_LENGTH,
     TokenClaims,
@@ -60,7 +60,7 @@ class Accounts:
         self._secrets = secrets
         self._plans = plans
         self._passwords = Passwords()
-        self._principals = Principals(database, secrets.token_keys, secrets.api_key_pepper)
+        self._principals = Authenticator(database, secrets.token_keys, secrets.api_key_pepper)
 
     async def authenticate(self, credential: str) -> Principal:
         """Whom an API key or token stands for. Raises Unauthorized or DatabaseUnavailable."""

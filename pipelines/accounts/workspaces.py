@@ -19,7 +19,7 @@ from pipelines.accounts.authentication import ALL_SCOPES, UNAUTHORIZED, Principa
 from pipelines.accounts.service import Accounts
 from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized
 from pipelines.storage.files import Files
-from pipelines.tts.custom_voices import OwnVoices
+from pipelines.tts.custom_voices import ReadyCustomVoices
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Workspaces:
     """Every method raises DatabaseUnavailable, and Unauthorized when the workspace is gone."""
 
     def __init__(
-        self, database: Database, accounts: Accounts, files: Files, voices: OwnVoices
+        self, database: Database, accounts: Accounts, files: Files, voices: ReadyCustomVoices
     ) -> None:
         self._database = database
         self._voices = voices

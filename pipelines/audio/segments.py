@@ -14,14 +14,14 @@ HYSTERESIS = 0.15  # speech ends this far below the probability that started it
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SpeechSegment:
     """Samples from `start` up to `end`, at VAD_SAMPLE_RATE."""
 
     start: int
     end: int
 
 
-def find_stretches(
+def find_speech_segments(
     probabilities: Probabilities,
     frame_samples: int,
     samples: int,
@@ -29,7 +29,7 @@ def find_stretches(
     threshold: float,
     min_speech_ms: int,
     min_silence_ms: int,
-) -> list[Stretch]:
+) -> list[SpeechSegment]:
     """The speech of a recording of `samples`, in order and without overlap."""
     frame_ms = 1000 * frame_samples / VAD_SAMPLE_RATE
     spans = find_spans(probabilities, threshold, max(1, round(min_silence_ms / frame_ms)))
@@ -48,7 +48,8 @@ def find_stretches(
         else:
             packed.append((max(start, packed[-1][1] if packed else 0), end))
     return [
-        Stretch(start * frame_samples, min(end * frame_samples, samples)) for start, end in packed
+        SpeechSegment(start * frame_samples, min(end * frame_samples, samples))
+        for start, end in packed
     ]
 
 

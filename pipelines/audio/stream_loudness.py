@@ -87,7 +87,7 @@ class LoudnessMeter:
         return max(0, int((gate - _GATE_LUFS) / _BIN_LU))
 
 
-class Limiter:
+class PeakLimiter:
     """Turns the level down around true peaks over -1 dBTP; holds back the last 9 ms."""
 
     def __init__(self, sample_rate: int) -> None:
@@ -125,7 +125,7 @@ class Limiter:
         return np.asarray(self._pcm * np.minimum(smooth, gain), dtype=np.float32)
 
 
-class LevelRider:
+class LoudnessNormaliser:
     """Brings a stream to a loudness integrated over all of it, at most -1 dBTP.
 
     It starts from the level that the voice is remembered at, and moves so slowly that nobody
@@ -148,7 +148,7 @@ class LevelRider:
         if not self._sample_rate:
             self._sample_rate = sample_rate
             self._before, self._after = LoudnessMeter(sample_rate), LoudnessMeter(sample_rate)
-            self._limiter = Limiter(sample_rate)
+            self._limiter = PeakLimiter(sample_rate)
         if not len(pcm):
             return pcm
         self._before.push(pcm)

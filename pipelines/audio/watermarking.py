@@ -22,7 +22,7 @@ MIN_SPEECH = 0.1  # of the frames of a stretch: the mark is one of speech, and a
 
 
 @dataclass(frozen=True, slots=True)
-class HeardStretch:
+class MarkedSegment:
     """Some seconds of a recording in which somebody speaks."""
 
     start_s: float
@@ -31,11 +31,11 @@ class HeardStretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class WatermarkDetection:
     """Whether this service made a recording, or a part of it."""
 
     duration_s: float
-    stretches: tuple[HeardStretch, ...]
+    stretches: tuple[MarkedSegment, ...]
 
     @property
     def is_marked(self) -> bool:
@@ -70,7 +70,7 @@ class Marks:
             return None
         return MarkedStream(self._watermark)
 
-    async def verify(self, decoder: AudioDecoder, path: Path) -> Verdict:
+    async def verify(self, decoder: AudioDecoder, path: Path) -> WatermarkDetection:
         """Looks for the mark in a file of a private folder.
 
         Raises NotFound where nothing is marked, and as AudioDecoder.decode.
@@ -81,15 +81,15 @@ class Marks:
         found = await asyncio.get_running_loop().run_in_executor(
             self._thread, _listen, self._watermark, self._vad, audio
         )
-        return Verdict(audio.duration_s, found)
+        return WatermarkDetection(audio.duration_s, found)
 
 
-def _listen(watermark: Watermark, vad: VADEngine, audio: DecodedAudio) -> tuple[HeardStretch, ...]:
+def _listen(watermark: Watermark, vad: VADEngine, audio: DecodedAudio) -> tuple[MarkedSegment, ...]:
     """Blocking: 0.03 s for each second."""
     is_speech = vad.probabilities(audio.pcm) >= SPEECH
     frame_s = vad.frame_samples / VAD_SAMPLE_RATE
     return tuple(
-        HeardStretch(start_s, end_s, likelihood)
+        MarkedSegment(start_s, end_s, likelihood)
         for start_s, end_s, likelihood in watermark.likelihoods(audio.pcm, audio.sample_rate)
         if is_speech[int(start_s / frame_s) : int(end_s / frame_s) + 1].mean() >= MIN_SPEECH
     )

@@ -13,7 +13,7 @@ from sqlmodel import Session
 
 from configs.schema.plans import Prices
 from db.billing import ledger
-from db.billing.idempotent_holds import hold_once
+from db.billing.idempotent_holds import hold_idempotently
 from db.columns import utc_now
 from db.errors import DatabaseUnavailable
 from db.session import Database, Transaction
@@ -32,7 +32,7 @@ MICRO_USD = 1_000_000
 
 
 @dataclass(slots=True)
-class PaidOnce:
+class IdempotentOperation:
     """A request that may be sent again: its holds have the same names each time."""
 
     name: str
@@ -43,7 +43,7 @@ class PaidOnce:
         return f"{self.name}-{self.holds}"
 
 
-paid_once: ContextVar[PaidOnce | None] = ContextVar("paid_once", default=None)
+paid_once: ContextVar[IdempotentOperation | None] = ContextVar("paid_once", default=None)
 """Set by who runs such a request: no process that dies in the middle makes it cost twice."""
 
 
@@ -283,7 +283,7 @@ def _hold(session: Transaction, made: Hold, expires_at: datetime) -> bool:
 
 
 def _hold_once(session: Session, made: Hold, expires_at: datetime) -> bool:
-    held = hold_once(
+    held = hold_idempotently(
         session, made.workspace_id, made.operation, made.service, made.micro_usd, expires_at
     )
     if held is None:

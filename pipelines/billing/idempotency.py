@@ -16,7 +16,7 @@ from db.idempotency import AnswerName, claim_answer, finish_answer, release_answ
 from db.keeping_tables import IdempotentAnswer
 from db.session import Database
 from pipelines.errors import AnswerNotKept, NotFound, RequestRunning
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _IN_ROW, _IN_FILE = b"r", b"f"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredAnswer:
     """What was answered. `body` None says that it was not kept."""
 
     status: int
@@ -43,7 +43,7 @@ class Claim:
     """The right to run a request; either `finish` or `release` ends it."""
 
     def __init__(
-        self, answers: "Answers", name: AnswerName, lease: str, began_at: datetime
+        self, answers: "IdempotencyStore", name: AnswerName, lease: str, began_at: datetime
     ) -> None:
         self._answers = answers
         self._name = name
@@ -57,7 +57,7 @@ class Claim:
         parts = (self._name.workspace_id, self._name.path, self._name.key, self._began_at)
         return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
 
-    async def finish(self, digest: bytes, answer: Answer) -> None:
+    async def finish(self, digest: bytes, answer: StoredAnswer) -> None:
         """Keeps the answer. One that cannot be kept is logged: the work is done already."""
         self._renewing.cancel()
         try:
@@ -72,13 +72,13 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedRequest:
     """A request that was answered before."""
 
-    answers: "Answers"
+    answers: "IdempotencyStore"
     row: IdempotentAnswer
 
-    async def answer_to(self, digest: bytes) -> Answer | None:
+    async def answer_to(self, digest: bytes) -> StoredAnswer | None:
         """The answer; None when the body had another digest.
 
         Raises AnswerNotKept, StorageUnavailable or DatabaseUnavailable.
@@ -88,10 +88,12 @@ class Finished:
         return await self.answers.open(self.row)
 
 
-class Answers:
+class IdempotencyStore:
     """Keeps answers sealed: small ones in their row, large ones in the store of files."""
 
-    def __init__(self, database: Database, sealer: Sealer, files: Files, digest_key: str) -> None:
+    def __init__(
+        self, database: Database, sealer: Encryption, files: Files, digest_key: str
+    ) -> None:
         """`digest_key` keeps texts from being guessed by their digests."""
         self._database = database
         self._sealer = sealer
@@ -99,7 +101,7 @@ class Answers:
         self._digest_key = digest_key.encode()
         self._releasing: set[asyncio.Task[None]] = set()
 
-    async def claim(self, workspace_id: int, path: str, key: str) -> Claim | Finished:
+    async def claim(self, workspace_id: int, path: str, key: str) -> Claim | FinishedRequest:
         """Raises RequestRunning or DatabaseUnavailable."""
         name = AnswerName(workspace_id, path, key)
         lease, now = secrets.token_hex(16), utc_now()
@@ -112,13 +114,13 @@ class Answers:
             return Claim(self, name, lease, row.created_at)
         if row.status is None:
             raise RequestRunning
-        return Finished(self, row)
+        return FinishedRequest(self, row)
 
     def new_digest(self) -> "hmac.HMAC":
         """Takes in what tells requests with one key apart."""
         return hmac.new(self._digest_key, b"idempotency", hashlib.sha256)
 
-    async def keep(self, name: AnswerName, lease: str, digest: bytes, answer: Answer) -> None:
+    async def keep(self, name: AnswerName, lease: str, digest: bytes, answer: StoredAnswer) -> None:
         """Raises StorageUnavailable or DatabaseUnavailable."""
         body = answer.body
         if body is not None and len(body) > MAX_KEPT_BYTES:
@@ -138,8 +140,8 @@ class Answers:
             finish_answer, name, lease, digest, answer.status, answer.headers, kept
         )
 
-    async def open(self, row: IdempotentAnswer) -> Answer:
-        """The answer of a finished row. Raises as `Finished.answer_to`."""
+    async def open(self, row: IdempotentAnswer) -> StoredAnswer:
+        """The answer of a finished row. Raises as `FinishedRequest.answer_to`."""
         assert row.status is not None
         if row.body is None:
             raise AnswerNotKept
@@ -150,7 +152,7 @@ class Answers:
                 body = await self._files.read(row.workspace_id, body.decode())
             except NotFound:
                 raise AnswerNotKept from None
-        return Answer(row.status, row.headers, body)
+        return StoredAnswer(row.status, row.headers, body)
 
     async def keep_lease(self, name: AnswerName, lease: str) -> None:
         """Renews until it is cancelled, or another has the lease."""

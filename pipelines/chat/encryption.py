@@ -4,13 +4,13 @@ import json
 from typing import Any
 from uuid import UUID
 
-from pipelines.storage.encryption import MARK, Sealer
+from pipelines.storage.encryption import MARK, Encryption
 
 
-class ChatSealer:
+class ChatEncryption:
     """Seals texts so that they fit their columns, bound to their workspace and chat."""
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: Encryption) -> None:
         self._sealer = sealer
 
     def seal_message(

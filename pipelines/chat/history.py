@@ -9,10 +9,10 @@ from uuid import UUID
 from db.chat_tables import Chat, ChatEntry
 from db.chats import append_to_chat, delete_chat, list_chats, read_chat_and_entries
 from db.session import Database
-from models.llm.base import ChatMessage, Usage
-from pipelines.chat.encryption import ChatSealer
+from models.llm.base import ChatMessage, TokenUsage
+from pipelines.chat.encryption import ChatEncryption
 from pipelines.errors import ChatNotFound, InvalidRequest
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 
 TITLE_LENGTH = 80
 # A cautious guess: English has over 4 bytes a token, most other scripts about 3. When it is too
@@ -34,9 +34,9 @@ class OpenedChat:
 class ChatHistory:
     """Reads and extends the saved chats of a workspace. Methods raise DatabaseUnavailable."""
 
-    def __init__(self, database: Database, sealer: Sealer) -> None:
+    def __init__(self, database: Database, sealer: Encryption) -> None:
         self._database = database
-        self._sealer = ChatSealer(sealer)
+        self._sealer = ChatEncryption(sealer)
 
     async def load(self, workspace_id: int, chat_id: UUID) -> tuple[ChatMessage, ...]:
         """The messages of a chat, oldest first. Raises ChatNotFound."""
@@ -78,7 +78,7 @@ class ChatHistory:
         said: Sequence[ChatMessage],
         answer: ChatMessage,
         model: str,
-        usage: Usage | None,
+        usage: TokenUsage | None,
         *,
         is_new: bool,
     ) -> None:

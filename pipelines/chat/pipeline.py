@@ -18,8 +18,8 @@ from models.llm.base import (
     GenerationDelta,
     GenerationRequest,
     SamplingOptions,
+    TokenUsage,
     ToolChoice,
-    Usage,
 )
 from pipelines.billing.billing import HOLD_S, Billing
 from pipelines.billing.charges import Charge, begin_charge
@@ -78,7 +78,7 @@ class Completion:
         self.model = model  # id of the model that really answers
         self.is_new = request.chat_id is None
         self.chat_id = request.chat_id or uuid4()
-        self.usage: Usage | None = None  # so far
+        self.usage: TokenUsage | None = None  # so far
         self._request = request
         self._first = first
         self._rest = rest

@@ -81,7 +81,7 @@ def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _TextPart:
     """An edit, and where it lies in the text between both steps."""
 
     start: int
@@ -91,9 +91,9 @@ class _Part:
     shift: int  # how far the earlier edits before it have moved the text
 
 
-def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_Part]]:
+def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_TextPart]]:
     """Parts that meet, together."""
-    cluster: list[_Part] = []
+    cluster: list[_TextPart] = []
     end = 0
     for part in sorted(_parts(first, then), key=lambda part: (part.start, part.end)):
         if cluster and (part.start < end or any(_touch(part, other) for other in cluster)):
@@ -108,7 +108,7 @@ def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_Par
         yield cluster
 
 
-def _touch(one: _Part, other: _Part) -> bool:
+def _touch(one: _TextPart, other: _TextPart) -> bool:
     """Whether their order would be lost if they stayed apart: an insertion at an insertion."""
     if one.earlier == other.earlier:
         return False
@@ -118,17 +118,17 @@ def _touch(one: _Part, other: _Part) -> bool:
     return later.start == later.end and meets and lost
 
 
-def _parts(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[_Part]:
+def _parts(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[_TextPart]:
     shifts: list[tuple[int, int]] = []  # end of an earlier edit in the middle text, shift from it
     shift = 0
     for edit in first:
         start = edit.start + shift
         end = start + len(edit.replacement)
-        yield _Part(start, end, True, edit, shift)
+        yield _TextPart(start, end, True, edit, shift)
         shift += len(edit.replacement) - (edit.end - edit.start)
         shifts.append((end, shift))
     passed = 0
     for edit in then:
         while passed < len(shifts) and shifts[passed][0] <= edit.start:
             passed += 1
-        yield _Part(edit.start, edit.end, False, edit, shifts[passed - 1][1] if passed else 0)
+        yield _TextPart(edit.start, edit.end, False, edit, shifts[passed - 1][1] if passed else 0)

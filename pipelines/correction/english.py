@@ -14,7 +14,7 @@ from models.grammar_check.word_statistics import WordStatistics
 from pipelines.correction.edits import Edit, Kind, apply_edits, compose
 from pipelines.correction.patterns import Patterns, like, narrowed
 from pipelines.correction.protection import begins_sentence, protected_spans, respecting
-from pipelines.correction.spelling import Speller, Words
+from pipelines.correction.spelling import Speller, WordChecker
 from pipelines.text.language_detection import paragraph_language
 
 _ROUNDS = 3  # a correction may show what was hidden by the mistake
@@ -108,7 +108,7 @@ class English:
 
     def _rules(self, text: str) -> Iterator[Edit]:
         yield from self._patterns.edits(text)
-        words = Words(text)
+        words = WordChecker(text)
         for index, (start, end) in enumerate(words.spans):
             word = text[start:end]
             if word.lower() != word and not begins_sentence(text, start):
@@ -124,7 +124,7 @@ class English:
             if not finding.is_spelling and not self._is_doubtful(text, finding):
                 first, kind = finding.replacements[0], _kind(text, finding)
                 yield narrowed(Edit(finding.start, finding.end, first, kind), text)
-        words = Words(text)
+        words = WordChecker(text)
         for finding in findings:
             if finding.is_spelling and (put := self._spelled(text, words, finding)) is not None:
                 word = text[finding.start : finding.end]
@@ -145,7 +145,7 @@ class English:
             return re.match(r"\.\w", following) is not None  # " .bashrc"
         return old.lower() == "it's" and re.match(r" [A-Z]", following) is not None
 
-    def _spelled(self, text: str, words: Words, finding: Finding) -> str | None:
+    def _spelled(self, text: str, words: WordChecker, finding: Finding) -> str | None:
         word = text[finding.start : finding.end]
         index = words.index(finding.start, finding.end)
         if index is None or not word.isalpha() or not word.isascii():

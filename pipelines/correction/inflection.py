@@ -9,7 +9,7 @@ _SINGULAR_S = {"childrens": "children", "peoples": "people", "mens": "men", "wom
 _VOWELS = "aeiou"
 
 
-class Forms:
+class InflectedForms:
     """Looks up by any form. A method answers None where a word has no such other form."""
 
     def __init__(self, verbs: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ _LINE_ENDS = re.compile(r"[.!?:;…][\"')\]”’]*\s*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Passage:
     """`text[start:end]`; `is_prose` is false for code, which stays as it is."""
 
     start: int
@@ -23,7 +23,7 @@ class Piece:
     ends_paragraph: bool = True
 
 
-def cut(text: str, most: int) -> Iterator[Piece]:
+def cut(text: str, most: int) -> Iterator[Passage]:
     """All of the text, in order; prose in pieces of at most `most` characters, cut at sentences
     where there are any. Spaces around a piece are pieces too.
     """
@@ -31,24 +31,24 @@ def cut(text: str, most: int) -> Iterator[Piece]:
     for span in protected_spans(text):
         if span.kind == "code" and "\n" in text[span.start : span.end]:
             yield from _prose(text, at, span.start, most)
-            yield Piece(span.start, span.end, False)
+            yield Passage(span.start, span.end, False)
             at = span.end
     yield from _prose(text, at, len(text), most)
 
 
-def _prose(text: str, start: int, end: int, most: int) -> Iterator[Piece]:
+def _prose(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
     for first, last in _paragraphs(text, start, end):
         bare = text[first:last]
         begin = first + len(bare) - len(bare.lstrip())
         stop = first + len(bare.rstrip())
         if begin >= stop:
-            yield Piece(first, last, False)
+            yield Passage(first, last, False)
             continue
         if first < begin:
-            yield Piece(first, begin, False)
+            yield Passage(first, begin, False)
         yield from _shorter(text, begin, stop, most)
         if stop < last:
-            yield Piece(stop, last, False)
+            yield Passage(stop, last, False)
 
 
 def _paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -71,10 +71,10 @@ def _paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         yield first, end
 
 
-def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Piece]:
+def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
     """The sentences of a paragraph, as many together as fit; a longer one is cut at spaces."""
     if end - start <= most:
-        yield Piece(start, end, True)
+        yield Passage(start, end, True)
         return
     flat = re.sub(r"\s", " ", text[start:end])
     ends = [start + stop for _, stop in sentence_spans(flat, "en") if _may_cut(flat, stop)]
@@ -83,16 +83,16 @@ def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Piece]:
         fitting = [stop for stop in ends if at < stop <= at + most]
         stop = fitting[-1] if fitting else start + flat.rfind(" ", at - start, at - start + most)
         if stop > at:
-            yield Piece(at, stop, True, ends_paragraph=False)
+            yield Passage(at, stop, True, ends_paragraph=False)
         else:  # a word longer than a piece: an address, perhaps
             space = flat.find(" ", at - start)
             stop = end if space < 0 else start + space
-            yield Piece(at, stop, False)
+            yield Passage(at, stop, False)
         at = min(end, stop + len(text[stop:end]) - len(text[stop:end].lstrip()))
         if at > stop:
-            yield Piece(stop, at, False)
+            yield Passage(stop, at, False)
     if at < end:
-        yield Piece(at, end, True)
+        yield Passage(at, end, True)
 
 
 def _may_cut(text: str, at: int) -> bool:

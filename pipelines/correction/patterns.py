@@ -6,7 +6,7 @@ from functools import partial
 
 from configs.schema.correction import CorrectionWords, Pattern
 from pipelines.correction.edits import Edit, Kind
-from pipelines.correction.inflection import Forms
+from pipelines.correction.inflection import InflectedForms
 
 _REFERENCE = re.compile(r"\\(\d)(?:→([a-z]+))?")
 _LAST_WORD = re.compile(r"[\w']+$")
@@ -17,7 +17,7 @@ class Patterns:
     """All patterns of a configuration, compiled."""
 
     def __init__(self, words: CorrectionWords) -> None:
-        self._forms = Forms(words.verbs)
+        self._forms = InflectedForms(words.verbs)
         groups = {**words.groups, "adjective": "|".join(words.adjectives)}
         self._rules = [_Rule(pattern, groups) for pattern in words.patterns]
 
@@ -37,7 +37,7 @@ class _Rule:
         self._put = pattern.put
         self._kind: Kind = pattern.kind
 
-    def edits(self, text: str, forms: Forms) -> Iterator[Edit]:
+    def edits(self, text: str, forms: InflectedForms) -> Iterator[Edit]:
         for match in self._find.finditer(text):
             before = text[max(0, match.start() - _LOOKBACK) : match.start()]
             if self._unless is not None and self._unless.search(before):
@@ -61,7 +61,7 @@ def _filled(pattern: str, groups: Mapping[str, str]) -> str:
     return re.sub(r"\{([a-z_]+)\}", lambda name: groups[name.group(1)], pattern)
 
 
-def _expand(match: re.Match[str], forms: Forms, reference: re.Match[str]) -> str:
+def _expand(match: re.Match[str], forms: InflectedForms, reference: re.Match[str]) -> str:
     text = match.group(int(reference.group(1))) or ""
     operation = reference.group(2)
     if operation is None:

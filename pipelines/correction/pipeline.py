@@ -12,17 +12,17 @@ from typing import TypeVar
 from configs.schema.correction import CorrectionConfig, Purpose
 from models.errors import EngineError, EngineLost
 from models.info import ModelInfo
-from models.llm.base import ChatMessage, GenerationDelta, Usage
+from models.llm.base import ChatMessage, GenerationDelta, TokenUsage
 from pipelines.billing.billing import HOLD_S, Billing
 from pipelines.billing.charges import Charge, begin_charge
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.dictionary import Dictionary
 from pipelines.correction.edits import Edit, apply_edits, compose
-from pipelines.correction.passages import Piece, cut
+from pipelines.correction.passages import Passage, cut
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rewriting import Rewriter, most_for
-from pipelines.correction.rules import Rules
+from pipelines.correction.rules import CorrectionRules
 from pipelines.errors import InvalidRequest
 from pipelines.ports import ChatModel
 
@@ -56,7 +56,7 @@ class CorrectionPipeline:
     def __init__(
         self,
         chat: ChatPipeline,
-        rules: Callable[[], Rules],
+        rules: Callable[[], CorrectionRules],
         history: ChatHistory,
         billing: Billing,
         config: CorrectionConfig,
@@ -65,7 +65,7 @@ class CorrectionPipeline:
         self._chat = chat
         self._load = rules
         self._loading = Lock()
-        self._loaded: Rules | None = None
+        self._loaded: CorrectionRules | None = None
         self._history = history
         self._billing = billing
         self._config = config
@@ -101,13 +101,13 @@ class CorrectionPipeline:
         """Loads the rules before a client waits for them."""
         await self._in_thread(self._rules)
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> CorrectionRules:
         with self._loading:
             if self._loaded is None:
                 self._loaded = self._load()
             return self._loaded
 
-    async def _choose(self, rules: Rules, request: CorrectionRequest) -> _Helper | None:
+    async def _choose(self, rules: CorrectionRules, request: CorrectionRequest) -> _Helper | None:
         """The model that is asked, or None where rules are better or do alone.
 
         A wish for a tone needs a model; anything else is done without one while it is down.
@@ -141,7 +141,11 @@ class CorrectionPipeline:
         )
 
     async def _work(
-        self, rules: Rules, rewriter: Rewriter | None, request: CorrectionRequest, edits: list[Edit]
+        self,
+        rules: CorrectionRules,
+        rewriter: Rewriter | None,
+        request: CorrectionRequest,
+        edits: list[Edit],
     ) -> AsyncGenerator[GenerationDelta, None]:
         """The corrected text, and `edits` of the caller's, piece by piece."""
         text = request.text
@@ -173,11 +177,11 @@ class CorrectionPipeline:
 
     async def _correct(
         self,
-        rules: Rules,
+        rules: CorrectionRules,
         rewriter: Rewriter | None,
         request: CorrectionRequest,
         text: str,
-        piece: Piece,
+        piece: Passage,
     ) -> list[Edit]:
         """All but the dictionary."""
         if not piece.is_prose:
@@ -199,7 +203,7 @@ class CorrectionPipeline:
         return await loop.run_in_executor(self._threads, partial(work, *values))
 
 
-def _pieces(text: str, most: int) -> list[Piece]:
+def _pieces(text: str, most: int) -> list[Passage]:
     return list(cut(text, most))
 
 
@@ -207,8 +211,8 @@ def _found(dictionary: Dictionary, text: str, start: int, end: int) -> list[Edit
     return list(dictionary.edits(text, start, end))
 
 
-def _used(rewriter: Rewriter | None) -> Usage:
-    return Usage(0, 0) if rewriter is None else rewriter.used.usage()
+def _used(rewriter: Rewriter | None) -> TokenUsage:
+    return TokenUsage(0, 0) if rewriter is None else rewriter.used.usage()
 
 
 def _as_chat(request: CorrectionRequest) -> ChatRequest:

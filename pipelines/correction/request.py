@@ -18,7 +18,7 @@ class DictionaryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class CorrectionStyle:
     """Wishes beyond correctness; None leaves a thing to the corrector."""
 
     tone: str | None = None
@@ -35,7 +35,7 @@ class CorrectionRequest:
     workspace_id: int
     text: str  # at most MAX_CHARACTERS, with something in it beside spaces
     dictionary: tuple[DictionaryEntry, ...] = ()
-    style: Style = Style()
+    style: CorrectionStyle = CorrectionStyle()
     app_context: AppContext | None = None
     model: str | None = None  # id or alias, or that of the rules; None is the default model
     save_chat: bool = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from configs.schema.correction import CorrectionConfig
-from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions, Usage
+from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions, TokenUsage
 from pipelines.chat.history import most_tokens
 from pipelines.correction.edits import Edit
 from pipelines.correction.guards import refusal
@@ -28,12 +28,12 @@ class TokenCount:
     prompt: int = 0
     completion: int = 0
 
-    def add(self, usage: Usage) -> None:
+    def add(self, usage: TokenUsage) -> None:
         self.prompt += usage.prompt_tokens
         self.completion += usage.completion_tokens
 
-    def usage(self) -> Usage:
-        return Usage(self.prompt, self.completion)
+    def usage(self) -> TokenUsage:
+        return TokenUsage(self.prompt, self.completion)
 
 
 class Rewriter:
@@ -101,7 +101,7 @@ class Rewriter:
             owner=self._owner,
         )
         text: list[str] = []
-        used: Usage | None = None
+        used: TokenUsage | None = None
         finished = False
         generation = self._model.generate(request)
         try:

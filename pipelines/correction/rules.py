@@ -9,13 +9,13 @@ from models.grammar_check.word_statistics import WordStatistics
 from pipelines.correction.contractions import contractions
 from pipelines.correction.edits import Edit, apply_edits, compose
 from pipelines.correction.english import English
-from pipelines.correction.passages import Piece
+from pipelines.correction.passages import Passage
 from pipelines.correction.protection import protected_spans, respecting
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.style import abbreviations, capitals, end_mark
 
 
-class Rules:
+class CorrectionRules:
     """Blocking; one instance serves all threads."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Rules:
             return [edit for edit in edits if edit.kind != "punctuation"]
         return edits
 
-    def styled(self, text: str, piece: Piece, request: CorrectionRequest) -> list[Edit]:
+    def styled(self, text: str, piece: Passage, request: CorrectionRequest) -> list[Edit]:
         """The edits that give a correct piece the style that is wished for."""
         style = request.style
         english = self._english.is_english(text)
@@ -82,7 +82,7 @@ class Rules:
         return compose(text, edits, respecting(kept, more))
 
 
-def load_rules(engine: GrammarEngine, config: CorrectionConfig) -> Rules:
+def load_rules(engine: GrammarEngine, config: CorrectionConfig) -> CorrectionRules:
     """With the words of `configs/correction_words.yaml`."""
     words = load_yaml(CorrectionWords, "correction_words")
-    return Rules(engine, WordStatistics(), words, config)
+    return CorrectionRules(engine, WordStatistics(), words, config)

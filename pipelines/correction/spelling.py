@@ -136,7 +136,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _BREAK = re.compile(r"[^\s'’-]|\n")  # anything else: punctuation, numbers, signs
 
 
-class Words:
+class WordChecker:
     """The words of a text and who stands beside whom."""
 
     def __init__(self, text: str) -> None:

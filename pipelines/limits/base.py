@@ -7,7 +7,7 @@ WINDOW_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RateWindow:
     """A fixed window that began with its first request, after the request that asked."""
 
     allowed: bool
@@ -20,7 +20,9 @@ class Window:
 class RateLimiter(Protocol):
     """Counts requests; in this process, in one of the cluster, or in Redis."""
 
-    async def hit(self, key: str, limit: int, window_s: int = WINDOW_S, cost: int = 1) -> Window:
+    async def hit(
+        self, key: str, limit: int, window_s: int = WINDOW_S, cost: int = 1
+    ) -> RateWindow:
         """Counts `cost` requests of `key`, unless that would be more than `limit`.
 
         A `cost` of 0 only asks, and -1 gives one back. Never fails: who cannot be asked is stood

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pipelines.limits.base import Window
+from pipelines.limits.base import RateWindow
 from pipelines.limits.local import Counted, Held, Hit, Tables
 from pipelines.limits.shared import StoreLost
 
@@ -87,7 +87,7 @@ class Arbiter:
         self._seen.pop(gateway, None)
         self._end_term(gateway)
 
-    async def hits(self, gateway: str, hits: list[Hit]) -> list[Window] | None:
+    async def hits(self, gateway: str, hits: list[Hit]) -> list[RateWindow] | None:
         """None when the gateway itself decides, or soon will."""
         if await self._is_leader(gateway):
             return None
@@ -183,15 +183,15 @@ class ArbiterStore:
         """Begins to report to the arbiter; without it the arbiter decides each time."""
         self._following = asyncio.create_task(self._follow(), name="attend the arbiter")
 
-    def here(self, hit: Hit) -> Window | None:
+    def here(self, hit: Hit) -> RateWindow | None:
         return self._tables.windows.hit(hit) if self.leads else None
 
-    async def hits(self, hits: list[Hit]) -> list[Window]:
+    async def hits(self, hits: list[Hit]) -> list[RateWindow]:
         for _ in range(HANDOVERS):
             if self.leads:
                 return [self._tables.windows.hit(hit) for hit in hits]
             await self._end_of_term()
-            windows: list[Window] | None = await self._ask("hits", self._name, hits)
+            windows: list[RateWindow] | None = await self._ask("hits", self._name, hits)
             if windows is not None:
                 return windows
             await asyncio.sleep(RETRY_S)

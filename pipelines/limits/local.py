@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pipelines.limits.base import WINDOW_S, Window
+from pipelines.limits.base import WINDOW_S, RateWindow
 
 LEASE_S = 30.0  # a holder that died frees its places after this
 MAX_WINDOWS = 200_000  # addresses can be made up; the oldest windows go first
@@ -62,7 +62,7 @@ class Windows:
     def __len__(self) -> int:
         return len(self._windows)
 
-    def hit(self, hit: Hit) -> Window:
+    def hit(self, hit: Hit) -> RateWindow:
         """Decides at once. What is refused is not counted."""
         now = self._clock()
         window = self._windows.get(hit.key)
@@ -77,7 +77,7 @@ class Windows:
         if allowed:
             window.used = max(0, window.used + hit.cost)
         remaining = max(0, hit.limit - window.used)
-        return Window(allowed, hit.limit, remaining, window.reset_at, window.ends - now)
+        return RateWindow(allowed, hit.limit, remaining, window.reset_at, window.ends - now)
 
     def learn(self, counted: Counted) -> None:
         """Takes over what another process has counted; it never forgets a hit of its own."""

@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from pipelines.limits.base import Window
+from pipelines.limits.base import RateWindow
 from pipelines.limits.local import LEASE_S, Hit
 from pipelines.limits.shared import StoreLost
 
@@ -90,10 +90,10 @@ class RedisStore:
     def gateways(self) -> int:
         return self._gateways
 
-    def here(self, hit: Hit) -> Window | None:
+    def here(self, hit: Hit) -> RateWindow | None:
         return None
 
-    async def hits(self, hits: list[Hit]) -> list[Window]:
+    async def hits(self, hits: list[Hit]) -> list[RateWindow]:
         answers = await self._all(
             [
                 (HIT, f"{PREFIX}window:{hit.key}", hit.limit, hit.window_s * 1000, hit.cost)
@@ -101,7 +101,7 @@ class RedisStore:
             ]
         )
         return [
-            Window(bool(allowed), hit.limit, max(0, hit.limit - used), reset_at, left_ms / 1000)
+            RateWindow(bool(allowed), hit.limit, max(0, hit.limit - used), reset_at, left_ms / 1000)
             for hit, (allowed, used, left_ms, reset_at) in zip(hits, answers, strict=True)
         ]
 

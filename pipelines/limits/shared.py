@@ -10,9 +10,9 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from pipelines.limits.base import WINDOW_S, Lease, Window
+from pipelines.limits.base import WINDOW_S, Lease, RateWindow
 from pipelines.limits.local import Counted, Hit, Tables
-from pipelines.tasks import in_time
+from pipelines.tasks import within_deadline
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -39,11 +39,11 @@ class LimitStore(Protocol):
         """How many processes count there, as far as is known; at least 1."""
         ...
 
-    def here(self, hit: Hit) -> Window | None:
+    def here(self, hit: Hit) -> RateWindow | None:
         """Decides without a wait where this process may; None where it must ask."""
         ...
 
-    async def hits(self, hits: list[Hit]) -> list[Window]:
+    async def hits(self, hits: list[Hit]) -> list[RateWindow]:
         """One answer for each, counted in their order."""
         ...
 
@@ -81,7 +81,7 @@ class SharedLimits:
         self._allowed_failures = failures
         self._failures = 0
         self._degraded = False
-        self._waiting: list[tuple[Hit, asyncio.Future[Window]]] = []
+        self._waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = []
         self._asking: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._others: set[asyncio.Task[None]] = set()
@@ -98,7 +98,9 @@ class SharedLimits:
         """Leases of this process."""
         return self._count
 
-    async def hit(self, key: str, limit: int, window_s: int = WINDOW_S, cost: int = 1) -> Window:
+    async def hit(
+        self, key: str, limit: int, window_s: int = WINDOW_S, cost: int = 1
+    ) -> RateWindow:
         """See RateLimiter."""
         began = time.perf_counter()
         hit = Hit(key, limit, window_s, cost)
@@ -158,12 +160,12 @@ class SharedLimits:
         if self._store is not None:
             await self._store.close()
 
-    async def _ask(self, hit: Hit) -> Window | None:
+    async def _ask(self, hit: Hit) -> RateWindow | None:
         """None when the store did not answer in time."""
         if self._degraded:
             return None
         self._keep_renewing()
-        future: asyncio.Future[Window] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[RateWindow] = asyncio.get_running_loop().create_future()
         self._waiting.append((hit, future))
         if self._asking is None or self._asking.done():
             self._asking = _background(self._ask_all(), "count hits")
@@ -191,21 +193,21 @@ class SharedLimits:
                 if not future.done():
                     future.set_result(window)
 
-    def _give_up(self, batch: list[tuple[Hit, asyncio.Future[Window]]]) -> None:
+    def _give_up(self, batch: list[tuple[Hit, asyncio.Future[RateWindow]]]) -> None:
         """Of those who came meanwhile too: they have waited, and need not for a second failure."""
         batch, self._waiting = batch + self._waiting, []
         for _, future in batch:
             if not future.done():
                 future.set_exception(StoreLost())
 
-    def _learn(self, hit: Hit, window: Window) -> None:
+    def _learn(self, hit: Hit, window: RateWindow) -> None:
         """So that the twin goes on where the store was lost."""
         if window.remaining < hit.limit:
             own_limit = self._share(hit.limit)
             used = own_limit - window.remaining * own_limit // hit.limit
             self._tables.windows.learn(Counted(hit.key, used, window.left_s, window.reset_at))
 
-    def _by_twin(self, hit: Hit) -> Window:
+    def _by_twin(self, hit: Hit) -> RateWindow:
         window = self._tables.windows.hit(replace(hit, limit=self._share(hit.limit)))
         return replace(window, limit=hit.limit)
 
@@ -216,7 +218,7 @@ class SharedLimits:
     async def _in_time(self, question: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Raises StoreLost for every failure: requests go on, whatever the store stumbles over."""
         try:
-            return await in_time(question, timeout_s or self._timeout_s)
+            return await within_deadline(question, timeout_s or self._timeout_s)
         except StoreLost:
             raise
         except TimeoutError:

@@ -18,8 +18,8 @@ from db.rotation import (
 from db.session import Database
 from db.webhooks.outbox import body_about
 from db.webhooks.tables import Event, Webhook
-from pipelines.chat.encryption import ChatSealer
-from pipelines.storage.encryption import Sealer
+from pipelines.chat.encryption import ChatEncryption
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.webhooks.registration import secret_about
 
@@ -43,10 +43,10 @@ class Rotation:
     for that day.
     """
 
-    def __init__(self, database: Database, sealer: Sealer, files: Files) -> None:
+    def __init__(self, database: Database, sealer: Encryption, files: Files) -> None:
         self._database = database
         self._sealer = sealer
-        self._chats = ChatSealer(sealer)
+        self._chats = ChatEncryption(sealer)
         self._files = files
 
     async def run(self) -> Rotated:

@@ -19,11 +19,11 @@ MARK = "sealed:"
 """Before what is sealed in a column of text; texts of before there was sealing have none."""
 
 
-class SealBroken(Exception):
+class DecryptionError(Exception):
     """The bytes were not sealed by a key that is known, not about this, or were changed."""
 
 
-class Sealer:
+class Encryption:
     """The first key seals; every key opens, so that keys can be changed while all is running.
 
     Sealed bytes are: version, id of the key, nonce, cipher text, tag. Nonces are random: change the
@@ -44,22 +44,22 @@ class Sealer:
         return head + nonce + sealed
 
     def open(self, sealed: bytes, about: str) -> bytes:
-        """Raises SealBroken."""
+        """Raises DecryptionError."""
         head, rest = sealed[:HEADER_BYTES], sealed[HEADER_BYTES:]
         cipher = self._ciphers.get(head[len(VERSION) :])
         if head[:1] != VERSION or cipher is None or len(sealed) < SEAL_BYTES:
-            raise SealBroken("sealed by a key that is not among ANTIPHON_DATA_KEYS")
+            raise DecryptionError("sealed by a key that is not among ANTIPHON_DATA_KEYS")
         try:
             return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], head + about.encode())
         except InvalidTag:
-            raise SealBroken("the bytes were changed, or are about something else") from None
+            raise DecryptionError("the bytes were changed, or are about something else") from None
 
     def is_newest(self, sealed: bytes) -> bool:
         """Whether the first key sealed it; what another sealed is sealed again by `rotate`."""
         return sealed[:HEADER_BYTES] == VERSION + self._newest
 
     def rotate(self, sealed: bytes, about: str) -> bytes:
-        """The same under the first key. Raises SealBroken."""
+        """The same under the first key. Raises DecryptionError."""
         return sealed if self.is_newest(sealed) else self.seal(self.open(sealed, about), about)
 
     def seal_text(self, text: str, about: str) -> str:
@@ -67,7 +67,7 @@ class Sealer:
         return MARK + base64.b64encode(self.seal(text.encode(), about)).decode()
 
     def open_text(self, stored: str, about: str) -> str:
-        """What `seal_text` sealed; a text without MARK as it is. Raises SealBroken."""
+        """What `seal_text` sealed; a text without MARK as it is. Raises DecryptionError."""
         if not stored.startswith(MARK):
             return stored
         return self.open(_decode(stored), about).decode()
@@ -81,7 +81,7 @@ def _decode(stored: str) -> bytes:
     try:
         return base64.b64decode(stored.removeprefix(MARK), validate=True)
     except ValueError:
-        raise SealBroken("the text was changed") from None
+        raise DecryptionError("the text was changed") from None
 
 
 def _key_id(key: bytes) -> bytes:

@@ -26,9 +26,9 @@ from db.files import (
 )
 from db.keeping_tables import StoredFile
 from db.session import Database
-from db.thread_pool import BlockingCalls
+from db.thread_pool import BoundedThreadPool
 from pipelines.errors import NotFound, StorageUnavailable
-from pipelines.storage.encryption import SEAL_BYTES, SealBroken, Sealer
+from pipelines.storage.encryption import SEAL_BYTES, DecryptionError, Encryption
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Files:
     def __init__(
         self,
         database: Database,
-        sealer: Sealer,
+        sealer: Encryption,
         *,
         storage_url: str,
         public_url: str,
@@ -65,7 +65,7 @@ class Files:
         """`storage_url` is a folder as fsspec understands it: file://, s3://, memory://, …"""
         local = "://" not in storage_url or storage_url.startswith("file:")
         self._store, self._root = url_to_fs(storage_url, **({"auto_mkdir": True} if local else {}))
-        self._threads = BlockingCalls(STORE_THREADS, ANSWER_S, "store")
+        self._threads = BoundedThreadPool(STORE_THREADS, ANSWER_S, "store")
         self._database = database
         self._sealer = sealer
         self._public_url = public_url
@@ -73,7 +73,7 @@ class Files:
         self.degraded = False  # the store failed the last time that it was asked
 
     @classmethod
-    def of(cls, settings: Settings, database: Database, sealer: Sealer) -> Self:
+    def of(cls, settings: Settings, database: Database, sealer: Encryption) -> Self:
         """The store that the settings name."""
         return cls(
             database,
@@ -214,7 +214,7 @@ class Files:
             done = await self._threads.run(partial(work, *args, **kwargs))
         except FileNotFoundError:
             raise NotFound(GONE) from None
-        except SealBroken:
+        except DecryptionError:
             raise
         except Exception as error:  # stores also raise errors of the libraries under them
             self.degraded = True

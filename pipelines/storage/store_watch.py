@@ -12,12 +12,12 @@ TIMEOUT_S = 5.0
 AGAIN_S = 30.0
 
 
-async def watch_store(
+async def watch_storage(
     files: Files, *, timeout_s: float = TIMEOUT_S, again_s: float = AGAIN_S
 ) -> None:
     """For ever: at the start, and then while `files.degraded`, which is so after a failure."""
     while True:
-        if problem := await store_problem(files, timeout_s):
+        if problem := await storage_problem(files, timeout_s):
             logger.error("file_store_unusable", extra={"problem": problem})
         else:
             logger.info("file_store_works")
@@ -26,7 +26,7 @@ async def watch_store(
             await asyncio.sleep(again_s)
 
 
-async def store_problem(files: Files, timeout_s: float = TIMEOUT_S) -> str:
+async def storage_problem(files: Files, timeout_s: float = TIMEOUT_S) -> str:
     """What is wrong with the store, for whoever runs the service; empty when nothing is.
 
     Returns when the store has answered: one that hangs is told of at once, and asked no second

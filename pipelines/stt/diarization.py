@@ -17,7 +17,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from models.speaker.base import Embeddings
 from models.stt.base import Segment, Word
 from models.vad.base import VAD_SAMPLE_RATE, Probabilities
-from pipelines.audio.segments import Stretch, find_spans
+from pipelines.audio.segments import SpeechSegment, find_spans
 
 WINDOW_S = 1.6  # what the encoder learned on
 HOP_S = 0.4
@@ -39,7 +39,7 @@ Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Voices:
+class WindowEmbeddings:
     """What was heard of the voices of a file."""
 
     windows: NDArray[np.float64]  # [k, 2], where each begins and ends, in seconds
@@ -57,7 +57,9 @@ class Utterance:
     words: tuple[Word, ...]
 
 
-def voice_windows(probabilities: Probabilities, frame_samples: int, stretch: Stretch) -> Windows:
+def voice_windows(
+    probabilities: Probabilities, frame_samples: int, stretch: SpeechSegment
+) -> Windows:
     """Where in a stretch to hear voices, in samples from its start."""
     frame_s = frame_samples / VAD_SAMPLE_RATE
     first, last = stretch.start // frame_samples, -(-stretch.end // frame_samples)
@@ -83,8 +85,8 @@ def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
         yield at, at + size
 
 
-def tell_apart(
-    segments: Sequence[Segment], voices: Voices, separator: str
+def cluster_speakers(
+    segments: Sequence[Segment], voices: WindowEmbeddings, separator: str
 ) -> tuple[Utterance, ...]:
     """The utterances of a file, in order. Without any voice heard, all is one speaker's."""
     units = [unit for segment in segments for unit in _units(segment)]
@@ -123,7 +125,7 @@ def _units(segment: Segment) -> Iterator[Segment]:
         yield Segment(word.word, word.start, word.end, 0.0, 0.0, (word,))
 
 
-def _speakers_of(units: Sequence[Segment], voices: Voices) -> list[int]:
+def _speakers_of(units: Sequence[Segment], voices: WindowEmbeddings) -> list[int]:
     """The number of a speaker for each unit."""
     if not units or not len(voices.windows):
         return [0] * len(units)
@@ -139,7 +141,7 @@ def _speakers_of(units: Sequence[Segment], voices: Voices) -> list[int]:
     return chosen
 
 
-def _groups(voices: Voices) -> NDArray[np.int64]:
+def _groups(voices: WindowEmbeddings) -> NDArray[np.int64]:
     """A group for each window, numbered from 0, one for each speaker."""
     count = len(voices.windows)
     if count == 1:
@@ -162,7 +164,7 @@ def _groups(voices: Voices) -> NDArray[np.int64]:
         labels[labels == one] = other
 
 
-def _without_small(voices: Voices, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def _without_small(voices: WindowEmbeddings, labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Windows of groups with little speech go to the nearest of the other groups."""
     names = np.unique(labels)
     seconds = np.array([_covered_s(voices.windows[labels == name]) for name in names])
@@ -190,7 +192,7 @@ def _means(embeddings: Embeddings, labels: NDArray[np.int64]) -> Scores:
     return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float64)
 
 
-def _timeline(voices: Voices, means: Scores) -> tuple[Scores, NDArray[np.bool_]]:
+def _timeline(voices: WindowEmbeddings, means: Scores) -> tuple[Scores, NDArray[np.bool_]]:
     """How alike each step of GRID_S sounds to each speaker, [steps, speakers].
 
     Also which steps lie in a window; the others sound like nobody.
@@ -241,7 +243,7 @@ def _choose(units: Sequence[Segment], scores: Scores, heard: NDArray[np.bool_]) 
 
 
 def _majority(
-    voices: Voices, units: Sequence[Segment], chosen: Sequence[int], scores: Scores
+    voices: WindowEmbeddings, units: Sequence[Segment], chosen: Sequence[int], scores: Scores
 ) -> NDArray[np.int64]:
     """Whose words each window mostly holds; where there are none, who it sounds like."""
     held = np.zeros_like(scores)

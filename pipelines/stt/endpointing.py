@@ -52,7 +52,7 @@ Event: TypeAlias = SpeechStarted | LikelyEnd | Resumed | UtteranceEnded
 
 
 @dataclass(slots=True)
-class _Utterance:
+class _OpenUtterance:
     start: int  # samples, as all of these
     speech_start: int
     speech_end: int
@@ -80,7 +80,7 @@ class Endpointer:
         self._position = 0  # samples heard
         self._run = 0  # consecutive frames of speech up to now
         self._free_from = 0  # where the last utterance ended
-        self._utterance: _Utterance | None = None
+        self._utterance: _OpenUtterance | None = None
         frames = int(_samples(config.cut_search_s) // frame_samples)
         self._levels: deque[tuple[int, float, bool]] = deque(maxlen=max(frames, 2 * LEVEL_FRAMES))
 
@@ -129,11 +129,11 @@ class Endpointer:
             return []
         at = self._position - self._run * self._frame
         start = max(self._free_from, at - self._pre_roll, 0)
-        self._utterance = _Utterance(start, at, self._position, self._run)
+        self._utterance = _OpenUtterance(start, at, self._position, self._run)
         self._levels.clear()
         return [SpeechStarted(at, start)]
 
-    def _follow(self, utterance: _Utterance, probability: float) -> list[Event]:
+    def _follow(self, utterance: _OpenUtterance, probability: float) -> list[Event]:
         """Running speech: any frame that may be speech keeps it running."""
         if probability >= self._config.silence_threshold:
             utterance.speech_end = self._position
@@ -152,7 +152,7 @@ class Endpointer:
             events.append(self._end(utterance))
         return events
 
-    def _doubt(self, utterance: _Utterance, probability: float) -> list[Event]:
+    def _doubt(self, utterance: _OpenUtterance, probability: float) -> list[Event]:
         """Silence after a likely end: only what could begin an utterance resumes it."""
         self._run = self._run + 1 if probability >= self._config.speech_threshold else 0
         if self._run >= self._config.start_frames:
@@ -165,7 +165,7 @@ class Endpointer:
         # A frame of speech may be the first of several: the end waits to see.
         return [self._end(utterance)] if self._run == 0 and (silent or long) else []
 
-    def _end(self, utterance: _Utterance) -> UtteranceEnded:
+    def _end(self, utterance: _OpenUtterance) -> UtteranceEnded:
         """What was told as the likely end is the audio: only silence came after it."""
         end = self._position if utterance.likely_end is None else utterance.likely_end
         self._utterance = None
@@ -179,7 +179,7 @@ class Endpointer:
             utterance.speech_frames,
         )
 
-    def _cut(self, utterance: _Utterance) -> list[Event]:
+    def _cut(self, utterance: _OpenUtterance) -> list[Event]:
         """Ends the utterance within its quietest recent frames; the rest goes on."""
         levels = list(self._levels)
         sums = [
@@ -200,7 +200,7 @@ class Endpointer:
             cut=True,
         )
         self._free_from = end
-        self._utterance = _Utterance(end, end, max(utterance.speech_end, end), rest)
+        self._utterance = _OpenUtterance(end, end, max(utterance.speech_end, end), rest)
         return [ended]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import butter, sosfiltfilt
 
-from configs.schema.transcription import Profile, ProfileName
+from configs.schema.transcription import DecodingProfile, ProfileName
 from models.audio import Pcm
 from models.speaker.base import EMBEDDING_SIZE
 from models.stt.base import (
@@ -25,10 +25,16 @@ from models.stt.base import (
 )
 from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.segments import Stretch, find_stretches
+from pipelines.audio.segments import SpeechSegment, find_speech_segments
 from pipelines.errors import InvalidRequest
-from pipelines.ports import Transcriber
-from pipelines.stt.diarization import Utterance, Voices, Windows, tell_apart, voice_windows
+from pipelines.ports import STTModel
+from pipelines.stt.diarization import (
+    Utterance,
+    WindowEmbeddings,
+    Windows,
+    cluster_speakers,
+    voice_windows,
+)
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 
 IN_FLIGHT = 2  # calls of one file to the engine; the rest of it waits here
@@ -75,13 +81,13 @@ class HeardText:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class DecodedRecording:
     """A decoded file, with what is asked about it."""
 
     pcm: Pcm  # float32 [n] at 16 kHz
     duration_s: float
     language: str | None  # the engine's code
-    profile: Profile
+    profile: DecodingProfile
     words: bool
     speakers: bool = False
     languages: tuple[str, ...] = ()  # the engine's codes
@@ -99,10 +105,10 @@ class TranscriptionPipeline:
 
     def __init__(
         self,
-        transcriber: Transcriber,
+        transcriber: STTModel,
         decoder: AudioDecoder,
         vad: VADEngine,
-        profiles: Mapping[ProfileName, Profile],
+        profiles: Mapping[ProfileName, DecodingProfile],
     ) -> None:
         self._transcriber = transcriber
         self._decoder = decoder
@@ -122,7 +128,7 @@ class TranscriptionPipeline:
         profiles = tuple(self._profiles)
         return [SupportedLanguage(name_language(code), profiles) for code in sorted(codes)]
 
-    async def open(self, path: Path, request: FileRequest) -> Recording:
+    async def open(self, path: Path, request: FileRequest) -> DecodedRecording:
         """Decodes the file `path`, which lies in a private folder: now its length is known.
 
         Raises PipelineError or EngineError.
@@ -135,7 +141,7 @@ class TranscriptionPipeline:
             languages = tuple(known_language(one, known, "languages") for one in request.languages)
         profile = self._profiles[request.profile]
         audio = await self._decoder.decode(path)
-        return Recording(
+        return DecodedRecording(
             pcm=audio.pcm,
             duration_s=audio.duration_s,
             language=language,
@@ -146,7 +152,7 @@ class TranscriptionPipeline:
             prompt=request.prompt[-PROMPT_CHARACTERS:],
         )
 
-    async def transcribe(self, recording: Recording) -> FileTranscript:
+    async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
         """Its text. Raises EngineError; cancelling stops the work."""
         async with aclosing(self.stream(recording)) as heard:
             async for item in heard:
@@ -155,7 +161,7 @@ class TranscriptionPipeline:
         raise AssertionError("the last item is the transcript")
 
     async def stream(
-        self, recording: Recording
+        self, recording: DecodedRecording
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
         """Yields the text of each stretch in order, and the whole at last.
 
@@ -182,7 +188,7 @@ class TranscriptionPipeline:
         if recording.speakers:
             voices = voices_of(stretches, windows, transcripts)
             utterances = await asyncio.to_thread(
-                tell_apart, tuple(segments), voices, separator_of(language)
+                cluster_speakers, tuple(segments), voices, separator_of(language)
             )
         yield FileTranscript(
             text=separator_of(language).join(segment.text for segment in segments),
@@ -193,14 +199,16 @@ class TranscriptionPipeline:
             utterances=utterances,
         )
 
-    def _prepare(self, recording: Recording) -> tuple[Pcm, list[Stretch], dict[Stretch, Windows]]:
+    def _prepare(
+        self, recording: DecodedRecording
+    ) -> tuple[Pcm, list[SpeechSegment], dict[SpeechSegment, Windows]]:
         """Filters the signal, finds its speech, and where to hear voices if asked; blocking."""
         pcm, profile = recording.pcm, recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
             sos = butter(4, profile.band_pass_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
             pcm = np.asarray(sosfiltfilt(sos, pcm), np.float32)
         probabilities = self._vad.probabilities(pcm)
-        stretches = find_stretches(
+        stretches = find_speech_segments(
             probabilities,
             self._vad.frame_samples,
             len(pcm),
@@ -220,13 +228,13 @@ class TranscriptionPipeline:
 class _Listening:
     """One file with the engine."""
 
-    transcriber: Transcriber
+    transcriber: STTModel
     pcm: Pcm  # of the recording, filtered
-    recording: Recording
-    windows: Mapping[Stretch, Windows]  # in which to hear voices
+    recording: DecodedRecording
+    windows: Mapping[SpeechSegment, Windows]  # in which to hear voices
 
     async def hear(
-        self, stretches: Sequence[Stretch]
+        self, stretches: Sequence[SpeechSegment]
     ) -> AsyncGenerator[tuple[str, Transcript], None]:
         """A transcript for each stretch in order, with the language as far as it is known.
 
@@ -245,7 +253,7 @@ class _Listening:
             yield language or FALLBACK_LANGUAGE, transcript
         slots = asyncio.Semaphore(IN_FLIGHT)
 
-        async def hear_in_turn(stretch: Stretch) -> Transcript:
+        async def hear_in_turn(stretch: SpeechSegment) -> Transcript:
             async with slots:
                 return await self._hear_one(stretch, language, FILE)
 
@@ -259,7 +267,7 @@ class _Listening:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _hear_one(
-        self, stretch: Stretch, language: str | None, urgency: int = FINAL
+        self, stretch: SpeechSegment, language: str | None, urgency: int = FINAL
     ) -> Transcript:
         recording = self.recording
         terms = ", ".join(recording.profile.terms.get(language or "", ()))
@@ -280,17 +288,17 @@ class _Listening:
 
 
 def voices_of(
-    stretches: Sequence[Stretch],
-    windows: Mapping[Stretch, Windows],
+    stretches: Sequence[SpeechSegment],
+    windows: Mapping[SpeechSegment, Windows],
     transcripts: Sequence[Transcript],
-) -> Voices:
+) -> WindowEmbeddings:
     """The voices of a whole file, with times that count from its start."""
     places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
     for stretch, transcript in zip(stretches, transcripts, strict=True):
         if transcript.voices is not None and len(transcript.voices):
             places.append((np.array(windows[stretch]) + stretch.start) / STT_SAMPLE_RATE)
             embeddings.append(transcript.voices)
-    return Voices(np.concatenate(places), np.concatenate(embeddings))
+    return WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
 
 
 def known_language(language: str, known: Sequence[str], field: str) -> str:

@@ -2,17 +2,17 @@
 
 import re
 
-from configs.schema.listening import RejectionConfig
+from configs.schema.listening import HallucinationConfig
 from models.stt.base import Transcript
 from pipelines.stt.file import confidence_of
 
 _NO_WORD = re.compile(r"[\W_]+")
 
 
-class Rejection:
+class HallucinationFilter:
     """What the engine's own guards cannot judge, since they see one piece of audio alone."""
 
-    def __init__(self, config: RejectionConfig) -> None:
+    def __init__(self, config: HallucinationConfig) -> None:
         self._config = config
         self._phantoms = frozenset(_normalise(text) for text in config.phantoms)
 

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from configs.schema.listening import ListeningConfig, ListeningLimits
 from models.info import ModelInfo
 from models.vad.base import VADEngine
-from pipelines.ports import Transcriber
+from pipelines.ports import STTModel
 from pipelines.stt.file import known_language
-from pipelines.stt.hallucination import Rejection
-from pipelines.stt.session import Listener
-from pipelines.stt.session_events import Emit, ListeningOptions
+from pipelines.stt.hallucination import HallucinationFilter
+from pipelines.stt.session import LiveSession
+from pipelines.stt.session_events import Emit, SessionOptions
 
 
-class ListeningPipeline:
+class LiveTranscriptionPipeline:
     """Opens sessions; shared by all of a gateway."""
 
-    def __init__(self, transcriber: Transcriber, vad: VADEngine, config: ListeningConfig) -> None:
+    def __init__(self, transcriber: STTModel, vad: VADEngine, config: ListeningConfig) -> None:
         self._transcriber = transcriber
         self._vad = vad
         self._config = config
-        self._rejection = Rejection(config.rejection)
+        self._rejection = HallucinationFilter(config.rejection)
 
     @property
     def limits(self) -> ListeningLimits:
@@ -37,11 +37,11 @@ class ListeningPipeline:
 
     def open(
         self,
-        options: ListeningOptions,
+        options: SessionOptions,
         emit: Emit,
         clock: Callable[[], float] = time.monotonic,
-    ) -> Listener:
+    ) -> LiveSession:
         """A session; `emit` is awaited with what is heard, in the order of the protocol."""
-        return Listener(
+        return LiveSession(
             self._transcriber, self._vad, self._config, self._rejection, options, emit, clock
         )

@@ -27,12 +27,18 @@ from models.stt.base import (
     Word,
 )
 from models.vad.base import VADEngine
-from pipelines.ports import Transcriber
+from pipelines.ports import STTModel
 from pipelines.stt.endpointing import Endpointer, LikelyEnd, Resumed, SpeechStarted, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE, confidence_of, separator_of, shift
 from pipelines.stt.frames import Frames
-from pipelines.stt.hallucination import Rejection
-from pipelines.stt.session_events import Emit, Heard, ListeningOptions, NotHeard, SpeechBegan
+from pipelines.stt.hallucination import HallucinationFilter
+from pipelines.stt.session_events import (
+    Emit,
+    EmptyUtterance,
+    LiveSpeechStarted,
+    LiveTranscript,
+    SessionOptions,
+)
 from pipelines.text.language_names import iso_code
 from telemetry import metrics
 
@@ -44,7 +50,7 @@ INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms, which no thread is wor
 
 
 @dataclass(slots=True)
-class _Utterance:
+class _LiveUtterance:
     """One that is open, or waits for its text."""
 
     sentence_id: int
@@ -58,7 +64,7 @@ class _Utterance:
 class _Ended:
     """An utterance that waits for its text to be told."""
 
-    utterance: _Utterance
+    utterance: _LiveUtterance
     event: UtteranceEnded
     pcm: Pcm  # float32 [n]
     speech_s: float
@@ -66,16 +72,16 @@ class _Ended:
     known_at: float  # of the clock
 
 
-class Listener:
+class LiveSession:
     """One session. `hear` and `finish` are called one after the other; `run` beside them."""
 
     def __init__(
         self,
-        transcriber: Transcriber,
+        transcriber: STTModel,
         vad: VADEngine,
         config: ListeningConfig,
-        rejection: Rejection,
-        options: ListeningOptions,
+        rejection: HallucinationFilter,
+        options: SessionOptions,
         emit: Emit,
         clock: Callable[[], float],
     ) -> None:
@@ -97,7 +103,7 @@ class Listener:
         self._expected: str | None = None  # the language that was last heard without doubt
         self._expected_times = 1  # so many times in a row
         self._sentences = 0
-        self._utterance: _Utterance | None = None
+        self._utterance: _LiveUtterance | None = None
         self._ended: asyncio.Queue[_Ended] = asyncio.Queue()
         self._waiting_s = 0.0  # audio of utterances in `_ended`, and of the one being told
         self._told = asyncio.Condition()
@@ -171,7 +177,7 @@ class Listener:
         match event:
             case SpeechStarted(at=at):
                 self._open_utterance(at)
-                await self._emit(SpeechBegan(at / STT_SAMPLE_RATE))
+                await self._emit(LiveSpeechStarted(at / STT_SAMPLE_RATE))
             case LikelyEnd():
                 utterance = self._current()
                 self._drop_interim(utterance)  # this one will say more
@@ -187,13 +193,13 @@ class Listener:
             case UtteranceEnded():
                 self._close_utterance(event)
 
-    def _current(self) -> _Utterance:
+    def _current(self) -> _LiveUtterance:
         assert self._utterance is not None, "the endpointer told of no start"
         return self._utterance
 
     def _open_utterance(self, at: int) -> None:
         self._sentences += 1
-        self._utterance = _Utterance(self._sentences, at, interim_at=at)
+        self._utterance = _LiveUtterance(self._sentences, at, interim_at=at)
 
     def _close_utterance(self, event: UtteranceEnded) -> None:
         utterance = self._current()
@@ -216,7 +222,7 @@ class Listener:
         except EngineError as error:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
-            await self._emit(NotHeard(ended.utterance.sentence_id, error, lost_s))
+            await self._emit(EmptyUtterance(ended.utterance.sentence_id, error, lost_s))
             return
         event = ended.event
         text, confidence = "", 0.0
@@ -234,7 +240,7 @@ class Listener:
         metrics.stt_final_seconds.observe(latency_s)
         metrics.stt_utterances.labels("text" if text else "empty").inc()
         await self._emit(
-            Heard(
+            LiveTranscript(
                 sentence_id=ended.utterance.sentence_id,
                 final=True,
                 text=text,
@@ -281,7 +287,7 @@ class Listener:
         pcm = self._frames.between(self._endpointer.keep_from, self._position)
         utterance.interim = self._spawn(self._tell_interim(utterance, pcm, self._clock()))
 
-    async def _tell_interim(self, utterance: _Utterance, pcm: Pcm, since: float) -> None:
+    async def _tell_interim(self, utterance: _LiveUtterance, pcm: Pcm, since: float) -> None:
         duration = utterance.interim_at - utterance.speech_start
         try:
             transcript = await self._decode(pcm, INTERIM)
@@ -293,11 +299,11 @@ class Listener:
                 utterance.interim = None
 
     async def _emit_interim(
-        self, utterance: _Utterance, transcript: Transcript, duration: int, since: float
+        self, utterance: _LiveUtterance, transcript: Transcript, duration: int, since: float
     ) -> None:
         if not self._rejection.rejects(transcript, duration / STT_SAMPLE_RATE):
             await self._emit(
-                Heard(
+                LiveTranscript(
                     sentence_id=utterance.sentence_id,
                     final=False,
                     text=separator_of(transcript.language).join(
@@ -312,7 +318,7 @@ class Listener:
                 )
             )
 
-    def _drop_interim(self, utterance: _Utterance) -> None:
+    def _drop_interim(self, utterance: _LiveUtterance) -> None:
         if utterance.interim is not None:
             utterance.interim.cancel()
             utterance.interim = None

@@ -9,7 +9,7 @@ from models.stt.base import Word
 
 
 @dataclass(frozen=True, slots=True)
-class ListeningOptions:
+class SessionOptions:
     """What one session asks for."""
 
     languages: tuple[str, ...] = ()  # codes of the engine; empty detects
@@ -19,14 +19,14 @@ class ListeningOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechBegan:
+class LiveSpeechStarted:
     """An utterance began."""
 
     at_s: float  # seconds of audio, as all times of a session
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LiveTranscript:
     """The text of an utterance: a final one, or an interim one of its beginning."""
 
     sentence_id: int  # increases; an interim has the one of its final
@@ -42,7 +42,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class NotHeard:
+class EmptyUtterance:
     """The engine failed on an utterance; the session goes on."""
 
     sentence_id: int
@@ -50,5 +50,5 @@ class NotHeard:
     duration_s: float = 0.0  # of its audio
 
 
-LiveEvent: TypeAlias = SpeechBegan | Heard | NotHeard
+LiveEvent: TypeAlias = LiveSpeechStarted | LiveTranscript | EmptyUtterance
 Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]

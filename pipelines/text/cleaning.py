@@ -15,7 +15,7 @@ _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, so normalising 
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextChunk:
     """What one call of an engine speaks."""
 
     text: str  # normalised, with no space around it

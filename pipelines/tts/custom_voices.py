@@ -17,7 +17,7 @@ from models.errors import PackMissing
 from models.info import Accent, ModelInfo, VoiceGender, VoiceInfo
 from models.tts.base import PackRef, SynthesisRequest
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
-from pipelines.ports import PackKeeper, Speaker
+from pipelines.ports import TTSModel, VoiceCache
 from pipelines.storage.files import Files
 from pipelines.voices.voice_object import heard_gender, stated_accent
 
@@ -30,7 +30,7 @@ CATEGORY = "Professional Cloning"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnVoice:
+class ReadyCustomVoice:
     """A voice that is ready."""
 
     id: UUID
@@ -59,25 +59,25 @@ class OwnVoice:
         )
 
 
-class OwnVoices:
+class ReadyCustomVoices:
     """Remembers voices that are ready, and packs that are on their way to engines, for seconds."""
 
     def __init__(
-        self, database: Database, files: Files, speakers: Mapping[str, Speaker] | None = None
+        self, database: Database, files: Files, speakers: Mapping[str, TTSModel] | None = None
     ) -> None:
         """`speakers` are told of packs whose voices were deleted."""
         self._database = database
         self._files = files
         self._speakers = speakers or {}
         self._telling: set[asyncio.Task[None]] = set()  # kept, or they might be collected
-        self._known: dict[Hashable, tuple[OwnVoice, float]] = {}  # with monotonic seconds
+        self._known: dict[Hashable, tuple[ReadyCustomVoice, float]] = {}  # with monotonic seconds
         self._forgotten = 0  # a look-up that one overtook is not remembered
         self._packs: OrderedDict[str, bytes] = OrderedDict()  # by digest
         self._loading: dict[str, asyncio.Task[bytes]] = {}
 
     async def find(
         self, workspace_id: int, *, voice_id: str | None = None, name: str | None = None
-    ) -> OwnVoice | None:
+    ) -> ReadyCustomVoice | None:
         """The voice of that id, or else of that name without regard to case.
 
         Raises VoiceNotReady or DatabaseUnavailable.
@@ -107,7 +107,7 @@ class OwnVoices:
             self._known[place] = (own, fresh_until)
         return own
 
-    async def ready(self, workspace_id: int) -> list[OwnVoice]:
+    async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
         """All that can speak, newest first; not remembered. Raises DatabaseUnavailable."""
         return [_own(one) for one in await self._database.read(ready_voices, workspace_id)]
 
@@ -127,7 +127,7 @@ class OwnVoices:
         """Twice, since for some seconds another process may send the pack again."""
         for pause_s in (0.0, REMEMBERED_S + 1.0):
             await asyncio.sleep(pause_s)
-            keepers = [one for one in self._speakers.values() if isinstance(one, PackKeeper)]
+            keepers = [one for one in self._speakers.values() if isinstance(one, VoiceCache)]
             told = await asyncio.gather(
                 *(keeper.forget_pack(pack_digest) for keeper in keepers), return_exceptions=True
             )
@@ -135,7 +135,7 @@ class OwnVoices:
                 if error is not None:  # they forget by themselves, but later
                     logger.warning("pack_not_forgotten", extra={"reason": str(error)})
 
-    async def pack(self, voice: OwnVoice) -> bytes:
+    async def pack(self, voice: ReadyCustomVoice) -> bytes:
         """Raises VoiceNotFound when the voice was deleted; StorageUnavailable or
         DatabaseUnavailable."""
         data = self._packs.get(voice.pack_digest)
@@ -150,7 +150,7 @@ class OwnVoices:
             loading.add_done_callback(lambda done: self._loaded(voice, done))
         return await asyncio.shield(loading)
 
-    async def _load(self, voice: OwnVoice) -> bytes:
+    async def _load(self, voice: ReadyCustomVoice) -> bytes:
         forgotten = self._forgotten
         try:
             data = await self._files.read(voice.workspace_id, voice.pack_file)
@@ -166,16 +166,18 @@ class OwnVoices:
             )
         return data
 
-    def _loaded(self, voice: OwnVoice, done: "asyncio.Task[bytes]") -> None:
+    def _loaded(self, voice: ReadyCustomVoice, done: "asyncio.Task[bytes]") -> None:
         self._loading.pop(voice.pack_digest, None)
         if not done.cancelled():
             done.exception()  # seen, even when every caller has left
 
 
-class PackedSpeaker:
+class CustomVoiceModel:
     """The Speaker port with a voice of a workspace: sends its pack to whoever has not got it."""
 
-    def __init__(self, speaker: Speaker, voice: OwnVoice, voices: OwnVoices) -> None:
+    def __init__(
+        self, speaker: TTSModel, voice: ReadyCustomVoice, voices: ReadyCustomVoices
+    ) -> None:
         self._speaker = speaker
         self._voice = voice
         self._voices = voices
@@ -214,9 +216,9 @@ def parse_id(voice_id: str) -> UUID | None:
     return parsed if str(parsed) == voice_id.strip().lower() else None
 
 
-def _own(voice: Voice) -> OwnVoice:
+def _own(voice: Voice) -> ReadyCustomVoice:
     assert voice.engine and voice.pack_file and voice.pack_digest, "a ready voice has a pack"
-    return OwnVoice(
+    return ReadyCustomVoice(
         id=voice.id,
         workspace_id=voice.workspace_id,
         name=voice.name,

@@ -10,7 +10,7 @@ from telemetry import metrics
 HEARD_S = 0.01  # nobody hears a shorter gap
 
 
-async def listened(
+async def underrun_metrics(
     chunks: AsyncGenerator[SpokenChunk, None],
     asked: float,
     clock: Callable[[], float] = time.perf_counter,

@@ -14,11 +14,14 @@ _LOOK_AGAIN_S = 0.1
 _LOOK_SOON_S = 0.02
 
 
-class Pace:
+class PlaybackClock:
     """One stream's lead over a listener who plays the audio as it comes."""
 
     def __init__(
-        self, rota: "Rota", first_slack_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        rota: "FairScheduler",
+        first_slack_s: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rota = rota
         self._first_slack_s = first_slack_s  # how long the first sound may take
@@ -27,7 +30,7 @@ class Pace:
         self._unread_since: float | None = None  # when the last was given, until it was taken
         self._silent_at: float | None = None  # when the listener will have heard all
 
-    def __enter__(self) -> "Pace":
+    def __enter__(self) -> "PlaybackClock":
         self._rota.streams[self] = None
         return self
 
@@ -72,7 +75,7 @@ class Pace:
         return self.ahead_s > FAR_S
 
 
-class Rota:
+class FairScheduler:
     """The streams of one model.
 
     A stream whose listener has plenty waits while another's has not; those with plenty use the
@@ -81,7 +84,7 @@ class Rota:
     """
 
     def __init__(self) -> None:
-        self.streams: dict[Pace, None] = {}  # the oldest first
+        self.streams: dict[PlaybackClock, None] = {}  # the oldest first
         self._spare = asyncio.Lock()
 
     @property
@@ -94,7 +97,7 @@ class Rota:
         """How many streams cannot wait yet for those who are short of sound."""
         return sum(not one.is_far for one in list(self.streams))
 
-    async def turn(self, pace: Pace, *, is_slow: bool = False) -> Callable[[], None]:
+    async def turn(self, pace: PlaybackClock, *, is_slow: bool = False) -> Callable[[], None]:
         """Waits until that stream may start a piece; call the answer when the piece is made.
 
         `is_slow` is of the engine.
@@ -108,7 +111,7 @@ class Rota:
             await asyncio.sleep(_LOOK_AGAIN_S)
         return _nothing
 
-    def _begins_before(self, pace: Pace) -> bool:
+    def _begins_before(self, pace: PlaybackClock) -> bool:
         """Whether the listener of an older stream has little to hear, or nothing yet."""
         for one in self.streams:
             if one is pace:

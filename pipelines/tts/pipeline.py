@@ -19,20 +19,20 @@ from pipelines.audio import trimming
 from pipelines.audio.loudness import enhance
 from pipelines.audio.watermarking import Marks
 from pipelines.errors import InvalidRequest
-from pipelines.ports import Speaker
-from pipelines.text.chunking.chunker import Opening, read
-from pipelines.text.cleaning import Piece, clean
+from pipelines.ports import TTSModel
+from pipelines.text.chunking.chunker import FirstChunkPolicy, read_chunks
+from pipelines.text.cleaning import TextChunk, clean
 from pipelines.text.language_detection import detect_language
 from pipelines.tts.chunks import SpokenChunk, TimedWord
-from pipelines.tts.custom_voices import OwnVoices, PackedSpeaker
-from pipelines.tts.metrics import listened
-from pipelines.tts.pacing import FIRST_SLACK_S, Pace, Rota
-from pipelines.tts.prefetch import Flight, fly
+from pipelines.tts.custom_voices import CustomVoiceModel, ReadyCustomVoices
+from pipelines.tts.metrics import underrun_metrics
+from pipelines.tts.pacing import FIRST_SLACK_S, FairScheduler, PlaybackClock
+from pipelines.tts.prefetch import InFlightChunk, prefetch
 from pipelines.tts.shaping import PieceShaper
-from pipelines.tts.stream_enhancer import Polish, VoiceLevels
+from pipelines.tts.stream_enhancer import StreamEnhancer, VoiceLevels
 from pipelines.tts.voice_selection import OfferedVoice, VoiceDirectory
 
-__all__ = ["Plan", "Speech", "SpeechPipeline", "SpeechRequest", "SpokenChunk", "TimedWord"]
+__all__ = ["SpeechPlan", "Speech", "SpeechPipeline", "SpeechRequest", "SpokenChunk", "TimedWord"]
 
 FILE_SLACK_S = 10.0  # nobody hears a file while it is made
 SNIPPET_S = 0.05  # as the end of a piece is; on its own it costs a message
@@ -78,14 +78,14 @@ class Speech:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SpeechPlan:
     """A request ready to be spoken, once: its voice, and the reading of its text."""
 
     request: SpeechRequest
     voice: OfferedVoice
     early_start: bool
-    first: Piece
-    rest: Iterator[Piece]  # read as it is spoken; blocking
+    first: TextChunk
+    rest: Iterator[TextChunk]  # read as it is spoken; blocking
     asked: float  # when, by time.perf_counter
 
 
@@ -94,16 +94,16 @@ class SpeechPipeline:
 
     def __init__(
         self,
-        speakers: Mapping[str, Speaker],
+        speakers: Mapping[str, TTSModel],
         voices: VoicesConfig,
-        own: OwnVoices | None = None,
+        own: ReadyCustomVoices | None = None,
         marks: Marks | None = None,
     ) -> None:
         self._speakers = speakers
         self._own = own
         self._marks = marks or Marks()
         self._directory = VoiceDirectory(speakers, voices, own)
-        self._rotas: defaultdict[str, Rota] = defaultdict(Rota)
+        self._rotas: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
         self.levels = VoiceLevels()  # of what was spoken, for whoever brings speech to a level
 
     async def voices(self, workspace_id: int | None = None) -> list[OfferedVoice]:
@@ -135,7 +135,7 @@ class SpeechPipeline:
         """What speaks the voices of workspaces, `engine` where it is up. Raises EngineLost."""
         return await self._directory.taking_packs(engine)
 
-    async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> Plan:
+    async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> SpeechPlan:
         """Chooses the voice and reads the text as far as its first piece, however long it is.
 
         `early_start` makes the first pieces short, so that a stream begins sooner.
@@ -148,7 +148,7 @@ class SpeechPipeline:
             offered = await self._directory.offered()
             voice = self._directory.default(await language_of(request.text, offered), offered)
         spoken = voice.model.languages if voice.model.crosses_languages else ()
-        rest = read(
+        rest = read_chunks(
             request.text,
             languages=frozenset({voice.voice.language, *spoken}),
             language=voice.voice.language,
@@ -158,9 +158,9 @@ class SpeechPipeline:
         first = await asyncio.to_thread(next, rest, None)
         if first is None:
             raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
-        return Plan(request, voice, early_start, first, rest, asked)
+        return SpeechPlan(request, voice, early_start, first, rest, asked)
 
-    def _opening(self, voice: OfferedVoice) -> Opening | None:
+    def _opening(self, voice: OfferedVoice) -> FirstChunkPolicy | None:
         """The slower the engine, and the more listeners are short of sound, the more careful.
 
         None when many listen: whoever begins then waits for them anyway, and gets whole sentences,
@@ -176,12 +176,12 @@ class SpeechPipeline:
             return min(MOST_GROWTH, max(LEAST_GROWTH, SAFETY / shared)) if shared else MOST_GROWTH
 
         if not cost:
-            return Opening(growth=growth)
+            return FirstChunkPolicy(growth=growth)
         most = int(FIRST_WORK_S / cost * LETTERS_PER_S)
-        stretch = Opening.stretch if most > Opening.most else SLOW_STRETCH
-        return Opening(min(most, Opening.most), growth, stretch)
+        stretch = FirstChunkPolicy.stretch if most > FirstChunkPolicy.most else SLOW_STRETCH
+        return FirstChunkPolicy(min(most, FirstChunkPolicy.most), growth, stretch)
 
-    async def speak(self, plan: Plan) -> Speech:
+    async def speak(self, plan: SpeechPlan) -> Speech:
         """The whole text at once, its loudness measured over all of it. Raises as `stream`."""
         request = plan.request
         try:
@@ -196,19 +196,19 @@ class SpeechPipeline:
         words = tuple(word for chunk in chunks for word in chunk.words)
         return Speech(audio, plan.voice, words)
 
-    async def _collect(self, plan: Plan) -> list[SpokenChunk]:
-        with Pace(self._rotas[plan.voice.speaker], FILE_SLACK_S) as pace:
+    async def _collect(self, plan: SpeechPlan) -> list[SpokenChunk]:
+        with PlaybackClock(self._rotas[plan.voice.speaker], FILE_SLACK_S) as pace:
             async with aclosing(self._shaped(plan, pace)) as chunks:
                 return [chunk async for chunk in chunks]
 
-    async def stream(self, plan: Plan) -> AsyncGenerator[SpokenChunk, None]:
+    async def stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
         """Yields speech as soon as the engine gives it; closing it stops the work.
 
         Raises EngineError, also in the middle, and InvalidRequest when nothing sounds.
         """
         given = False
         try:
-            async with aclosing(listened(self._stream(plan), plan.asked)) as chunks:
+            async with aclosing(underrun_metrics(self._stream(plan), plan.asked)) as chunks:
                 async for chunk in chunks:
                     given = True
                     yield chunk
@@ -216,22 +216,22 @@ class SpeechPipeline:
             if given:
                 raise
             again = await self.plan(plan.request, early_start=plan.early_start)
-            async with aclosing(listened(self._stream(again), plan.asked)) as chunks:
+            async with aclosing(underrun_metrics(self._stream(again), plan.asked)) as chunks:
                 async for chunk in chunks:
                     given = True
                     yield chunk
         if not given:
             raise InvalidRequest(_NO_SOUND)
 
-    async def _stream(self, plan: Plan) -> AsyncGenerator[SpokenChunk, None]:
+    async def _stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
         voice = plan.voice
-        polish = Polish(self.levels.of(voice)) if plan.request.enhance else None
+        polish = StreamEnhancer(self.levels.of(voice)) if plan.request.enhance else None
         marked = self._marks.stream(voice)
         sample_rate = 0
         held: Pcm = np.zeros(0, dtype=np.float32)  # a snippet that goes with what comes next
         words: tuple[TimedWord, ...] = ()  # of audio that is still held back
         text_end = 0
-        with Pace(self._rotas[voice.speaker], FIRST_SLACK_S) as pace:
+        with PlaybackClock(self._rotas[voice.speaker], FIRST_SLACK_S) as pace:
             async with aclosing(self._shaped(plan, pace)) as chunks:
                 async for chunk in chunks:
                     audio = chunk.audio
@@ -264,12 +264,14 @@ class SpeechPipeline:
             if len(held):
                 yield SpokenChunk(AudioChunk(held, sample_rate), words, text_end)
 
-    async def _shaped(self, plan: Plan, pace: Pace) -> AsyncGenerator[SpokenChunk, None]:
+    async def _shaped(
+        self, plan: SpeechPlan, pace: PlaybackClock
+    ) -> AsyncGenerator[SpokenChunk, None]:
         """Speech as it is made, not enhanced: pieces in order, with the pauses between them."""
         request, voice = plan.request, plan.voice
         rota = self._rotas[voice.speaker]
         tempo = request.speed / _engine_speed(plan)
-        flights = fly(
+        flights = prefetch(
             plan.first,
             lambda: asyncio.to_thread(next, plan.rest, None),
             lambda piece, waiting_s: self._launch(plan, piece, pace.slack_s + waiting_s / tempo),
@@ -300,13 +302,13 @@ class SpeechPipeline:
                 if begins is not None:
                     pause_s = _pause_s(flight.piece) / request.speed
 
-    def _launch(self, plan: Plan, piece: Piece, slack_s: float) -> Flight:
+    def _launch(self, plan: SpeechPlan, piece: TextChunk, slack_s: float) -> InFlightChunk:
         request, voice = plan.request, plan.voice
-        speaker: Speaker | None = self._speakers.get(voice.speaker)
+        speaker: TTSModel | None = self._speakers.get(voice.speaker)
         if speaker is None:  # taken away since the voice was chosen
             raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
         if voice.own is not None and self._own is not None:
-            speaker = PackedSpeaker(speaker, voice.own, self._own)
+            speaker = CustomVoiceModel(speaker, voice.own, self._own)
         call = SynthesisRequest(
             text=piece.text,
             voice=voice.voice.key,
@@ -316,7 +318,7 @@ class SpeechPipeline:
             timings=request.timings,
             slack_s=slack_s,
         )
-        return Flight(piece, speaker, call)
+        return InFlightChunk(piece, speaker, call)
 
 
 async def language_of(text: str, offered: Sequence[OfferedVoice]) -> str:
@@ -336,7 +338,7 @@ async def _run(work: Callable[..., Pcm], argument: object, duration_s: float) ->
     return work(argument)
 
 
-def _engine_speed(plan: Plan) -> float:
+def _engine_speed(plan: SpeechPlan) -> float:
     """The part of the tempo that the engine changes itself, better than any stretching."""
     if not plan.voice.model.native_speed:
         return 1.0
@@ -344,7 +346,7 @@ def _engine_speed(plan: Plan) -> float:
     return min(fastest, max(slowest, plan.request.speed))
 
 
-def _pause_s(piece: Piece) -> float:
+def _pause_s(piece: TextChunk) -> float:
     if piece.ends_paragraph:
         return trimming.PARAGRAPH_PAUSE_S
     return trimming.SENTENCE_PAUSE_S if piece.ends_sentence else 0.0

@@ -8,8 +8,8 @@ from typing import Any
 
 from models.audio import AudioChunk
 from models.tts.base import SynthesisRequest
-from pipelines.ports import Speaker
-from pipelines.text.cleaning import Piece
+from pipelines.ports import TTSModel
+from pipelines.text.cleaning import TextChunk
 
 IN_FLIGHT = 2  # pieces of one text; handle streams are not bounded by themselves
 _TOGETHER_S = 0.5
@@ -20,17 +20,17 @@ _SETTLES_S = 0.03
 Turn = Callable[[], Coroutine[Any, Any, Callable[[], None]]]
 
 
-class Flight:
+class InFlightChunk:
     """One piece while it is made; its audio waits here for those before it."""
 
-    def __init__(self, piece: Piece, speaker: Speaker, request: SynthesisRequest) -> None:
+    def __init__(self, piece: TextChunk, speaker: TTSModel, request: SynthesisRequest) -> None:
         self.piece = piece
         self.heard = asyncio.Event()  # its first sound was taken, or it has none
         self.waiting_s = 0.0  # of its audio, that has come and was not taken
         self._chunks: asyncio.Queue[AudioChunk | None] = asyncio.Queue()
         self.task = asyncio.create_task(self._fly(speaker, request))
 
-    async def _fly(self, speaker: Speaker, request: SynthesisRequest) -> None:
+    async def _fly(self, speaker: TTSModel, request: SynthesisRequest) -> None:
         try:
             async with aclosing(speaker.synthesize(request)) as chunks:
                 async for chunk in chunks:
@@ -61,24 +61,24 @@ class Flight:
                 return
 
 
-async def fly(
-    first: Piece,
-    following: Callable[[], Coroutine[Any, Any, Piece | None]],
-    launch: Callable[[Piece, float], Flight],
+async def prefetch(
+    first: TextChunk,
+    following: Callable[[], Coroutine[Any, Any, TextChunk | None]],
+    launch: Callable[[TextChunk, float], InFlightChunk],
     turn: Turn,
-) -> AsyncGenerator[Flight, None]:
+) -> AsyncGenerator[InFlightChunk, None]:
     """The flights of a text in order, at most IN_FLIGHT at once.
 
     The next one starts once the one before has been heard: it delays no first sound, and is there
     when that one ends. `turn` is awaited before each. `launch` is also told how many seconds of
     audio have come and were not taken. Closing it ends all.
     """
-    launched: asyncio.Queue[Flight | None] = asyncio.Queue()
+    launched: asyncio.Queue[InFlightChunk | None] = asyncio.Queue()
     places = asyncio.Semaphore(IN_FLIGHT)
-    flying: set[Flight] = set()
+    flying: set[InFlightChunk] = set()
 
     async def launch_all() -> None:
-        piece: Piece | None = first
+        piece: TextChunk | None = first
         try:
             while piece is not None:
                 await places.acquire()

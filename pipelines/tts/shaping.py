@@ -6,7 +6,7 @@ import numpy as np
 
 from models.audio import AudioChunk, Pcm
 from pipelines.audio import trimming
-from pipelines.text.cleaning import Piece
+from pipelines.text.cleaning import TextChunk
 from pipelines.tts.chunks import TimedWord
 from pipelines.tts.word_times import PieceWord, WordMatcher
 
@@ -19,7 +19,7 @@ class PieceShaper:
 
     sample_rate = 0  # Hz, known with the first chunk
 
-    def __init__(self, piece: Piece, *, tempo: float, pitch: float) -> None:
+    def __init__(self, piece: TextChunk, *, tempo: float, pitch: float) -> None:
         self._tempo, self._pitch = tempo, pitch
         self._stretches = tempo != 1.0 or pitch != 1.0
         self._matcher = WordMatcher(piece.words)

@@ -2,7 +2,7 @@
 
 from models.audio import AudioChunk, Pcm
 from pipelines.audio.loudness import TARGET_LUFS, HighPass
-from pipelines.audio.stream_loudness import LevelRider
+from pipelines.audio.stream_loudness import LoudnessNormaliser
 from pipelines.tts.voice_selection import OfferedVoice
 
 _MOST_REMEMBERED_S = 60.0
@@ -27,11 +27,11 @@ class VoiceLevels:
         self._heard[_name(voice)] = (level, min(total_s, _MOST_REMEMBERED_S))
 
 
-class Polish:
+class StreamEnhancer:
     """High-pass, loudness and true-peak limit of one stream; blocking, 2 ms for 0.5 s."""
 
     def __init__(self, remembered_lufs: float | None) -> None:
-        self._rider = LevelRider(TARGET_LUFS, remembered_lufs)
+        self._rider = LoudnessNormaliser(TARGET_LUFS, remembered_lufs)
         self._high_pass: HighPass | None = None
 
     def process(self, chunk: AudioChunk) -> Pcm:

@@ -7,8 +7,8 @@ from configs.schema.voices import VoicesConfig
 from models.errors import EngineLost
 from models.info import ModelInfo, VoiceInfo
 from pipelines.errors import VoiceNotFound
-from pipelines.ports import Speaker, describe_all
-from pipelines.tts.custom_voices import OwnVoice, OwnVoices
+from pipelines.ports import TTSModel, describe_all
+from pipelines.tts.custom_voices import ReadyCustomVoice, ReadyCustomVoices
 
 FALLBACK_LANGUAGE = "en"
 
@@ -20,7 +20,7 @@ class OfferedVoice:
     voice: VoiceInfo
     model: ModelInfo
     speaker: str  # name of the port
-    own: OwnVoice | None = None  # of the workspace that asks; None for a voice of the model
+    own: ReadyCustomVoice | None = None  # of the workspace that asks; None for a voice of the model
 
 
 class VoiceDirectory:
@@ -28,9 +28,9 @@ class VoiceDirectory:
 
     def __init__(
         self,
-        speakers: Mapping[str, Speaker],
+        speakers: Mapping[str, TTSModel],
         config: VoicesConfig,
-        own: OwnVoices | None = None,
+        own: ReadyCustomVoices | None = None,
     ) -> None:
         """Without `own` there are only the voices of the models."""
         self._speakers = speakers
@@ -126,7 +126,7 @@ class VoiceDirectory:
             raise EngineLost("the model of the voice is not up")
         return placed
 
-    def _placed(self, own: OwnVoice) -> OfferedVoice | None:
+    def _placed(self, own: ReadyCustomVoice) -> OfferedVoice | None:
         """With the model that speaks it, if that was ever up."""
         for name in dict(self._speakers):
             info = self._seen.get(name)

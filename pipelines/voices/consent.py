@@ -19,8 +19,8 @@ from configs.schema.consent import ConsentConfig
 from models.audio import Pcm
 from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest, Word
 from pipelines.errors import InvalidRequest
-from pipelines.ports import Transcriber
-from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.ports import STTModel
+from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.text.language_names import engine_codes, iso_code
 
 SHORTEST = 0.7  # of the sentence's letters that must have been heard at all
@@ -41,7 +41,7 @@ class ConsentSentence:
 class Consent:
     """Issues sentences, and hears whether one was said."""
 
-    def __init__(self, sealer: Sealer, config: ConsentConfig, transcriber: Transcriber) -> None:
+    def __init__(self, sealer: Encryption, config: ConsentConfig, transcriber: STTModel) -> None:
         self._sealer = sealer
         self._config = config
         self.min_similarity = config.min_similarity  # of who says it with the speaker
@@ -69,7 +69,7 @@ class Consent:
         try:
             sealed = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True)
             content = json.loads(self._sealer.open(sealed, _about(workspace_id)))
-        except (binascii.Error, SealBroken):
+        except (binascii.Error, DecryptionError):
             raise InvalidRequest(WRONG) from None
         language, text, words, expires = content
         if expires < time.time():

@@ -45,7 +45,7 @@ from db.webhooks.outbox import NewEvent
 from models.tts.voice_pack import pack_digest
 from pipelines.billing.billing import Billing
 from pipelines.errors import StorageUnavailable
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.voices.voice_object import failed_event, ready_event
 from telemetry import metrics
@@ -105,7 +105,7 @@ class VoiceQueue:
         self._work = work
 
     @classmethod
-    def of(cls, settings: Settings, database: Database, sealer: Sealer) -> Self:
+    def of(cls, settings: Settings, database: Database, sealer: Encryption) -> Self:
         """With the store, the prices and the rules that the service is configured with."""
         billing = Billing(database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text)
         work = load_yaml(CloningConfig, "cloning").work

@@ -25,13 +25,13 @@ class ReportError(ValueError):
     """What is stored is no report of a version that is known here."""
 
 
-class _Part(BaseModel):
+class _ReportPart(BaseModel):
     """Frozen; a newer writer may say more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class StockSimilarity(_Part):
+class StockSimilarity(_ReportPart):
     """How near a stock voice is to the speaker."""
 
     voice: str
@@ -39,7 +39,7 @@ class StockSimilarity(_Part):
     similarity: FiniteFloat
 
 
-class Pitch(_Part):
+class Pitch(_ReportPart):
     """Histograms of the fundamental, over the voiced frames of each."""
 
     hz_bins: list[FiniteFloat] = Field(description="Edges in Hz, one more than there are shares.")
@@ -55,7 +55,7 @@ class Pitch(_Part):
         return self
 
 
-class Spectrum(_Part):
+class Spectrum(_ReportPart):
     """Long-term average spectra of the speech, each with a mean of 0 dB."""
 
     hz: list[FiniteFloat]
@@ -69,7 +69,7 @@ class Spectrum(_Part):
         return self
 
 
-class Judged(_Part):
+class ReportedRating(_ReportPart):
     """The finished voice with sentences and recordings that it was not fitted to.
 
     `stock_…` is what stock voices reach. None: not measured.
@@ -102,7 +102,7 @@ Sound = Annotated[
 ]
 
 
-class Samples(_Part):
+class Samples(_ReportPart):
     """Some seconds of both, to be compared by ear."""
 
     sentence: str = Field(description="What the clone says.")
@@ -110,7 +110,7 @@ class Samples(_Part):
     clone: Sound
 
 
-class VoiceReport(_Part):
+class VoiceReport(_ReportPart):
     """How a voice was made, and what came of it."""
 
     version: Literal[1] = 1
@@ -122,7 +122,7 @@ class VoiceReport(_Part):
     stock: list[StockSimilarity] = Field(description="Every stock voice, the nearest first.")
     pitch: Pitch | None = None
     spectrum: Spectrum | None = None
-    judged: Judged | None = None
+    judged: ReportedRating | None = None
     formants: FiniteFloat | None = Field(
         default=None,
         description="What the formants of the style are multiplied with; 1: as they are.",

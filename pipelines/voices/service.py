@@ -37,10 +37,10 @@ from pipelines.errors import (
     VoiceNotFound,
     VoiceNotReady,
 )
-from pipelines.ports import Transcriber
+from pipelines.ports import STTModel
 from pipelines.storage.files import Files
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
-from pipelines.tts.custom_voices import OwnVoices, key_of, parse_id
+from pipelines.tts.custom_voices import ReadyCustomVoices, key_of, parse_id
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent, ConsentSentence
@@ -83,7 +83,7 @@ class KeptReport:
     report: VoiceReport
 
 
-class Voices:
+class CustomVoices:
     """Every method raises DatabaseUnavailable."""
 
     def __init__(
@@ -94,9 +94,9 @@ class Voices:
         plans: PlansConfig,
         config: CloningConfig,
         checker: SampleChecker,
-        transcriber: Transcriber,
+        transcriber: STTModel,
         speech: SpeechPipeline,
-        own: OwnVoices,
+        own: ReadyCustomVoices,
         consent: Consent,
         consent_needed: ConsentNeeded = "off",
     ) -> None:

@@ -13,12 +13,12 @@ from db.columns import utc_now
 from db.errors import DatabaseError
 from db.session import Database
 from db.webhooks import deliveries
-from db.webhooks.deliveries import Attempt, Claimed
+from db.webhooks.deliveries import AttemptResult, Claimed
 from db.webhooks.outbox import body_about
-from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.webhooks.registration import secret_about
 from pipelines.webhooks.retry_schedule import GIVE_UP_AFTER, next_wait_s
-from pipelines.webhooks.sender import Answer, Sender
+from pipelines.webhooks.sender import ReceiverResponse, Sender
 from pipelines.webhooks.signing import signature_headers, signing_key
 from telemetry import metrics
 
@@ -35,7 +35,7 @@ BACKLOG_S = 10.0
 _OURS = {"body_not_kept", "seal_broken", "internal"}
 
 
-class Courier:
+class WebhookDispatcher:
     """Several may run, in any number of processes: each delivery is at one of them at a time.
 
     At least once: an attempt whose outcome could not be noted is made again, with the same id.
@@ -44,7 +44,7 @@ class Courier:
     def __init__(
         self,
         database: Database,
-        sealer: Sealer,
+        sealer: Encryption,
         sender: Sender,
         *,
         time_scale: float = 1.0,
@@ -126,7 +126,7 @@ class Courier:
 
     async def _deliver(self, claimed: Claimed) -> None:
         if claimed.body is None:
-            answer = Answer(None, "body_not_kept", 0)
+            answer = ReceiverResponse(None, "body_not_kept", 0)
         else:
             answer = await self._attempt(claimed, claimed.body)
         attempt = _attempt(answer)
@@ -135,26 +135,26 @@ class Courier:
         self._count(claimed, attempt)
         await self._note(claimed, attempt, wait_s)
 
-    async def _attempt(self, claimed: Claimed, sealed_body: str) -> Answer:
+    async def _attempt(self, claimed: Claimed, sealed_body: str) -> ReceiverResponse:
         try:
             body = self._sealer.open_text(
                 sealed_body, body_about(claimed.workspace_id, claimed.event_id)
             ).encode()
             keys = self._signing_keys(claimed)
-        except SealBroken:
+        except DecryptionError:
             # Better late than unsigned: the operator may bring the key back.
             logger.error("webhook_seal_broken", extra={"webhook_id": str(claimed.webhook_id)})
-            return Answer(None, "seal_broken", 0)
+            return ReceiverResponse(None, "seal_broken", 0)
         timestamp = int(self._now().timestamp())
         headers = signature_headers(claimed.event_id, timestamp, body, keys)
         try:
             return await self._sender.post(claimed.url, headers, body)
         except Exception:  # noted as any failure, or it would be tried for ever
             logger.exception("webhook_attempt_broke")
-            return Answer(None, "internal", 0)
+            return ReceiverResponse(None, "internal", 0)
 
     def _signing_keys(self, claimed: Claimed) -> list[bytes]:
-        """Raises SealBroken."""
+        """Raises DecryptionError."""
         about = secret_about(claimed.webhook_id)
         return [
             signing_key(self._sealer.open(sealed, about).decode())
@@ -162,7 +162,7 @@ class Courier:
             if sealed is not None
         ]
 
-    async def _note(self, claimed: Claimed, attempt: Attempt, wait_s: float | None) -> None:
+    async def _note(self, claimed: Claimed, attempt: AttemptResult, wait_s: float | None) -> None:
         give_up_after = GIVE_UP_AFTER * self._scale
         held_until = time.monotonic() + LEASE.total_seconds()
         while True:
@@ -182,7 +182,7 @@ class Courier:
             metrics.webhooks_deactivated.labels(reason).inc()
             logger.warning("webhook_deactivated", extra={"webhook_id": str(claimed.webhook_id)})
 
-    def _count(self, claimed: Claimed, attempt: Attempt) -> None:
+    def _count(self, claimed: Claimed, attempt: AttemptResult) -> None:
         if attempt.succeeded:
             lag = self._now() - claimed.event_at
             metrics.webhook_lag_seconds.observe(max(lag.total_seconds(), 0.0))
@@ -206,9 +206,9 @@ class Courier:
             pass
 
 
-def _attempt(answer: Answer) -> Attempt:
+def _attempt(answer: ReceiverResponse) -> AttemptResult:
     code = answer.status_code
-    return Attempt(
+    return AttemptResult(
         succeeded=code is not None and 200 <= code < 300,
         status_code=code,
         error=answer.error,

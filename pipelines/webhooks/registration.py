@@ -19,10 +19,10 @@ from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, Seal, write_eve
 from db.webhooks.tables import Webhook
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
-from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.webhooks.sample_events import sample_data
 from pipelines.webhooks.signing import signing_key
-from pipelines.webhooks.subscription_cache import WantedEvents
+from pipelines.webhooks.subscription_cache import SubscriptionCache
 from pipelines.webhooks.targets import check_url
 
 WebhookStatus = Literal["active", "inactive"]
@@ -50,10 +50,10 @@ def secret_about(webhook_id: UUID) -> str:
 class Webhooks:
     """Registers, lists and changes webhooks. Every method raises DatabaseUnavailable."""
 
-    def __init__(self, database: Database, sealer: Sealer, settings: Settings) -> None:
+    def __init__(self, database: Database, sealer: Encryption, settings: Settings) -> None:
         self._database = database
         self._sealer = sealer
-        self._wanted = WantedEvents(database)
+        self._wanted = SubscriptionCache(database)
         self._allowed = settings.webhooks.allowed_networks
         own = URL(settings.public_url).raw_host
         self._own_hosts = frozenset({own.lower().removesuffix(".")} if own else ())
@@ -181,7 +181,7 @@ class Webhooks:
             return False
         try:
             return self._sealer.open(webhook.secret, secret_about(webhook.id)) == secret.encode()
-        except SealBroken:
+        except DecryptionError:
             return False
 
     def _sealed(self, webhook_id: UUID, secret: str) -> bytes:

@@ -39,7 +39,7 @@ class AddressRefused(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReceiverResponse:
     """What came back of one attempt; never what the receiver said."""
 
     status_code: int | None
@@ -128,7 +128,7 @@ class Sender:
         await self._session.close()
         await self._resolver.close()
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes) -> Answer:
+    async def post(self, url: str, headers: dict[str, str], body: bytes) -> ReceiverResponse:
         """Never raises because of the receiver."""
         started = time.monotonic()
         status: int | None = None
@@ -148,7 +148,7 @@ class Sender:
             logger.info(
                 "webhook_not_sent", extra={"reason": failure, "cause": type(error).__name__}
             )
-        return Answer(status, failure, milliseconds, retry_after_s)
+        return ReceiverResponse(status, failure, milliseconds, retry_after_s)
 
     def _guarded_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info

@@ -9,7 +9,7 @@ REMEMBERED_S = 4.0  # as long as a principal: a webhook made elsewhere is seen w
 MAX_REMEMBERED = 10_000  # workspaces
 
 
-class WantedEvents:
+class SubscriptionCache:
     """Asked on each request, so that nobody stores audio or writes events for no receiver."""
 
     def __init__(self, database: Database) -> None:

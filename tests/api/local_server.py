@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from configs.settings import Secrets, Settings, WebhookSettings
-from deployments.gateway.listener import Listener
+from deployments.gateway.listener import HttpListener
 from tests.api.local_services import local_services
 from tests.plans import raise_plans
 
@@ -67,7 +67,7 @@ def serve_app(app: FastAPI) -> Iterator[str]:
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    listener = Listener(app, "127.0.0.1", 0)
+    listener = HttpListener(app, "127.0.0.1", 0)
     try:
         asyncio.run_coroutine_threadsafe(listener.start(), loop).result(30)
         yield f"http://127.0.0.1:{listener.port}"

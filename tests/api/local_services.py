@@ -15,7 +15,7 @@ from models.loading import (
 )
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.local_ports import LocalChatModel, LocalSpeaker, LocalTranscriber
+from pipelines.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
 
 
@@ -27,9 +27,9 @@ def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> S
     weights = WeightStore(settings.weights_dir)
     migrate(settings.database_url)
     encoder = load_speaker_encoder("speaker/bands", weights)
-    transcriber = LocalTranscriber(*load_stt("stt/scripted", weights), encoder)
+    transcriber = LocalSTTModel(*load_stt("stt/scripted", weights), encoder)
     models = Models(
-        speakers={"tone": LocalSpeaker(*load_tts("tts/tone", weights))},
+        speakers={"tone": LocalTTSModel(*load_tts("tts/tone", weights))},
         transcribers={"scripted": transcriber},
         transcriber=transcriber,
         chat_models={"echo": LocalChatModel(*load_chat("llm/echo", weights))},

@@ -9,10 +9,10 @@ from sqlmodel import Session, col, select
 
 from api.services import Services
 from db.billing.ledger import change_credit, credit_of, discrepancies
-from db.billing.tables import Hold, LedgerEntry
+from db.billing.tables import CreditHold, LedgerEntry
 from db.webhooks.outbox import body_about
 from db.webhooks.tables import Event, Webhook
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Books:
 
     async def events(self) -> list[dict[str, Any]]:
         await self.services.billing.wait_for_settlements()
-        sealer = Sealer(self.services.settings.secrets.data_keys)
+        sealer = Encryption(self.services.settings.secrets.data_keys)
         return [
             json.loads(sealer.open_text(event.body, body_about(event.workspace_id, event.id)))
             for event in await self.services.database.read(_events, self.workspace_id)
@@ -71,7 +71,7 @@ def _entries(session: Session, workspace_id: int) -> list[LedgerEntry]:
 
 
 def _open_holds(session: Session) -> int:
-    return len(session.exec(select(Hold)).all())
+    return len(session.exec(select(CreditHold)).all())
 
 
 def _leave(session: Session, workspace_id: int, micro_usd: int) -> None:

@@ -15,7 +15,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from configs.settings import PROJECT_DIR
-from deployments.gateway.listener import Listener
+from deployments.gateway.listener import HttpListener
 
 CANNOT_RUN = 3  # of tools/autobahn.sh
 SKIPPED_GROUPS = ["9.*", "12.*", "13.*"]
@@ -74,7 +74,7 @@ async def fuzz(url: str, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 async def test_the_server_keeps_to_the_websocket_protocol(tmp_path: Path) -> None:
-    listener = Listener(Starlette(routes=[WebSocketRoute("/", echo)]), "127.0.0.1", 0)
+    listener = HttpListener(Starlette(routes=[WebSocketRoute("/", echo)]), "127.0.0.1", 0)
     await listener.start()
     try:
         verdicts = await fuzz(f"ws://127.0.0.1:{listener.port}/", tmp_path)

@@ -21,10 +21,10 @@ from models.llm.echo import EchoEngine
 from models.loading import load_stt, load_tts, load_vad
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from pipelines.local_ports import LocalSpeaker, LocalTranscriber
+from pipelines.local_ports import LocalSTTModel, LocalTTSModel
 from pipelines.model_list import ModelList
 from pipelines.stt.file import TranscriptionPipeline
-from pipelines.stt.live_pipeline import ListeningPipeline
+from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_app, serve_local
@@ -69,8 +69,8 @@ def speech_server(
 ) -> Iterator[Server]:
     """Speaks with the fast voices and listens with Whisper. Skips without their weights."""
     try:
-        speaker = LocalSpeaker(*load_tts("tts/hibari", weights))
-        transcriber = LocalTranscriber(*load_stt("stt/whisper_base", weights))
+        speaker = LocalTTSModel(*load_tts("tts/hibari", weights))
+        transcriber = LocalSTTModel(*load_stt("stt/whisper_base", weights))
     except WeightsMissing as missing:
         pytest.skip(str(missing))
     built = local_services(local_settings(tmp_path_factory.mktemp("speech")))
@@ -81,7 +81,9 @@ def speech_server(
         transcription=TranscriptionPipeline(
             transcriber, built.decoder, load_vad("vad/webrtc", weights), load_profiles()
         ),
-        listening=ListeningPipeline(transcriber, load_vad(listening.vad, weights), listening),
+        listening=LiveTranscriptionPipeline(
+            transcriber, load_vad(listening.vad, weights), listening
+        ),
         models=ModelList({"hibari": speaker}, {"whisper": transcriber}, {}),
     )
     try:

@@ -7,7 +7,7 @@ from yarl import URL
 
 from configs.environment import SettingsError
 from configs.settings import load_settings
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
 
 VARIABLES = (
@@ -116,7 +116,7 @@ def test_every_host_has_a_url(
     assert settings.public_url == url
     assert URL(url).host and "[" not in settings.host
     # None of its methods is called, so that it needs no database.
-    Webhooks(None, Sealer(settings.secrets.data_keys), settings)  # type: ignore[arg-type]
+    Webhooks(None, Encryption(settings.secrets.data_keys), settings)  # type: ignore[arg-type]
 
 
 def test_a_proxy_is_known_also_where_ipv4_comes_through_a_socket_for_ipv6(

@@ -7,7 +7,7 @@ import pytest
 from sqlmodel import Session
 
 from db.billing import ledger
-from db.billing.idempotent_holds import ATTEMPTS, HeldOnce, hold_once
+from db.billing.idempotent_holds import ATTEMPTS, IdempotentHold, hold_idempotently
 from db.session import Database
 from tests.db.ledger_work import soon
 
@@ -21,8 +21,8 @@ async def account(database: Database) -> Database:
     return database
 
 
-async def hold(database: Database, amount: int = 400) -> HeldOnce | None:
-    return await database.run(hold_once, WORKSPACE, "request", "tts", amount, soon())
+async def hold(database: Database, amount: int = 400) -> IdempotentHold | None:
+    return await database.run(hold_idempotently, WORKSPACE, "request", "tts", amount, soon())
 
 
 async def credit(database: Database) -> int:
@@ -63,7 +63,7 @@ async def test_an_attempt_that_is_captured_at_this_moment_is_paid(account: Datab
     await asyncio.sleep(0.2)
     commits.set()
     await capturing
-    assert await again == HeldOnce(first.operation, is_paid=True)
+    assert await again == IdempotentHold(first.operation, is_paid=True)
     assert await credit(account) == CREDIT - 300
 
 
@@ -71,7 +71,7 @@ async def test_all_that_dead_attempts_held_is_given_back(account: Database) -> N
     for number in (1, 2):
         await account.run(ledger.hold, WORKSPACE, f"request.{number}", "tts", 300, soon())
     third = await hold(account, CREDIT)
-    assert third == HeldOnce("request.3", is_paid=False)
+    assert third == IdempotentHold("request.3", is_paid=False)
     assert await ledger_agrees(account)
 
 

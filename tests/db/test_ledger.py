@@ -9,7 +9,7 @@ from sqlmodel import Session, select
 
 from db.billing import ledger
 from db.billing.ledger_check import check_days
-from db.billing.tables import Hold, LedgerEntry
+from db.billing.tables import CreditHold, LedgerEntry
 from db.columns import utc_now
 from db.session import Database
 from tests.db.ledger_work import soon
@@ -218,5 +218,5 @@ async def test_a_hold_that_fails_leaves_nothing(account: Database) -> None:
 
     with pytest.raises(KeyError):
         await account.run(fail)
-    assert await account.read(lambda session: session.exec(select(Hold)).all()) == []
+    assert await account.read(lambda session: session.exec(select(CreditHold)).all()) == []
     assert await credit(account) == CREDIT

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from configs.settings import PROJECT_DIR
-from pipelines.temporary_directories import delete_left_folders, private_folder
+from pipelines.temporary_directories import delete_leftover_directories, temporary_directory
 
 DIES = """
 import os, signal
@@ -32,7 +32,7 @@ def names(place: Path) -> set[str]:
 
 
 def test_a_folder_goes_with_all_that_is_in_it_also_after_a_failure(place: Path) -> None:
-    with pytest.raises(ValueError, match="no"), private_folder("upload") as folder:
+    with pytest.raises(ValueError, match="no"), temporary_directory("upload") as folder:
         assert folder.stat().st_mode & 0o77 == 0
         (folder / "0").write_bytes(b"RIFF")
         raise ValueError("no")
@@ -46,6 +46,6 @@ def test_what_a_killed_process_left_is_deleted_and_nothing_else(place: Path) -> 
     (left,) = place.iterdir()
     assert (left / "0").read_bytes() == b"RIFF"
     (place / "antiphon-uploaded").mkdir()
-    with private_folder("upload") as folder, private_folder("recordings") as other:
-        delete_left_folders("upload")
+    with temporary_directory("upload") as folder, temporary_directory("recordings") as other:
+        delete_leftover_directories("upload")
         assert names(place) == {folder.name, other.name, "antiphon-uploaded"}

@@ -6,7 +6,7 @@ from uuid import UUID
 from sqlalchemy import Engine, func
 from sqlmodel import Session, col, select
 
-from db.billing.tables import Account, Hold, LedgerEntry
+from db.billing.tables import Account, CreditHold, LedgerEntry
 from db.chat_tables import Chat
 from db.tables import ApiKey, User, Workspace
 from db.webhooks.tables import Delivery, Event, Webhook
@@ -32,8 +32,8 @@ def check_sums(session: Session) -> None:
             )
         ).one()
         holds = session.exec(
-            select(func.coalesce(func.sum(Hold.amount), 0)).where(
-                Hold.workspace_id == account.workspace_id
+            select(func.coalesce(func.sum(CreditHold.amount), 0)).where(
+                CreditHold.workspace_id == account.workspace_id
             )
         ).one()
         assert (amount, held) == (account.balance, account.held), account

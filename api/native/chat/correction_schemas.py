@@ -9,8 +9,8 @@ from pipelines.correction.edits import Edit, Kind
 from pipelines.correction.request import (
     MAX_CHARACTERS,
     AppContext,
+    CorrectionStyle,
     DictionaryEntry,
-    Style,
 )
 
 MAX_ENTRIES = 100
@@ -49,10 +49,10 @@ class CorrectionFields(RequestModel):
     style: StyleFields | None = None
     app_context: Annotated[AppContext | None, Field(alias="appContext")] = None
 
-    def wished(self) -> Style:
+    def wished(self) -> CorrectionStyle:
         """The wishes of style."""
         style = self.style or StyleFields()
-        return Style(
+        return CorrectionStyle(
             tone=style.tone or None,
             auto_capitalize=style.auto_capitalize,
             auto_punctuate=style.auto_punctuate,

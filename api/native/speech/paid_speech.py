@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from anyio import to_thread
 
-from api.http.failure_events import failure_event, telling_failure
+from api.http.failure_events import failure_event, recording_failure
 from api.services import Services
 from db.errors import DatabaseError
 from db.webhooks.outbox import NewEvent
@@ -19,7 +19,7 @@ from pipelines.billing.billing import HOLD_S
 from pipelines.billing.charges import Charge, begin_charge
 from pipelines.errors import StorageUnavailable
 from pipelines.tts.chunks import SpokenChunk
-from pipelines.tts.pipeline import Plan, SpeechRequest
+from pipelines.tts.pipeline import SpeechPlan, SpeechRequest
 
 logger = logging.getLogger(__name__)
 
@@ -123,9 +123,9 @@ class PaidSpeech:
 
 async def plan_speech(
     services: Services, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
-) -> Plan:
+) -> SpeechPlan:
     """As `SpeechPipeline.plan`, for what is paid for next: tells webhooks of a failure."""
-    async with telling_failure(services, workspace_id, "tts.failed", voice_id=request.voice_id):
+    async with recording_failure(services, workspace_id, "tts.failed", voice_id=request.voice_id):
         return await services.speech.plan(request, early_start=early_start)
 
 
@@ -139,7 +139,7 @@ async def pay_for_speech(
 
 async def begin_stream(
     services: Services, request: SpeechRequest, workspace_id: int
-) -> tuple[Plan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
+) -> tuple[SpeechPlan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
     """Paid speech whose first chunk is made already, and what comes after it.
 
     Closing the rest early charges for what was taken of it. Raises as `SpeechPipeline.plan` and

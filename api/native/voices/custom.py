@@ -11,7 +11,7 @@ from api.http.errors import ApiError
 from api.http.routing import make_router
 from api.http.schemas import Done, OneLine, Page, Pagination, RequestModel
 from api.http.streaming import while_connected
-from api.http.uploads import MAX_FILE_BYTES, Form, UploadLimits, receive_form
+from api.http.uploads import MAX_FILE_BYTES, MultipartForm, UploadLimits, receive_form
 from configs.load import load_yaml
 from configs.schema.custom_voices import CloningConfig, SampleRules
 from db.voices.tables import Voice
@@ -218,7 +218,7 @@ def _shown(voice: Voice) -> CustomVoice:
     return CustomVoice.model_validate(voice_object(voice))
 
 
-def _fields_of(form: Form) -> VoiceFields:
+def _fields_of(form: MultipartForm) -> VoiceFields:
     try:
         return VoiceFields.model_validate(form.fields)
     except ValidationError as error:
@@ -228,7 +228,7 @@ def _fields_of(form: Form) -> VoiceFields:
         raise ApiError(400, "validation_error", f"{name}: {text}", param=name) from None
 
 
-def _files_of(form: Form, rules: SampleRules) -> list[SampleFile]:
+def _files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
     found = [file for file in form.files if file.field in FIELDS]
     if not rules.min_files <= len(found) <= rules.max_files:
         message = (

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from api.native.voices.charts import Axis, Series, bars, lines, steps
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
-from pipelines.voices.report import Judged, VoiceReport
+from pipelines.voices.report import ReportedRating, VoiceReport
 from pipelines.voices.service import KeptReport
 
 FOLDER = Path(__file__).resolve().parent / "report_static"
@@ -59,7 +59,7 @@ def report_page(kept: KeptReport) -> str:
     )
 
 
-def _judged(judged: Judged) -> list[dict[str, str]]:
+def _judged(judged: ReportedRating) -> list[dict[str, str]]:
     def row(name: str, style: str, clone: float | None, stock: float | None) -> dict[str, str]:
         values = {"clone": clone, "stock": stock}
         return {

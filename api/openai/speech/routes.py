@@ -6,7 +6,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from api.http.deps import PrincipalDep, ServicesDep
-from api.http.failure_events import telling_failure
+from api.http.failure_events import recording_failure
 from api.http.routing import make_router
 from api.http.sse import EventStream
 from api.http.streaming import StreamedResponse, while_connected
@@ -51,7 +51,7 @@ async def create_speech(
 
 async def _begin(body: OpenAISpeechBody, services: Services, workspace_id: int) -> Response:
     """The answer, with its first audio already made."""
-    async with telling_failure(services, workspace_id, "tts.failed", voice_id=None):
+    async with recording_failure(services, workspace_id, "tts.failed", voice_id=None):
         tier = await speech_tier(services, body.model)
         voice_id = await choose_voice(services, body.voice, tier, body.input, workspace_id)
     asked = SpeechRequest(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from api.http.uploads import Form
+from api.http.uploads import MultipartForm
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 STREAMED: frozenset[TranscriptFormat] = frozenset({"json", "text", "diarized_json"})
@@ -66,7 +66,7 @@ class OpenAITranscriptionFields(BaseModel):
         return " ".join(filter(None, (", ".join(self.keywords), self.prompt.strip())))
 
 
-def fields_by_name(form: Form) -> dict[str, Any]:
+def fields_by_name(form: MultipartForm) -> dict[str, Any]:
     """The values of a form, with lists for fields such as `timestamp_granularities[]`.
 
     A plain field that comes twice has its last value.

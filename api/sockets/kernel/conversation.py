@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from api.sockets.kernel.session import Session
+    from api.sockets.kernel.session import SocketSession
 
 Service = Literal["tts", "stt"]
 
@@ -31,7 +31,8 @@ class Conversation(Protocol):
     """One protocol on one socket. The session calls these one after another, never two at once.
 
     While one of the `receive_` methods runs, nothing is read, not even a pong or that the client
-    left: they may wait for seconds to push back, never for long. Work goes to `Session.spawn`.
+    left: they may wait for seconds to push back, never for long. Work goes to
+    `SocketSession.spawn`.
     """
 
     service: Service
@@ -57,4 +58,4 @@ class Conversation(Protocol):
         ...
 
 
-ConversationFactory = Callable[["Session"], Conversation]
+ConversationFactory = Callable[["SocketSession"], Conversation]

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.leases import SocketLeases
-from api.sockets.kernel.session import Session
+from api.sockets.kernel.session import SocketSession
 from configs.schema.sockets import SocketLimits
 from db.errors import DatabaseError
 from pipelines.accounts.service import Accounts
@@ -27,17 +27,17 @@ class SocketRegistry:
         self.leases = leases
         self.draining = False
         self._accounts = accounts
-        self._sessions: set[Session] = set()
+        self._sessions: set[SocketSession] = set()
         self._recheck: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     @property
-    def live(self) -> tuple[Session, ...]:
+    def live(self) -> tuple[SocketSession, ...]:
         return tuple(self._sessions)
 
-    def add(self, session: Session) -> None:
+    def add(self, session: SocketSession) -> None:
         self._sessions.add(session)
         if self._recheck is None:
             # Not in the context of the session that happens to be the first.
@@ -45,7 +45,7 @@ class SocketRegistry:
                 self._recheck_keys(), name="recheck keys", context=contextvars.Context()
             )
 
-    def discard(self, session: Session) -> None:
+    def discard(self, session: SocketSession) -> None:
         self._sessions.discard(session)
         if not self._sessions and self._recheck is not None:
             self._recheck.cancel()
@@ -72,7 +72,7 @@ class SocketRegistry:
         """Ends the sessions whose key was revoked, has expired or lost the scope."""
         while True:
             await asyncio.sleep(self.limits.recheck_s)
-            by_credential: dict[str, list[Session]] = defaultdict(list)
+            by_credential: dict[str, list[SocketSession]] = defaultdict(list)
             for session in self._sessions:
                 by_credential[session.credential].append(session)
             credentials = list(by_credential)
@@ -91,7 +91,7 @@ class SocketRegistry:
                     exc_info=None if foreseen else failures[0],
                 )
 
-    async def _check(self, credential: str, sessions: list[Session]) -> None:
+    async def _check(self, credential: str, sessions: list[SocketSession]) -> None:
         """Raises DatabaseError."""
         try:
             scopes = (await self._accounts.recheck(credential)).scopes

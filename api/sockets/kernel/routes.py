@@ -19,7 +19,7 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ConversationFactory
 from api.sockets.kernel.events import Connecting, ConnectionEstablished, Established, now_s
-from api.sockets.kernel.session import Admission, Session
+from api.sockets.kernel.session import Admission, SocketSession
 from pipelines.billing.billing import to_usd
 from telemetry import metrics
 from telemetry.logs import request_id
@@ -90,7 +90,7 @@ async def _serve(websocket: WebSocket, door: _Door) -> None:
         return
     try:
         await websocket.accept(headers=[(b"x-request-id", identity.encode())])
-        session = Session(websocket, services, admission, sockets.limits, door.factory)
+        session = SocketSession(websocket, services, admission, sockets.limits, door.factory)
         sockets.add(session)
         try:
             with metrics.sockets_live.labels(scope).track_inprogress():
@@ -142,7 +142,7 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
         pass
 
 
-def _hello(session: Session, scope: str, credit: int) -> tuple[BaseModel, ...]:
+def _hello(session: SocketSession, scope: str, credit: int) -> tuple[BaseModel, ...]:
     established = Established(
         service="tts" if scope == "tts" else "stt",
         user_id=session.principal.user_id,

@@ -40,7 +40,7 @@ class Admission:
     scope: str
 
 
-class Session:
+class SocketSession:
     """A receive loop beside a send loop; what either of them meets ends both."""
 
     def __init__(

@@ -7,7 +7,7 @@ from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 
 
-class Pace:
+class ReceivePacer:
     """How much audio came within the last `window_s` seconds."""
 
     def __init__(self, max_speed: float, window_s: float) -> None:
@@ -29,7 +29,7 @@ class Pace:
         return self._total_s <= self._allowed_s
 
 
-class Inbox:
+class AudioInbox:
     """Audio, and what is to be done between two pieces of it, in order."""
 
     def __init__(self, limit_s: float) -> None:

@@ -8,8 +8,8 @@ from api.http.errors import shown_error, to_api_error
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded
 from api.sockets.kernel.events import now_s
-from api.sockets.kernel.session import Session
-from api.sockets.stt.audio import Inbox, Pace
+from api.sockets.kernel.session import SocketSession
+from api.sockets.stt.audio import AudioInbox, ReceivePacer
 from api.sockets.stt.events import (
     Audio,
     BillingSummary,
@@ -17,6 +17,7 @@ from api.sockets.stt.events import (
     Connected,
     Features,
     LanguageChanged,
+    LiveWord,
     ModeChanged,
     ServerInfo,
     SessionStopped,
@@ -27,7 +28,6 @@ from api.sockets.stt.events import (
     SttError,
     Test,
     TestResponse,
-    TranscribedWord,
     Transcription,
     parse_client_event,
 )
@@ -41,8 +41,14 @@ from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import to_usd
 from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest
 from pipelines.stt.file import separator_of
-from pipelines.stt.session import Listener
-from pipelines.stt.session_events import Heard, ListeningOptions, LiveEvent, NotHeard, SpeechBegan
+from pipelines.stt.session import LiveSession
+from pipelines.stt.session_events import (
+    EmptyUtterance,
+    LiveEvent,
+    LiveSpeechStarted,
+    LiveTranscript,
+    SessionOptions,
+)
 from pipelines.text.language_names import iso_code, name_language
 
 logger = logging.getLogger(__name__)
@@ -58,15 +64,15 @@ class SttConversation:
 
     service: Service = "stt"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SocketSession) -> None:
         self._session = session
         self._listening = session.services.listening
         self._limits = self._listening.limits
         self._meter = AudioMeter(session.services.billing, session.principal.workspace_id)
         self._audio = LiveAudio()
-        self._inbox = Inbox(self._limits.backlog_s)
-        self._pace = Pace(self._limits.max_speed, self._limits.speed_window_s)
-        self._listener: Listener | None = None
+        self._inbox = AudioInbox(self._limits.backlog_s)
+        self._pace = ReceivePacer(self._limits.max_speed, self._limits.speed_window_s)
+        self._listener: LiveSession | None = None
         self._config = StartConfig()
         self._continuous = False
         self._mode: Literal["browser", "telephony"] = "browser"
@@ -140,7 +146,7 @@ class SttConversation:
         self._config = config
         self._continuous = config.continuous_mode
         self._listener = self._listening.open(
-            ListeningOptions(
+            SessionOptions(
                 languages=languages,
                 utterance_end_ms=config.utterance_end_ms,
                 interim_ms=config.interim_results_frequency,
@@ -253,7 +259,7 @@ class SttConversation:
             self._inbox.put(self._audio.flush())
         self._inbox.put(None)
 
-    async def _listen(self, listener: Listener) -> None:
+    async def _listen(self, listener: LiveSession) -> None:
         """Hears what is in the inbox until its end."""
         while (item := await self._inbox.take()) is not None:
             if isinstance(item, tuple):
@@ -266,14 +272,14 @@ class SttConversation:
 
     async def _tell(self, event: LiveEvent) -> None:
         match event:
-            case SpeechBegan():
+            case LiveSpeechStarted():
                 await self._session.send(SpeechStartedEvent(timestamp=round(event.at_s, 3)))
-            case NotHeard():
+            case EmptyUtterance():
                 self._failure = event.error
                 self._meter.forgive(round(event.duration_s * 1000))
                 message = f"sentence {event.sentence_id}: {_explain(event.error)}"
                 await self._session.send(self.error(message))
-            case Heard():
+            case LiveTranscript():
                 await self._session.send(self._transcription(event))
                 if event.final:
                     self._characters += len(event.text)
@@ -283,7 +289,7 @@ class SttConversation:
                         self._stopping = True
                         await self._say_goodbye()
 
-    def _transcription(self, heard: Heard) -> Transcription:
+    def _transcription(self, heard: LiveTranscript) -> Transcription:
         nothing = heard.final and not heard.text
         return Transcription(
             text=heard.text,
@@ -299,7 +305,7 @@ class SttConversation:
             latency=round(heard.latency_s, 3),
             timestamp=round(heard.start_s, 3),
             words=[
-                TranscribedWord(
+                LiveWord(
                     word=word.word, start=word.start, end=word.end, probability=word.confidence
                 )
                 for word in heard.words

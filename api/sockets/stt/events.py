@@ -14,7 +14,7 @@ MAX_LANGUAGES = 100
 CLIENT_TYPES = ("start", "audio", "config", "stop", "test")
 
 
-class ClientMessage(BaseModel):
+class STTClientMessage(BaseModel):
     """Strict: a string is not a number. What is unknown is ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
@@ -24,7 +24,7 @@ Milliseconds = Annotated[int, AfterValidator(lambda value: min(max(value, MIN_MS
 Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=MAX_LANGUAGES)]
 
 
-class StartConfig(ClientMessage):
+class StartConfig(STTClientMessage):
     """`encoding` and `sample_rate` only announce: each audio message names its own."""
 
     encoding: LiveEncoding = "mulaw"
@@ -35,7 +35,7 @@ class StartConfig(ClientMessage):
     no_speech_threshold: float = Field(default=0.6, ge=0, le=1)
 
 
-class Start(ClientMessage):
+class Start(STTClientMessage):
     """Begins the session; once, before audio."""
 
     type: Literal["start"]
@@ -43,7 +43,7 @@ class Start(ClientMessage):
     config: StartConfig | None = None
 
 
-class Audio(ClientMessage):
+class Audio(STTClientMessage):
     """A piece of audio in base64."""
 
     type: Literal["audio"]
@@ -53,7 +53,7 @@ class Audio(ClientMessage):
     timestamp: int | float | None = None  # Unix milliseconds; not used
 
 
-class Config(ClientMessage):
+class Config(STTClientMessage):
     """Changes the fields that are given."""
 
     type: Literal["config"]
@@ -61,13 +61,13 @@ class Config(ClientMessage):
     continuous_mode: bool = False
 
 
-class Stop(ClientMessage):
+class Stop(STTClientMessage):
     """Ends the session after what was sent before."""
 
     type: Literal["stop"]
 
 
-class Test(ClientMessage):
+class Test(STTClientMessage):
     """Asks for an echo."""
 
     type: Literal["test"]
@@ -128,7 +128,7 @@ class SpeechStartedEvent(BaseModel):
     timestamp: float  # seconds of audio since the session's first
 
 
-class TranscribedWord(BaseModel):
+class LiveWord(BaseModel):
     word: str
     start: float  # seconds of audio since the session's first
     end: float
@@ -151,7 +151,7 @@ class Transcription(BaseModel):
     duration: float  # s
     latency: float  # s
     timestamp: float  # where the utterance begins, seconds of audio since the session's first
-    words: list[TranscribedWord]
+    words: list[LiveWord]
     utterance_end_ms: int
 
 

@@ -10,14 +10,14 @@ from pydantic import BaseModel
 
 from api.http.errors import to_api_error
 from api.sockets.kernel.conversation import ClientFault, SessionEnded
-from api.sockets.kernel.session import Session
+from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.voice import ContextVoice, EncodedChunk
 
 BUFFER_CHARACTERS = 50_000
 WAITING_FLUSHES = 4  # behind the one that is spoken
 
 Event = BaseModel | str
-"""What `Session.send` takes: a model, or JSON that is written already."""
+"""What `SocketSession.send` takes: a model, or JSON that is written already."""
 
 
 class ContextWire(Protocol):
@@ -62,7 +62,7 @@ class SpeakingContext:
     """Speaks its flushes one after another, in a task of the session."""
 
     def __init__(
-        self, session: Session, context_id: str, voice: ContextVoice, wire: ContextWire
+        self, session: SocketSession, context_id: str, voice: ContextVoice, wire: ContextWire
     ) -> None:
         self.context_id = context_id
         self._session = session

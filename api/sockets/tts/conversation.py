@@ -8,17 +8,17 @@ from pydantic import BaseModel
 
 from api.http.errors import to_api_error
 from api.sockets.kernel.conversation import ClientFault, Service
-from api.sockets.kernel.session import Session
+from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.context import SpeakingContext
 from api.sockets.tts.events import (
     AudioConfig,
-    ClientMessage,
     CloseContext,
     ContextCreated,
     ContextRef,
     CreateContext,
     FlushContext,
     SendText,
+    TTSClientMessage,
     TtsWire,
     check_message,
     parse_message,
@@ -27,8 +27,8 @@ from api.sockets.tts.events import (
 )
 from api.sockets.tts.open_contexts import (
     CONTEXTS,
+    ContextStyle,
     OpenContexts,
-    Style,
     context_voice,
     offered_voice,
 )
@@ -46,7 +46,7 @@ class TtsConversation:
 
     service: Service = "tts"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SocketSession) -> None:
         self._session = session
         self._contexts = OpenContexts(session, self._ended)
 
@@ -90,7 +90,7 @@ class TtsConversation:
             raise ClientFault("voice_id required")
         encoding, sample_rate_hz = _format_of(message.audio_config)
         encoding, sample_rate_hz = usable_pair(encoding, sample_rate_hz)
-        style = Style(
+        style = ContextStyle(
             speaking_rate=message.speaking_rate,
             pitch_semitones=message.pitch,
             stability=message.stability,
@@ -125,7 +125,7 @@ class TtsConversation:
             return ClientFault(fault.message, tts_error(fault.message, named))
         return fault
 
-    def _find(self, message: ClientMessage) -> SpeakingContext:
+    def _find(self, message: TTSClientMessage) -> SpeakingContext:
         """The context that a message means; with one open, its id may be left out."""
         wanted = message.context_id
         context = self._contexts.find(wanted)

@@ -34,7 +34,7 @@ class LenientModel(RequestModel):
         return {name: value for name, value in body.items() if value is not None}
 
 
-class ClientMessage(LenientModel):
+class TTSClientMessage(LenientModel):
     """The value of a message's key."""
 
     context_id: str | None = Field(default=None, max_length=256)
@@ -47,7 +47,7 @@ class AudioConfig(LenientModel):
     sample_rate_hertz: Any = 16_000
 
 
-class CreateContext(ClientMessage):
+class CreateContext(TTSClientMessage):
     """Opens a context: a voice, a format and a buffer of text."""
 
     voice_id: str | None = None
@@ -59,21 +59,21 @@ class CreateContext(ClientMessage):
     timestamps: bool = False
 
 
-class SendText(ClientMessage):
+class SendText(TTSClientMessage):
     """Appends to the buffer."""
 
     text: str
 
 
-class FlushContext(ClientMessage):
+class FlushContext(TTSClientMessage):
     """Speaks what the buffer holds."""
 
 
-class CloseContext(ClientMessage):
+class CloseContext(TTSClientMessage):
     """Speaks what the buffer holds, and ends the context."""
 
 
-MESSAGES: dict[str, type[ClientMessage]] = {
+MESSAGES: dict[str, type[TTSClientMessage]] = {
     "create_context": CreateContext,
     "send_text": SendText,
     "flush_context": FlushContext,
@@ -121,7 +121,7 @@ def parse_message(text: str) -> tuple[str, Any]:
     return name, body
 
 
-def check_message(name: str, body: Any) -> ClientMessage:
+def check_message(name: str, body: Any) -> TTSClientMessage:
     """Raises ClientFault that names the field and its limit."""
     try:
         return MESSAGES[name].model_validate(body)

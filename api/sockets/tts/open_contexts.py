@@ -8,7 +8,7 @@ from functools import partial
 
 from api.native.speech.paid_speech import pay_for_speech
 from api.services import Services
-from api.sockets.kernel.session import Session
+from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.context import ContextWire, SpeakingContext
 from api.sockets.tts.voice import ContextVoice
 from pipelines.audio.encode.stream import ChunkEncoder
@@ -21,7 +21,7 @@ REMEMBERED = 100  # ids of closed contexts, so that errors can name them
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class ContextStyle:
     """How a context speaks."""
 
     speaking_rate: float = 1.0
@@ -52,7 +52,7 @@ def context_voice(
     services: Services,
     workspace_id: int,
     offered: OfferedVoice,
-    style: Style,
+    style: ContextStyle,
     make_encoder: Callable[[], ChunkEncoder],
     *,
     slow_encoder: bool,
@@ -82,7 +82,7 @@ def context_voice(
 class OpenContexts:
     """Up to five contexts, each with a task of the session that speaks."""
 
-    def __init__(self, session: Session, ended: Callable[[str], None]) -> None:
+    def __init__(self, session: SocketSession, ended: Callable[[str], None]) -> None:
         """`ended` is called with the id of each context that was closed."""
         self.closed: deque[str] = deque(maxlen=REMEMBERED)
         self._session = session

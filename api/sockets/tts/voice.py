@@ -12,7 +12,7 @@ from api.native.speech.paid_speech import PaidSpeech
 from models.audio import AudioChunk
 from pipelines.audio import trimming
 from pipelines.audio.encode.stream import ChunkEncoder
-from pipelines.audio.stream_loudness import LevelRider
+from pipelines.audio.stream_loudness import LoudnessNormaliser
 from pipelines.errors import InvalidRequest
 from pipelines.tts.chunks import TimedWord
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
@@ -55,7 +55,7 @@ class ContextVoice:
         self._make_encoder = make_encoder
         self._in_thread = slow_encoder
         self._boosts = boost_volume
-        self._rider: LevelRider | None = None  # made when the voice is known
+        self._rider: LoudnessNormaliser | None = None  # made when the voice is known
         self._taught_s = 0.0  # of speech, whose level the pipeline knows from here
         self.spoken_s = 0.0  # audio of all flushes
         self._read = 0  # characters of all flushes
@@ -100,7 +100,7 @@ class ContextVoice:
         except InvalidRequest:
             return  # no letter in it, as when a flush falls between two words
         if self._boosts and self._rider is None:
-            self._rider = LevelRider(BOOST_LUFS, self._pipeline.levels.of(plan.voice))
+            self._rider = LoudnessNormaliser(BOOST_LUFS, self._pipeline.levels.of(plan.voice))
         began_s = self.spoken_s + pause_s
         async with aclosing(self._pipeline.stream(plan)) as chunks:
             async for chunk in chunks:

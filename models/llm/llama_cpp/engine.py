@@ -17,8 +17,14 @@ from models.errors import (
     InvalidEngineRequest,
     UnsupportedFeature,
 )
-from models.llm.base import ChatMessage, FinishReason, GenerationDelta, GenerationRequest, Usage
-from models.llm.budgeted_completion import HeldText
+from models.llm.base import (
+    ChatMessage,
+    FinishReason,
+    GenerationDelta,
+    GenerationRequest,
+    TokenUsage,
+)
+from models.llm.budgeted_completion import BudgetedCompletion
 from models.llm.llama_cpp.chunk_stream import Chunk, ChunkStream
 from models.llm.llama_cpp.slots import Slots
 from models.llm.structured_output.answer import (
@@ -27,7 +33,7 @@ from models.llm.structured_output.answer import (
     is_json_or_calls,
     may_call,
 )
-from models.llm.structured_output.grammar import Form
+from models.llm.structured_output.grammar import Grammar
 from models.llm.tool_calls import CallDelta, ToolTextReader
 from models.weights.store import WeightStore
 
@@ -73,7 +79,7 @@ class LlamaCppEngine:
         held = None
         if form is not None:
             most = request.sampling.max_tokens
-            held = HeldText(form, most, self.context_tokens, json_or_calls=either)
+            held = BudgetedCompletion(form, most, self.context_tokens, json_or_calls=either)
         reader = ToolTextReader(json_or_calls=either) if may_call(request) else None
         finish: FinishReason | None = None
         try:
@@ -140,7 +146,7 @@ def start_server(config: LlamaCppConfig, path: str) -> Any:
 
 
 def _ended(
-    finish: FinishReason | None, held: HeldText | None, reader: ToolTextReader | None
+    finish: FinishReason | None, held: BudgetedCompletion | None, reader: ToolTextReader | None
 ) -> tuple[str, tuple[CallDelta, ...], FinishReason | None]:
     """The rest of an answer when the model has written all that it will, and why it ended."""
     text = ""
@@ -156,7 +162,7 @@ def _ended(
     return said, calls, finish
 
 
-def _to_body(request: GenerationRequest, form: Form | None) -> dict[str, Any]:
+def _to_body(request: GenerationRequest, form: Grammar | None) -> dict[str, Any]:
     """The request as llama.cpp's chat route takes it."""
     ruled = is_all_ruled(request)
     sampling = request.sampling
@@ -197,17 +203,17 @@ class _Pieces(NamedTuple):
     text: str
     reasoning: str
     finish: FinishReason | None
-    running: Usage | None  # so far
-    total: Usage | None  # with the last chunk only
+    running: TokenUsage | None  # so far
+    total: TokenUsage | None  # with the last chunk only
 
 
-def _read(chunks: list[dict[str, Any]], held: HeldText | None) -> _Pieces:
+def _read(chunks: list[dict[str, Any]], held: BudgetedCompletion | None) -> _Pieces:
     """Raises EngineError when one of the chunks is an error."""
     text: list[str] = []
     reasoning: list[str] = []
     finish: FinishReason | None = None
-    running: Usage | None = None
-    total: Usage | None = None
+    running: TokenUsage | None = None
+    total: TokenUsage | None = None
     for chunk in chunks:
         if "error" in chunk:
             raise _to_error(chunk["error"])
@@ -219,9 +225,9 @@ def _read(chunks: list[dict[str, Any]], held: HeldText | None) -> _Pieces:
         if "usage" in chunk:
             usage = chunk["usage"]
             cached = chunk.get("timings", {}).get("cache_n", 0)
-            total = Usage(usage["prompt_tokens"], usage["completion_tokens"], cached)
+            total = TokenUsage(usage["prompt_tokens"], usage["completion_tokens"], cached)
         elif timings := chunk.get("timings"):
-            running = Usage(timings["cache_n"] + timings["prompt_n"], timings["predicted_n"])
+            running = TokenUsage(timings["cache_n"] + timings["prompt_n"], timings["predicted_n"])
         text.append(held.feed(said, running) if held and said and running else said)
     return _Pieces("".join(text), "".join(reasoning), finish, running, total)
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from models.llm.base import GenerationRequest
-from models.llm.structured_output.grammar import Form
+from models.llm.structured_output.grammar import Grammar
 from models.llm.structured_output.json_schema import NARROW, Bounds, SchemaCompiler
-from models.llm.structured_output.rules import Rules, SchemaError, literal
+from models.llm.structured_output.rules import GrammarRules, SchemaError, literal
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
 MAX_CALLS = 8  # in one answer
@@ -18,7 +18,7 @@ SCHEMA = "response_format.json_schema.schema"
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def answer_form(request: GenerationRequest, bounds: Bounds = NARROW) -> Form | None:
+def answer_form(request: GenerationRequest, bounds: Bounds = NARROW) -> Grammar | None:
     """What the answer must be; None when it may be anything.
 
     Raises SchemaError for a schema that cannot be guaranteed.
@@ -63,13 +63,13 @@ def _about(place: str) -> Iterator[None]:
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _of_format(text: str, bounds: Bounds) -> Form:
-    rules = Rules()
+def _of_format(text: str, bounds: Bounds) -> Grammar:
+    rules = GrammarRules()
     with _about(SCHEMA):
-        return Form(rules.text(_format(text, rules, bounds)))
+        return Grammar(rules.text(_format(text, rules, bounds)))
 
 
-def _format(text: str, rules: Rules, bounds: Bounds) -> str:
+def _format(text: str, rules: GrammarRules, bounds: Bounds) -> str:
     """The rule of JSON as a `response_format` wants it."""
     return SchemaCompiler(schema_of(json.loads(text)), rules, bounds).compile()
 
@@ -83,10 +83,10 @@ def schema_of(response_format: dict[str, Any]) -> Any:
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _of_tools(
     text: str, called: str | None, must: bool, most: int, instead: str | None, bounds: Bounds
-) -> Form:
+) -> Grammar:
     """`instead` is the format of an answer without calls, where it has one."""
     tools: Sequence[dict[str, Any]] = json.loads(text)
-    rules = Rules()
+    rules = GrammarRules()
     calls = []
     for function in (tool["function"] for tool in tools):
         if called is None or function["name"] == called:
@@ -103,10 +103,10 @@ def _of_tools(
     else:
         root = _text_or(several, rules)
     with _about("tools: the parameters"):
-        return Form(rules.text(root), after_mark=several)
+        return Grammar(rules.text(root), after_mark=several)
 
 
-def _arguments(function: dict[str, Any], rules: Rules, bounds: Bounds) -> str:
+def _arguments(function: dict[str, Any], rules: GrammarRules, bounds: Bounds) -> str:
     """The rule of the arguments, which are an object whatever the schema says."""
     schema = {"type": "object", **(function.get("parameters") or NO_ARGUMENTS)}
     if schema["type"] != "object":
@@ -115,7 +115,7 @@ def _arguments(function: dict[str, Any], rules: Rules, bounds: Bounds) -> str:
         return SchemaCompiler(schema, rules, bounds).compile()
 
 
-def _text_or(calls: str, rules: Rules) -> str:
+def _text_or(calls: str, rules: GrammarRules) -> str:
     """Text of any length without the mark, and after a mark calls: one reading at each character.
 
     A state a matched character of the mark; only its first is `<`, so a mismatch is a new start.

@@ -6,7 +6,7 @@ from models.llm.structured_output.nodes import All, Either, Node, Repeat, Set, T
 from models.llm.structured_output.rules import SchemaError
 
 
-class Form:
+class Grammar:
     """What an answer may be: `text` in llama.cpp's notation, made of our own rules."""
 
     def __init__(self, text: str, after_mark: str | None = None) -> None:
@@ -20,35 +20,35 @@ class Form:
         if any(math.isinf(rule.cost) for rule in self.rules.values()):
             raise SchemaError("$ref: a value that must contain itself has no end")
 
-    def begin(self) -> "Place":
+    def begin(self) -> "ParserState":
         """Where nothing was written yet."""
-        return Place([_Frame(None, None).on(self.rules["root"])])
+        return ParserState([_ParserFrame(None, None).on(self.rules["root"])])
 
 
-class _Frame:
+class _ParserFrame:
     """A node that is yet to be written, and what comes after it. Equal ones are the same one."""
 
     __slots__ = ("_above", "_heads", "cost", "node", "rest")
 
-    def __init__(self, node: Node | None, rest: "_Frame | None") -> None:
+    def __init__(self, node: Node | None, rest: "_ParserFrame | None") -> None:
         """Without a node it is the end."""
         self.node, self.rest = node, rest
         self.cost: float = node.cost + rest.cost if node and rest else 0
-        self._above: dict[Node, _Frame] | None = None
-        self._heads: list[_Frame] | None = None
+        self._above: dict[Node, _ParserFrame] | None = None
+        self._heads: list[_ParserFrame] | None = None
 
-    def on(self, node: Node) -> "_Frame":
+    def on(self, node: Node) -> "_ParserFrame":
         if self._above is None:
             self._above = {}
         if (frame := self._above.get(node)) is None:
-            frame = self._above[node] = _Frame(node, self)
+            frame = self._above[node] = _ParserFrame(node, self)
         return frame
 
-    def heads(self) -> list["_Frame"]:
+    def heads(self) -> list["_ParserFrame"]:
         """What may come next: frames of single texts and sets, or the end."""
         if self._heads is None:
-            found: dict[_Frame, None] = {}
-            seen: set[_Frame] = set()
+            found: dict[_ParserFrame, None] = {}
+            seen: set[_ParserFrame] = set()
             waiting = [self]
             while waiting:
                 frame = waiting.pop()
@@ -61,7 +61,7 @@ class _Frame:
             self._heads = list(found)
         return self._heads
 
-    def _opened(self, rest: "_Frame") -> list["_Frame"]:
+    def _opened(self, rest: "_ParserFrame") -> list["_ParserFrame"]:
         node = self.node
         if isinstance(node, Either):
             return [rest.on(way) for way in node.ways]
@@ -75,7 +75,7 @@ class _Frame:
         once = rest.on(node.after()).on(node.item)
         return [once] if node.least else [once, rest]
 
-    def after(self, char: str) -> "_Frame | None":
+    def after(self, char: str) -> "_ParserFrame | None":
         """What comes after this character; None when it cannot come."""
         node, rest = self.node, self.rest
         if rest is None:
@@ -88,10 +88,10 @@ class _Frame:
         return rest if (after := node.after()) is None else rest.on(after)
 
 
-class Place:
+class ParserState:
     """How far an answer is, in all its readings."""
 
-    def __init__(self, frames: list[_Frame]) -> None:
+    def __init__(self, frames: list[_ParserFrame]) -> None:
         self._heads = (
             frames[0].heads()
             if len(frames) == 1
@@ -100,17 +100,17 @@ class Place:
         self.cost = min((head.cost for head in self._heads), default=math.inf)
         """Bytes of the shortest text that ends the answer; so many tokens are enough for it."""
 
-    def after(self, text: str) -> "Place":
+    def after(self, text: str) -> "ParserState":
         """Where the answer is when this was written, too; of infinite cost where it cannot be."""
         place = self
         for char in text:
-            place = Place([f for head in place._heads if (f := head.after(char)) is not None])
+            place = ParserState([f for head in place._heads if (f := head.after(char)) is not None])
         return place
 
     def ending(self) -> str:
         """The shortest text that ends the answer."""
         out: list[str] = []
-        frame: _Frame | None = min(self._heads, key=lambda head: head.cost)
+        frame: _ParserFrame | None = min(self._heads, key=lambda head: head.cost)
         while frame is not None and frame.node is not None:
             waiting: list[Node] = [frame.node]
             while waiting:

@@ -17,7 +17,7 @@ from models.llm.structured_output.keywords import bounded, listed, refuse_unsupp
 from models.llm.structured_output.merging import Schema, SchemaTree, as_schema, merged
 from models.llm.structured_output.patterns import FORMATS, pattern_rule
 from models.llm.structured_output.readings import Readings
-from models.llm.structured_output.rules import Rules, SchemaError, literal
+from models.llm.structured_output.rules import GrammarRules, SchemaError, literal
 
 MAX_SCHEMA_CHARS = 60_000
 MAX_SCHEMAS = 2_000  # each with what is within it
@@ -46,7 +46,7 @@ CHAR = r'([^"\\\x00-\x1F\x7F] | "\\" ["\\/bfnrt])'
 class SchemaCompiler:
     """Adds the rules of one schema to `rules`."""
 
-    def __init__(self, root: Any, rules: Rules, bounds: Bounds = NARROW) -> None:
+    def __init__(self, root: Any, rules: GrammarRules, bounds: Bounds = NARROW) -> None:
         self._bounds = bounds
         self._tree = SchemaTree(root)
         self._rules = rules

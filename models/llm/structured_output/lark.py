@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from models.llm.structured_output.answer import MAX_REMEMBERED
-from models.llm.structured_output.grammar import Form
+from models.llm.structured_output.grammar import Grammar
 from models.llm.structured_output.nodes import All, Either, Node, Repeat, Set, Text
 from models.llm.tool_calls import MARK
 
@@ -26,9 +26,9 @@ _BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"
 
 
 @lru_cache(maxsize=2 * MAX_REMEMBERED)
-def lark_of(form: Form, *, mark_is_token: bool) -> str:
+def lark_of(form: Grammar, *, mark_is_token: bool) -> str:
     """`mark_is_token` when the mark of calls is one token, which no text can be."""
-    writer = _Writer(form, mark_is_token)
+    writer = _LarkWriter(form, mark_is_token)
     if form.after_mark is None or form.rules["root"].cost:
         start = f"start: {writer.write(form.rules['root'])}\n"
     else:
@@ -41,8 +41,8 @@ def lark_of(form: Form, *, mark_is_token: bool) -> str:
     return start + writer.rest()
 
 
-class _Writer:
-    def __init__(self, form: Form, mark_is_token: bool) -> None:
+class _LarkWriter:
+    def __init__(self, form: Grammar, mark_is_token: bool) -> None:
         self._names: dict[Node, str] = {rule: name for name, rule in form.rules.items()}
         self._mark_is_token = mark_is_token
         self._named: dict[Node, None] = {}  # in the order in which they came up

@@ -104,10 +104,10 @@ Node: TypeAlias = Text | Set | All | Either | Repeat
 
 def read_rules(text: str) -> Mapping[str, Either]:
     """The rules by their names, with their costs: infinite where a rule has no end."""
-    return _Reader(text).rules
+    return _RuleReader(text).rules
 
 
-class _Reader:
+class _RuleReader:
     def __init__(self, text: str) -> None:
         lines = [line.split(" ::= ", 1) for line in text.rstrip("\n").split("\n")]
         self.rules = {name: Either([]) for name, _ in lines}

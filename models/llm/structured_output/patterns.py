@@ -8,7 +8,7 @@ from re import _constants as ops  # type: ignore[attr-defined, unused-ignore]
 from re import _parser as parser  # type: ignore[attr-defined, unused-ignore]
 from typing import Any
 
-from models.llm.structured_output.rules import Rules, SchemaError, char_class, literal
+from models.llm.structured_output.rules import GrammarRules, SchemaError, char_class, literal
 
 MAX_PATTERN_CHARS = 500
 MAX_POSITIONS = 400  # of an expression written out: the engine may follow as many at once
@@ -50,7 +50,7 @@ _CATEGORIES: dict[Any, Ranges] = {
 _REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT)
 
 
-def pattern_rule(pattern: str, least: int, most: int | None, rules: Rules) -> str:
+def pattern_rule(pattern: str, least: int, most: int | None, rules: GrammarRules) -> str:
     """Strings of `least` to `most` characters that the expression finds. Raises SchemaError."""
     if len(pattern) > MAX_PATTERN_CHARS:
         raise SchemaError(f"pattern: at most {MAX_PATTERN_CHARS} characters are allowed")
@@ -65,7 +65,7 @@ def pattern_rule(pattern: str, least: int, most: int | None, rules: Rules) -> st
     if parsed.state.flags & ~ops.SRE_FLAG_UNICODE:
         raise SchemaError("pattern: flags are not supported")
     for unbounded in UNBOUNDED:
-        writer = _Writer(rules, unbounded)
+        writer = _PatternWriter(rules, unbounded)
         body, shortest, longest = writer.sequence(list(parsed), first=True, last=True)
         if writer.positions <= MAX_POSITIONS and (most is None or longest <= most):
             break
@@ -82,10 +82,10 @@ Part = tuple[str, int, int]
 """A body and how many characters it takes, at least and at most."""
 
 
-class _Writer:
+class _PatternWriter:
     """Turns the parser's tree into rules; counts its positions as if written out."""
 
-    def __init__(self, rules: Rules, unbounded: int) -> None:
+    def __init__(self, rules: GrammarRules, unbounded: int) -> None:
         self._rules = rules
         self._unbounded = unbounded
         self._times = 1  # how often what is being written is repeated

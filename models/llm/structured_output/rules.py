@@ -19,7 +19,7 @@ class SchemaError(InvalidEngineRequest):
     """A JSON schema that cannot be guaranteed; the message says where and why."""
 
 
-class Rules:
+class GrammarRules:
     """Named rules; equal bodies share a name."""
 
     def __init__(self) -> None:

@@ -21,8 +21,8 @@ from transformers.generation.continuous_batching.continuous_api import OutputRou
 
 from configs.schema.models.llm import TransformersChatConfig
 from models.errors import EngineError, EngineLost
-from models.llm.transformers.cache_salt import keep_owners_apart
-from models.llm.transformers.sampler import Draw, DrawEach, as_the_library_takes_it
+from models.llm.transformers.cache_salt import salt_cache_keys
+from models.llm.transformers.sampler import BatchSampler, TokenSampler, as_the_library_takes_it
 
 LOOK_S = 2.0  # so often a stream that gets nothing looks whether anybody still works
 STOP_S = 10.0  # a step takes less
@@ -40,7 +40,7 @@ class TokenStream:
     """The tokens of one answer, from the library's thread to the event loop that began it."""
 
     def __init__(
-        self, batch: "StreamBatch", loop: asyncio.AbstractEventLoop, draw: Draw, owner: str
+        self, batch: "StreamBatch", loop: asyncio.AbstractEventLoop, draw: TokenSampler, owner: str
     ) -> None:
         self.id = uuid4().hex
         self.owner = owner
@@ -99,14 +99,14 @@ class StreamBatch:
         self.size: int = network.vocab_size  # scores that the model gives
         self.ends = _ends(self._model, tokenizer)  # tokens that end an answer
         rows = min(config.parallel, config.batch_tokens)
-        draws = DrawEach(rows, self.size, self.ends, self._model.device)
+        draws = BatchSampler(rows, self.size, self.ends, self._model.device)
         try:
             self._manager = self._begin(config, draws, rows)
         except (MemoryError, RuntimeError, ValueError) as error:
             raise EngineError(f"no room for the cache of {config.id!r}: {error}") from error
 
     def submit(
-        self, prompt: Sequence[int], most_tokens: int, draw: Draw, owner: str
+        self, prompt: Sequence[int], most_tokens: int, draw: TokenSampler, owner: str
     ) -> TokenStream:
         """Begins to continue `prompt`; called in an event loop. Raises EngineLost.
 
@@ -148,7 +148,7 @@ class StreamBatch:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _begin(self, config: TransformersChatConfig, draws: DrawEach, rows: int) -> Any:
+    def _begin(self, config: TransformersChatConfig, draws: BatchSampler, rows: int) -> Any:
         flash = config.attention != "sdpa"
         manager = self._model.init_continuous_batching(
             # The draws leave one token likelier than all others.
@@ -168,7 +168,7 @@ class StreamBatch:
         manager.logit_processor = as_the_library_takes_it(draws)
         manager.output_router = self._router
         manager.warmup()  # takes the memory, so that want of it shows now
-        keep_owners_apart(manager.batch_processor.cache, self._router.owner)
+        salt_cache_keys(manager.batch_processor.cache, self._router.owner)
         _start(manager)
         return manager
 

@@ -13,7 +13,7 @@ MARKED = 3  # tokens, of 31 bits each
 _MASK = 2**31 - 1
 
 
-def keep_owners_apart(cache: Any, owner_of: Callable[[str], str]) -> None:
+def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:
     """`owner_of` tells whose the request of an id is."""
     search = cache.search_prefix_match
 

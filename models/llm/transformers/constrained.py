@@ -17,7 +17,7 @@ from models.llm.structured_output.answer import (
     may_call,
     schema_of,
 )
-from models.llm.structured_output.grammar import Form
+from models.llm.structured_output.grammar import Grammar
 from models.llm.structured_output.json_schema import WIDE
 from models.llm.structured_output.lark import lark_of
 from models.llm.structured_output.rules import SchemaError
@@ -31,12 +31,12 @@ JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separat
 
 
 @dataclass(frozen=True, slots=True)
-class HeldAnswer:
+class ConstrainedAnswer:
     matcher: Matcher  # of the tokens that may come next
-    form: Form | None  # what its text is, to end it before its tokens do; None: it is not known
+    form: Grammar | None  # what its text is, to end it before its tokens do; None: it is not known
 
 
-class AnswerForms:
+class ConstrainedAnswers:
     """Holds the answers of one model to their forms; any thread may ask."""
 
     def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]) -> None:
@@ -45,7 +45,7 @@ class AnswerForms:
         mark = tokenizer.get_vocab().get(MARK)
         self._mark_is_special = mark is not None and self._tokens.is_special_token(mark)
 
-    def hold(self, request: GenerationRequest) -> HeldAnswer | None:
+    def hold(self, request: GenerationRequest) -> ConstrainedAnswer | None:
         """None when the answer may be anything. Raises UnsupportedFeature for what cannot be held.
 
         The grammar is our own, so that it and what follows the answer agree. What our rules refuse
@@ -61,14 +61,14 @@ class AnswerForms:
             grammar = lark_of(form, mark_is_token=self._mark_is_special)
             matcher = self._matcher(grammar)
             if not matcher.is_error():
-                return HeldAnswer(matcher, form)
+                return ConstrainedAnswer(matcher, form)
         except SchemaError:
             pass
         matcher = self._matcher(self._grammar(request))
         if matcher.is_error():
             reason = matcher.get_error().splitlines()[0]
             raise UnsupportedFeature(f"the model cannot be held to the schema: {reason}")
-        return HeldAnswer(matcher, None)
+        return ConstrainedAnswer(matcher, None)
 
     def _matcher(self, grammar: str) -> Matcher:
         return llguidance.LLMatcher(

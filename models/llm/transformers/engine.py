@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Sequence
 from configs.schema.models.llm import TransformersChatConfig
 from models.errors import ContextLengthExceeded
 from models.llm.answer_reader import AnswerReader, TokenText
-from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, Usage
-from models.llm.budgeted_completion import HeldText
+from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, TokenUsage
+from models.llm.budgeted_completion import BudgetedCompletion
 from models.llm.structured_output.answer import is_all_ruled, is_json_or_calls, may_call
 from models.llm.transformers.batch import StreamBatch
-from models.llm.transformers.constrained import AnswerForms, HeldAnswer
+from models.llm.transformers.constrained import ConstrainedAnswer, ConstrainedAnswers
 from models.llm.transformers.prompt import Prompt, PromptWriter
-from models.llm.transformers.sampler import Draw
+from models.llm.transformers.sampler import TokenSampler
 from models.weights.store import WeightStore
 
 _SEEDS = 2**63  # of torch's generators
@@ -27,7 +27,7 @@ class TransformersEngine:
         self.context_tokens = config.context_tokens
         self._writer = PromptWriter(folder, config)
         self._batch = StreamBatch(folder, config, self._writer.tokenizer)
-        self._forms = AnswerForms(self._writer.tokenizer, self._batch.size, self._batch.ends)
+        self._forms = ConstrainedAnswers(self._writer.tokenizer, self._batch.size, self._batch.ends)
 
     def __del__(self) -> None:
         # A model that was swapped goes with the last request that holds it.
@@ -55,20 +55,20 @@ class TransformersEngine:
         text = TokenText(self._writer.decode)
         held = None
         if answer is not None and answer.form is not None:
-            held = HeldText(
+            held = BudgetedCompletion(
                 answer.form, sampling.max_tokens, self.context_tokens, json_or_calls=either
             )
         made = 0
-        draw = Draw(sampling, seed, answer and answer.matcher)
+        draw = TokenSampler(sampling, seed, answer and answer.matcher)
         stream = self._batch.submit(prompt.tokens, most, draw, request.owner)
         try:
             while True:
                 step = await stream.take()
                 ending = bool(step.tokens) and step.tokens[-1] in self._batch.ends
                 spoken = step.tokens[:-1] if ending else step.tokens
-                piece = reader.feed(_said(text, held, spoken, Usage(read, made)))
+                piece = reader.feed(_said(text, held, spoken, TokenUsage(read, made)))
                 made += len(step.tokens)
-                usage = Usage(read, made)
+                usage = TokenUsage(read, made)
                 enough = bool(reader.calls) and not request.parallel_tool_calls
                 if step.ended or reader.stopped or enough:
                     break
@@ -92,18 +92,20 @@ class TransformersEngine:
         finally:
             stream.close()
 
-    def _prepare(self, request: GenerationRequest) -> tuple[Prompt, HeldAnswer | None]:
+    def _prepare(self, request: GenerationRequest) -> tuple[Prompt, ConstrainedAnswer | None]:
         """Raises InvalidEngineRequest."""
         answer = self._forms.hold(request)
         return self._writer.write(request, at_once=is_all_ruled(request)), answer
 
 
-def _said(text: TokenText, held: HeldText | None, tokens: Sequence[int], before: Usage) -> str:
+def _said(
+    text: TokenText, held: BudgetedCompletion | None, tokens: Sequence[int], before: TokenUsage
+) -> str:
     """The text of tokens that come after `before`, but for what has to wait."""
     if held is None:
         return text.add(tokens)
     said: list[str] = []
     for made, token in enumerate(tokens, before.completion_tokens + 1):
         if new := text.add((token,)):
-            said.append(held.feed(new, Usage(before.prompt_tokens, made)))
+            said.append(held.feed(new, TokenUsage(before.prompt_tokens, made)))
     return "".join(said)

@@ -28,7 +28,7 @@ Matcher: TypeAlias = Any  # llguidance.LLMatcher
 SMALLEST_NOISE = 1e-20  # of which 0 would make the unlikeliest token win
 
 
-class Draw:
+class TokenSampler:
     """What one stream asks for, and where it is with it. Used by the library's thread alone."""
 
     def __init__(self, sampling: SamplingOptions, seed: int, matcher: Matcher | None) -> None:
@@ -40,7 +40,7 @@ class Draw:
         self._seen = 0  # tokens that the two below have counted in
         self._counts: Counter[int] = Counter()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Draw":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TokenSampler":
         """The library copies what it is given when it begins a stream anew; it stays one stream."""
         return self
 
@@ -77,10 +77,10 @@ class Draw:
         return allowed
 
 
-class DrawEach(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it has no types
+class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it has no types
     """Chooses the next token of every stream of a batch, each by its own Draw."""
 
-    supported_kwargs = {"draw": Draw}
+    supported_kwargs = {"draw": TokenSampler}
     ignored_kwargs = ()
 
     def __init__(self, rows: int, size: int, ends: tuple[int, ...], device: Any) -> None:
@@ -90,7 +90,7 @@ class DrawEach(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it h
         self._settings = torch.ones(rows, 4, device=device)
         self._bias = torch.zeros(rows, size, device=device)
         self._biased = [False] * rows
-        self._drawing: list[Draw | None] = [None] * rows
+        self._drawing: list[TokenSampler | None] = [None] * rows
         self._noise = torch.ones(rows, size, device=device)
 
     def fill_defaults(self, int32_tensor: Tensor) -> None:
@@ -117,7 +117,7 @@ class DrawEach(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it h
         drawn = torch.where(kept, shares / noise, -1.0).argmax(dim=-1, keepdim=True)
         return torch.zeros_like(scores).scatter_(1, tokens.gather(1, drawn), 1.0)
 
-    def _fill(self, row: int, draw: Draw, made: list[int]) -> None:
+    def _fill(self, row: int, draw: TokenSampler, made: list[int]) -> None:
         if self._biased[row]:
             self._bias[row].zero_()
             self._biased[row] = False
@@ -148,7 +148,7 @@ class DrawEach(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it h
             ]
         )
 
-    def _forbid(self, row: int, draw: Draw) -> None:
+    def _forbid(self, row: int, draw: TokenSampler) -> None:
         bias = self._bias[row]
         if penalties := draw.penalties():
             self._biased[row] = True
@@ -165,7 +165,7 @@ class DrawEach(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it h
         self._bias[row, self._ends] = 0.0
 
 
-def as_the_library_takes_it(processor: DrawEach) -> Any:
+def as_the_library_takes_it(processor: BatchSampler) -> Any:
     """The only processor of a list of the library's."""
     processors = ContinuousBatchingLogitsProcessorList(LogitsProcessorList([processor]))
     processors.tensors_required = 1

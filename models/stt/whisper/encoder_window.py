@@ -32,7 +32,7 @@ CALIBRATION_S = (1.5, 3.0, 6.0, 10.0, 14.0)  # the silence after shorter and lon
 States = NDArray[np.float32]  # [n, width]
 
 
-class Window(Protocol):
+class EncoderLength(Protocol):
     """What texts that are tried again are heard through."""
 
     def encode_wide(self, pcm: Pcm, padding_s: float) -> States:

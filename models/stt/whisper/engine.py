@@ -26,7 +26,13 @@ from models.stt.base import (
     Word,
 )
 from models.stt.whisper.alignment import align_words
-from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States, Window
+from models.stt.whisper.encoder_window import (
+    WINDOW_S,
+    WINDOW_STATES,
+    EncoderLength,
+    EncoderWindow,
+    States,
+)
 from models.weights.store import WeightStore
 
 MIN_SAMPLES = STT_SAMPLE_RATE // 50  # anything shorter than 20 ms holds no speech
@@ -68,7 +74,7 @@ class Decoding:
 
 
 @dataclass(slots=True)
-class Job:
+class DecodingJob:
     """A request on its way through the engine."""
 
     request: TranscriptionRequest
@@ -116,7 +122,7 @@ class WhisperEngine:
         self._begin(config, whisper, window, config.workers)
 
     def _begin(
-        self, config: WhisperGuards, whisper: WhisperModel, window: Window, lanes: int
+        self, config: WhisperGuards, whisper: WhisperModel, window: EncoderLength, lanes: int
     ) -> None:
         """`whisper.model` is CTranslate2's, or what has the same methods."""
         self._config = config
@@ -143,11 +149,11 @@ class WhisperEngine:
                 transcripts[index] = Transcript(language, 0.0)
             else:
                 heard[index] = request
-        jobs: dict[int, Job] = {}
+        jobs: dict[int, DecodingJob] = {}
         encoded = self._encode(list(heard.values()))
         for (index, request), states in zip(heard.items(), encoded, strict=True):
             within_s = math.inf if request.retry_within_s is None else request.retry_within_s
-            jobs[index] = Job(request, states, began + within_s)
+            jobs[index] = DecodingJob(request, states, began + within_s)
         for job in jobs.values():
             self._choose_language(job)
         groups: dict[tuple[int, str | None, int], list[int]] = defaultdict(list)
@@ -173,7 +179,7 @@ class WhisperEngine:
             return self._encoder.encode_briefly(request.pcm)
         return self._encoder.encode(request.pcm)
 
-    def _stack(self, jobs: Sequence[Job]) -> ctranslate2.StorageView:
+    def _stack(self, jobs: Sequence[DecodingJob]) -> ctranslate2.StorageView:
         """What the decoder hears, [jobs, n, width]: speech, then silence."""
         length = min(WINDOW_STATES, max(len(job.states) + job.silence for job in jobs))
         return self._view([self._window.fill(job.states, length) for job in jobs])
@@ -189,7 +195,7 @@ class WhisperEngine:
         if len(request.pcm) > WINDOW_S * STT_SAMPLE_RATE:
             raise InvalidEngineRequest(f"a request is at most {WINDOW_S} s long")
 
-    def _choose_language(self, job: Job) -> None:
+    def _choose_language(self, job: DecodingJob) -> None:
         """Sets the language of a job, by its states before they are filled with silence."""
         request = job.request
         if not self._model.is_multilingual:
@@ -201,7 +207,7 @@ class WhisperEngine:
         elif self._detect(job, job.states) < DOUBTFUL_LANGUAGE and not job.interim:
             self._detect(job, self._window.fill(job.states))
 
-    def _detect(self, job: Job, states: States) -> float:
+    def _detect(self, job: DecodingJob, states: States) -> float:
         """Sets the language; returns the probability of the likeliest, expected or not."""
         ranking = self._model.detect_language(self._view([states]))[0]
         scores = {token[2:-2]: probability for token, probability in ranking}
@@ -217,7 +223,7 @@ class WhisperEngine:
                 job.language, job.probability = expected, probability
         return likeliest
 
-    def _finish(self, job: Job, decoding: Decoding) -> Transcript:
+    def _finish(self, job: DecodingJob, decoding: Decoding) -> Transcript:
         options = job.request.options
         doubtful = decoding.avg_logprob < self._config.retry_logprob
         if doubtful or self._suspect(decoding, options):
@@ -250,7 +256,7 @@ class WhisperEngine:
         )
         return Transcript(job.language, job.probability, (segment,))
 
-    def _worth_another(self, job: Job, decoding: Decoding) -> bool:
+    def _worth_another(self, job: DecodingJob, decoding: Decoding) -> bool:
         """Whether a suspect text is tried again; a speculative one only when it is of no use.
 
         Measured on 29 doubtful clips: 71 % of the characters are wrong then, 74 % without, and a
@@ -262,7 +268,7 @@ class WhisperEngine:
         useless = decoding.avg_logprob < IMPROBABLE_LOGPROB
         return job.in_time and (useless or job.request.urgency != SPECULATIVE)
 
-    def _decode_again(self, job: Job) -> Decoding:
+    def _decode_again(self, job: DecodingJob) -> Decoding:
         """Tries the wide window; for a text that runs away also higher temperatures, in time.
 
         The likeliest wins if none passes.
@@ -300,7 +306,9 @@ class WhisperEngine:
             or (unlikely and decoding.no_speech_prob > options.no_speech_threshold)
         )
 
-    def _decode(self, jobs: Sequence[Job], temperature: float | None = None) -> list[Decoding]:
+    def _decode(
+        self, jobs: Sequence[DecodingJob], temperature: float | None = None
+    ) -> list[Decoding]:
         """One call of the decoder; the jobs share their beam and their initial prompt.
 
         Texts are bounded by the durations; without a temperature, the first try, more tightly.
@@ -345,7 +353,7 @@ class WhisperEngine:
             )
         return decodings
 
-    def _prompt(self, job: Job) -> list[int]:
+    def _prompt(self, job: DecodingJob) -> list[int]:
         tokenizer = self._tokenizer(job.language)
         prompt: list[int] = []
         if job.request.options.initial_prompt:

@@ -43,7 +43,7 @@ class CsmEngine:
         self.languages = config.languages
         self._temperature = config.temperature
         self._top_k = config.top_k
-        self._prompts: PackCache[Tensor] = PackCache(_Reader(self._model).read)
+        self._prompts: PackCache[Tensor] = PackCache(_PromptReader(self._model).read)
 
     def __del__(self) -> None:
         # A model that was swapped goes with the last request that holds it.
@@ -52,7 +52,7 @@ class CsmEngine:
 
     def close(self) -> None:
         """Gives the memory back, the GPU's too; requests that still run raise EngineLost."""
-        self._prompts = PackCache(_Reader(self._model).read)
+        self._prompts = PackCache(_PromptReader(self._model).read)
         self._model.close()
 
     def forget_pack(self, digest: str) -> None:
@@ -108,7 +108,7 @@ class CsmEngine:
             yield self._model.sound(made, heard)
 
 
-class _Reader:
+class _PromptReader:
     """Makes of a pack what the model reads. It does not hold the engine, which holds it."""
 
     def __init__(self, model: CsmModel) -> None:

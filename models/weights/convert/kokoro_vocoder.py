@@ -64,13 +64,13 @@ def vocoder(published: Published) -> list[onnx.ModelProto]:
     return [_made(published, step) for step in _STEPS]
 
 
-def _made(published: Published, step: "Callable[[_Part], None]") -> onnx.ModelProto:
-    part = _Part(published)
+def _made(published: Published, step: "Callable[[_VocoderPart], None]") -> onnx.ModelProto:
+    part = _VocoderPart(published)
     step(part)
     return part.model()
 
 
-def _decode(part: "_Part") -> None:
+def _decode(part: "_VocoderPart") -> None:
     text = part.cut(part.take("features"), 1, 0, 512)
     melody = part.cut(part.take("features"), 1, 512, 514)
     value = part.decoded(part.take("features"), "encode")
@@ -81,19 +81,19 @@ def _decode(part: "_Part") -> None:
     part.give("decoded", value)
 
 
-def _low(part: "_Part") -> None:
+def _low(part: "_VocoderPart") -> None:
     excited = part.convolved(part.take("source"), "generator.noise_convs.0", stride=6, pad=3)
     excited = part.block(excited, "generator.noise_res.0", _LOW)
     raised = part.raised(part.take("decoded"), "generator.ups.0", 10)
     part.give("low", part.op("Add", raised, excited))
 
 
-def _low_sum(part: "_Part") -> None:
+def _low_sum(part: "_VocoderPart") -> None:
     pair = (part.block(part.take("low"), f"generator.resblocks.{index}", _LOW) for index in (0, 1))
     part.give("low_sum", part.op("Add", *pair))
 
 
-def _raised(part: "_Part") -> None:
+def _raised(part: "_VocoderPart") -> None:
     block = part.block(part.take("low"), "generator.resblocks.2", _LOW)
     total = part.op("Add", part.take("low_sum"), block)
     raised = part.raised(part.third(total), "generator.ups.1", 6)
@@ -101,28 +101,28 @@ def _raised(part: "_Part") -> None:
     part.give("raised", part.op("Concat", second, raised, axis=3))
 
 
-def _excited(part: "_Part") -> None:
+def _excited(part: "_VocoderPart") -> None:
     value = part.convolved(part.take("source"), "generator.noise_convs.1")
     part.give("excited", part.block(value, "generator.noise_res.1", _HIGH, (0, 1)))
 
 
-def _high(part: "_Part") -> None:
+def _high(part: "_VocoderPart") -> None:
     excited = part.block(part.take("excited"), "generator.noise_res.1", _HIGH, (2,))
     high = part.op("Add", part.take("raised"), excited)
     part.give("high_sum", part.block(high, "generator.resblocks.3", _HIGH))
     part.give("high", high)
 
 
-def _high_sums(part: "_Part") -> None:
+def _high_sums(part: "_VocoderPart") -> None:
     block = part.block(part.take("high"), "generator.resblocks.4", _HIGH)
     part.give("high_sums", part.op("Add", part.take("high_sum"), block))
 
 
-def _last(part: "_Part") -> None:
+def _last(part: "_VocoderPart") -> None:
     part.give("last", part.block(part.take("high"), "generator.resblocks.5", _HIGH, (0, 1)))
 
 
-def _audio(part: "_Part") -> None:
+def _audio(part: "_VocoderPart") -> None:
     block = part.block(part.take("last"), "generator.resblocks.5", _HIGH, (2,))
     part.give("audio", part.sound(part.third(part.op("Add", part.take("high_sums"), block))))
 
@@ -131,7 +131,7 @@ _STEPS = (_decode, _low, _low_sum, _raised, _excited, _high, _high_sums, _last, 
 
 
 @dataclass
-class _Part:
+class _VocoderPart:
     """A graph while it is built. Names of values are those of `_INTERFACE`, or made up."""
 
     published: Published

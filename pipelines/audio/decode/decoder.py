@@ -48,8 +48,8 @@ class AudioDecoder:
         timeout_s: float = JOB_TIMEOUT_S,
     ) -> None:
         """`timeout_s` is for one file and the start of its process; CPU time has its own limit."""
-        self._idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()
-        self._workers = [Worker(timeout_s) for _ in range(workers)]
+        self._idle: asyncio.LifoQueue[DecoderProcess] = asyncio.LifoQueue()
+        self._workers = [DecoderProcess(timeout_s) for _ in range(workers)]
         for worker in self._workers:
             self._idle.put_nowait(worker)
         self._waiting = 0
@@ -126,7 +126,7 @@ class AudioDecoder:
         return DecodedAudio(pcm, sample_rate, float(str(answer["duration_s"])), audio_format)
 
 
-class Worker:
+class DecoderProcess:
     """One decoder process; after a death the next job starts another."""
 
     def __init__(self, timeout_s: float) -> None:

@@ -116,7 +116,7 @@ class SoxrResampler:
         return np.asarray(self._stream.resample_chunk(_EMPTY, last=True), np.float32)
 
 
-class Doubler:
+class Upsampler2x:
     """8 to 16 kHz by a half-band filter: 2 ms late, where soxr works in blocks of 60 ms."""
 
     def __init__(self) -> None:
@@ -150,5 +150,5 @@ def _half_band() -> NDArray[np.float32]:
 
 def make_resampler(sample_rate: LiveSampleRate) -> Resampler:
     """From `sample_rate` to STT_SAMPLE_RATE."""
-    makers: dict[int, Callable[[], Resampler]] = {STT_SAMPLE_RATE: PassThrough, 8000: Doubler}
+    makers: dict[int, Callable[[], Resampler]] = {STT_SAMPLE_RATE: PassThrough, 8000: Upsampler2x}
     return makers.get(sample_rate, lambda: SoxrResampler(sample_rate))()

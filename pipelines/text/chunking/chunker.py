@@ -17,7 +17,7 @@ from pipelines.text.chunking.clauses import (
     knows_words,
     weight,
 )
-from pipelines.text.cleaning import LINE_BREAK, PIECE_CHARACTERS, Piece, clean, is_speakable
+from pipelines.text.cleaning import LINE_BREAK, PIECE_CHARACTERS, TextChunk, clean, is_speakable
 from pipelines.text.language_detection import paragraph_language
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.sentences import sentence_spans
@@ -32,7 +32,7 @@ _ROOM = 2.0  # how much longer than planned numbers may make an opening when the
 
 
 @dataclass(frozen=True)
-class Opening:
+class FirstChunkPolicy:
     """How a stream begins: with short pieces, so that it sounds soon and never waits for more."""
 
     most: int = 40  # letters of the first piece
@@ -48,14 +48,14 @@ class Opening:
         return self.most * 3 // 2
 
 
-def read(
+def read_chunks(
     text: str,
     *,
     languages: frozenset[str],
     language: str | None,
     words: bool = False,
-    opening: Opening | None = None,
-) -> Iterator[Piece]:
+    opening: FirstChunkPolicy | None = None,
+) -> Iterator[TextChunk]:
     """The pieces of `text`, each made when it is asked for; blocking.
 
     `language` is that of the voice: a paragraph that is clearly in another one of `languages` is
@@ -67,7 +67,7 @@ def read(
     before = language
     for paragraph in _paragraphs(text, words=words):
         spoken_in = paragraph_language(paragraph.text, languages, language, before)
-        last: Piece | None = None
+        last: TextChunk | None = None
         for piece in script.pieces(paragraph, spoken_in):
             if last is not None:
                 yield last
@@ -159,12 +159,12 @@ def _block_end(source: str, start: int, end: int) -> int:
 class _Script:
     """Cuts paragraphs into pieces; counts those that were made short for an early start."""
 
-    def __init__(self, *, words: bool, opening: Opening | None) -> None:
+    def __init__(self, *, words: bool, opening: FirstChunkPolicy | None) -> None:
         self._words = words
         self._opens = opening  # None once pieces may be whole sentences
         self._last = 0  # weight of the last opening
 
-    def pieces(self, paragraph: _Paragraph, language: str) -> Iterator[Piece]:
+    def pieces(self, paragraph: _Paragraph, language: str) -> Iterator[TextChunk]:
         while True:
             found = sentence_spans(paragraph.text, language)
             if paragraph.is_whole:
@@ -183,11 +183,11 @@ class _Script:
 
     def _sentence(
         self, paragraph: _Paragraph, start: int, end: int, language: str
-    ) -> Iterator[Piece]:
+    ) -> Iterator[TextChunk]:
         """The pieces of the sentence at `start`..`end`, which is taken with all before it."""
         paragraph.take(start)
         rest = end - start
-        last: Piece | None = None
+        last: TextChunk | None = None
         while rest > 0:
             count, pieces = self._next(paragraph, rest, language)
             for piece in pieces:
@@ -198,13 +198,15 @@ class _Script:
         if last is not None:
             yield replace(last, ends_sentence=True)
 
-    def _start_of_sentence(self, paragraph: _Paragraph, language: str) -> Iterator[Piece]:
+    def _start_of_sentence(self, paragraph: _Paragraph, language: str) -> Iterator[TextChunk]:
         """The pieces of a sentence whose end is not in sight, but for enough to go on with."""
         while len(paragraph.text) >= 2 * PIECE_CHARACTERS:
             _, pieces = self._next(paragraph, len(paragraph.text), language)
             yield from pieces
 
-    def _next(self, paragraph: _Paragraph, length: int, language: str) -> tuple[int, list[Piece]]:
+    def _next(
+        self, paragraph: _Paragraph, length: int, language: str
+    ) -> tuple[int, list[TextChunk]]:
         """Takes the next part of `length` characters: how many those were, and what they say."""
         window = paragraph.text[: min(length, 2 * PIECE_CHARACTERS)]
         is_rest = len(window) == length
@@ -225,13 +227,13 @@ class _Script:
             spoken = normalise(window[:count], language)
         units = paragraph.units_before(paragraph.taken + count) if self._words else []
         paragraph.take(count)
-        pieces: list[Piece] = []
+        pieces: list[TextChunk] = []
         for part in _parts(spoken):
             if is_speakable(part):
                 aligned: tuple[SourceWord, ...] = align(units, part, language) if units else ()
                 units = []  # one word that is longer than a piece has the time of its first
                 end = paragraph.source_end
-                pieces.append(Piece(part, False, False, language, aligned, end))
+                pieces.append(TextChunk(part, False, False, language, aligned, end))
         if pieces and self._opens:
             self._last = sum(weight(piece.text) for piece in pieces)
             if self._next_most() >= FULL:

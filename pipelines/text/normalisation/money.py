@@ -28,7 +28,7 @@ _CODES = {
 _WORD_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
 
 
-class Forms(NamedTuple):
+class CurrencyForms(NamedTuple):
     """What one and several of a currency and of its hundredths are called."""
 
     unit: str
@@ -38,21 +38,21 @@ class Forms(NamedTuple):
 
 
 # What num2words lacks, or says as in another country or without its plural.
-_FORMS: Mapping[tuple[str, str], Forms] = {
-    ("en", "EUR"): Forms("euro", "euros", "cent", "cents"),
-    ("de", "CHF"): Forms("Franken", "Franken", "Rappen", "Rappen"),
-    ("fr", "CHF"): Forms("franc", "francs", "centime", "centimes"),
-    ("it", "CHF"): Forms("franco", "franchi", "centesimo", "centesimi"),
-    ("pt", "BRL"): Forms("real", "reais", "centavo", "centavos"),
-    ("pt", "EUR"): Forms("euro", "euros", "centavo", "centavos"),
-    ("pt", "USD"): Forms("dólar", "dólares", "centavo", "centavos"),
-    ("hi", "INR"): Forms("रुपया", "रुपए", "पैसा", "पैसे"),
-    ("hi", "USD"): Forms("डॉलर", "डॉलर", "सेंट", "सेंट"),
-    ("hi", "EUR"): Forms("यूरो", "यूरो", "सेंट", "सेंट"),
+_FORMS: Mapping[tuple[str, str], CurrencyForms] = {
+    ("en", "EUR"): CurrencyForms("euro", "euros", "cent", "cents"),
+    ("de", "CHF"): CurrencyForms("Franken", "Franken", "Rappen", "Rappen"),
+    ("fr", "CHF"): CurrencyForms("franc", "francs", "centime", "centimes"),
+    ("it", "CHF"): CurrencyForms("franco", "franchi", "centesimo", "centesimi"),
+    ("pt", "BRL"): CurrencyForms("real", "reais", "centavo", "centavos"),
+    ("pt", "EUR"): CurrencyForms("euro", "euros", "centavo", "centavos"),
+    ("pt", "USD"): CurrencyForms("dólar", "dólares", "centavo", "centavos"),
+    ("hi", "INR"): CurrencyForms("रुपया", "रुपए", "पैसा", "पैसे"),
+    ("hi", "USD"): CurrencyForms("डॉलर", "डॉलर", "सेंट", "सेंट"),
+    ("hi", "EUR"): CurrencyForms("यूरो", "यूरो", "सेंट", "सेंट"),
 }
 
 
-def forms_of(language: str, currency: str) -> Forms | None:
+def forms_of(language: str, currency: str) -> CurrencyForms | None:
     """The names of the ISO 4217 `currency` where they are not left to num2words."""
     return _FORMS.get((language, currency))
 

@@ -9,7 +9,7 @@ import unicodedata
 
 from pipelines.text.normalisation.abbreviations import expand_abbreviations
 from pipelines.text.normalisation.money import named_after
-from pipelines.text.normalisation.number_words import Words, words_for
+from pipelines.text.normalisation.number_words import NumberWords, words_for
 
 _CURRENCIES = {
     "R$": "BRL",
@@ -111,7 +111,7 @@ def _ascii_digits(text: str) -> str:
     )
 
 
-def _say(match: re.Match[str], words: Words) -> tuple[str, int]:
+def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     """What a token is in words, and where reading goes on."""
     kind = match.lastgroup and next(
         name
@@ -134,7 +134,7 @@ def _say(match: re.Match[str], words: Words) -> tuple[str, int]:
     return _say_number(match, words)
 
 
-def _say_address(match: re.Match[str], words: Words) -> tuple[str, int]:
+def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     address = match[0].rstrip(".,;:!?)'\"")
     end = match.start() + len(address)
     spoken = re.sub(r"^https?://", "", address)
@@ -146,7 +146,7 @@ def _say_address(match: re.Match[str], words: Words) -> tuple[str, int]:
     return re.sub(r"\d+", lambda digits: f" {words.integer(digits[0])} ", spoken), end
 
 
-def _say_date(match: re.Match[str], words: Words) -> str | None:
+def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
     if match["iso"]:
         return words.date(int(match["iso_d"]), int(match["iso_m"]), int(match["iso_y"]))
     first, second, year = int(match["d1"]), int(match["d2"]), int(match["d3"])
@@ -161,7 +161,7 @@ def _say_date(match: re.Match[str], words: Words) -> str | None:
     return words.date(day, month, year)
 
 
-def _say_time(match: re.Match[str], words: Words) -> str:
+def _say_time(match: re.Match[str], words: NumberWords) -> str:
     hour = int(match["hour"] or match["clock_hour"])
     minute = int(match["minute"] or 0)
     half = match["half"] or match["clock_half"]
@@ -185,13 +185,13 @@ def _say_time(match: re.Match[str], words: Words) -> str:
     return " ".join(filter(None, said))
 
 
-def _say_groups(text: str, words: Words) -> str:
+def _say_groups(text: str, words: NumberWords) -> str:
     """Digit by digit, with a comma's pause between groups: phone numbers and the like."""
     plus = f"{words.mark('+')} " if text.startswith("+") else ""
     return plus + ", ".join(words.digits(group) for group in re.findall(r"\d+", text))
 
 
-def _say_number(match: re.Match[str], words: Words) -> tuple[str, int]:
+def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     text, end = match.string, match.end()
     number = _parse(match["digits"], words)
     if number is None:  # a version, an IP address
@@ -213,7 +213,7 @@ def _say_number(match: re.Match[str], words: Words) -> tuple[str, int]:
 
 
 def _say_counted(
-    number: str, currency: str | None, text: str, end: int, words: Words
+    number: str, currency: str | None, text: str, end: int, words: NumberWords
 ) -> tuple[str, int]:
     """A number with what follows it: money, a unit, an ordinal or decade mark, or nothing."""
     if currency:
@@ -242,7 +242,7 @@ def _say_counted(
     return words.decimal(number), end
 
 
-def _say_ordinal(number: int, text: str, end: int, words: Words) -> tuple[str, int] | None:
+def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[str, int] | None:
     language = words.language
     mark = _ORDINAL_AFTER.match(text, end)
     if mark and (
@@ -262,7 +262,7 @@ def _say_ordinal(number: int, text: str, end: int, words: Words) -> tuple[str, i
     return None
 
 
-def _say_fraction(numerator: str, denominator: str, words: Words) -> str:
+def _say_fraction(numerator: str, denominator: str, words: NumberWords) -> str:
     above = words.decimal(numerator)
     if words.language != "en" or not 1 < int(denominator) <= 100 or len(numerator) > 2:
         return f"{above} {words.integer(denominator)}"
@@ -274,7 +274,7 @@ def _say_fraction(numerator: str, denominator: str, words: Words) -> str:
     )
 
 
-def _parse(digits: str, words: Words) -> str | None:
+def _parse(digits: str, words: NumberWords) -> str | None:
     """`1234.56` from what a person of that language wrote; None when it is no single number."""
     marks = [character for character in digits if not character.isdecimal()]
     if not marks:
@@ -292,7 +292,7 @@ def _parse(digits: str, words: Words) -> str | None:
     return None
 
 
-def _say_symbols(text: str, words: Words) -> str:
+def _say_symbols(text: str, words: NumberWords) -> str:
     if "&" in text and words.and_word:
         text = text.replace("&", f" {words.and_word} ")
     for mark in "+=@":

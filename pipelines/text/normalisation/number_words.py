@@ -13,7 +13,7 @@ from babel.numbers import format_decimal, get_currency_name
 from babel.units import format_unit
 from num2words import CONVERTER_CLASSES, num2words
 
-from pipelines.text.normalisation.money import Forms, forms_of, split_amount
+from pipelines.text.normalisation.money import CurrencyForms, forms_of, split_amount
 
 LONGEST_NUMBER = 15  # digits; people read longer ones digit by digit
 
@@ -53,7 +53,7 @@ _UNITS = (
 _NUMBER_IN_PATTERN = re.compile(r"[\d\u0660-\u0669\u0966-\u096f]+")
 
 
-class Words:
+class NumberWords:
     """Says numbers and what is counted in one language; keeps digits where nothing knows better.
 
     espeak-ng reads digits in every language it speaks, so digits are a safe answer.
@@ -165,7 +165,7 @@ class Words:
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
         return words.removesuffix(" de")  # Spanish and Portuguese go on with the year
 
-    def _own_money(self, amount: Decimal, forms: Forms) -> str | None:
+    def _own_money(self, amount: Decimal, forms: CurrencyForms) -> str | None:
         """By the names of `forms`; None when there are more decimals than hundredths."""
         if amount * 100 != (amount * 100).to_integral_value():
             return None
@@ -268,6 +268,6 @@ def _unit_abbreviations(locale: Locale) -> dict[str, str]:
 
 
 @lru_cache(maxsize=64)
-def words_for(language: str) -> Words:
+def words_for(language: str) -> NumberWords:
     """The words of an ISO 639-1 code; any code works. 5 to 30 ms for the first call of each."""
-    return Words(language)
+    return NumberWords(language)

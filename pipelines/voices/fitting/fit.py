@@ -17,15 +17,15 @@ from models.speaker.base import SpeakerEncoder
 from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from pipelines.voices.fitting.features import pitch_marks
 from pipelines.voices.fitting.formants import WARPS, better, warped
-from pipelines.voices.fitting.prior.knowledge import Knowledge, load_knowledge
-from pipelines.voices.fitting.recordings import Speaker, decode_all, listen
+from pipelines.voices.fitting.prior.knowledge import FittingPrior, load_fitting_prior
+from pipelines.voices.fitting.recordings import TargetSpeaker, decode_all, listen
 from pipelines.voices.fitting.report import best_so_far, pitch_of, samples_of, spectrum_of
-from pipelines.voices.fitting.search.search import Attempt, Search, Searched, Sound
+from pipelines.voices.fitting.search.search import Search, Searched, SearchTrial, Sound
 from pipelines.voices.fitting.search.style_space import Vectors
-from pipelines.voices.fitting.selection import Candidate, Verdict, candidates_of, verdict_of
+from pipelines.voices.fitting.selection import Candidate, SelectionResult, candidates_of, verdict_of
 from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE, sentences_of
 from pipelines.voices.fitting.trials import Outcome, Report, Target, Trial, pack_of
-from pipelines.voices.report import Judged, StockSimilarity, VoiceReport
+from pipelines.voices.report import ReportedRating, StockSimilarity, VoiceReport
 
 logger = logging.getLogger(__name__)
 
@@ -58,18 +58,18 @@ class FailedFit:
 
 
 @dataclass
-class Progress:
+class FitProgress:
     """How far a fit has come, beside its search."""
 
     number: int = 0  # of the next trial
     seconds: float = 0.0  # of all attempts before this one
     evaluations: int = 0
     candidates: list[Candidate] = field(default_factory=list)
-    choice: dict[str, Verdict] = field(default_factory=dict)  # by name
+    choice: dict[str, SelectionResult] = field(default_factory=dict)  # by name
     warped: Candidate | None = None  # the choice with other formants, when that is worth a hearing
     looked: bool = False  # whether it was looked for
-    with_warp: Verdict | None = None
-    judgement: dict[str, Verdict] = field(default_factory=dict)
+    with_warp: SelectionResult | None = None
+    judgement: dict[str, SelectionResult] = field(default_factory=dict)
 
 
 class Fit:
@@ -77,16 +77,16 @@ class Fit:
 
     def __init__(
         self,
-        speaker: Speaker,
+        speaker: TargetSpeaker,
         language: str,
         gender: str,
         config: FitConfig,
         seed: int,
         *,
-        knowledge: Knowledge,
+        knowledge: FittingPrior,
         british: bool = False,
         searched: Searched | None = None,
-        progress: Progress | None = None,
+        progress: FitProgress | None = None,
     ) -> None:
         """Goes on from what was searched; blocking, a second. For callers: `begin`, `resume`.
 
@@ -108,8 +108,8 @@ class Fit:
             seed,
             searched,
         )
-        self._progress = progress or Progress()
-        self._attempts: list[Attempt] = []
+        self._progress = progress or FitProgress()
+        self._attempts: list[SearchTrial] = []
         self._names: dict[int, str] = {}  # of the voice that each trial of a judgement speaks with
         self._heard: list[Outcome] = []  # in the last judgement
         self.target = Target(
@@ -125,7 +125,7 @@ class Fit:
         config: FitConfig,
         encoder: SpeakerEncoder,
         seed: int,
-        knowledge: Knowledge | None = None,
+        knowledge: FittingPrior | None = None,
     ) -> "Fit":
         """Decodes and listens; blocking, some seconds. Raises InvalidAudio or EngineError."""
         return cls.resume(recordings, language, gender, config, encoder, seed, None, knowledge)
@@ -140,18 +140,18 @@ class Fit:
         encoder: SpeakerEncoder,
         seed: int,
         state: bytes | None,
-        knowledge: Knowledge | None = None,
+        knowledge: FittingPrior | None = None,
         *,
         british: bool = False,
     ) -> "Fit":
         """Goes on where `state` was taken; one that cannot be read begins anew. Else as `begin`."""
         speaker = listen(decode_all(recordings), encoder)
-        knowledge = knowledge or load_knowledge()
+        knowledge = knowledge or load_fitting_prior()
         searched: Searched | None = None
-        progress: Progress | None = None
+        progress: FitProgress | None = None
         if state is not None:
             try:
-                searched, progress = read_checkpoint(state, Progress, knowledge.space.size)
+                searched, progress = read_checkpoint(state, FitProgress, knowledge.space.size)
             except CheckpointError as error:
                 logger.warning("voice_fit_begun_anew", extra={"reason": str(error)})
         return cls(
@@ -260,7 +260,7 @@ class Fit:
         before, since = likeness[-2 * LOOKED_BACK : -LOOKED_BACK], likeness[-LOOKED_BACK:]
         return float(np.mean(since)) < float(np.mean(before)) + WORTH
 
-    def _tried(self, attempt: Attempt) -> Trial:
+    def _tried(self, attempt: SearchTrial) -> Trial:
         return self._trial(
             self._sentences.search[attempt.sentence - self._first],
             self._knowledge.space.style(attempt.point),
@@ -308,7 +308,7 @@ class Fit:
         style = space.stock[space.names.index(voice)].astype(np.float32)
         return Trial(self._progress.number, text, style, judge=True)
 
-    def _verdicts(self, outcomes: Sequence[Outcome]) -> dict[str, Verdict]:
+    def _verdicts(self, outcomes: Sequence[Outcome]) -> dict[str, SelectionResult]:
         of_names: dict[str, list[Outcome]] = {}
         for one in outcomes:
             of_names.setdefault(self._names[one.number], []).append(one)
@@ -330,7 +330,7 @@ class Fit:
         floor = self._config.min_quality
         return max(self._progress.candidates, key=lambda one: choice[one.name].score(stock, floor))
 
-    def _report(self, verdict: Verdict) -> VoiceReport:
+    def _report(self, verdict: SelectionResult) -> VoiceReport:
         state, speaker = self._progress, self._speaker
         stock = state.judgement[STOCK + self._stock.native]
         nearest = state.judgement[STOCK + self._stock.nearest]
@@ -353,7 +353,7 @@ class Fit:
             ],
             pitch=pitch_of(speaker.pitches, np.array(verdict.pitches, np.float32)),
             spectrum=spectrum_of(speaker.spectrum.astype(np.float64), np.array(verdict.spectrum)),
-            judged=Judged(
+            judged=ReportedRating(
                 similarity=verdict.held_out,
                 stock_similarity=max(stock.held_out, nearest.held_out),
                 wer=verdict.error_rate,

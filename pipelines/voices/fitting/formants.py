@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from models.speaker.windows import mean_embedding
-from pipelines.voices.fitting.selection import Candidate, Verdict
+from pipelines.voices.fitting.selection import Candidate, SelectionResult
 from pipelines.voices.fitting.trials import Outcome, Target
 
 WARPS = (1.0, 0.85, 0.9, 0.94, 0.97, 1.03, 1.06, 1.1, 1.15, 1.2)  # the first is none
@@ -40,7 +40,9 @@ def warped(plain: Candidate, outcomes: Sequence[Outcome], target: Target) -> Can
     )
 
 
-def better(warped: Verdict, plain: Verdict, stock: Verdict, min_quality: float) -> bool:
+def better(
+    warped: SelectionResult, plain: SelectionResult, stock: SelectionResult, min_quality: float
+) -> bool:
     """Whether the warp stays, of both voices with the same sentences."""
     if (warped.quality or 0.0) < (plain.quality or 0.0) - QUALITY_SLACK:
         return False

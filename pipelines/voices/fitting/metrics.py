@@ -17,7 +17,7 @@ STT_CONFIG, QUALITY_CONFIG = "stt/whisper_base", "quality/dnsmos"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SpeechRating:
     """Of one sentence."""
 
     words: int = 0
@@ -26,28 +26,28 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Judges:
+class SpeechRaters:
     """Both engines; calls block."""
 
     recogniser: STTEngine
     ratings: QualityEngine
 
-    def judge(self, text: str, language: str, pcm: Pcm) -> Judged:
+    def judge(self, text: str, language: str, pcm: Pcm) -> SpeechRating:
         """A signal of float32 [n] at 16 kHz that should say `text`."""
         quality = self.ratings.rate(pcm).overall
         if language not in self.recogniser.languages:
-            return Judged(quality=quality)
+            return SpeechRating(quality=quality)
         [transcript] = self.recogniser.transcribe([TranscriptionRequest(pcm, language)])
         said = words_of(text, language)
         heard = words_of(" ".join(one.text for one in transcript.segments), language)
-        return Judged(len(said), edits(said, heard), quality)
+        return SpeechRating(len(said), edits(said, heard), quality)
 
 
-def load_judges() -> Judges:
+def load_speech_raters() -> SpeechRaters:
     """From the weights of this machine. Raises EngineError."""
     store = WeightStore(weights_dir())
     recogniser, _ = load_stt(STT_CONFIG, store)
-    return Judges(recogniser, load_quality(QUALITY_CONFIG, store))
+    return SpeechRaters(recogniser, load_quality(QUALITY_CONFIG, store))
 
 
 def words_of(text: str, language: str) -> list[str]:

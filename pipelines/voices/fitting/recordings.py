@@ -14,7 +14,7 @@ from models.speaker.mel import mel_spectrum
 from models.speaker.windows import mean_embedding
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.measures import pitches_hz
-from pipelines.temporary_directories import delete_left_folders, private_folder
+from pipelines.temporary_directories import delete_leftover_directories, temporary_directory
 from pipelines.voices.fitting.features import at_level, heard, mean_spectrum, spoken
 
 FOLDERS = "recordings"
@@ -26,7 +26,7 @@ DECODED_WITHIN_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class TargetSpeaker:
     """One person's voice."""
 
     embedding: Embedding  # of what the fit may use
@@ -38,7 +38,7 @@ class Speaker:
     speech_s: float
 
 
-def listen(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> Speaker:
+def listen(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> TargetSpeaker:
     """Of signals at SPEAKER_SAMPLE_RATE; blocking, about a second a minute."""
     used, kept = [], []
     for pcm in recordings:
@@ -53,7 +53,7 @@ def listen(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> Speaker:
     speech = np.concatenate([pcm[spoken(pcm)] for pcm in used])
     spectra = np.concatenate([heard(mel_spectrum(pcm)) for pcm in used])
     longest = max(used, key=len)
-    return Speaker(
+    return TargetSpeaker(
         embedding=embedding,
         held_out=held_out,
         consistency=float(embedding @ held_out),
@@ -72,7 +72,7 @@ def decode_all(recordings: Sequence[bytes], sample_rate: int = SPEAKER_SAMPLE_RA
 
 async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm]:
     delete_left_recordings()
-    with private_folder(FOLDERS) as folder:
+    with temporary_directory(FOLDERS) as folder:
         async with AudioDecoder(timeout_s=DECODED_WITHIN_S) as decoder:
             decoded = []
             for index, content in enumerate(recordings):
@@ -85,7 +85,7 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
 
 def delete_left_recordings() -> None:
     """Those of processes that were killed while they decoded: nothing lies unsealed for long."""
-    delete_left_folders(FOLDERS)
+    delete_leftover_directories(FOLDERS)
 
 
 def _mean(embeddings: Sequence[Embedding]) -> Embedding:

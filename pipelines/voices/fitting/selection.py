@@ -29,7 +29,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SelectionResult:
     """What was heard of a voice, over some sentences."""
 
     similarity: float  # with the recordings that the fit may use
@@ -39,7 +39,7 @@ class Verdict:
     spectrum: tuple[float, ...]
     pitches: tuple[float, ...]
 
-    def score(self, stock: "Verdict", min_quality: float) -> float:
+    def score(self, stock: "SelectionResult", min_quality: float) -> float:
         """Likeness, less what it costs to sound worse than a stock voice, or just badly."""
         floor = max((stock.quality or 0.0) - QUALITY_SLACK, min_quality)
         below = 0.0 if self.quality is None else floor - self.quality
@@ -61,12 +61,12 @@ def candidates_of(space: StyleSpace, searched: Searched) -> list[Candidate]:
     ]
 
 
-def verdict_of(outcomes: Sequence[Outcome], target: Target) -> Verdict:
+def verdict_of(outcomes: Sequence[Outcome], target: Target) -> SelectionResult:
     """Of all sentences of one voice."""
     embedding = mean_embedding(np.concatenate([one.embeddings for one in outcomes]))
     words = sum(one.words for one in outcomes)
     ratings = [one.quality for one in outcomes if one.quality is not None]
-    return Verdict(
+    return SelectionResult(
         similarity=float(embedding @ target.embedding),
         held_out=float(embedding @ target.held_out),
         error_rate=sum(one.errors for one in outcomes) / words if words else None,

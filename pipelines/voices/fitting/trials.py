@@ -24,7 +24,7 @@ from models.tts.voice_pack import VoicePack, pack_digest, write_pack
 from pipelines.audio.measures import pitches_hz
 from pipelines.voices.fitting.equaliser import bands_between, taps
 from pipelines.voices.fitting.features import at_level, heard, mean_spectrum, spoken
-from pipelines.voices.fitting.metrics import Judged, Judges, load_judges
+from pipelines.voices.fitting.metrics import SpeechRaters, SpeechRating, load_speech_raters
 from pipelines.voices.fitting.search.style_space import Vectors
 
 SHORTEST_S = 0.5  # less is no sentence
@@ -89,14 +89,14 @@ class Trials:
         engine: TTSEngine,
         encoder: SpeakerEncoder,
         target: Target,
-        judges: Callable[[], Judges] = load_judges,
+        judges: Callable[[], SpeechRaters] = load_speech_raters,
     ) -> None:
         """`judges` is called when the first trial is to be judged, and takes seconds."""
         self._engine = engine
         self._encoder = encoder
         self._target = target
         self._load_judges = judges
-        self._judges: Judges | None = None
+        self._judges: SpeechRaters | None = None
         self._any_voice = engine.voices()[0].key
 
     def run(self, trial: Trial) -> Outcome:
@@ -117,7 +117,7 @@ class Trials:
             through = [_filtered(one, filters[0] + bands) for one, bands in pairs]
         elif not trial.judge:
             through = [_filtered(level, one) for one in filters]
-        judged = self._judge(trial.text, pcm) if trial.judge else Judged()
+        judged = self._judge(trial.text, pcm) if trial.judge else SpeechRating()
         return Outcome(
             number=trial.number,
             embeddings=np.stack([self._encoder.embed(one) for one in through or [level]]),
@@ -149,7 +149,7 @@ class Trials:
         pcm = np.concatenate([np.zeros(0, np.float32), *pieces])
         return resample(pcm, self._engine.sample_rate, SPEAKER_SAMPLE_RATE)
 
-    def _judge(self, text: str, pcm: Pcm) -> Judged:
+    def _judge(self, text: str, pcm: Pcm) -> SpeechRating:
         if self._judges is None:
             self._judges = self._load_judges()
         return self._judges.judge(text, self._target.language, pcm)

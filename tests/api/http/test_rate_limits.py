@@ -19,7 +19,7 @@ from api.http.errors import ApiError
 from api.http.rate_limits import client_address
 from api.services import Services
 from api.sockets.kernel.leases import SocketLeases
-from deployments.gateway.listener import Listener
+from deployments.gateway.listener import HttpListener
 from pipelines.accounts.authentication import Principal
 from pipelines.limits.local import Tables, Windows
 from pipelines.limits.redis import RedisStore
@@ -197,7 +197,7 @@ def test_an_ipv6_network_is_one_address() -> None:
 
 @asynccontextmanager
 async def listening(app: FastAPI, trusted: tuple[str, ...]) -> AsyncIterator[httpx.AsyncClient]:
-    listener = Listener(app, "127.0.0.1", 0, trusted)
+    listener = HttpListener(app, "127.0.0.1", 0, trusted)
     await listener.start()
     try:
         url = f"http://127.0.0.1:{listener.port}"

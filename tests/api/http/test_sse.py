@@ -13,7 +13,7 @@ from api.http.errors import ApiError
 from api.http.sse import DONE, CompletionFrames, EventStream, answer_body, error_frame
 from api.http.streaming import while_connected
 from models.llm.answer_assembly import AnswerAssembler
-from models.llm.base import GenerationDelta, Usage
+from models.llm.base import GenerationDelta, TokenUsage
 
 Message = MutableMapping[str, Any]
 
@@ -86,7 +86,7 @@ def test_any_error_survives_in_one_line(message: str, code: str) -> None:
 
 
 def test_every_line_has_what_openai_clients_read() -> None:
-    usage = Usage(3, 4)
+    usage = TokenUsage(3, 4)
     for frame in (
         FRAMES.begin("some-chat"),
         FRAMES.begin(None),
@@ -102,7 +102,7 @@ def test_every_line_has_what_openai_clients_read() -> None:
 
 
 def test_the_done_line_carries_the_usage() -> None:
-    body = parse(FRAMES.done(12, Usage(3, 4)))
+    body = parse(FRAMES.done(12, TokenUsage(3, 4)))
     assert body["type"] == "done" and body["response_time_ms"] == 12
     assert body["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from api.http.errors import ApiError
-from api.http.uploads import Form, UploadLimits, receive_form
+from api.http.uploads import MultipartForm, UploadLimits, receive_form
 
 BOUNDARY = "edge"
 LIMITS = UploadLimits(max_files=2, max_fields=3, max_file_bytes=100_000)
@@ -48,7 +48,7 @@ class Sent:
         return {"type": "http.request", "body": chunk or b"", "more_body": chunk is not None}
 
 
-async def receive(sent: Sent, limits: UploadLimits = LIMITS) -> tuple[Form, list[bytes]]:
+async def receive(sent: Sent, limits: UploadLimits = LIMITS) -> tuple[MultipartForm, list[bytes]]:
     async with receive_form(sent.request, limits) as received:
         return received, [file.path.read_bytes() for file in received.files]
 

@@ -161,7 +161,7 @@ async def test_another_replica_forgets_a_revoked_key_within_five_seconds(
     services: Services,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    other = authentication.Principals(
+    other = authentication.Authenticator(
         services.database,
         services.settings.secrets.token_keys,
         services.settings.secrets.api_key_pepper,

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from pipelines.stt.file import Recording
+from pipelines.stt.file import DecodedRecording
 from tests.api.leaving import send_and_leave
 from tests.hostile.audio_files import encode, wav
 from tests.models.sounds import speak
@@ -197,7 +197,7 @@ async def test_a_client_that_leaves_stops_the_work(
     pipeline = app.state.services.transcription
     began, stopped = asyncio.Event(), asyncio.Event()
 
-    async def wait_for_ever(recording: Recording) -> None:
+    async def wait_for_ever(recording: DecodedRecording) -> None:
         began.set()
         try:
             await asyncio.Event().wait()

@@ -12,7 +12,7 @@ from api.services import Services
 from models.errors import EngineOverloaded
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from pipelines.stt.file import Recording
+from pipelines.stt.file import DecodedRecording
 from tests.api.leaving import send_and_leave
 from tests.api.money import Books, books_of
 from tests.hostile.audio_files import wav
@@ -79,7 +79,7 @@ async def test_without_credit_nothing_is_transcribed(
     speech_wav: bytes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def transcribe(recording: Recording) -> None:
+    async def transcribe(recording: DecodedRecording) -> None:
         raise AssertionError("transcribed")
 
     monkeypatch.setattr(services.transcription, "transcribe", transcribe)
@@ -105,7 +105,7 @@ async def test_a_failure_costs_nothing_and_is_told(
     speech_wav: bytes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def transcribe(recording: Recording) -> None:
+    async def transcribe(recording: DecodedRecording) -> None:
         raise EngineOverloaded("busy")
 
     monkeypatch.setattr(services.transcription, "transcribe", transcribe)
@@ -128,7 +128,7 @@ async def test_who_leaves_pays_nothing(
 ) -> None:
     began = asyncio.Event()
 
-    async def wait_for_ever(recording: Recording) -> None:
+    async def wait_for_ever(recording: DecodedRecording) -> None:
         began.set()
         await asyncio.Event().wait()
 

@@ -69,11 +69,11 @@ async def test_what_is_wrong_is_named(
 
 async def test_our_own_name_is_refused(services: Services, auth: Headers) -> None:
     from api.app import create_app
-    from pipelines.storage.encryption import Sealer
+    from pipelines.storage.encryption import Encryption
     from pipelines.webhooks.registration import Webhooks
 
     settings = replace(services.settings, public_url="https://speech.example.com")
-    webhooks = Webhooks(services.database, Sealer(settings.secrets.data_keys), settings)
+    webhooks = Webhooks(services.database, Encryption(settings.secrets.data_keys), settings)
     app = create_app(replace(services, settings=settings, webhooks=webhooks))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:

@@ -14,7 +14,7 @@ from sqlmodel import Session, select
 from api.app import create_app
 from api.services import Services
 from db.tables import Workspace
-from deployments.gateway.listener import Listener
+from deployments.gateway.listener import HttpListener
 from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
@@ -27,7 +27,7 @@ class SocketServer:
 
     services: Services
     app: FastAPI
-    listener: Listener
+    listener: HttpListener
     key: str
     voice_id: str
 
@@ -60,7 +60,7 @@ async def serve(services: Services) -> AsyncIterator[SocketServer]:
     assert key is not None
     await services.database.run(_upgrade)
     app = create_app(services)
-    listener = Listener(app, "127.0.0.1", 0)
+    listener = HttpListener(app, "127.0.0.1", 0)
     await listener.start()
     try:
         voice_id = (await services.speech.voices())[0].voice.voice_id

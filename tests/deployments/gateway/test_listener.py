@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
-from deployments.gateway.listener import TCP_USER_TIMEOUT_MS, Listener, listening_socket
+from deployments.gateway.listener import TCP_USER_TIMEOUT_MS, HttpListener, listening_socket
 
 
 async def echo(websocket: WebSocket) -> None:
@@ -39,14 +39,14 @@ def app() -> Starlette:
 
 
 @pytest_asyncio.fixture
-async def listener() -> AsyncIterator[Listener]:
-    running = Listener(app(), "127.0.0.1", 0)
+async def listener() -> AsyncIterator[HttpListener]:
+    running = HttpListener(app(), "127.0.0.1", 0)
     await running.start()
     yield running
     await running.stop()
 
 
-async def test_a_request_that_runs_ends_before_the_server_does(listener: Listener) -> None:
+async def test_a_request_that_runs_ends_before_the_server_does(listener: HttpListener) -> None:
     async with httpx.AsyncClient() as client:
         answer = asyncio.create_task(client.get(f"http://127.0.0.1:{listener.port}/slow"))
         await asyncio.sleep(0.2)
@@ -55,7 +55,7 @@ async def test_a_request_that_runs_ends_before_the_server_does(listener: Listene
     assert not listener.serving
 
 
-async def test_no_socket_is_compressed_and_a_silent_one_is_pinged(listener: Listener) -> None:
+async def test_no_socket_is_compressed_and_a_silent_one_is_pinged(listener: HttpListener) -> None:
     async with connect(f"ws://127.0.0.1:{listener.port}/echo", compression="deflate") as client:
         assert client.protocol.extensions == []
         await client.send("a" * 2000)
@@ -65,8 +65,8 @@ async def test_no_socket_is_compressed_and_a_silent_one_is_pinged(listener: List
     assert (config.ws_ping_interval, config.ws_ping_timeout) == (30.0, 10.0)
 
 
-async def test_a_second_listener_takes_over_the_port(listener: Listener) -> None:
-    second = Listener(app(), "127.0.0.1", listener.port)
+async def test_a_second_listener_takes_over_the_port(listener: HttpListener) -> None:
+    second = HttpListener(app(), "127.0.0.1", listener.port)
     await second.start()
     await listener.stop()
     async with httpx.AsyncClient() as client:
@@ -84,7 +84,9 @@ def all_of(client: socket.socket) -> bytes:
     return answer
 
 
-async def test_who_connects_while_the_server_leaves_is_still_answered(listener: Listener) -> None:
+async def test_who_connects_while_the_server_leaves_is_still_answered(
+    listener: HttpListener,
+) -> None:
     address = ("127.0.0.1", listener.port)
     with ExitStack() as stack:
         # The kernel connects them; the loop, which does not run here, has not accepted any.
@@ -98,7 +100,7 @@ async def test_who_connects_while_the_server_leaves_is_still_answered(listener: 
             assert b"connection: close" in answer.lower()
 
 
-async def test_who_keeps_a_connection_is_told_to_move_on(listener: Listener) -> None:
+async def test_who_keeps_a_connection_is_told_to_move_on(listener: HttpListener) -> None:
     async def drain() -> None:
         answer = await client.get(url)
         assert answer.headers["connection"] == "close"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deployments.replicas.stt import Voices, decode
+from deployments.replicas.stt import SpeakerEmbedder, decode
 from models.errors import WeightsMissing
 from models.loading import load_speaker_encoder, load_stt
 from models.speaker.base import SpeakerEncoder
@@ -23,7 +23,7 @@ def engine(weights: WeightStore) -> STTEngine:
 def test_only_who_asks_gets_voices(
     engine: STTEngine, weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    voices = Voices()
+    voices = SpeakerEmbedder()
     encoder = load_speaker_encoder("speaker/bands", weights)
     monkeypatch.setattr(voices, "encoder", lambda: encoder)
     plain, labelled = decode(engine, [PLAIN, LABELLED], voices)
@@ -38,7 +38,7 @@ def test_an_encoder_that_cannot_load_fails_only_who_needs_it(
     def missing() -> SpeakerEncoder:
         raise WeightsMissing("no weights")
 
-    voices = Voices()
+    voices = SpeakerEmbedder()
     monkeypatch.setattr(voices, "encoder", missing)
     plain, labelled = decode(engine, [PLAIN, LABELLED], voices)
     assert isinstance(plain, Transcript)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from deployments.replicas.turns import Line, Turns
+from deployments.replicas.turns import DeadlineScheduler, RequestExecutor
 from pipelines.bridge import iterate_in_thread
 
 
 @pytest.fixture
-def turns() -> Iterator[Turns]:
-    made = Turns(1, "test", clock=lambda: 100.0)
+def turns() -> Iterator[DeadlineScheduler]:
+    made = DeadlineScheduler(1, "test", clock=lambda: 100.0)
     yield made
     made.close()
 
@@ -22,7 +22,7 @@ def turns() -> Iterator[Turns]:
 class Held:
     """Keeps a thread busy until it is let go."""
 
-    def __init__(self, turns: Turns, deadline: float = 0.0) -> None:
+    def __init__(self, turns: DeadlineScheduler, deadline: float = 0.0) -> None:
         self._go, begun = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -36,7 +36,7 @@ class Held:
         self._go.set()
 
 
-def test_the_request_with_the_least_slack_is_served_first(turns: Turns) -> None:
+def test_the_request_with_the_least_slack_is_served_first(turns: DeadlineScheduler) -> None:
     held = Held(turns)
     served: list[float] = []
     lines = {slack: turns.line(slack) for slack in (5.0, 0.0, 2.0)}
@@ -47,7 +47,7 @@ def test_the_request_with_the_least_slack_is_served_first(turns: Turns) -> None:
     assert served == [0.0, 2.0, 5.0]
 
 
-def test_requests_of_equal_slack_are_served_in_turn(turns: Turns) -> None:
+def test_requests_of_equal_slack_are_served_in_turn(turns: DeadlineScheduler) -> None:
     held = Held(turns)
     served: list[str] = []
     futures = [turns.line(1.0).submit(served.append, name) for name in "abc"]
@@ -59,7 +59,7 @@ def test_requests_of_equal_slack_are_served_in_turn(turns: Turns) -> None:
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_as_many_compute_at_once_as_the_engine_has_lanes(lanes: int) -> None:
-    turns = Turns(4, "test", lambda: lanes)
+    turns = DeadlineScheduler(4, "test", lambda: lanes)
     begun = threading.Semaphore(0)
     go = threading.Event()
 
@@ -78,7 +78,7 @@ def test_as_many_compute_at_once_as_the_engine_has_lanes(lanes: int) -> None:
 
 
 def test_who_has_time_stands_back_while_somebody_has_none() -> None:
-    turns = Turns(2, "test", clock=lambda: 100.0)
+    turns = DeadlineScheduler(2, "test", clock=lambda: 100.0)
     held = Held(turns, 100.5)
     served: list[str] = []
     patient = turns.line(5.0).submit(served.append, "patient")
@@ -89,7 +89,7 @@ def test_who_has_time_stands_back_while_somebody_has_none() -> None:
     turns.close()
 
 
-def test_who_has_spoken_lets_another_speak(turns: Turns) -> None:
+def test_who_has_spoken_lets_another_speak(turns: DeadlineScheduler) -> None:
     ahead, late = turns.line(0.0), turns.line(0.5)
     ahead.spoke(1.0)
     held = Held(turns)
@@ -101,7 +101,7 @@ def test_who_has_spoken_lets_another_speak(turns: Turns) -> None:
     assert served == ["late", "ahead"]
 
 
-def test_a_request_that_leaves_gives_its_turn_back(turns: Turns) -> None:
+def test_a_request_that_leaves_gives_its_turn_back(turns: DeadlineScheduler) -> None:
     held = Held(turns)
     served: list[str] = []
     gone, stays = turns.line(0.0), turns.line(1.0)
@@ -113,7 +113,7 @@ def test_a_request_that_leaves_gives_its_turn_back(turns: Turns) -> None:
     assert served == ["stays"]
 
 
-def test_an_error_reaches_only_its_own_request(turns: Turns) -> None:
+def test_an_error_reaches_only_its_own_request(turns: DeadlineScheduler) -> None:
     def fail() -> None:
         raise ValueError("broken")
 
@@ -123,7 +123,7 @@ def test_an_error_reaches_only_its_own_request(turns: Turns) -> None:
     assert whole.result(5) == 7
 
 
-def test_no_turn_is_given_after_the_end(turns: Turns) -> None:
+def test_no_turn_is_given_after_the_end(turns: DeadlineScheduler) -> None:
     held = Held(turns)
     waiting = turns.line(0.0).submit(lambda: None)
     turns.close()
@@ -133,13 +133,15 @@ def test_no_turn_is_given_after_the_end(turns: Turns) -> None:
         turns.line(0.0).submit(lambda: None)
 
 
-async def _first(line: Line, generator: Generator[int, None, None]) -> Any:
+async def _first(line: RequestExecutor, generator: Generator[int, None, None]) -> Any:
     async with aclosing(iterate_in_thread(lambda: generator, line)) as items:
         async for item in items:
             return item
 
 
-async def test_a_generator_whose_reader_left_in_the_queue_is_closed(turns: Turns) -> None:
+async def test_a_generator_whose_reader_left_in_the_queue_is_closed(
+    turns: DeadlineScheduler,
+) -> None:
     closed = threading.Event()
 
     def count() -> Generator[int, None, None]:
@@ -162,13 +164,13 @@ async def test_a_generator_whose_reader_left_in_the_queue_is_closed(turns: Turns
     held.let_go()
 
 
-def test_a_turn_lasts_over_steps_that_give_nothing(turns: Turns) -> None:
+def test_a_turn_lasts_over_steps_that_give_nothing(turns: DeadlineScheduler) -> None:
     turns.is_nothing = lambda item: item is None
     steps = iter([None, None, "sound"])
     assert turns.line(0.0).submit(next, steps).result(5) == "sound"
 
 
-def test_a_more_urgent_request_takes_over_between_two_steps(turns: Turns) -> None:
+def test_a_more_urgent_request_takes_over_between_two_steps(turns: DeadlineScheduler) -> None:
     turns.is_nothing = lambda item: item is None
     served: list[str] = []
     urgent = turns.line(0.0)
@@ -187,7 +189,7 @@ def test_a_more_urgent_request_takes_over_between_two_steps(turns: Turns) -> Non
     assert served == ["patient", "urgent"]
 
 
-def test_who_leaves_ends_his_turn_after_the_step(turns: Turns) -> None:
+def test_who_leaves_ends_his_turn_after_the_step(turns: DeadlineScheduler) -> None:
     turns.is_nothing = lambda item: item is None
     line = turns.line(0.0)
     begun = threading.Event()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deployments.replicas import urgent_first
-from deployments.replicas.urgent_first import MAX_BATCH, Results, UrgentFirst
+from deployments.replicas.urgent_first import MAX_BATCH, PriorityBatcher, Results
 from models.errors import EngineError, EngineOverloaded, UnsupportedLanguage
 from models.stt.base import (
     FILE,
@@ -28,7 +28,7 @@ class Engine:
         self.requests: list[TranscriptionRequest] = []
         self.gates: list[asyncio.Event] = []
         self.now = 1000.0
-        self.queue = UrgentFirst(self._run, lambda: self.lanes, lambda: self.now, lambda: most)
+        self.queue = PriorityBatcher(self._run, lambda: self.lanes, lambda: self.now, lambda: most)
 
     async def _run(self, requests: list[TranscriptionRequest]) -> Results:
         self.batches.append([request.language for request in requests])
@@ -211,7 +211,7 @@ async def test_a_fault_of_the_engine_reaches_its_callers_and_frees_the_lane() ->
             raise faults.pop()
         return [Transcript("en", 1.0)]
 
-    queue = UrgentFirst(run, lambda: 1)
+    queue = PriorityBatcher(run, lambda: 1)
     request = TranscriptionRequest(np.ones(16, np.float32))
     with pytest.raises(ValueError, match="broken"):
         await queue.submit(request)

@@ -14,7 +14,7 @@ from sqlmodel import Session, update
 from db.errors import DatabaseUnavailable
 from db.voices.tables import Voice
 from deployments.voice_jobs import attempt as attempt_module
-from deployments.voice_jobs.attempt import Attempt, End, Forecast
+from deployments.voice_jobs.attempt import End, FitAttempt, Forecast
 from deployments.voice_jobs.evaluators import evaluators_for, shared
 from pipelines.errors import InvalidAudio, VoiceNotFound
 from pipelines.voices.queue import ClaimedVoice
@@ -54,7 +54,7 @@ class Gate:
 
 def attempt(
     house: House, claimed: ClaimedVoice, gate: Gate | None = None, fit: SlowFit | None = None
-) -> Attempt:
+) -> FitAttempt:
     def begin(samples: list[bytes], state: bytes | None) -> Any:
         assert samples == [b"a recording"] * 3
         made = SlowFit(generations=5) if fit is None else fit
@@ -62,7 +62,7 @@ def attempt(
         return made
 
     compute = ThreadPoolExecutor(1)
-    return Attempt(
+    return FitAttempt(
         house.queue, claimed, CONFIG.work, begin, lambda _: gate or Gate(), "tone", compute
     )
 

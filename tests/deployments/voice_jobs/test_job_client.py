@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
-from deployments.voice_jobs.job_client import Job, Jobs
+from deployments.voice_jobs.job_client import VoiceJob, VoiceJobClient
 from pipelines.voices.queue import ClaimedVoice
 
 
@@ -25,8 +25,8 @@ class FakeClient:
         return self.jobs
 
 
-def jobs_of(service: str, client: FakeClient) -> Jobs:
-    jobs = Jobs(service, "some.program", {})
+def jobs_of(service: str, client: FakeClient) -> VoiceJobClient:
+    jobs = VoiceJobClient(service, "some.program", {})
     jobs.__dict__["_client"] = cast(Any, client)  # in place of the cached one
     return jobs
 
@@ -45,4 +45,4 @@ async def test_two_services_on_one_cluster_know_only_their_own_jobs() -> None:
     assert await ours.known() == [(job, False)]
     assert await others.known() == [(theirs, False)]
     assert await jobs_of("ours", client).known() == [(job, False)]  # after a restart
-    assert isinstance(job, Job) and job.id != theirs.id
+    assert isinstance(job, VoiceJob) and job.id != theirs.id

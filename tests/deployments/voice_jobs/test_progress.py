@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from deployments.voice_jobs.job_client import Job
+from deployments.voice_jobs.job_client import VoiceJob
 from deployments.voice_jobs.progress import STILL_S, Paces
 
 
@@ -12,7 +12,7 @@ def test_the_slowest_job_counts_and_is_told_of_once(caplog: pytest.LogCaptureFix
     now = 0.0
     paces = Paces(lambda: now)
     assert paces.still_s() == 0
-    slow, quick = (Job(name, uuid4(), "lease") for name in ("slow", "quick"))
+    slow, quick = (VoiceJob(name, uuid4(), "lease") for name in ("slow", "quick"))
     for now in range(0, 310, 10):
         paces.note(slow, 0.0, "starting")
         paces.note(quick, now / 1000, "running")

@@ -14,7 +14,7 @@ from configs.settings import load_settings
 from db.columns import utc_now
 from db.voices.tables import Voice
 from deployments.voice_jobs import watch as watch_module
-from deployments.voice_jobs.job_client import Job, JobState, JobsUnavailable, places, unsent
+from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob, places, unsent
 from deployments.voice_jobs.watch import Watch
 from pipelines.voices.queue import ClaimedVoice, VoiceQueue
 from telemetry.metrics import REGISTRY
@@ -35,30 +35,30 @@ class FakeJobs:
     """Jobs that do nothing by themselves."""
 
     def __init__(self) -> None:
-        self.states: dict[Job, JobState] = {}
+        self.states: dict[VoiceJob, JobState] = {}
         self.claims: list[ClaimedVoice] = []
-        self.stopped: list[Job] = []
+        self.stopped: list[VoiceJob] = []
         self.broken = False
 
-    async def submit(self, claimed: ClaimedVoice) -> Job:
+    async def submit(self, claimed: ClaimedVoice) -> VoiceJob:
         if self.broken:
             raise JobsUnavailable("the dashboard is away")
-        job = Job(f"clone-{claimed.id}-{claimed.attempt}", claimed.id, claimed.lease)
+        job = VoiceJob(f"clone-{claimed.id}-{claimed.attempt}", claimed.id, claimed.lease)
         self.claims.append(claimed)
         self.states[job] = "running"
         return job
 
-    async def known(self) -> list[tuple[Job, bool]]:
+    async def known(self) -> list[tuple[VoiceJob, bool]]:
         if self.broken:
             raise JobsUnavailable("the dashboard is away")
         return [(job, state == "ended") for job, state in self.states.items()]
 
-    async def state(self, job: Job) -> JobState:
+    async def state(self, job: VoiceJob) -> JobState:
         if job not in self.states:
             raise JobsUnavailable("no such job")
         return self.states[job]
 
-    async def stop(self, job: Job) -> None:
+    async def stop(self, job: VoiceJob) -> None:
         self.stopped.append(job)
         self.states[job] = "ended"
 

@@ -13,7 +13,7 @@ from db.migrate import upgrade
 from db.session import Database
 from db.voices.tables import Voice
 from db.webhooks.tables import Event
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.voices.queue import VoiceQueue
 from tests.migrated import migrate
@@ -39,7 +39,7 @@ def house_in(folder: Path) -> House:
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     house = House(database, folder)
-    files = Files.of(settings, database, Sealer(settings.secrets.data_keys))
+    files = Files.of(settings, database, Encryption(settings.secrets.data_keys))
     house.files = house.voices._files = files
     house.queue = VoiceQueue(database, files, house.billing, CONFIG.work)
     return house

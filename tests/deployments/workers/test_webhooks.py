@@ -17,7 +17,7 @@ from db.session import Database
 from db.webhooks.outbox import NewEvent, add_event
 from db.webhooks.tables import Delivery
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
 from tests.db.test_outbox import plain
@@ -50,7 +50,7 @@ async def outbox(
         settings = load_settings()
     upgrade(settings.database_url)
     database = Database(settings.database_url)
-    webhooks = Webhooks(database, Sealer(settings.secrets.data_keys), settings)
+    webhooks = Webhooks(database, Encryption(settings.secrets.data_keys), settings)
     principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
     app = worker_app("courier", "Courier", "deployments.app:build_courier", environment)
     async with ray_cluster.with_app(app):

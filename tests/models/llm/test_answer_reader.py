@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.llm.answer_reader import AnswerReader, Piece, TokenText, beginning_at_end
+from models.llm.answer_reader import AnswerPiece, AnswerReader, TokenText, beginning_at_end
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
 CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
@@ -12,7 +12,7 @@ CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
 
 def read(reader: AnswerReader, pieces: Sequence[str]) -> tuple[str, str, str]:
     """Thoughts, text and the arguments of all calls."""
-    got: list[Piece] = [reader.feed(piece) for piece in pieces]
+    got: list[AnswerPiece] = [reader.feed(piece) for piece in pieces]
     got.append(reader.finish())
     arguments = [call["function"]["arguments"] for one in got for call in one.calls]
     return (

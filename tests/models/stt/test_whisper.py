@@ -20,7 +20,7 @@ from models.stt.base import (
     TranscriptionRequest,
 )
 from models.stt.whisper.encoder_window import WINDOW_STATES
-from models.stt.whisper.engine import Decoding, Job, WhisperEngine
+from models.stt.whisper.engine import Decoding, DecodingJob, WhisperEngine
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
 
@@ -182,7 +182,7 @@ def test_a_live_text_is_decoded_before_less_silence(engine: WhisperEngine, speec
     states = engine._encoder.encode(speech)
 
     def length(urgency: int) -> int:
-        job = Job(TranscriptionRequest(speech, urgency=urgency), states, deadline=math.inf)
+        job = DecodingJob(TranscriptionRequest(speech, urgency=urgency), states, deadline=math.inf)
         return int(engine._stack([job]).shape[1])
 
     assert len(states) < length(INTERIM) < length(SPECULATIVE) < length(FINAL) == WINDOW_STATES

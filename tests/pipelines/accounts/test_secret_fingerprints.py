@@ -9,14 +9,14 @@ import pytest
 from configs.environment import SettingsError
 from configs.settings import Secrets
 from db.session import Database
-from pipelines.accounts.secret_fingerprints import check_secrets
+from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 
 OLD, NEW = b64encode(b"o" * 32).decode(), b64encode(b"n" * 32).decode()
 SECRETS = Secrets(("t" * 32,), "p" * 32, "u" * 32, (OLD,))
 
 
 async def test_processes_that_start_at_once_agree(database: Database) -> None:
-    await asyncio.gather(*(check_secrets(database, SECRETS) for _ in range(4)))
+    await asyncio.gather(*(check_secret_fingerprints(database, SECRETS) for _ in range(4)))
 
 
 @pytest.mark.parametrize(
@@ -31,35 +31,35 @@ async def test_processes_that_start_at_once_agree(database: Database) -> None:
 async def test_another_secret_is_refused_until_it_is_accepted(
     database: Database, others: Secrets, variable: str
 ) -> None:
-    await check_secrets(database, SECRETS)
+    await check_secret_fingerprints(database, SECRETS)
     with pytest.raises(SettingsError, match=f"^{variable}: not what") as caught:
-        await check_secrets(database, others)
+        await check_secret_fingerprints(database, others)
     assert "x" * 32 not in str(caught.value) and NEW not in str(caught.value)
-    await check_secrets(database, SECRETS)
-    await check_secrets(database, others, accept=True)
-    await check_secrets(database, others)
+    await check_secret_fingerprints(database, SECRETS)
+    await check_secret_fingerprints(database, others, accept=True)
+    await check_secret_fingerprints(database, others)
     with pytest.raises(SettingsError, match=variable):
-        await check_secrets(database, SECRETS)
+        await check_secret_fingerprints(database, SECRETS)
 
 
 async def test_a_token_key_can_be_changed_as_the_manual_says(database: Database) -> None:
-    await check_secrets(database, SECRETS)
+    await check_secret_fingerprints(database, SECRETS)
     old, new = "t" * 32, "n" * 32
-    await check_secrets(database, replace(SECRETS, token_keys=(new, old)))
-    await check_secrets(database, replace(SECRETS, token_keys=(old, new)))
-    await check_secrets(database, replace(SECRETS, token_keys=(new, old)))
-    await check_secrets(database, replace(SECRETS, token_keys=(new,)))
+    await check_secret_fingerprints(database, replace(SECRETS, token_keys=(new, old)))
+    await check_secret_fingerprints(database, replace(SECRETS, token_keys=(old, new)))
+    await check_secret_fingerprints(database, replace(SECRETS, token_keys=(new, old)))
+    await check_secret_fingerprints(database, replace(SECRETS, token_keys=(new,)))
     with pytest.raises(SettingsError):  # it could not read what the others sign now
-        await check_secrets(database, SECRETS)
+        await check_secret_fingerprints(database, SECRETS)
 
 
 async def test_a_data_key_can_be_changed_as_the_manual_says(database: Database) -> None:
-    await check_secrets(database, SECRETS)
+    await check_secret_fingerprints(database, SECRETS)
     with pytest.raises(SettingsError, match="PEPPER"):  # who is refused changes nothing
         stranger = replace(SECRETS, api_key_pepper="x" * 32, data_keys=(NEW, OLD))
-        await check_secrets(database, stranger)
-    await check_secrets(database, SECRETS)
-    await check_secrets(database, replace(SECRETS, data_keys=(NEW, OLD)))
-    await check_secrets(database, replace(SECRETS, data_keys=(NEW,)))
+        await check_secret_fingerprints(database, stranger)
+    await check_secret_fingerprints(database, SECRETS)
+    await check_secret_fingerprints(database, replace(SECRETS, data_keys=(NEW, OLD)))
+    await check_secret_fingerprints(database, replace(SECRETS, data_keys=(NEW,)))
     with pytest.raises(SettingsError):  # it could not open what the others seal now
-        await check_secrets(database, SECRETS)
+        await check_secret_fingerprints(database, SECRETS)

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.vad.base import VAD_SAMPLE_RATE
-from pipelines.audio.segments import MAX_STRETCH_S, Stretch, find_stretches
+from pipelines.audio.segments import MAX_STRETCH_S, SpeechSegment, find_speech_segments
 
 FRAME = 512
 
 
-def find(probabilities: list[float], **options: int) -> list[Stretch]:
-    return find_stretches(
+def find(probabilities: list[float], **options: int) -> list[SpeechSegment]:
+    return find_speech_segments(
         np.array(probabilities, np.float32),
         FRAME,
         len(probabilities) * FRAME,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from models.audio import Pcm
 from pipelines.audio.loudness import measure_lufs, true_peak
-from pipelines.audio.stream_loudness import LevelRider, Limiter, LoudnessMeter
+from pipelines.audio.stream_loudness import LoudnessMeter, LoudnessNormaliser, PeakLimiter
 from tests.pipelines.stt.voiced import SAMPLE_RATE, cut, voiced
 
 ONE_DB_UNDER = 10 ** (-1 / 20)
@@ -23,7 +23,7 @@ def speech(duration_s: float, level: float = 0.05) -> Pcm:
     return np.concatenate(sentences)[: round(duration_s * SAMPLE_RATE)]
 
 
-def ride(rider: LevelRider, pcm: Pcm, sizes: list[int]) -> Pcm:
+def ride(rider: LoudnessNormaliser, pcm: Pcm, sizes: list[int]) -> Pcm:
     parts = [rider.process(part, SAMPLE_RATE) for part in cut(pcm, sizes)]
     return np.concatenate([*parts, rider.flush()])
 
@@ -40,7 +40,7 @@ def test_a_stream_measures_as_the_whole_does(level: float, sizes: list[int]) -> 
 
 
 def test_silence_has_no_loudness_and_stays_silence() -> None:
-    rider = LevelRider(-14.0)
+    rider = LoudnessNormaliser(-14.0)
     quiet = np.zeros(48_000, dtype=np.float32)
     assert not np.any(ride(rider, quiet, [4800]))
     assert rider.measured_lufs is None
@@ -50,7 +50,7 @@ def test_silence_has_no_loudness_and_stays_silence() -> None:
 @settings(max_examples=10, derandomize=True, database=None)
 def test_a_limited_stream_is_the_same_however_it_is_cut(sizes: list[int]) -> None:
     pcm = np.concatenate([voiced(0.3, 0.9), voiced(0.2, 0.2), voiced(0.3, 1.5)])
-    whole, parts = Limiter(SAMPLE_RATE), Limiter(SAMPLE_RATE)
+    whole, parts = PeakLimiter(SAMPLE_RATE), PeakLimiter(SAMPLE_RATE)
     expected = np.concatenate([whole.process(pcm), whole.flush()])
     given_out = np.concatenate([*map(parts.process, cut(pcm, sizes)), parts.flush()])
     assert len(given_out) == len(pcm)
@@ -66,7 +66,7 @@ def test_ten_seconds_are_within_one_lu_of_the_target(
 ) -> None:
     pcm = speech(10, level)
     known = measure_lufs(pcm, SAMPLE_RATE) if knows else None
-    ridden = ride(LevelRider(target, known), pcm, [4800, 1200, 9600])
+    ridden = ride(LoudnessNormaliser(target, known), pcm, [4800, 1200, 9600])
     assert len(ridden) == len(pcm)
     assert measure_lufs(ridden, SAMPLE_RATE) == pytest.approx(target, abs=1.0)
     assert true_peak(ridden, SAMPLE_RATE) <= ONE_DB_UNDER
@@ -74,7 +74,7 @@ def test_ten_seconds_are_within_one_lu_of_the_target(
 
 def test_a_remembered_voice_begins_at_the_target() -> None:
     pcm = speech(3)
-    ridden = ride(LevelRider(-16.0, measure_lufs(pcm, SAMPLE_RATE)), pcm, [2400])
+    ridden = ride(LoudnessNormaliser(-16.0, measure_lufs(pcm, SAMPLE_RATE)), pcm, [2400])
     assert measure_lufs(ridden, SAMPLE_RATE) == pytest.approx(-16.0, abs=1.0)
 
 
@@ -82,7 +82,7 @@ def test_the_gain_never_moves_audibly() -> None:
     """A steady sound stays steady: no pumping, no step where chunks meet."""
     pcm = speech(12)
     known = measure_lufs(pcm, SAMPLE_RATE) - 2.0  # remembered a little wrong
-    ridden = ride(LevelRider(-20.0, known), pcm, [4801])
+    ridden = ride(LoudnessNormaliser(-20.0, known), pcm, [4801])
     sounding = np.abs(pcm) > 0.01
     gain_db = 20 * np.log10(np.abs(ridden[sounding]) / np.abs(pcm[sounding]))
     places = np.flatnonzero(sounding) / SAMPLE_RATE
@@ -92,7 +92,7 @@ def test_the_gain_never_moves_audibly() -> None:
 
 def test_a_rider_goes_on_after_a_flush() -> None:
     pcm = speech(8)
-    rider = LevelRider(-14.0)
+    rider = LoudnessNormaliser(-14.0)
     first = ride(rider, pcm[: len(pcm) // 2], [2400])
     second = ride(rider, pcm[len(pcm) // 2 :], [2400])
     assert len(first) + len(second) == len(pcm)

@@ -16,7 +16,7 @@ from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
 from pipelines.audio.watermarking import Marks
 from pipelines.errors import NotFound
-from pipelines.tts.custom_voices import OwnVoice
+from pipelines.tts.custom_voices import ReadyCustomVoice
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.voice_selection import OfferedVoice
 from tests.pipelines.stt.voiced import VoicedSpeaker
@@ -100,7 +100,7 @@ async def test_stock_voices_are_not_marked_where_only_clones_are() -> None:
 async def test_clones_are_marked_unless_marks_are_off() -> None:
     speech = pipeline("off")
     stock = (await speech.plan(SpeechRequest(TEXT))).voice
-    clone: OfferedVoice = replace(stock, own=cast(OwnVoice, object()))
+    clone: OfferedVoice = replace(stock, own=cast(ReadyCustomVoice, object()))
     for of, voice, expected in (
         ("off", clone, False),
         ("clones", clone, True),

@@ -13,14 +13,14 @@ from sqlmodel import select
 from configs.load import load_yaml
 from configs.schema.plans import PlansConfig, Prices
 from db.billing import ledger
-from db.billing.tables import Hold as HoldRow
+from db.billing.tables import CreditHold as HoldRow
 from db.billing.tables import LedgerEntry
 from db.columns import utc_now
 from db.errors import DatabaseUnavailable
 from db.session import Database
 from db.webhooks.outbox import NewEvent
 from pipelines.billing import billing
-from pipelines.billing.billing import Billing, Hold, PaidOnce, paid_once, to_usd
+from pipelines.billing.billing import Billing, Hold, IdempotentOperation, paid_once, to_usd
 from pipelines.errors import InsufficientCredit
 from telemetry import metrics
 from tests.db.test_outbox import plain
@@ -230,7 +230,7 @@ async def test_a_repeated_request_that_was_paid_and_fails_now_costs_nothing(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     async def hold_again() -> Hold:
-        token = paid_once.set(PaidOnce("request"))
+        token = paid_once.set(IdempotentOperation("request"))
         try:
             return await bills.hold(WORKSPACE, "tts", 100)
         finally:

@@ -14,17 +14,24 @@ from db.idempotency import DELETED_AT_ONCE, delete_expired_answers
 from db.keeping_tables import IdempotentAnswer
 from db.session import Database
 from db.tables import User, Workspace
-from pipelines.billing.idempotency import LEASE, ROW_BYTES, Answer, Answers, Claim, Finished
+from pipelines.billing.idempotency import (
+    LEASE,
+    ROW_BYTES,
+    Claim,
+    FinishedRequest,
+    IdempotencyStore,
+    StoredAnswer,
+)
 from pipelines.errors import RequestRunning
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 
 HEADERS = [["content-type", "application/json"]]
 
 
 @pytest.fixture
-def answers(database: Database, tmp_path: Path) -> Answers:
-    sealer = Sealer([base64.b64encode(b"k" * 32).decode()])
+def answers(database: Database, tmp_path: Path) -> IdempotencyStore:
+    sealer = Encryption([base64.b64encode(b"k" * 32).decode()])
     files = Files(
         database,
         sealer,
@@ -32,7 +39,7 @@ def answers(database: Database, tmp_path: Path) -> Answers:
         public_url="https://speech.example",
         url_key="k" * 32,
     )
-    return Answers(database, sealer, files, "p" * 48)
+    return IdempotencyStore(database, sealer, files, "p" * 48)
 
 
 @pytest.fixture
@@ -43,7 +50,7 @@ async def workspace_id(database: Database) -> int:
     return workspace.id
 
 
-async def claim(answers: Answers, workspace_id: int) -> Claim | Finished | None:
+async def claim(answers: IdempotencyStore, workspace_id: int) -> Claim | FinishedRequest | None:
     """None when the request runs."""
     try:
         return await answers.claim(workspace_id, "/tts-synthesize", "key")
@@ -51,7 +58,7 @@ async def claim(answers: Answers, workspace_id: int) -> Claim | Finished | None:
         return None
 
 
-async def test_of_claims_at_once_one_may_run(answers: Answers, workspace_id: int) -> None:
+async def test_of_claims_at_once_one_may_run(answers: IdempotencyStore, workspace_id: int) -> None:
     claims = await asyncio.gather(*(claim(answers, workspace_id) for _ in range(8)))
     [got] = [one for one in claims if one is not None]
     assert isinstance(got, Claim)
@@ -63,20 +70,20 @@ async def test_of_claims_at_once_one_may_run(answers: Answers, workspace_id: int
 
 @pytest.mark.parametrize("size", [10, ROW_BYTES + 1])
 async def test_an_answer_is_kept_for_the_same_body_only(
-    answers: Answers, workspace_id: int, size: int
+    answers: IdempotencyStore, workspace_id: int, size: int
 ) -> None:
     got = await claim(answers, workspace_id)
     assert isinstance(got, Claim)
-    answer = Answer(200, HEADERS, b"a" * size)
+    answer = StoredAnswer(200, HEADERS, b"a" * size)
     await got.finish(b"digest", answer)
     kept = await claim(answers, workspace_id)
-    assert isinstance(kept, Finished)
+    assert isinstance(kept, FinishedRequest)
     assert await kept.answer_to(b"digest") == answer
     assert await kept.answer_to(b"other") is None
 
 
 async def test_one_follows_a_request_whose_process_died(
-    answers: Answers, database: Database, workspace_id: int
+    answers: IdempotencyStore, database: Database, workspace_id: int
 ) -> None:
     dead = await claim(answers, workspace_id)
     assert isinstance(dead, Claim)
@@ -85,11 +92,11 @@ async def test_one_follows_a_request_whose_process_died(
     [next_one] = [one for one in claims if one is not None]
     assert isinstance(next_one, Claim)
     assert next_one.operation == dead.operation  # so that it is not charged twice
-    await dead.finish(b"late", Answer(200, HEADERS, b"late"))
+    await dead.finish(b"late", StoredAnswer(200, HEADERS, b"late"))
     assert await claim(answers, workspace_id) is None
-    await next_one.finish(b"digest", Answer(200, HEADERS, b"in time"))
+    await next_one.finish(b"digest", StoredAnswer(200, HEADERS, b"in time"))
     kept = await claim(answers, workspace_id)
-    assert isinstance(kept, Finished) and await kept.answer_to(b"late") is None
+    assert isinstance(kept, FinishedRequest) and await kept.answer_to(b"late") is None
 
 
 async def test_expired_answers_go_some_at_once(database: Database, workspace_id: int) -> None:

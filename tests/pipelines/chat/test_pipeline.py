@@ -17,12 +17,12 @@ from db.session import Database
 from db.tables import User, Workspace
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.info import ModelInfo
-from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, Usage
+from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.billing.billing import Billing
 from pipelines.chat.history import ChatHistory, continued
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest
 from pipelines.errors import ChatNotFound, ModelNotFound
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from tests.db.test_outbox import plain
 from tests.migrated import migrate
 
@@ -59,11 +59,11 @@ class ScriptedModel:
             raise ContextLengthExceeded("too long")
         try:
             for count, word in enumerate(self.words, start=1):
-                yield GenerationDelta(word, usage=Usage(5, count))
+                yield GenerationDelta(word, usage=TokenUsage(5, count))
                 await asyncio.sleep(0)
             if self.failure:
                 raise self.failure
-            yield GenerationDelta(finish_reason="stop", usage=Usage(5, len(self.words)))
+            yield GenerationDelta(finish_reason="stop", usage=TokenUsage(5, len(self.words)))
         finally:
             self.closed += 1
 
@@ -88,7 +88,7 @@ async def pipeline_of(database: Database) -> Callable[[ScriptedModel], ChatPipel
 
 
 def history_of(database: Database) -> ChatHistory:
-    return ChatHistory(database, Sealer([b64encode(b"k" * 32).decode()]))
+    return ChatHistory(database, Encryption([b64encode(b"k" * 32).decode()]))
 
 
 def billing_of(database: Database) -> Billing:

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Callable
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
 from models.info import ModelInfo
-from models.llm.base import GenerationDelta, GenerationRequest, Usage
+from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.correction.edits import apply_edits
-from pipelines.correction.request import CorrectionRequest, Style
+from pipelines.correction.request import CorrectionRequest, CorrectionStyle
 from pipelines.correction.rewriting import Rewriter, most_for
 
 CONFIG = load_yaml(CorrectionConfig, "correction")
@@ -28,9 +28,9 @@ class Scripted:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         self.asked.append(request)
         sentence = request.messages[-1].content.removeprefix("<text>").removesuffix("</text>")
-        yield GenerationDelta(text=self._answer(sentence), usage=Usage(30, 5))
+        yield GenerationDelta(text=self._answer(sentence), usage=TokenUsage(30, 5))
         await asyncio.sleep(self._pause_s)
-        yield GenerationDelta(finish_reason="stop", usage=Usage(30, 10))
+        yield GenerationDelta(finish_reason="stop", usage=TokenUsage(30, 10))
 
 
 async def rewritten(
@@ -40,8 +40,8 @@ async def rewritten(
     *,
     config: CorrectionConfig = CONFIG,
     is_worse: Callable[[str, str], bool] = lambda before, after: False,
-) -> tuple[str, Usage]:
-    request = CorrectionRequest(1, text, style=Style(tone=tone))
+) -> tuple[str, TokenUsage]:
+    request = CorrectionRequest(1, text, style=CorrectionStyle(tone=tone))
     rewriter = Rewriter(model, request, config, is_worse)
     return apply_edits(text, await rewriter.edits(text)), rewriter.used.usage()
 
@@ -50,7 +50,7 @@ async def test_an_answer_that_passes_stands_sentence_by_sentence() -> None:
     model = Scripted(lambda sentence: sentence.replace("was", "were"))
     text, used = await rewritten(model, "We was here.  They was  there.\r\nGood.")
     assert text == "We were here.  They were  there.\r\nGood."
-    assert used == Usage(90, 30)
+    assert used == TokenUsage(90, 30)
 
 
 async def test_chatter_and_other_numbers_are_refused_and_still_counted() -> None:
@@ -70,7 +70,7 @@ async def test_an_answer_that_takes_too_long_is_left_and_counted() -> None:
     config = CONFIG.model_copy(update={"sentence_s": 0.05})
     model = Scripted(lambda sentence: sentence.replace("was", "were"), pause_s=5)
     text, used = await rewritten(model, "We was here.", config=config)
-    assert text == "We was here." and used == Usage(30, 5)
+    assert text == "We was here." and used == TokenUsage(30, 5)
 
 
 async def test_the_tone_and_the_limit_reach_the_model() -> None:
@@ -79,7 +79,7 @@ async def test_the_tone_and_the_limit_reach_the_model() -> None:
     (asked,) = model.asked
     assert "warm and friendly" in asked.messages[0].content
     assert asked.sampling.temperature == 0 and asked.sampling.max_tokens is not None
-    request = CorrectionRequest(1, "Give me the report.", style=Style(tone="friendly"))
+    request = CorrectionRequest(1, "Give me the report.", style=CorrectionStyle(tone="friendly"))
     assert most_for(request, CONFIG, request.text) > asked.sampling.max_tokens + 40
 
 

@@ -11,16 +11,16 @@ from models.weights.store import WeightStore
 from pipelines.correction.edits import apply_edits
 from pipelines.correction.protection import protected_spans
 from pipelines.correction.request import CorrectionRequest
-from pipelines.correction.rules import Rules, load_rules
+from pipelines.correction.rules import CorrectionRules, load_rules
 
 
 @pytest.fixture(scope="module")
-def rules(weights: WeightStore) -> Rules:
+def rules(weights: WeightStore) -> CorrectionRules:
     engine = load_grammar("grammar/harper", weights)
     return load_rules(engine, load_yaml(CorrectionConfig, "correction"))
 
 
-def corrected(rules: Rules, text: str) -> str:
+def corrected(rules: CorrectionRules, text: str) -> str:
     return apply_edits(text, rules.mistakes(text, CorrectionRequest(1, text)))
 
 
@@ -44,7 +44,7 @@ def corrected(rules: Rules, text: str) -> str:
         ("Please call Kowalcyzk, he is form Gdansk.", "Please call Kowalcyzk, he is from Gdansk."),
     ],
 )
-def test_mistakes_are_corrected(rules: Rules, faulty: str, right: str) -> None:
+def test_mistakes_are_corrected(rules: CorrectionRules, faulty: str, right: str) -> None:
     assert corrected(rules, faulty) == right
 
 
@@ -62,7 +62,7 @@ def test_mistakes_are_corrected(rules: Rules, faulty: str, right: str) -> None:
         "Il a dit que la voiture est dans la rue.",
     ],
 )
-def test_what_is_right_stays(rules: Rules, text: str) -> None:
+def test_what_is_right_stays(rules: CorrectionRules, text: str) -> None:
     assert corrected(rules, text) == text
 
 
@@ -76,7 +76,7 @@ def test_what_is_right_stays(rules: Rules, text: str) -> None:
         max_size=12,
     ).map(" ".join)
 )
-def test_what_is_protected_comes_back(rules: Rules, text: str) -> None:
+def test_what_is_protected_comes_back(rules: CorrectionRules, text: str) -> None:
     after = corrected(rules, text)
     for span in protected_spans(text):
         held = text[span.start : span.end]

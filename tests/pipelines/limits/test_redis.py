@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from redis import Redis
 
-from pipelines.limits.base import Lease, Window
+from pipelines.limits.base import Lease, RateWindow
 from pipelines.limits.local import LEASE_S
 from pipelines.limits.redis import PREFIX, RedisStore
 from pipelines.limits.shared import SharedLimits
@@ -43,7 +43,7 @@ async def gateways(
             await limits.close()
 
 
-async def timed(limits: SharedLimits, key: str, limit: int) -> tuple[float, Window]:
+async def timed(limits: SharedLimits, key: str, limit: int) -> tuple[float, RateWindow]:
     began = time.perf_counter()
     window = await limits.hit(key, limit)
     return time.perf_counter() - began, window

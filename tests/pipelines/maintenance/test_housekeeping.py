@@ -12,7 +12,7 @@ from configs.load import load_yaml
 from configs.schema.retention import RetentionConfig
 from db.accounts import add_user, update_workspace
 from db.billing.ledger import credit_of, hold, open_account
-from db.billing.tables import Account, Hold
+from db.billing.tables import Account, CreditHold
 from db.chat_tables import Chat
 from db.columns import utc_now
 from db.errors import DatabaseUnavailable
@@ -23,7 +23,7 @@ from db.webhooks.outbox import NewEvent, add_event
 from db.webhooks.tables import Delivery, Event, Webhook
 from pipelines.maintenance import housekeeping
 from pipelines.maintenance.housekeeping import Housekeeper
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from telemetry.metrics import REGISTRY
 from tests.db.test_outbox import plain
@@ -35,7 +35,7 @@ CREDIT = 1_000
 def files(database: Database, tmp_path: Path) -> Files:
     return Files(
         database,
-        Sealer([base64.b64encode(b"k" * 32).decode()]),
+        Encryption([base64.b64encode(b"k" * 32).decode()]),
         storage_url=f"file://{tmp_path / 'files'}",
         public_url="https://speech.example",
         url_key="k" * 32,
@@ -112,7 +112,7 @@ async def test_forgotten_holds_are_given_back(housekeeper: Housekeeper, database
     assert (await housekeeper.run_once())["holds"] == 0
 
     def age(session: Session) -> None:
-        session.connection().execute(update(Hold).values({col(Hold.expires_at): now}))
+        session.connection().execute(update(CreditHold).values({col(CreditHold.expires_at): now}))
 
     await database.run(age)
     assert (await housekeeper.run_once())["holds"] == 1

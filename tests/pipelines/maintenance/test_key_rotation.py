@@ -22,7 +22,7 @@ from db.webhooks.tables import Event, Webhook
 from models.llm.base import ChatMessage
 from pipelines.chat.history import ChatHistory
 from pipelines.maintenance.key_rotation import Rotated, Rotation
-from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES, Files
 from pipelines.webhooks.registration import secret_about
 from tests.migrated import migrate
@@ -41,7 +41,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     opened.close()
 
 
-def _files(database: Database, tmp_path: Path, sealer: Sealer) -> Files:
+def _files(database: Database, tmp_path: Path, sealer: Encryption) -> Files:
     return Files(
         database,
         sealer,
@@ -55,7 +55,7 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
     user = User(email="a@example.com", password_hash="!")
     workspace = Workspace(owner_id=user.id, name="w", plan="free")
     await database.run(add_user, user, workspace)
-    before = Sealer([OLD])
+    before = Encryption([OLD])
     chat_id, plain_id, hook_id = uuid4(), uuid4(), uuid4()
     said, answer = ChatMessage("user", "ostrich", {"name": "x"}), ChatMessage("assistant", "yes")
     history = ChatHistory(database, before)
@@ -77,12 +77,12 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
         workspace.id, "sample", "audio/wav", SAMPLE, None
     )
 
-    both = Sealer([NEW, OLD])
+    both = Encryption([NEW, OLD])
     rotation = Rotation(database, both, _files(database, tmp_path, both))
     assert await rotation.run() == Rotated(chats=2, webhooks=1, events=1, files=1)
     assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0)
 
-    after = Sealer([NEW])
+    after = Encryption([NEW])
     messages = await ChatHistory(database, after).load(workspace.id, chat_id)
     assert [(m.content, m.extra) for m in messages] == [("ostrich", {"name": "x"}), ("yes", {})]
     opened = await ChatHistory(database, after).read(workspace.id, plain_id)
@@ -108,12 +108,12 @@ async def test_without_the_old_key_nothing_is_touched(database: Database, tmp_pa
     workspace = Workspace(owner_id=user.id, name="w", plan="free")
     await database.run(add_user, user, workspace)
     chat_id, answer = uuid4(), ChatMessage("assistant", "yes")
-    history = ChatHistory(database, Sealer([OLD]))
+    history = ChatHistory(database, Encryption([OLD]))
     await history.save(
         workspace.id, chat_id, [ChatMessage("user", "hi")], answer, "m", None, is_new=True
     )
-    new = Sealer([NEW])
-    with pytest.raises(SealBroken):
+    new = Encryption([NEW])
+    with pytest.raises(DecryptionError):
         await Rotation(database, new, _files(database, tmp_path, new)).run()
     assert (await history.load(workspace.id, chat_id))[1].content == "yes"
 
@@ -125,9 +125,9 @@ async def test_a_file_deleted_while_it_is_sealed_anew_does_not_come_back(
     user = User(email="a@example.com", password_hash="!")
     workspace = Workspace(owner_id=user.id, name="w", plan="free")
     await database.run(add_user, user, workspace)
-    other = _files(database, tmp_path, Sealer([OLD]))
+    other = _files(database, tmp_path, Encryption([OLD]))
     file_id = await other.put(workspace.id, "sample", "audio/wav", SAMPLE, None)
-    files = _files(database, tmp_path, Sealer([NEW, OLD]))
+    files = _files(database, tmp_path, Encryption([NEW, OLD]))
     loop, sealed = asyncio.get_running_loop(), files._sealed
 
     def delete_meanwhile(file: StoredFile, data: bytes) -> bytes:

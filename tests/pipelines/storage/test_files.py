@@ -19,7 +19,7 @@ from db.keeping_tables import StoredFile
 from db.session import Database
 from db.tables import User, Workspace
 from pipelines.errors import NotFound, StorageUnavailable
-from pipelines.storage.encryption import SealBroken, Sealer
+from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES, Files
 from tests.migrated import migrate
 
@@ -46,7 +46,7 @@ def files(database: Database, tmp_path: Path) -> Files:
 def _files(database: Database, storage_url: str) -> Files:
     return Files(
         database,
-        Sealer([base64.b64encode(os.urandom(32)).decode()]),
+        Encryption([base64.b64encode(os.urandom(32)).decode()]),
         storage_url=storage_url,
         public_url="https://speech.example",
         url_key="k" * 32,
@@ -90,7 +90,7 @@ async def test_a_file_changed_in_the_store_is_not_given_out(files: Files, tmp_pa
     file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     (stored,) = _stored(tmp_path)
     stored.write_bytes(stored.read_bytes()[:-1] + b"x")
-    with pytest.raises(SealBroken):
+    with pytest.raises(DecryptionError):
         await files.read(1, file_id)
 
 

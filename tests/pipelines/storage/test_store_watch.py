@@ -13,9 +13,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from db.session import Database
 from pipelines.errors import StorageUnavailable
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
-from pipelines.storage.store_watch import store_problem, watch_store
+from pipelines.storage.store_watch import storage_problem, watch_storage
 from tests.migrated import migrate
 
 WAIT_S = 5.0
@@ -51,7 +51,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     database = Database(url)
     yield Files(
         database,
-        Sealer(["AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="]),
+        Encryption(["AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="]),
         storage_url="bucket://files",
         public_url="https://speech.example",
         url_key="k" * 32,
@@ -66,7 +66,7 @@ async def until(files: Files, *, degraded: bool) -> None:
 
 
 async def test_a_store_that_works_is_left_as_it_was(files: Files) -> None:
-    assert await store_problem(files) == ""
+    assert await storage_problem(files) == ""
     assert not files.degraded and not Bucket.store
 
 
@@ -82,7 +82,7 @@ async def test_what_is_wrong_with_a_store_is_told(
     files: Files, error: Exception, says: str
 ) -> None:
     Bucket.error = error
-    assert says in await store_problem(files)
+    assert says in await storage_problem(files)
     assert files.degraded
     with pytest.raises(StorageUnavailable):  # and not "no such file", which is a client's fault
         await files.put(1, "speech", "audio/mpeg", b"sound", None)
@@ -90,7 +90,7 @@ async def test_what_is_wrong_with_a_store_is_told(
 
 async def test_a_store_that_forgets_is_told(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bucket, "pipe_file", lambda *_args, **_options: None)
-    assert "does not have what it was given" in await store_problem(files)
+    assert "does not have what it was given" in await storage_problem(files)
 
 
 async def test_a_store_that_comes_back_is_seen(
@@ -98,7 +98,7 @@ async def test_a_store_that_comes_back_is_seen(
 ) -> None:
     caplog.set_level(logging.INFO)
     Bucket.error = PermissionError("Access Denied")
-    watching = asyncio.create_task(watch_store(files, again_s=0.01))
+    watching = asyncio.create_task(watch_storage(files, again_s=0.01))
     await until(files, degraded=True)
     Bucket.error = None
     await until(files, degraded=False)
@@ -112,7 +112,7 @@ async def test_a_store_that_hangs_is_told_of_and_asked_once(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     Bucket.hangs_s = 0.3
-    watching = asyncio.create_task(watch_store(files, timeout_s=0.01, again_s=0.01))
+    watching = asyncio.create_task(watch_storage(files, timeout_s=0.01, again_s=0.01))
     await until(files, degraded=True)
     await until(files, degraded=False)
     watching.cancel()

@@ -15,19 +15,19 @@ from models.stt.base import STT_SAMPLE_RATE, Segment, Word
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.segments import Stretch
-from pipelines.local_ports import LocalTranscriber
+from pipelines.audio.segments import SpeechSegment
+from pipelines.local_ports import LocalSTTModel
 from pipelines.stt.diarization import (
     HOP_S,
     MIN_WINDOW_S,
     WINDOW_S,
     Utterance,
-    Voices,
+    WindowEmbeddings,
+    cluster_speakers,
     speaker_name,
-    tell_apart,
     voice_windows,
 )
-from pipelines.stt.file import Recording, TranscriptionPipeline
+from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
 from tests.models.tts.loaded import loaded, speech
 
 FRAME = 512
@@ -36,7 +36,9 @@ WORD_S = 0.3
 Turns = Sequence[tuple[int, float, float]]  # speaker, from, to
 
 
-def conversation(turns: Turns, noise: float = 0.04, seed: int = 0) -> tuple[Segment, Voices]:
+def conversation(
+    turns: Turns, noise: float = 0.04, seed: int = 0
+) -> tuple[Segment, WindowEmbeddings]:
     """Words and windows of turns; the voices are random points with noise around them."""
     draw = np.random.default_rng(seed)
     centres = np.abs(draw.standard_normal((4, EMBEDDING_SIZE))) ** 3
@@ -54,7 +56,7 @@ def conversation(turns: Turns, noise: float = 0.04, seed: int = 0) -> tuple[Segm
     points = np.array(embeddings)
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     segment = Segment("", words[0].start, words[-1].end, -0.1, 0.0, tuple(words))
-    return segment, Voices(np.array(windows), points.astype(np.float32))
+    return segment, WindowEmbeddings(np.array(windows), points.astype(np.float32))
 
 
 def said(utterances: Sequence[Utterance]) -> list[tuple[str, str]]:
@@ -78,12 +80,12 @@ def test_speakers_are_counted_and_named_as_they_appear(
     turns: Turns, expected: list[tuple[str, str]]
 ) -> None:
     segment, voices = conversation(turns)
-    assert said(tell_apart([segment], voices, " ")) == expected
+    assert said(cluster_speakers([segment], voices, " ")) == expected
 
 
 def test_a_sentence_goes_with_the_words_of_its_speaker() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
-    first, second = tell_apart([segment], voices, " ")
+    first, second = cluster_speakers([segment], voices, " ")
     times = [first.start, first.end, second.start, second.end]
     assert times == pytest.approx([0, 6, 6.5, 12], abs=WORD_S)
     assert first.words + second.words == segment.words
@@ -92,26 +94,26 @@ def test_a_sentence_goes_with_the_words_of_its_speaker() -> None:
 
 def test_one_odd_window_is_no_speaker() -> None:
     segment, voices = conversation([(0, 0, 8), (1, 8.2, 9.2), (0, 9.4, 16)])
-    assert {one.speaker for one in tell_apart([segment], voices, " ")} == {"A"}
+    assert {one.speaker for one in cluster_speakers([segment], voices, " ")} == {"A"}
 
 
 def test_without_voices_all_is_one_speakers() -> None:
     segment, _ = conversation([(0, 0, 3)])
-    nobody = Voices(np.zeros((0, 2)), np.zeros((0, EMBEDDING_SIZE), np.float32))
-    assert said(tell_apart([segment], nobody, " ")) == [("A", "0")]
-    assert tell_apart([], nobody, " ") == ()
+    nobody = WindowEmbeddings(np.zeros((0, 2)), np.zeros((0, EMBEDDING_SIZE), np.float32))
+    assert said(cluster_speakers([segment], nobody, " ")) == [("A", "0")]
+    assert cluster_speakers([], nobody, " ") == ()
 
 
 def test_a_segment_without_words_stays_whole() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
     whole = [Segment("one", 0, 6, -0.1, 0), Segment("two", 6.5, 12, -0.1, 0)]
-    assert [one.text for one in tell_apart(whole, voices, " ")] == ["one", "two"]
+    assert [one.text for one in cluster_speakers(whole, voices, " ")] == ["one", "two"]
 
 
 def test_words_beside_their_windows_find_the_nearest() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 8, 14)])
     late = Segment("late", 20, 21, -0.1, 0, (Word("late", 20, 21, 0.9),))
-    assert [one.speaker for one in tell_apart([segment, late], voices, " ")] == ["A", "B"]
+    assert [one.speaker for one in cluster_speakers([segment, late], voices, " ")] == ["A", "B"]
 
 
 def test_names_go_on_after_z() -> None:
@@ -124,7 +126,7 @@ def test_windows_lie_within_speech_and_reach_its_ends() -> None:
     probabilities = np.zeros(len(times), np.float32)
     for start, end in speech_s:
         probabilities[(times >= start) & (times < end)] = 1
-    stretch = Stretch(FRAME * 16, STT_SAMPLE_RATE * 10)  # from 0.512 s on
+    stretch = SpeechSegment(FRAME * 16, STT_SAMPLE_RATE * 10)  # from 0.512 s on
     windows = [
         tuple(0.512 + sample / STT_SAMPLE_RATE for sample in window)
         for window in voice_windows(probabilities, FRAME, stretch)
@@ -147,7 +149,7 @@ def kokoro(voice: str, text: str) -> Pcm:
 async def test_two_voices_are_told_apart(weights: WeightStore) -> None:
     try:
         encoder = load_speaker_encoder("speaker/resemblyzer", weights)
-        transcriber = LocalTranscriber(*load_stt("stt/whisper_base", weights), encoder)
+        transcriber = LocalSTTModel(*load_stt("stt/whisper_base", weights), encoder)
     except WeightsMissing as error:
         pytest.skip(str(error))
     vad = load_vad("vad/silero", weights)
@@ -159,7 +161,9 @@ async def test_two_voices_are_told_apart(weights: WeightStore) -> None:
     pcm = np.concatenate([man, pause, woman, pause, man])
     pipeline = TranscriptionPipeline(transcriber, AudioDecoder(), vad, load_profiles())
     profile = load_profiles()["general"]
-    recording = Recording(pcm, len(pcm) / STT_SAMPLE_RATE, "en", profile, words=True, speakers=True)
+    recording = DecodedRecording(
+        pcm, len(pcm) / STT_SAMPLE_RATE, "en", profile, words=True, speakers=True
+    )
     utterances = (await pipeline.transcribe(recording)).utterances
     assert utterances is not None
     assert [one.speaker for one in utterances] == ["A", "B", "A"]

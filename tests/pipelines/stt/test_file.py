@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from configs.schema.transcription import Profile, load_profiles
+from configs.schema.transcription import DecodingProfile, load_profiles
 from models.errors import EngineLost, WeightsMissing
 from models.info import ModelInfo
 from models.loading import load_stt, load_vad
@@ -16,7 +16,7 @@ from models.vad.base import Probabilities, VADStream
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.errors import InvalidRequest
-from pipelines.local_ports import LocalTranscriber
+from pipelines.local_ports import LocalSTTModel
 from pipelines.stt.file import IN_FLIGHT, FileRequest, FileTranscript, TranscriptionPipeline
 from tests.hostile.audio_files import tone, wav
 from tests.models.sounds import speak, wordless
@@ -107,7 +107,7 @@ async def test_silence_gives_empty_text(
 async def test_stretches_are_joined_with_their_offsets(
     decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
 ) -> None:
-    local = LocalTranscriber(*load_stt("stt/scripted", weights))
+    local = LocalSTTModel(*load_stt("stt/scripted", weights))
     pipeline = TranscriptionPipeline(local, decoder, LoudnessVAD(), load_profiles())
     path = write(tmp_path / "0", silence(2), tone(1), silence(4), tone(1), silence(1))
     result = await transcribe(pipeline, path, FileRequest(words=True))
@@ -181,7 +181,7 @@ async def test_every_profile_of_the_interface_is_configured(
     pipeline: TranscriptionPipeline,
 ) -> None:
     assert set(load_profiles()) == {"general", "phone_call", "meeting", "medical"}
-    assert load_profiles()["general"] == Profile()
+    assert load_profiles()["general"] == DecodingProfile()
     languages = await pipeline.languages()
     assert languages[0].profiles == ("general", "phone_call", "meeting", "medical")
 
@@ -191,7 +191,7 @@ async def test_real_speech_between_noises_is_heard_and_noise_is_not(
     decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
 ) -> None:
     try:
-        local = LocalTranscriber(*load_stt("stt/whisper_base", weights))
+        local = LocalSTTModel(*load_stt("stt/whisper_base", weights))
     except WeightsMissing as error:
         pytest.skip(str(error))
     vad = load_vad("vad/silero", weights)

@@ -14,9 +14,15 @@ from models.audio import Pcm
 from models.errors import EngineLost, UnsupportedLanguage
 from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest
 from pipelines.errors import InvalidRequest
-from pipelines.stt.live_pipeline import ListeningPipeline
-from pipelines.stt.session import Listener
-from pipelines.stt.session_events import Heard, ListeningOptions, LiveEvent, NotHeard, SpeechBegan
+from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
+from pipelines.stt.session import LiveSession
+from pipelines.stt.session_events import (
+    EmptyUtterance,
+    LiveEvent,
+    LiveSpeechStarted,
+    LiveTranscript,
+    SessionOptions,
+)
 from tests.pipelines.stt.listening_doubles import (
     LoudnessVAD,
     ToldTranscriber,
@@ -36,7 +42,7 @@ def told() -> ToldTranscriber:
 class Live:
     """A session and what it told."""
 
-    def __init__(self, listener: Listener, events: list[LiveEvent]) -> None:
+    def __init__(self, listener: LiveSession, events: list[LiveEvent]) -> None:
         self.listener = listener
         self.events = events
 
@@ -48,17 +54,19 @@ class Live:
                 await asyncio.sleep(0)
 
     @property
-    def finals(self) -> list[Heard]:
-        return [event for event in self.events if isinstance(event, Heard) and event.final]
+    def finals(self) -> list[LiveTranscript]:
+        return [event for event in self.events if isinstance(event, LiveTranscript) and event.final]
 
     @property
-    def interims(self) -> list[Heard]:
-        return [event for event in self.events if isinstance(event, Heard) and not event.final]
+    def interims(self) -> list[LiveTranscript]:
+        return [
+            event for event in self.events if isinstance(event, LiveTranscript) and not event.final
+        ]
 
 
 @asynccontextmanager
 async def listening(
-    told: ToldTranscriber, options: ListeningOptions | None = None, **limits: float
+    told: ToldTranscriber, options: SessionOptions | None = None, **limits: float
 ) -> AsyncIterator[Live]:
     config = load_yaml(ListeningConfig, "listening")
     changed = config.limits.model_copy(update=limits)
@@ -68,8 +76,8 @@ async def listening(
     async def emit(event: LiveEvent) -> None:
         events.append(event)
 
-    pipeline = ListeningPipeline(told, LoudnessVAD(), config)
-    listener = pipeline.open(options or ListeningOptions(), emit)
+    pipeline = LiveTranscriptionPipeline(told, LoudnessVAD(), config)
+    listener = pipeline.open(options or SessionOptions(), emit)
     task = asyncio.create_task(listener.run())
     try:
         yield Live(listener, events)
@@ -84,7 +92,7 @@ async def test_a_text_is_ready_when_the_utterance_ends(told: ToldTranscriber) ->
     async with listening(told) as live:
         await live.hear(quiet(1), loud(1), quiet(0.4))
         assert told.urgencies == [SPECULATIVE]
-        assert live.events == [SpeechBegan(31 * 512 / 16_000)]
+        assert live.events == [LiveSpeechStarted(31 * 512 / 16_000)]
         await live.hear(quiet(0.2))
         (final,) = live.finals
         assert told.urgencies == [SPECULATIVE]
@@ -96,7 +104,7 @@ async def test_a_text_is_ready_when_the_utterance_ends(told: ToldTranscriber) ->
 
 
 async def test_a_text_is_doubted_only_as_long_as_it_is_in_time(told: ToldTranscriber) -> None:
-    options = ListeningOptions(utterance_end_ms=800)
+    options = SessionOptions(utterance_end_ms=800)
     async with listening(told, options, retry_within_s=0.1) as live:
         await live.hear(loud(1), quiet(1))
         await live.listener.hear(loud(1))
@@ -120,7 +128,7 @@ async def test_speech_that_goes_on_throws_the_early_text_away(told: ToldTranscri
 
 
 async def test_interims_come_at_their_pace_and_before_their_final(told: ToldTranscriber) -> None:
-    async with listening(told, ListeningOptions(interim_ms=300)) as live:
+    async with listening(told, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(2), quiet(1))
     assert told.urgencies == [INTERIM] * 5 + [SPECULATIVE]
     assert [event.sentence_id for event in live.interims] == [1] * 5
@@ -132,7 +140,7 @@ async def test_interims_come_at_their_pace_and_before_their_final(told: ToldTran
 
 async def test_a_late_interim_is_dropped(told: ToldTranscriber) -> None:
     told.gate.clear()
-    async with listening(told, ListeningOptions(interim_ms=300)) as live:
+    async with listening(told, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(2))
         assert told.urgencies == [INTERIM]  # the others would have been too many
         await live.hear(quiet(1))
@@ -145,13 +153,13 @@ async def test_a_late_interim_is_dropped(told: ToldTranscriber) -> None:
 
 async def test_no_interim_passes_a_text_that_is_still_to_come(told: ToldTranscriber) -> None:
     told.gate.clear()
-    async with listening(told, ListeningOptions(interim_ms=300)) as live:
+    async with listening(told, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(0.2), quiet(1), loud(2))
         assert live.finals == []
         assert told.urgencies == [SPECULATIVE]
         told.gate.set()
         await live.hear(loud(0.5))
-        told_ids = [event.sentence_id for event in live.events if isinstance(event, Heard)]
+        told_ids = [event.sentence_id for event in live.events if isinstance(event, LiveTranscript)]
         assert told_ids[0] == 1 and set(told_ids[1:]) == {2}
 
 
@@ -193,7 +201,7 @@ async def test_an_error_is_told_and_the_next_utterance_is_heard(told: ToldTransc
     told.errors = [EngineLost("gone"), EngineLost("gone again")]
     async with listening(told) as live:
         await live.hear(loud(1), quiet(1), loud(1), quiet(1))
-        failed = [event for event in live.events if isinstance(event, NotHeard)]
+        failed = [event for event in live.events if isinstance(event, EmptyUtterance)]
         assert [(event.sentence_id, str(event.error)) for event in failed] == [(1, "gone again")]
         assert [final.sentence_id for final in live.finals] == [2]
 
@@ -202,7 +210,7 @@ async def test_an_error_that_would_come_again_is_not_tried_again(told: ToldTrans
     told.errors = [UnsupportedLanguage("no")]
     async with listening(told) as live:
         await live.hear(loud(1), quiet(1))
-        assert isinstance(live.events[-1], NotHeard)
+        assert isinstance(live.events[-1], EmptyUtterance)
         assert len(told.requests) == 1
 
 
@@ -211,7 +219,7 @@ async def test_a_recogniser_that_hangs_is_an_error(told: ToldTranscriber) -> Non
     async with listening(told, decode_timeout_s=0.02) as live:
         await live.hear(loud(1), quiet(1))
         await live.listener.finish()
-        assert isinstance(live.events[-1], NotHeard)
+        assert isinstance(live.events[-1], EmptyUtterance)
 
 
 async def test_silence_and_clicks_are_not_decoded(told: ToldTranscriber) -> None:
@@ -256,11 +264,11 @@ async def test_long_speech_is_told_in_sentences_without_a_gap(told: ToldTranscri
         lengths = [len(request.pcm) for request in told.requests]
         assert max(lengths) <= 28.1 * 16_000
         assert sum(lengths) == pytest.approx(60.2 * 16_000, abs=2048)
-        assert sum(isinstance(event, SpeechBegan) for event in live.events) == 1
+        assert sum(isinstance(event, LiveSpeechStarted) for event in live.events) == 1
 
 
 async def test_languages_reach_the_recogniser_and_can_change(told: ToldTranscriber) -> None:
-    async with listening(told, ListeningOptions(languages=("de",))) as live:
+    async with listening(told, SessionOptions(languages=("de",))) as live:
         await live.hear(loud(1), quiet(0.3))
         live.listener.change_languages(("en", "de"))
         await live.hear(quiet(0.4))
@@ -274,7 +282,7 @@ async def test_languages_reach_the_recogniser_and_can_change(told: ToldTranscrib
 
 async def test_new_languages_leave_no_interim_of_the_old_ones(told: ToldTranscriber) -> None:
     told.gate.clear()
-    async with listening(told, ListeningOptions(interim_ms=300)) as live:
+    async with listening(told, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(1))
         live.listener.change_languages(("de",))
         told.gate.set()
@@ -316,12 +324,14 @@ async def test_the_next_interim_waits_until_the_client_has_read_the_last(
 
     async def emit(event: LiveEvent) -> None:
         nonlocal interims
-        if isinstance(event, Heard) and not event.final:
+        if isinstance(event, LiveTranscript) and not event.final:
             interims += 1
             await read.wait()
 
-    pipeline = ListeningPipeline(told, LoudnessVAD(), load_yaml(ListeningConfig, "listening"))
-    live = Live(pipeline.open(ListeningOptions(interim_ms=300), emit), [])
+    pipeline = LiveTranscriptionPipeline(
+        told, LoudnessVAD(), load_yaml(ListeningConfig, "listening")
+    )
+    live = Live(pipeline.open(SessionOptions(interim_ms=300), emit), [])
     await live.hear(loud(2), quiet(0.3))
     assert told.urgencies == [INTERIM, SPECULATIVE]
     read.set()
@@ -331,7 +341,9 @@ async def test_the_next_interim_waits_until_the_client_has_read_the_last(
 
 
 async def test_the_names_of_languages_are_those_of_the_engine(told: ToldTranscriber) -> None:
-    pipeline = ListeningPipeline(told, LoudnessVAD(), load_yaml(ListeningConfig, "listening"))
+    pipeline = LiveTranscriptionPipeline(
+        told, LoudnessVAD(), load_yaml(ListeningConfig, "listening")
+    )
     assert await pipeline.engine_languages(("de-AT", "jv", "DE")) == ("de", "jw")
     with pytest.raises(InvalidRequest, match="languages: 'xx'"):
         await pipeline.engine_languages(("xx",))

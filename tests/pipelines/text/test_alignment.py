@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.text.alignment import spans
-from pipelines.text.chunking.chunker import Opening, read
+from pipelines.text.chunking.chunker import FirstChunkPolicy, read_chunks
 
 LANGUAGES = frozenset("en hi ar fr de es it nl pl pt bn ja zh".split())
 
@@ -14,7 +14,9 @@ def aligned(text: str, language: str) -> list[tuple[str, str]]:
     """Each of the caller's words, and what is said for it."""
     return [
         (word.word, piece.text[word.spoken_start : word.spoken_end])
-        for piece in read(text, languages=frozenset({language}), language=language, words=True)
+        for piece in read_chunks(
+            text, languages=frozenset({language}), language=language, words=True
+        )
         for word in piece.words
     ]
 
@@ -63,8 +65,10 @@ def test_each_word_has_what_is_said_for_it(
 )
 def test_words_and_gaps_make_up_the_text(text: str, language: str | None, early: bool) -> None:
     position = 0
-    opening = Opening() if early else None
-    for piece in read(text, languages=LANGUAGES, language=language, words=True, opening=opening):
+    opening = FirstChunkPolicy() if early else None
+    for piece in read_chunks(
+        text, languages=LANGUAGES, language=language, words=True, opening=opening
+    ):
         spoken = 0
         for word in piece.words:
             assert text[word.start : word.end] == word.word

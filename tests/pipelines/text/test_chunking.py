@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.text.chunking import chunker
-from pipelines.text.chunking.chunker import BLOCK, Opening, read
+from pipelines.text.chunking.chunker import BLOCK, FirstChunkPolicy, read_chunks
 from pipelines.text.chunking.clauses import weight
-from pipelines.text.cleaning import PIECE_CHARACTERS, Piece, clean
+from pipelines.text.cleaning import PIECE_CHARACTERS, TextChunk, clean
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.sentences import split_sentences
 from tests.pipelines.text.sentence_corpus import HARD_CASES
@@ -27,9 +27,11 @@ FRENCH = "Bonjour tout le monde, je suis très content de vous voir ici aujourd'
 
 def pieces(
     text: str, language: str | None = "en", *, words: bool = False, early: bool = False
-) -> list[Piece]:
-    opening = Opening() if early else None
-    return list(read(text, languages=LANGUAGES, language=language, words=words, opening=opening))
+) -> list[TextChunk]:
+    opening = FirstChunkPolicy() if early else None
+    return list(
+        read_chunks(text, languages=LANGUAGES, language=language, words=words, opening=opening)
+    )
 
 
 def letters(text: str) -> str:
@@ -40,7 +42,7 @@ def letters(text: str) -> str:
 def test_each_sentence_is_a_piece(language: str, marked: str) -> None:
     sentences = marked.split("|")
     text = ("" if language in ("zh", "ja") else " ").join(sentences)
-    found = list(read(text, languages=frozenset({language}), language=language))
+    found = list(read_chunks(text, languages=frozenset({language}), language=language))
     assert [piece.text for piece in found] == [normalise(one, language) for one in sentences]
     assert all(piece.ends_sentence for piece in found)
     assert [piece.ends_paragraph for piece in found] == [False] * (len(found) - 1) + [True]
@@ -111,7 +113,7 @@ def test_names_and_short_lines_keep_the_language_of_the_voice(text: str) -> None
 
 
 def test_a_language_without_a_voice_is_not_chosen() -> None:
-    found = list(read(FRENCH + "\nनमस्ते", languages=frozenset({"en"}), language="en"))
+    found = list(read_chunks(FRENCH + "\nनमस्ते", languages=frozenset({"en"}), language="en"))
     assert {piece.language for piece in found} == {"en"}
 
 
@@ -210,14 +212,14 @@ def test_names_and_numbers_are_never_cut_in_two(shift: int) -> None:
 
 def test_the_first_pieces_of_an_early_start_grow() -> None:
     found = [weight(piece.text) for piece in pieces(LONG * 3, early=True)]
-    assert found[0] <= Opening.most
+    assert found[0] <= FirstChunkPolicy.most
     assert found[1] <= 3 * found[0] * 2  # numbers may be twice as long when they are spoken
     assert found[0] < found[1] < found[2]
 
 
 def test_pieces_for_a_slow_and_crowded_engine_begin_shorter_and_grow_less() -> None:
-    opening = Opening(most=22, growth=lambda: 1.2)
-    read_out = read(LONG * 3, languages=LANGUAGES, language="en", opening=opening)
+    opening = FirstChunkPolicy(most=22, growth=lambda: 1.2)
+    read_out = read_chunks(LONG * 3, languages=LANGUAGES, language="en", opening=opening)
     found = [weight(piece.text) for piece in read_out]
     assert found[0] == len("The old city of New York")  # no better place within 22 letters
     for piece, following in itertools.pairwise(found[:6]):
@@ -226,8 +228,8 @@ def test_pieces_for_a_slow_and_crowded_engine_begin_shorter_and_grow_less() -> N
 
 def test_a_first_sentence_is_cut_between_words_when_the_engine_needs_it() -> None:
     text = "The train to the coast leaves at nine this morning"
-    opening = Opening(most=22)
-    first = next(read(text, languages=LANGUAGES, language="en", opening=opening))
+    opening = FirstChunkPolicy(most=22)
+    first = next(read_chunks(text, languages=LANGUAGES, language="en", opening=opening))
     assert 8 <= len(first.text) <= 22 and text.startswith(first.text)
 
 
@@ -236,9 +238,10 @@ def test_the_end_of_a_first_sentence_is_made_in_the_time_that_its_engine_has(
     stretch: float, second: int
 ) -> None:
     text = "The train to the coast leaves at nine this morning. Nobody waits for it."
-    opening = Opening(most=21, stretch=stretch)
+    opening = FirstChunkPolicy(most=21, stretch=stretch)
     found = [
-        piece.text for piece in read(text, languages=LANGUAGES, language="en", opening=opening)
+        piece.text
+        for piece in read_chunks(text, languages=LANGUAGES, language="en", opening=opening)
     ]
     assert found[0] == "The train"
     assert weight(found[1]) <= second
@@ -268,7 +271,9 @@ def test_the_first_piece_of_a_long_text_comes_as_soon_as_that_of_a_short_one(uni
         times = []
         for _ in range(5):
             started = time.perf_counter()
-            reading = read(text, languages=LANGUAGES, language="en", words=True, opening=Opening())
+            reading = read_chunks(
+                text, languages=LANGUAGES, language="en", words=True, opening=FirstChunkPolicy()
+            )
             next(reading, None)
             times.append(time.perf_counter() - started)
         return statistics.median(times)
@@ -289,7 +294,7 @@ def test_only_what_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None
         return clean(text)
 
     monkeypatch.setattr(chunker, "clean", counting)
-    reading: Iterator[Piece] = read(PROSE * 300, languages=LANGUAGES, language="en")
+    reading: Iterator[TextChunk] = read_chunks(PROSE * 300, languages=LANGUAGES, language="en")
     next(reading)
     assert cleaned <= chunker.FIRST_BLOCK
 
@@ -316,7 +321,7 @@ def test_only_what_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None
 def test_reading_takes_linear_time(unit: str) -> None:
     text = (unit * 20_000)[:20_000]
     started = time.perf_counter()
-    for _ in read(text, languages=LANGUAGES, language="en", words=True):
+    for _ in read_chunks(text, languages=LANGUAGES, language="en", words=True):
         pass
     assert time.perf_counter() - started < 5  # under 1 s on an idle machine; quadratic is minutes
 

@@ -19,10 +19,10 @@ from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from models.weights.store import WeightStore
 from pipelines.errors import VoiceNotFound, VoiceNotReady
-from pipelines.local_ports import LocalSpeaker
-from pipelines.storage.encryption import Sealer
+from pipelines.local_ports import LocalTTSModel
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
-from pipelines.tts.custom_voices import OwnVoices
+from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from tests.db.test_chats import add_workspace
 from tests.db.test_voices import add, new_voice
@@ -32,7 +32,7 @@ from tests.pipelines.tts.test_pipeline import CONFIG
 PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.5, np.float32)))
 
 
-class Watched(LocalSpeaker):
+class Watched(LocalTTSModel):
     """A speaker that notes which requests carried a pack."""
 
     def __init__(self, engine: object, info: ModelInfo) -> None:
@@ -58,7 +58,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 def files(database: Database, tmp_path: Path) -> Files:
     return Files(
         database,
-        Sealer([base64.b64encode(b"k" * 32).decode()]),
+        Encryption([base64.b64encode(b"k" * 32).decode()]),
         storage_url=f"file://{tmp_path / 'files'}",
         public_url="https://speech.example",
         url_key="k" * 32,
@@ -66,8 +66,8 @@ def files(database: Database, tmp_path: Path) -> Files:
 
 
 @pytest.fixture
-def own(database: Database, files: Files) -> OwnVoices:
-    return OwnVoices(database, files)
+def own(database: Database, files: Files) -> ReadyCustomVoices:
+    return ReadyCustomVoices(database, files)
 
 
 @pytest.fixture
@@ -88,12 +88,12 @@ async def ready_voice(database: Database, files: Files) -> tuple[int, UUID]:
     return workspace_id, await add(database, voice)
 
 
-def pipeline(speaker: Watched, own: OwnVoices) -> SpeechPipeline:
+def pipeline(speaker: Watched, own: ReadyCustomVoices) -> SpeechPipeline:
     return SpeechPipeline({"tone": speaker}, CONFIG, own)
 
 
 async def test_a_pack_travels_once_to_each_engine(
-    database: Database, files: Files, own: OwnVoices, speaker: Watched
+    database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
     speech = pipeline(speaker, own)
@@ -109,7 +109,7 @@ async def test_a_pack_travels_once_to_each_engine(
 
 
 async def test_requests_at_once_read_the_pack_once(
-    database: Database, files: Files, own: OwnVoices, monkeypatch: pytest.MonkeyPatch
+    database: Database, files: Files, own: ReadyCustomVoices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
     voice = await own.find(workspace_id, voice_id=str(voice_id))
@@ -128,7 +128,7 @@ async def test_requests_at_once_read_the_pack_once(
 
 
 async def test_a_voice_whose_pack_is_gone_is_not_found(
-    database: Database, files: Files, own: OwnVoices, speaker: Watched
+    database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
     voice = await own.find(workspace_id, voice_id=str(voice_id))
@@ -145,7 +145,7 @@ async def test_a_deleted_voice_leaves_no_pack_in_any_memory(
 ) -> None:
     monkeypatch.setattr("pipelines.tts.custom_voices.REMEMBERED_S", 0.2)
     workspace_id, voice_id = await ready_voice(database, files)
-    own, elsewhere = (OwnVoices(database, files, {"tone": speaker}) for _ in range(2))
+    own, elsewhere = (ReadyCustomVoices(database, files, {"tone": speaker}) for _ in range(2))
     request = SpeechRequest("Hello.", voice_id=str(voice_id), workspace_id=workspace_id)
     for known in (own, elsewhere):
         speech = pipeline(speaker, known)
@@ -161,11 +161,11 @@ async def test_a_deleted_voice_leaves_no_pack_in_any_memory(
 
 
 async def test_what_was_deleted_elsewhere_is_gone_when_the_memory_fades(
-    database: Database, files: Files, own: OwnVoices, monkeypatch: pytest.MonkeyPatch
+    database: Database, files: Files, own: ReadyCustomVoices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
     assert await own.find(workspace_id, name="ANN ") is not None
-    elsewhere = OwnVoices(database, files)
+    elsewhere = ReadyCustomVoices(database, files)
     assert await elsewhere.find(workspace_id, name="ann") is not None
     own.forget(voice_id, pack_digest(PACK))
     assert own._known == {} and elsewhere._known
@@ -175,7 +175,7 @@ async def test_what_was_deleted_elsewhere_is_gone_when_the_memory_fades(
 
 
 async def test_a_voice_without_its_model_is_unavailable_and_not_unknown(
-    database: Database, files: Files, own: OwnVoices, speaker: Watched
+    database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
     speaker._info = replace(speaker._info, takes_packs=False)
@@ -189,7 +189,7 @@ async def test_a_voice_without_its_model_is_unavailable_and_not_unknown(
 
 
 async def test_new_voices_are_for_the_engine_that_makes_them(
-    own: OwnVoices, speaker: Watched
+    own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     other = Watched(*load_tts("tts/tone", WeightStore(Path("/nowhere"))))
     other._info = replace(other._info, engine="csm", languages=("en",))
@@ -199,7 +199,7 @@ async def test_new_voices_are_for_the_engine_that_makes_them(
 
 
 async def test_a_workspaces_own_voice_goes_before_another_of_its_name(
-    database: Database, files: Files, own: OwnVoices, speaker: Watched
+    database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
     waiting = new_voice(workspace_id, "Alto")

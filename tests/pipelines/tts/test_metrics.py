@@ -8,7 +8,7 @@ import pytest
 
 from models.audio import AudioChunk
 from pipelines.tts.chunks import SpokenChunk
-from pipelines.tts.metrics import listened
+from pipelines.tts.metrics import underrun_metrics
 from telemetry.metrics import REGISTRY
 
 
@@ -40,7 +40,7 @@ def value(name: str, **labels: str) -> float:
 
 async def gaps(clock: Clock, *steps: tuple[float, float], consumer_s: float = 0.0) -> float:
     before = value("tts_gap_seconds_total")
-    async with aclosing(listened(made(clock, *steps), 0.0, clock)) as chunks:
+    async with aclosing(underrun_metrics(made(clock, *steps), 0.0, clock)) as chunks:
         async for _ in chunks:
             clock.now += consumer_s
     return value("tts_gap_seconds_total") - before
@@ -71,7 +71,7 @@ async def test_first_audio_is_measured_from_the_coming_of_the_text() -> None:
 
 async def test_a_stream_that_is_left_is_neither_smooth_nor_late() -> None:
     left, clock = value("tts_streams_total", outcome="left"), Clock()
-    async with aclosing(listened(made(clock, (0, 1), (0, 1)), 0.0, clock)) as chunks:
+    async with aclosing(underrun_metrics(made(clock, (0, 1), (0, 1)), 0.0, clock)) as chunks:
         await anext(chunks)
     assert value("tts_streams_total", outcome="left") == left + 1
 

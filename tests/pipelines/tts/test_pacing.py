@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pipelines.tts.pacing import FAR_S, Pace, Rota
+from pipelines.tts.pacing import FAR_S, FairScheduler, PlaybackClock
 
 
 class Clock:
@@ -16,7 +16,7 @@ class Clock:
 
 def test_a_lead_shrinks_while_the_listener_hears_it() -> None:
     clock = Clock()
-    pace = Pace(Rota(), 0.0, clock)
+    pace = PlaybackClock(FairScheduler(), 0.0, clock)
     assert pace.ahead_s == 0.0
     pace.gave(3.0)
     clock.now += 1.0
@@ -27,8 +27,8 @@ def test_a_lead_shrinks_while_the_listener_hears_it() -> None:
 
 
 def test_a_stream_is_busy_until_its_listener_has_plenty() -> None:
-    rota, clock = Rota(), Clock()
-    with Pace(rota, 5.0, clock) as begun, Pace(rota, 5.0, clock):
+    rota, clock = FairScheduler(), Clock()
+    with PlaybackClock(rota, 5.0, clock) as begun, PlaybackClock(rota, 5.0, clock):
         assert rota.busy == 2
         begun.gave(FAR_S + 10)
         assert rota.busy == 1
@@ -36,10 +36,10 @@ def test_a_stream_is_busy_until_its_listener_has_plenty() -> None:
 
 
 async def test_a_stream_with_plenty_waits_while_another_is_short() -> None:
-    rota, clock = Rota(), Clock()
-    with Pace(rota, 0.0, clock) as rich:
+    rota, clock = FairScheduler(), Clock()
+    with PlaybackClock(rota, 0.0, clock) as rich:
         rich.gave(FAR_S + 10)
-        with Pace(rota, 0.0, clock) as poor:
+        with PlaybackClock(rota, 0.0, clock) as poor:
             await rota.turn(poor)  # at once
             waiting = asyncio.create_task(rota.turn(rich))
             await asyncio.sleep(0.25)
@@ -50,8 +50,8 @@ async def test_a_stream_with_plenty_waits_while_another_is_short() -> None:
 
 
 async def test_streams_with_plenty_use_the_engine_one_at_a_time() -> None:
-    rota, clock = Rota(), Clock()
-    with Pace(rota, 0.0, clock) as one, Pace(rota, 0.0, clock) as two:
+    rota, clock = FairScheduler(), Clock()
+    with PlaybackClock(rota, 0.0, clock) as one, PlaybackClock(rota, 0.0, clock) as two:
         one.gave(FAR_S + 10)
         two.gave(FAR_S + 10)
         done = await rota.turn(one)
@@ -68,8 +68,8 @@ async def test_streams_with_plenty_use_the_engine_one_at_a_time() -> None:
 
 
 async def test_streams_of_a_slow_engine_begin_one_after_the_other() -> None:
-    rota, clock = Rota(), Clock()
-    with Pace(rota, 5.0, clock) as first, Pace(rota, 5.0, clock) as second:
+    rota, clock = FairScheduler(), Clock()
+    with PlaybackClock(rota, 5.0, clock) as first, PlaybackClock(rota, 5.0, clock) as second:
         await rota.turn(first, is_slow=True)  # at once
         await rota.turn(second)  # of a fast engine, too
         waiting = asyncio.create_task(rota.turn(second, is_slow=True))
@@ -86,8 +86,8 @@ async def test_streams_of_a_slow_engine_begin_one_after_the_other() -> None:
 
 
 async def test_nobody_waits_for_long_for_those_before_him() -> None:
-    rota, clock = Rota(), Clock()
-    with Pace(rota, 5.0, clock) as first, Pace(rota, 5.0, clock) as second:
+    rota, clock = FairScheduler(), Clock()
+    with PlaybackClock(rota, 5.0, clock) as first, PlaybackClock(rota, 5.0, clock) as second:
         first.gave(1.0)
         first.taken()
         waiting = asyncio.create_task(rota.turn(second, is_slow=True))
@@ -100,8 +100,8 @@ async def test_nobody_waits_for_long_for_those_before_him() -> None:
 
 @pytest.mark.parametrize("slack_s", [5.0, 10.0])
 async def test_nobody_waits_for_a_reader_who_does_not_read_or_for_a_file(slack_s: float) -> None:
-    rota, clock = Rota(), Clock()
-    with Pace(rota, slack_s, clock) as first, Pace(rota, 5.0, clock) as second:
+    rota, clock = FairScheduler(), Clock()
+    with PlaybackClock(rota, slack_s, clock) as first, PlaybackClock(rota, 5.0, clock) as second:
         if slack_s == 5.0:
             first.gave(1.0)
             clock.now += 0.6

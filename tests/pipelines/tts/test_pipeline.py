@@ -17,7 +17,7 @@ from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.loudness import measure_lufs
 from pipelines.errors import InvalidRequest, VoiceNotFound
-from pipelines.local_ports import LocalSpeaker
+from pipelines.local_ports import LocalTTSModel
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.prefetch import IN_FLIGHT
 from tests.pipelines.stt.voiced import speak
@@ -204,7 +204,7 @@ async def test_enhance_sets_the_loudness_and_without_it_the_level_is_the_engines
     tmp_path: Path,
 ) -> None:
     engine, info = load_tts("tts/tone", WeightStore(tmp_path))
-    speech = SpeechPipeline({"tone": LocalSpeaker(engine, info)}, CONFIG)
+    speech = SpeechPipeline({"tone": LocalTTSModel(engine, info)}, CONFIG)
     text = "Hello there, this is a test. And this is another."
     enhanced = (await speak(speech, SpeechRequest(text))).audio
     plain = (await speak(speech, SpeechRequest(text, enhance=False))).audio
@@ -224,7 +224,7 @@ async def test_a_swapped_model_is_asked_for_its_voices_again() -> None:
     engine, info = load_tts("tts/tone", WeightStore(Path("unused")))
     gone = replace(info, voices=(replace(info.voices[0], key="gone"),))
 
-    class Swapped(LocalSpeaker):
+    class Swapped(LocalTTSModel):
         described = 0
 
         async def describe(self) -> ModelInfo:

@@ -11,7 +11,7 @@ from configs.load import load_yaml
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk, resample
 from pipelines.audio.loudness import measure_lufs, true_peak
-from pipelines.local_ports import LocalSpeaker
+from pipelines.local_ports import LocalTTSModel
 from pipelines.tts.chunks import TimedWord
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from tests.models.tts.loaded import loaded
@@ -33,7 +33,7 @@ def errors(audio: AudioChunk) -> float:
 def pipeline(engine: str) -> tuple[SpeechPipeline, SpeechRequest]:
     speaking, info = loaded(engine)
     speech = SpeechPipeline(
-        {engine: LocalSpeaker(speaking, info)}, load_yaml(VoicesConfig, "voices")
+        {engine: LocalTTSModel(speaking, info)}, load_yaml(VoicesConfig, "voices")
     )
     voice = next(one.name for one in info.voices if one.language == "en")
     return speech, SpeechRequest(TEXT, voice=voice, timings=True)

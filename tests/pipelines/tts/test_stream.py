@@ -21,7 +21,7 @@ from pipelines.audio.trimming import SeamTrimmer, silence, trim
 from pipelines.errors import InvalidRequest
 from pipelines.text.alignment import SourceWord
 from pipelines.tts.chunks import SpokenChunk
-from pipelines.tts.pacing import FIRST_SLACK_S, Pace
+from pipelines.tts.pacing import FIRST_SLACK_S, PlaybackClock
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.word_times import WordMatcher
 from tests.pipelines.stt.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, speak, voiced
@@ -326,7 +326,7 @@ async def test_a_request_counts_all_that_its_listener_is_about_to_get(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "pipelines.tts.pipeline.Pace", partial(Pace, clock=lambda: 0.0)
+        "pipelines.tts.pipeline.Pace", partial(PlaybackClock, clock=lambda: 0.0)
     )  # no time passes
     monkeypatch.setattr("pipelines.tts.prefetch._SETTLES_S", 60.0)  # a busy machine's moment
     speaker = AtOnceSpeaker()

@@ -16,9 +16,9 @@ from models.loading import load_stt
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest
-from pipelines.local_ports import LocalTranscriber
-from pipelines.ports import Transcriber
-from pipelines.storage.encryption import Sealer
+from pipelines.local_ports import LocalSTTModel
+from pipelines.ports import STTModel
+from pipelines.storage.encryption import Encryption
 from pipelines.voices.consent import Consent, plain
 from tests.models.sounds import speak
 
@@ -45,8 +45,8 @@ class Hears:
         return Transcript("en", 1.0, (segment,))
 
 
-def consent(transcriber: Transcriber | None = None, config: ConsentConfig = CONFIG) -> Consent:
-    return Consent(Sealer([KEY]), config, transcriber or Hears())
+def consent(transcriber: STTModel | None = None, config: ConsentConfig = CONFIG) -> Consent:
+    return Consent(Encryption([KEY]), config, transcriber or Hears())
 
 
 def test_a_token_holds_its_sentence_for_its_workspace_alone() -> None:
@@ -138,7 +138,7 @@ async def test_where_nobody_says_it_the_message_repeats_it() -> None:
 @pytest.mark.weights
 async def test_the_recogniser_of_the_service_understands_it() -> None:
     weights = WeightStore(weights_dir())
-    issuer = consent(LocalTranscriber(*load_stt("stt/whisper_base", weights)))
+    issuer = consent(LocalSTTModel(*load_stt("stt/whisper_base", weights)))
     sentence, _ = issuer.issue(1)
     said = speak(sentence.text, weights)
     more = np.concatenate([said, speak("And then some more, which is not it.", weights)])

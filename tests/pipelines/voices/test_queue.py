@@ -19,7 +19,7 @@ from configs.schema.plans import PlansConfig
 from configs.schema.retention import RetentionConfig
 from db.accounts import read_workspace
 from db.billing.ledger import credit_of, discrepancies, open_account
-from db.billing.tables import Hold
+from db.billing.tables import CreditHold
 from db.columns import utc_now
 from db.session import Database
 from db.voices.tables import Voice
@@ -35,12 +35,12 @@ from pipelines.errors import (
     VoiceNotFound,
 )
 from pipelines.maintenance.housekeeping import Housekeeper
-from pipelines.storage.encryption import Sealer
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
-from pipelines.tts.custom_voices import OwnVoices
+from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.voices.checks import CheckedSamples, Sample, SampleFile
 from pipelines.voices.queue import MadeVoice, VoiceQueue
-from pipelines.voices.service import NewVoice, Voices
+from pipelines.voices.service import CustomVoices, NewVoice
 from tests.db.test_chats import add_workspace
 
 CREDIT = 100_000_000
@@ -55,7 +55,7 @@ class House:
     def __init__(self, database: Database, folder: Path) -> None:
         self.database = database
         self.folder = folder
-        sealer = Sealer([base64.b64encode(b"k" * 32).decode()])
+        sealer = Encryption([base64.b64encode(b"k" * 32).decode()])
         self.files = Files(
             database,
             sealer,
@@ -66,8 +66,8 @@ class House:
         self.billing = Billing(database, PLANS.prices, sealer.seal_text)
         self.queue = VoiceQueue(database, self.files, self.billing, CONFIG.work)
         nobody = cast(Any, None)  # who would listen to samples
-        own = OwnVoices(database, self.files)
-        self.voices = Voices(
+        own = ReadyCustomVoices(database, self.files)
+        self.voices = CustomVoices(
             database, self.files, self.billing, PLANS, CONFIG, nobody, nobody, nobody, own, nobody
         )
         self.principal: Principal
@@ -179,7 +179,7 @@ async def test_the_price_is_held_for_as_long_as_a_voice_waits(house: House) -> N
     retention = RetentionConfig(chat_days=None, event_days=30, delivery_days=30)
 
     def wait_for_a_week(session: Session) -> None:
-        session.exec(update(Hold).values(expires_at=utc_now()))
+        session.exec(update(CreditHold).values(expires_at=utc_now()))
 
     await house.database.run(wait_for_a_week)
     keeper = Housekeeper(house.database, house.files, retention, house.queue)
@@ -209,7 +209,7 @@ async def test_a_voice_added_while_its_workspace_is_erased_leaves_nothing(house:
 
 
 def _held(session: Session) -> int:
-    return session.exec(select(func.count()).select_from(Hold)).one()
+    return session.exec(select(func.count()).select_from(CreditHold)).one()
 
 
 async def test_where_consent_is_required_nothing_begins_without_it(house: House) -> None:

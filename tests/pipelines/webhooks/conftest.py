@@ -18,8 +18,8 @@ from db.webhooks.deliveries import ListedDelivery
 from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, add_event
 from db.webhooks.tables import Webhook
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
-from pipelines.storage.encryption import Sealer
-from pipelines.webhooks.dispatcher import Courier
+from pipelines.storage.encryption import Encryption
+from pipelines.webhooks.dispatcher import WebhookDispatcher
 from pipelines.webhooks.registration import Webhooks
 from pipelines.webhooks.sender import Sender
 from tests.api.local_server import local_settings
@@ -47,12 +47,12 @@ class Workshop:
     """All that a test of deliveries needs."""
 
     database: Database
-    sealer: Sealer
+    sealer: Encryption
     settings: Settings
     webhooks: Webhooks
     principal: Principal
     clock: Clock
-    courier: Courier
+    courier: WebhookDispatcher
     sender: Sender
 
     async def register(
@@ -92,8 +92,8 @@ class Workshop:
         other = await add_workspace(self.database, "neighbour@b.co")
         return replace(self, principal=replace(self.principal, workspace_id=other))
 
-    def another_courier(self, time_scale: float = 1.0) -> Courier:
-        return Courier(
+    def another_courier(self, time_scale: float = 1.0) -> WebhookDispatcher:
+        return WebhookDispatcher(
             self.database, self.sealer, self.sender, time_scale=time_scale, now=self.clock
         )
 
@@ -110,7 +110,7 @@ async def workshop(
     tmp_path: Path,
 ) -> AsyncIterator[Workshop]:
     settings = replace(local_settings(tmp_path), webhooks=authority.settings())
-    sealer = Sealer(settings.secrets.data_keys)
+    sealer = Encryption(settings.secrets.data_keys)
     principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
     clock = Clock()
     async with Sender(settings.webhooks) as sender:
@@ -121,6 +121,6 @@ async def workshop(
             webhooks=Webhooks(database, sealer, settings),
             principal=principal,
             clock=clock,
-            courier=Courier(database, sealer, sender, now=clock),
+            courier=WebhookDispatcher(database, sealer, sender, now=clock),
             sender=sender,
         )

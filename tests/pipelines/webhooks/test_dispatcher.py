@@ -16,10 +16,10 @@ from svix.webhooks import Webhook as SvixVerifier
 from db.webhooks import deliveries
 from db.webhooks.tables import Event
 from pipelines.errors import InvalidRequest
-from pipelines.storage.encryption import Sealer
-from pipelines.webhooks.dispatcher import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, Courier
+from pipelines.storage.encryption import Encryption
+from pipelines.webhooks.dispatcher import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, WebhookDispatcher
 from pipelines.webhooks.registration import WebhookChange
-from pipelines.webhooks.sender import Answer
+from pipelines.webhooks.sender import ReceiverResponse
 from tests.pipelines.webhooks.conftest import SECRET, Workshop
 from tests.pipelines.webhooks.receivers import Authority, Held, receiver
 
@@ -236,7 +236,7 @@ async def test_a_courier_that_died_loses_nothing_and_repeats_the_id(
         assert await workshop.deliver() == 1
         assert [message.id for message in hook.received] == [event_id]
         # And when the dead one was only slow, its outcome changes nothing any more.
-        attempt = deliveries.Attempt(False, 500, None, 1)
+        attempt = deliveries.AttemptResult(False, 500, None, 1)
         late = await workshop.database.run(
             deliveries.finish, claimed[0], attempt, workshop.clock(), None, timedelta(days=5)
         )
@@ -330,7 +330,7 @@ async def test_many_dead_receivers_of_one_workspace_do_not_delay_another(
 async def test_an_attempt_that_breaks_is_made_again_by_the_schedule(
     workshop: Workshop, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def break_(*_: object) -> Answer:
+    async def break_(*_: object) -> ReceiverResponse:
         raise RuntimeError("nobody foresaw this")
 
     async with receiver(authority) as hook:
@@ -359,8 +359,8 @@ async def test_what_an_event_says_is_sealed_until_it_is_sent(
         (body,) = await workshop.database.read(bodies)
         assert body is not None and "secret sentence" not in body
         data_keys = [b64encode(bytes(32)).decode()]
-        stranger = Courier(
-            workshop.database, Sealer(data_keys), workshop.sender, now=workshop.clock
+        stranger = WebhookDispatcher(
+            workshop.database, Encryption(data_keys), workshop.sender, now=workshop.clock
         )
         workshop.clock.pass_(seconds=1)
         await stranger.start_due()

@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from configs.settings import WebhookSettings
-from pipelines.webhooks.sender import Answer, Sender
+from pipelines.webhooks.sender import ReceiverResponse, Sender
 from pipelines.webhooks.targets import may_dial
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
@@ -42,7 +42,7 @@ class Resolver(AbstractResolver):
         pass
 
 
-async def post(settings: WebhookSettings, url: str, **options: Any) -> Answer:
+async def post(settings: WebhookSettings, url: str, **options: Any) -> ReceiverResponse:
     async with Sender(settings, **options) as sender:
         return await sender.post(url, {"webhook-id": "evt_1"}, b"{}")
 

@@ -11,8 +11,8 @@ from configs.settings import weights_dir
 from models.errors import WeightsCorrupt
 from models.tts.kokoro.engine import read_voice_pack
 from models.weights.store import WeightStore
-from pipelines.voices.fitting.prior.mixtures import PRIOR_FILE, Prior, read_prior
-from pipelines.voices.fitting.recordings import Speaker
+from pipelines.voices.fitting.prior.mixtures import PRIOR_FILE, MixturePrior, read_prior
+from pipelines.voices.fitting.recordings import TargetSpeaker
 from pipelines.voices.fitting.search.style_space import StyleSpace, style_space
 from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE
 
@@ -42,15 +42,15 @@ class StockVoices:
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class FittingPrior:
     """Shared and never changed."""
 
     space: StyleSpace
-    prior: Prior
+    prior: MixturePrior
     titles: Mapping[str, str] = field(default_factory=dict)  # what people call the stock voices
 
     def stock_for(
-        self, speaker: Speaker, language: str, gender: str, *, british: bool = False
+        self, speaker: TargetSpeaker, language: str, gender: str, *, british: bool = False
     ) -> StockVoices:
         """By recordings that are kept out of the fit, so that its gain is not flattered."""
         values = self.prior.stock @ speaker.held_out
@@ -65,16 +65,16 @@ class Knowledge:
         return StockVoices(ranked, names[0], (alike or native or names)[0])
 
 
-def load_knowledge() -> Knowledge:
+def load_fitting_prior() -> FittingPrior:
     """Of this machine's weights; blocking, a second. Raises EngineError."""
     space = stock_space(WeightStore(weights_dir()))
     prior = read_prior(PRIOR_FILE.read_bytes())
     check_prior(prior, space)
     voices = load_yaml(KokoroConfig, MODEL).voices
-    return Knowledge(space, prior, {voice.key: voice.name for voice in voices})
+    return FittingPrior(space, prior, {voice.key: voice.name for voice in voices})
 
 
-def check_prior(prior: Prior, space: StyleSpace) -> None:
+def check_prior(prior: MixturePrior, space: StyleSpace) -> None:
     """Its points mean nothing among other voices. Raises WeightsCorrupt."""
     if prior.fingerprint != space.fingerprint:
         raise WeightsCorrupt(

@@ -19,7 +19,7 @@ from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
 from pipelines.voices.fitting.features import pitch_marks
 from pipelines.voices.fitting.prior.knowledge import MODEL, stock_space
-from pipelines.voices.fitting.prior.mixtures import PRIOR_FILE, Prior, write_prior
+from pipelines.voices.fitting.prior.mixtures import PRIOR_FILE, MixturePrior, write_prior
 from pipelines.voices.fitting.search.style_space import HALF, StyleSpace, Vectors
 from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE, sentences_of
 from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials
@@ -103,7 +103,7 @@ def _row(outcome: Outcome) -> Vectors:
     return np.concatenate([head, outcome.embeddings[0], outcome.spectrum]).astype(np.float64)
 
 
-def _joined(folder: Path, space: StyleSpace) -> Prior:
+def _joined(folder: Path, space: StyleSpace) -> MixturePrior:
     rows = np.concatenate([np.load(path) for path in sorted(folder.glob("part-*.npy"))])
     rows = rows[np.argsort(rows[:, 0])]
     rows = rows[rows[:, 1] > 0]
@@ -114,7 +114,7 @@ def _joined(folder: Path, space: StyleSpace) -> Prior:
     for (trial, _), row in zip(spoken, rows, strict=True):
         if trial.voice is not None:
             stock[space.names.index(trial.voice)] += row[4:260]
-    return Prior(
+    return MixturePrior(
         points=np.stack([point for _, point in spoken]),
         embeddings=rows[:, 4:260],
         spectra=rows[:, 260:],

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from models.errors import WeightsCorrupt
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
-from pipelines.voices.fitting.search.surrogate import Heard
+from pipelines.voices.fitting.search.surrogate import Observation
 
 PRIOR_FILE = Path(__file__).with_name("prior.npz")
 _EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
@@ -21,7 +21,7 @@ _SPECTRUM_STEP_DB = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Prior:
+class MixturePrior:
     """Sounds of the engine as it is, with no filter."""
 
     points: Vectors  # [n, size of the space]
@@ -32,8 +32,8 @@ class Prior:
     stock: Vectors  # [voices of the space, 256], the mean embedding of each stock voice
     fingerprint: str  # of the space that the points are in
 
-    def heard(self, space: StyleSpace) -> Heard:
-        return Heard(
+    def heard(self, space: StyleSpace) -> Observation:
+        return Observation(
             space.style(self.points),
             np.concatenate([self.embeddings, self.pitches], axis=1),
             self.sentences,
@@ -41,7 +41,7 @@ class Prior:
         )
 
 
-def write_prior(prior: Prior) -> bytes:
+def write_prior(prior: MixturePrior) -> bytes:
     """Rounded to what a sentence differs from another anyway."""
     target = io.BytesIO()
     levels = -10 * np.log10(prior.spectra + 1e-10) / _SPECTRUM_STEP_DB
@@ -58,13 +58,13 @@ def write_prior(prior: Prior) -> bytes:
     return target.getvalue()
 
 
-def read_prior(data: bytes) -> Prior:
+def read_prior(data: bytes) -> MixturePrior:
     """Raises WeightsCorrupt."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as parts:
             embeddings = parts["embeddings"] * _EMBEDDING_STEP
             stock = parts["stock"].astype(np.float64)
-            return Prior(
+            return MixturePrior(
                 points=parts["points"].astype(np.float64),
                 embeddings=embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True),
                 spectra=10 ** (-_SPECTRUM_STEP_DB * parts["spectra"].astype(np.float64) / 10),

@@ -30,12 +30,12 @@ from models.vad.base import VADEngine
 from pipelines.errors import InvalidAudio
 from pipelines.voices.fitting.features import at_level
 from pipelines.voices.fitting.fit import TOO_UNLIKE, FailedFit, FittedVoice
-from pipelines.voices.fitting.metrics import Judges
-from pipelines.voices.fitting.prompt.segments import Stretch, best_stretch
+from pipelines.voices.fitting.metrics import SpeechRaters
+from pipelines.voices.fitting.prompt.segments import PromptSegment, best_prompt_segment
 from pipelines.voices.fitting.recordings import SHOWN_S, decode_all
 from pipelines.voices.fitting.report import best_so_far, samples_of
 from pipelines.voices.fitting.sentences import sentences_of
-from pipelines.voices.report import Judged, VoiceReport
+from pipelines.voices.report import ReportedRating, VoiceReport
 
 PEAK = 0.9  # of a prompt
 UNCLEAR = "invalid_audio"
@@ -105,7 +105,7 @@ class PromptFit:
         """
         signals = decode_all(recordings, PROMPT_SAMPLE_RATE)
         heard = [resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE) for pcm in signals]
-        stretches = [best_stretch(pcm, vad, config) for pcm in heard]
+        stretches = [best_prompt_segment(pcm, vad, config) for pcm in heard]
         found = [(index, one) for index, one in enumerate(stretches) if one is not None]
         if not found:
             raise InvalidAudio(
@@ -168,7 +168,9 @@ class PromptFit:
     def _report(self, best: PromptOutcome, recording: Pcm) -> VoiceReport:
         judged = samples = None
         if best.sound is not None:
-            judged = Judged(similarity=best.similarity, wer=best.error_rate, dnsmos=best.quality)
+            judged = ReportedRating(
+                similarity=best.similarity, wer=best.error_rate, dnsmos=best.quality
+            )
             source = resample(recording, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
             samples = samples_of(
                 self.target.texts[0],
@@ -193,7 +195,7 @@ class PromptTrials:
     def __init__(
         self,
         engine: TTSEngine | None,
-        judges: Judges,
+        judges: SpeechRaters,
         encoder: SpeakerEncoder,
         target: PromptTarget,
     ) -> None:
@@ -267,7 +269,7 @@ class PromptTrials:
         }
 
 
-def _excerpt(pcm: Pcm, stretch: Stretch) -> NDArray[np.int16]:
+def _excerpt(pcm: Pcm, stretch: PromptSegment) -> NDArray[np.int16]:
     """The stretch of a signal at PROMPT_SAMPLE_RATE, as loud as it can be without harm."""
     scale = PROMPT_SAMPLE_RATE / SPEAKER_SAMPLE_RATE
     cut = pcm[round(stretch.start * scale) : round(stretch.end * scale)]
@@ -276,7 +278,7 @@ def _excerpt(pcm: Pcm, stretch: Stretch) -> NDArray[np.int16]:
 
 
 def _without(
-    heard: Sequence[Pcm], index: int, stretch: Stretch, encoder: SpeakerEncoder
+    heard: Sequence[Pcm], index: int, stretch: PromptSegment, encoder: SpeakerEncoder
 ) -> Embedding:
     """The speaker in all recordings but that one; in the rest of it when there is no other."""
     others = [pcm for at, pcm in enumerate(heard) if at != index]

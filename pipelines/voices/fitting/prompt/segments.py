@@ -19,7 +19,7 @@ WEIGHTS = {"snr": 1.0, "speech": 1.0, "length": 0.5, "clipped": 100.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PromptSegment:
     """Samples from `start` up to `end`, at VAD_SAMPLE_RATE."""
 
     start: int
@@ -27,7 +27,7 @@ class Stretch:
     score: float  # higher is better
 
 
-def best_stretch(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> Stretch | None:
+def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> PromptSegment | None:
     """Of a signal, float32 [n] at VAD_SAMPLE_RATE; None where no pauses are so far apart.
 
     Long, with little silence in it, little noise and no clipping is best.
@@ -63,7 +63,7 @@ def _scored(
     first: int,
     last: int,
     config: PromptConfig,
-) -> Stretch:
+) -> PromptSegment:
     inside = probabilities[first:last]
     is_speech = inside >= THRESHOLD
     cut = pcm[first * frame_samples : last * frame_samples]
@@ -75,4 +75,4 @@ def _scored(
     )
     edge = round(EDGE_S * VAD_SAMPLE_RATE)
     start = max(0, first * frame_samples - edge)
-    return Stretch(start, min(len(pcm), last * frame_samples + edge), score)
+    return PromptSegment(start, min(len(pcm), last * frame_samples + edge), score)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from pipelines.voices.fitting.search.objective import Aim
+from pipelines.voices.fitting.search.objective import Objective
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.search.surrogate import Surrogate
 
@@ -20,7 +20,7 @@ def far(steps: Vectors, reach: float) -> Vectors:
 
 
 def lowest(
-    space: StyleSpace, aim: Aim, surrogate: Surrogate, begin: Vectors, reach: float
+    space: StyleSpace, aim: Objective, surrogate: Surrogate, begin: Vectors, reach: float
 ) -> Vectors:
     """Not far from `begin`."""
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from models.speaker.base import EMBEDDING_SIZE
 from pipelines.voices.fitting.features import pitch_marks
-from pipelines.voices.fitting.recordings import Speaker
+from pipelines.voices.fitting.recordings import TargetSpeaker
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.search.surrogate import likeness
 
@@ -16,7 +16,7 @@ RARITY = 0.03  # what a style costs that is as unlike the stock voices as they a
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class Objective:
     """Of one speaker."""
 
     target: Vectors  # [256]
@@ -41,9 +41,9 @@ class Aim:
         return np.asarray(costs - embeddings @ self.target / lengths)
 
 
-def aim_at(speaker: Speaker, space: StyleSpace) -> Aim:
+def objective_for(speaker: TargetSpeaker, space: StyleSpace) -> Objective:
     marks = np.array(pitch_marks(speaker.pitches))
-    return Aim(
+    return Objective(
         target=speaker.embedding.astype(np.float64),
         pitch=np.nan_to_num(marks),
         pitch_costs=np.where(np.isnan(marks), 0.0, (PITCH_COST, RANGE_COST)),

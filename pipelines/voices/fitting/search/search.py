@@ -1,7 +1,8 @@
 """Looks for the style and the filter that sound most like a speaker, a generation at a time.
 
 Each generation speaks styles around the best one that is known, and hears each sound through some
-filters. Its way (`strategies.py`) says which styles, and learns from what was heard where to go next.
+filters. Its strategy (`strategies.py`) says which styles, and learns from what was heard where to
+go next.
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,12 @@ from scipy.optimize import minimize
 from configs.schema.custom_voices import SearchKind
 from models.speaker.base import Embeddings
 from pipelines.voices.fitting.equaliser import BANDS, bands_between, levelled
-from pipelines.voices.fitting.prior.mixtures import Prior
-from pipelines.voices.fitting.recordings import Speaker
-from pipelines.voices.fitting.search.objective import EMBEDDING, aim_at
-from pipelines.voices.fitting.search.strategies import Place, Tried, way_of
+from pipelines.voices.fitting.prior.mixtures import MixturePrior
+from pipelines.voices.fitting.recordings import TargetSpeaker
+from pipelines.voices.fitting.search.objective import EMBEDDING, objective_for
+from pipelines.voices.fitting.search.strategies import StrategyState, Tried, strategy_of
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
-from pipelines.voices.fitting.search.surrogate import Heard, Surrogate, likeness
+from pipelines.voices.fitting.search.surrogate import Observation, Surrogate, likeness
 
 MARKS = 2  # of the pitch
 FILTERS = 5  # beside the one that is best so far
@@ -34,7 +35,7 @@ NEAREST = 40  # styles whose mean spectrum the first filter is made for
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class SearchTrial:
     """A style to speak, and filters to hear it through."""
 
     point: Vectors  # [n]
@@ -77,8 +78,8 @@ class Search:
     def __init__(
         self,
         space: StyleSpace,
-        prior: Prior,
-        speaker: Speaker,
+        prior: MixturePrior,
+        speaker: TargetSpeaker,
         kind: SearchKind,
         generation: int,
         seed: int,
@@ -87,22 +88,22 @@ class Search:
         """Goes on from `searched`; blocking, a second. `generation` says how many it has."""
         self._space = space
         self._prior = prior.heard(space)
-        aim = aim_at(speaker, space)
+        aim = objective_for(speaker, space)
         self._target = aim.target
-        self._way = way_of(kind, space, aim, generation)
+        self._way = strategy_of(kind, space, aim, generation)
         self._seed = seed
         self.searched = searched or self._start(prior, speaker.spectrum.astype(np.float64))
         self._stand(self._way.go_on(self._place))
 
     @property
-    def _place(self) -> Place:
-        return Place(self.searched.centre, self.searched.evolution)
+    def _place(self) -> StrategyState:
+        return StrategyState(self.searched.centre, self.searched.evolution)
 
-    def _stand(self, place: Place) -> None:
+    def _stand(self, place: StrategyState) -> None:
         self.searched.centre = place.centre
         self.searched.evolution = dict(place.evolution)
 
-    def _start(self, prior: Prior, spectrum: Vectors) -> Searched:
+    def _start(self, prior: MixturePrior, spectrum: Vectors) -> Searched:
         known = Surrogate(self._prior, own=False)
         best = np.argsort(-(prior.embeddings @ self._target))[:PRIOR_STARTS]
         begin = self._space.point(self._prior.styles[best]).mean(axis=0)
@@ -113,7 +114,7 @@ class Search:
         bands = bands_between(sounded, spectrum)
         return Searched(place.centre, bands, sounded, evolution=dict(place.evolution))
 
-    def next_generation(self, size: int, sentences: range) -> list[Attempt]:
+    def next_generation(self, size: int, sentences: range) -> list[SearchTrial]:
         """So many styles, of which the first is the best that is known."""
         now = self.searched
         draw = np.random.default_rng((self._seed, now.generation))
@@ -124,10 +125,10 @@ class Search:
             turns = FILTER_SPREAD_DB * draw.normal(size=(FILTERS, BANDS))
             bands = np.concatenate([now.bands[None], now.bands + turns])
             sentence = order[0] if self._way.one_sentence else order[index]
-            attempts.append(Attempt(point, int(sentence), bands))
+            attempts.append(SearchTrial(point, int(sentence), bands))
         return attempts
 
-    def learn(self, attempts: Sequence[Attempt], sounds: Sequence[Sound]) -> None:
+    def learn(self, attempts: Sequence[SearchTrial], sounds: Sequence[Sound]) -> None:
         """What was heard of each; blocking, up to a second. Those without speech teach nothing."""
         now = self.searched
         draw = np.random.default_rng((self._seed, now.generation, 1))
@@ -158,20 +159,20 @@ class Search:
         now.bands = bands
         now.curve.append((len(now.points), likeness(mean, self._target)[0]))
 
-    def _own(self, bands: Vectors, changes: Vectors) -> Heard:
+    def _own(self, bands: Vectors, changes: Vectors) -> Observation:
         """All attempts as they would sound through one filter, as far as it is near to theirs."""
         now = self.searched
         moved = np.clip(bands - np.stack(now.through), -2 * FILTER_SPREAD_DB, 2 * FILTER_SPREAD_DB)
         sounds = np.stack(now.heard)
         sounds[:, EMBEDDING] += moved @ changes
-        return Heard(
+        return Observation(
             styles=self._space.style(np.stack(now.points)),
             sounds=sounds,
             sentences=np.array(now.sentences),
             own=np.ones(len(now.points), np.bool_),
         )
 
-    def _learn_filters(self, pairs: Sequence[tuple[Attempt, Sound]]) -> Vectors:
+    def _learn_filters(self, pairs: Sequence[tuple[SearchTrial, Sound]]) -> Vectors:
         """What a decibel of each band changes, [BANDS, 256]."""
         now = self.searched
         turns = np.concatenate([one.bands[1:] - one.bands[:1] for one, _ in pairs])
@@ -199,5 +200,5 @@ class Search:
 
 
 def _heard(sound: Sound) -> Vectors:
-    """[258] as Heard.sounds."""
+    """[258] as Observation.sounds."""
     return np.concatenate([sound.embeddings[0], sound.pitch]).astype(np.float64)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from configs.schema.custom_voices import SearchKind
 from pipelines.voices.fitting.search.cma_es import Evolution
 from pipelines.voices.fitting.search.descent import far, lowest
-from pipelines.voices.fitting.search.objective import Aim
+from pipelines.voices.fitting.search.objective import Objective
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.search.surrogate import Surrogate
 
@@ -23,7 +23,7 @@ WORSE = 1.0  # what a style that did not speak costs more than the worst that di
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StrategyState:
     """Where a search stands."""
 
     centre: Vectors  # [n]
@@ -39,7 +39,7 @@ class Tried:
     speaks: NDArray[np.bool_]  # [m]; the sounds of others mean nothing
 
 
-class Way(Protocol):
+class SearchStrategy(Protocol):
     """Keeps nothing of its own, so that a search can go on elsewhere; blocks up to a second."""
 
     @property
@@ -47,30 +47,34 @@ class Way(Protocol):
         """Whether a generation says the same, so that its costs can be compared."""
         ...
 
-    def start(self, known: Surrogate, near: Vectors, draw: np.random.Generator) -> Place:
+    def start(self, known: Surrogate, near: Vectors, draw: np.random.Generator) -> StrategyState:
         """Not far from a point [n]."""
         ...
 
-    def go_on(self, place: Place) -> Place:
+    def go_on(self, place: StrategyState) -> StrategyState:
         """From where a search stood, perhaps one that went another way."""
         ...
 
-    def points(self, place: Place, size: int, draw: np.random.Generator) -> Iterator[Vectors]:
+    def points(
+        self, place: StrategyState, size: int, draw: np.random.Generator
+    ) -> Iterator[Vectors]:
         """What to speak, [n] each; the first is the centre."""
         ...
 
     def learn(
         self,
-        place: Place,
+        place: StrategyState,
         tried: Tried,
         surrogate: Callable[[], Surrogate],
         draw: np.random.Generator,
-    ) -> Place:
+    ) -> StrategyState:
         """Where to go next. The surrogate has heard what was tried."""
         ...
 
 
-def way_of(kind: SearchKind, space: StyleSpace, aim: Aim, population: int) -> Way:
+def strategy_of(
+    kind: SearchKind, space: StyleSpace, aim: Objective, population: int
+) -> SearchStrategy:
     """A `population` is what one generation speaks, except perhaps the last."""
     if kind == "surrogate":
         return Descent(space, aim)
@@ -84,28 +88,30 @@ class Descent:
     """Goes to the point that the surrogate foretells, and speaks what is around it."""
 
     space: StyleSpace
-    aim: Aim
+    aim: Objective
     one_sentence: bool = False
 
-    def start(self, known: Surrogate, near: Vectors, draw: np.random.Generator) -> Place:
-        return Place(lowest(self.space, self.aim, known, near, FIRST_REACH))
+    def start(self, known: Surrogate, near: Vectors, draw: np.random.Generator) -> StrategyState:
+        return StrategyState(lowest(self.space, self.aim, known, near, FIRST_REACH))
 
-    def go_on(self, place: Place) -> Place:
-        return Place(place.centre)
+    def go_on(self, place: StrategyState) -> StrategyState:
+        return StrategyState(place.centre)
 
-    def points(self, place: Place, size: int, draw: np.random.Generator) -> Iterator[Vectors]:
+    def points(
+        self, place: StrategyState, size: int, draw: np.random.Generator
+    ) -> Iterator[Vectors]:
         yield place.centre
         for _ in range(size - 1):
             yield place.centre + SPREAD * draw.normal(size=self.space.size)
 
     def learn(
         self,
-        place: Place,
+        place: StrategyState,
         tried: Tried,
         surrogate: Callable[[], Surrogate],
         draw: np.random.Generator,
-    ) -> Place:
-        return Place(lowest(self.space, self.aim, surrogate(), place.centre, REACH))
+    ) -> StrategyState:
+        return StrategyState(lowest(self.space, self.aim, surrogate(), place.centre, REACH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class Evolving:
     """CMA-ES, with or without many generations that are foretold for each that is spoken."""
 
     space: StyleSpace
-    aim: Aim
+    aim: Objective
     population: int
     foretelling: bool
 
@@ -121,31 +127,33 @@ class Evolving:
     def one_sentence(self) -> bool:
         return not self.foretelling
 
-    def start(self, known: Surrogate, near: Vectors, draw: np.random.Generator) -> Place:
+    def start(self, known: Surrogate, near: Vectors, draw: np.random.Generator) -> StrategyState:
         evolution = self._begun(near, FIRST_STEP, draw)
         evolution.evolve(self._foretold(known, near, FIRST_REACH), FIRST_FORETOLD)
-        return Place(evolution.mean, evolution.state())
+        return StrategyState(evolution.mean, evolution.state())
 
-    def go_on(self, place: Place) -> Place:
+    def go_on(self, place: StrategyState) -> StrategyState:
         any_draw = np.random.default_rng(0)
         try:
             self._resumed(place, any_draw)
         except (KeyError, ValueError):
             begun = self._begun(place.centre, STEP, any_draw)
-            return Place(begun.mean, begun.state())
+            return StrategyState(begun.mean, begun.state())
         return place
 
-    def points(self, place: Place, size: int, draw: np.random.Generator) -> Iterator[Vectors]:
+    def points(
+        self, place: StrategyState, size: int, draw: np.random.Generator
+    ) -> Iterator[Vectors]:
         yield place.centre
         yield from self._resumed(place, draw).ask()[1:size]
 
     def learn(
         self,
-        place: Place,
+        place: StrategyState,
         tried: Tried,
         surrogate: Callable[[], Surrogate],
         draw: np.random.Generator,
-    ) -> Place:
+    ) -> StrategyState:
         evolution = self._resumed(place, draw)
         costs = self.aim.costs(tried.points, tried.sounds)
         more = evolution.ask()[len(costs) :]
@@ -156,7 +164,7 @@ class Evolving:
             evolution.evolve(foretold, FORETOLD)
         elif not len(more):  # the last generation may be too small to learn from
             evolution.tell(tried.points, _with_silence(costs, tried.speaks))
-        return Place(evolution.mean, evolution.state())
+        return StrategyState(evolution.mean, evolution.state())
 
     def _foretold(
         self, surrogate: Surrogate, begin: Vectors, reach: float
@@ -170,7 +178,7 @@ class Evolving:
     def _begun(self, mean: Vectors, step: float, draw: np.random.Generator) -> Evolution:
         return Evolution.begin(self.space, mean, step, self.population, _seed_of(draw))
 
-    def _resumed(self, place: Place, draw: np.random.Generator) -> Evolution:
+    def _resumed(self, place: StrategyState, draw: np.random.Generator) -> Evolution:
         """What was foretold brings a population together; what is spoken shall still differ."""
         least = STEP if self.foretelling else 0.0
         return Evolution.resume(self.space, place.evolution, self.population, _seed_of(draw), least)

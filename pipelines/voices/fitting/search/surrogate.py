@@ -22,7 +22,7 @@ OFFSET = 0.3  # what the filter changes in all of them alike
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Observation:
     """Styles, and how they sounded."""
 
     styles: Vectors  # [n, 256]
@@ -30,8 +30,8 @@ class Heard:
     sentences: NDArray[np.int64]  # [n], what was said
     own: NDArray[np.bool_]  # [n], through the filter of this voice
 
-    def and_then(self, later: "Heard") -> "Heard":
-        return Heard(
+    def and_then(self, later: "Observation") -> "Observation":
+        return Observation(
             np.concatenate([self.styles, later.styles]),
             np.concatenate([self.sounds, later.sounds]),
             np.concatenate([self.sentences, later.sentences]),
@@ -42,7 +42,7 @@ class Heard:
 class Surrogate:
     """Costs the cube of what was heard: 0.3 s for 1,500 sentences."""
 
-    def __init__(self, heard: Heard, *, own: bool) -> None:
+    def __init__(self, heard: Observation, *, own: bool) -> None:
         """`own` asks for sounds through the filter of this voice."""
         self._styles = heard.styles / _LENGTHS
         shares = np.where(heard.own[:, None] == heard.own[None], 1.0, OTHER)

@@ -15,7 +15,7 @@ from sqlmodel import Session, update
 from api.services import Services
 from db.columns import utc_now
 from db.voices.tables import Voice
-from pipelines.billing.billing import PaidOnce, paid_once
+from pipelines.billing.billing import IdempotentOperation, paid_once
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.queue import MadeVoice
 from pipelines.voices.service import NewVoice
@@ -285,7 +285,7 @@ async def test_a_request_whose_process_died_after_the_work_finds_its_voice(
     for name, content in good_files():
         (tmp_path / name).write_bytes(content)
         files.append(SampleFile(name, tmp_path / name))
-    paid_once.set(PaidOnce("once-0123"))  # as each attempt of one request has it
+    paid_once.set(IdempotentOperation("once-0123"))  # as each attempt of one request has it
     first = await services.voices.create(who, NewVoice("Ann", language="en"), files)
     again = await services.voices.create(who, NewVoice("Ann", language="en"), files)
     assert first.id == again.id

@@ -17,8 +17,8 @@ from configs.load import load_yaml
 from configs.schema.listening import ListeningConfig
 from models.audio import Pcm, float_to_pcm16
 from models.vad.base import VADEngine
-from pipelines.ports import Transcriber
-from pipelines.stt.live_pipeline import ListeningPipeline
+from pipelines.ports import STTModel
+from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.stt.listening_doubles import LoudnessVAD
@@ -27,12 +27,12 @@ PATIENCE_S = 10.0
 
 
 def with_listening(
-    services: Services, transcriber: Transcriber, vad: VADEngine | None = None, **limits: float
+    services: Services, transcriber: STTModel, vad: VADEngine | None = None, **limits: float
 ) -> Services:
     """The same services with another recogniser and detector, and changed limits."""
     config = load_yaml(ListeningConfig, "listening")
     changed = config.model_copy(update={"limits": config.limits.model_copy(update=limits)})
-    pipeline = ListeningPipeline(transcriber, vad or LoudnessVAD(), changed)
+    pipeline = LiveTranscriptionPipeline(transcriber, vad or LoudnessVAD(), changed)
     return replace(services, listening=pipeline)
 
 

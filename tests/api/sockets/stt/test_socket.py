@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from api.services import Services
-from api.sockets.stt.audio import Inbox
+from api.sockets.stt.audio import AudioInbox
 from api.sockets.stt.conversation import SttConversation
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
@@ -223,7 +223,7 @@ async def test_config_changes_what_it_names(client: SttClient, told: ToldTranscr
 
 
 def test_languages_that_change_at_once_do_not_pile_up() -> None:
-    inbox = Inbox(limit_s=1)
+    inbox = AudioInbox(limit_s=1)
     inbox.put(loud(0.1))
     for language in ("de", "en", "fr"):
         inbox.put((language,))

@@ -15,7 +15,7 @@ from models.loading import load_stt, load_vad
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.decode.stream import mulaw_to_float
-from pipelines.local_ports import LocalTranscriber
+from pipelines.local_ports import LocalSTTModel
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.sockets.conftest import SocketServer, serve
@@ -29,10 +29,10 @@ WEATHER = "Nobody knows what the weather will bring tomorrow."
 
 
 @lru_cache(maxsize=1)
-def recogniser() -> LocalTranscriber:
+def recogniser() -> LocalSTTModel:
     """Loaded once for all tests; skips without weights."""
     try:
-        return LocalTranscriber(*load_stt("stt/whisper_base", WeightStore(weights_dir())))
+        return LocalSTTModel(*load_stt("stt/whisper_base", WeightStore(weights_dir())))
     except WeightsMissing as error:
         pytest.skip(str(error))
 

@@ -13,7 +13,7 @@ from models.audio import pcm16_to_float
 from pipelines.audio.stream_loudness import LoudnessMeter
 from pipelines.audio.trimming import SENTENCE_PAUSE_S
 from pipelines.tts.chunks import SpokenChunk
-from pipelines.tts.pipeline import Plan, SpeechPipeline
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.stream_enhancer import VoiceLevels
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
@@ -383,7 +383,7 @@ async def test_a_client_that_leaves_stops_the_work_at_once(
     loop = asyncio.get_running_loop()
     original = SpeechPipeline.stream
 
-    async def watched(speech: SpeechPipeline, plan: Plan) -> AsyncIterator[SpokenChunk]:
+    async def watched(speech: SpeechPipeline, plan: SpeechPlan) -> AsyncIterator[SpokenChunk]:
         try:
             async for chunk in original(speech, plan):
                 yield chunk

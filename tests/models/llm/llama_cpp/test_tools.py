@@ -10,7 +10,13 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from models.errors import UnsupportedFeature, WeightsMissing
 from models.llm.answer_assembly import AnswerAssembler
-from models.llm.base import ChatMessage, FinishReason, GenerationRequest, SamplingOptions, Usage
+from models.llm.base import (
+    ChatMessage,
+    FinishReason,
+    GenerationRequest,
+    SamplingOptions,
+    TokenUsage,
+)
 from models.llm.llama_cpp.engine import LlamaCppEngine
 from models.llm.structured_output.rules import SchemaError
 from models.weights.store import WeightStore
@@ -43,7 +49,7 @@ def ask(*texts: str, max_tokens: int = 80, **more: Any) -> GenerationRequest:
 
 async def answer(
     engine: LlamaCppEngine, request: GenerationRequest
-) -> tuple[AnswerAssembler, FinishReason | None, Usage]:
+) -> tuple[AnswerAssembler, FinishReason | None, TokenUsage]:
     whole = AnswerAssembler()
     async for delta in engine.generate(request):
         whole.add(delta)

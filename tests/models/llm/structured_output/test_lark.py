@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from models.llm.base import GenerationRequest
 from models.llm.structured_output.answer import answer_form
-from models.llm.structured_output.grammar import Form
+from models.llm.structured_output.grammar import Grammar
 from models.llm.structured_output.json_schema import NARROW, WIDE, Bounds
 from models.llm.structured_output.lark import lark_of
 from models.llm.structured_output.rules import MAX_GRAMMAR_CHARS, SchemaError
@@ -22,14 +22,14 @@ from tests.models.llm.structured_output.schemas import GOOD, HOSTILE, record, st
 from tests.models.llm.structured_output.test_json_schema import CLOCK, SCHEMAS, WEATHER
 
 
-def form_of(schema: Any, bounds: Bounds = WIDE) -> Form:
+def form_of(schema: Any, bounds: Bounds = WIDE) -> Grammar:
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     form = answer_form(GenerationRequest((), response_format=wanted), bounds)
     assert form is not None
     return form
 
 
-def calling(choice: Any, *tools: dict[str, Any]) -> Form:
+def calling(choice: Any, *tools: dict[str, Any]) -> Grammar:
     shaped = tuple({"type": "function", "function": tool} for tool in tools)
     form = answer_form(GenerationRequest((), tools=shaped, tool_choice=choice), WIDE)
     assert form is not None
@@ -93,18 +93,18 @@ class Held:
         self._guidance = guidance
         self._tokens = llguidance.hf.from_tokenizer(self.tokenizer)
 
-    def matcher(self, form: Form) -> Any:
+    def matcher(self, form: Grammar) -> Any:
         matcher = self._guidance.LLMatcher(self._tokens, lark_of(form, mark_is_token=False))
         assert not matcher.is_error(), matcher.get_error()
         return matcher
 
-    def takes(self, form: Form, text: str) -> bool:
+    def takes(self, form: Grammar, text: str) -> bool:
         """Whether it allows this as the whole answer."""
         matcher = self.matcher(form)
         tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return bool(matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting())
 
-    def drawn(self, form: Form, random: Random, most: int = 200) -> tuple[str, bool]:
+    def drawn(self, form: Grammar, random: Random, most: int = 200) -> tuple[str, bool]:
         """What a model without any sense could write, and whether it may end there."""
         matcher = self.matcher(form)
         tokens: list[int] = []
@@ -129,7 +129,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
     return Held(tmp_path_factory.mktemp("tokenizer"))
 
 
-def check(held: Held, form: Form, random: Random, times: int) -> None:
+def check(held: Held, form: Grammar, random: Random, times: int) -> None:
     """What is drawn is of the form: where it may end, and where it was cut."""
     for _ in range(times):
         text, whole = held.drawn(form, random)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
 
-from models.llm.base import GenerationRequest, Usage
-from models.llm.budgeted_completion import HeldText
+from models.llm.base import GenerationRequest, TokenUsage
+from models.llm.budgeted_completion import BudgetedCompletion
 from models.llm.llama_cpp.engine import _ended
 from models.llm.structured_output.answer import answer_form
-from models.llm.structured_output.grammar import Form
+from models.llm.structured_output.grammar import Grammar
 from models.llm.structured_output.rules import SchemaError
 from models.llm.tool_calls import ToolTextReader
 from tests.models.llm.structured_output.gbnf_samples import parse, sample
@@ -35,7 +35,7 @@ BUDGETS = st.integers(1, 300)
 def check(schema: Any, random: Random, times: int) -> None:
     """Cuts texts anywhere and ends them."""
     grammar = grammar_of(schema)
-    form, rules = Form(grammar), parse(grammar)
+    form, rules = Grammar(grammar), parse(grammar)
     validator = Validator(schema, format_checker=Validator.FORMAT_CHECKER)
     for _ in range(times):
         text = sample(rules, random, random.random())
@@ -62,7 +62,7 @@ def test_every_schema_that_is_kept_has_an_answer_that_ends(schema: Any, random: 
 
 
 def test_the_shortest_answer_has_what_is_required_and_no_more() -> None:
-    shortest = {name: Form(grammar_of(GOOD[name])).begin().ending() for name in GOOD}
+    shortest = {name: Grammar(grammar_of(GOOD[name])).begin().ending() for name in GOOD}
     assert shortest["person"] == '{"name": "", "age": 0}'
     assert shortest["list of itself"] == '{"v": 0, "next": null}'
     assert shortest["tree of itself"] == '{"op": "num", "v": 0}'
@@ -70,7 +70,7 @@ def test_the_shortest_answer_has_what_is_required_and_no_more() -> None:
 
 
 def test_what_is_not_of_the_form_has_no_end() -> None:
-    begin = Form(grammar_of(GOOD["person"])).begin()
+    begin = Grammar(grammar_of(GOOD["person"])).begin()
     assert begin.after('{"name": "x').cost < math.inf
     assert begin.after('{"nome').cost == math.inf
     assert begin.after('{"name": "", "age": 1}.').cost == math.inf
@@ -79,15 +79,15 @@ def test_what_is_not_of_the_form_has_no_end() -> None:
 def test_a_long_list_of_values_and_a_long_value_take_no_time() -> None:
     began = time.process_time()
     for values in (["x" * 50_000], [f"{n * 7919:07}" for n in range(5_000)]):
-        form = Form(grammar_of({"enum": values}))
+        form = Grammar(grammar_of({"enum": values}))
         for value in (values[0], values[-1]):
             assert form.begin().after(json.dumps(value)).cost == 0
     assert time.process_time() - began < 2.0
 
 
-def spend(held: HeldText, text: str, tokens: int) -> str | None:
+def spend(held: BudgetedCompletion, text: str, tokens: int) -> str | None:
     """What comes of `text`, a character a token, if it is not over when they are spent."""
-    let_through = [held.feed(char, Usage(5, n + 1)) for n, char in enumerate(text[:tokens])]
+    let_through = [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate(text[:tokens])]
     rest, finish = held.end("stop" if len(text) < tokens else "length", None)
     return "".join(let_through) + rest if finish == "stop" else None
 
@@ -97,8 +97,10 @@ def spend(held: HeldText, text: str, tokens: int) -> str | None:
 @given(budget=BUDGETS, random=st.randoms(use_true_random=False))
 def test_answers_end_within_their_tokens(name: str, budget: int, random: Random) -> None:
     grammar = grammar_of(GOOD[name])
-    form = Form(grammar)
-    answer = spend(HeldText(form, budget, 10_000), sample(parse(grammar), random, 0.1), budget)
+    form = Grammar(grammar)
+    answer = spend(
+        BudgetedCompletion(form, budget, 10_000), sample(parse(grammar), random, 0.1), budget
+    )
     if answer is None:
         assert form.begin().cost > budget
     else:
@@ -107,34 +109,38 @@ def test_answers_end_within_their_tokens(name: str, budget: int, random: Random)
 
 
 def test_a_full_context_ends_an_answer_as_well() -> None:
-    held = HeldText(Form(grammar_of(GOOD["person"])), None, 30)
+    held = BudgetedCompletion(Grammar(grammar_of(GOOD["person"])), None, 30)
     assert spend(held, '{"name": "' + "x" * 90, 25) == '{"name": "xxx", "age": 0}'
 
 
 def test_an_answer_that_ends_by_itself_is_not_touched() -> None:
     text = '{"name": "Ada Lovelace", "age": 36}'
-    form = Form(grammar_of(GOOD["person"]))
+    form = Grammar(grammar_of(GOOD["person"]))
     for tokens in range(len(text) + 1, len(text) + 9):
-        assert spend(HeldText(form, tokens, 10_000), text, tokens) == text
+        assert spend(BudgetedCompletion(form, tokens, 10_000), text, tokens) == text
 
 
 def test_text_comes_while_there_is_room_for_its_end_and_waits_where_there_is_none() -> None:
-    held = HeldText(Form(grammar_of({"type": "array", "items": {"type": "string"}})), 9, 10_000)
-    came = [held.feed(char, Usage(5, n + 1)) for n, char in enumerate('["ab", "')]
+    held = BudgetedCompletion(
+        Grammar(grammar_of({"type": "array", "items": {"type": "string"}})), 9, 10_000
+    )
+    came = [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate('["ab", "')]
     assert came == ["[", '"', "a", "b", '"', "", "", ""] and held.end("length", None)[0] == "]"
 
 
 def test_where_there_is_no_room_for_any_answer_it_comes_as_it_is_written() -> None:
-    held = HeldText(Form(grammar_of(GOOD["person"])), 5, 10_000)
-    assert [held.feed(char, Usage(5, n + 1)) for n, char in enumerate('{"nam')] == list('{"nam')
+    held = BudgetedCompletion(Grammar(grammar_of(GOOD["person"])), 5, 10_000)
+    assert [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate('{"nam')] == list(
+        '{"nam'
+    )
     assert held.end("length", None) == ("", "length")
 
 
 def test_why_an_answer_ended_depends_on_its_calls() -> None:
     def ended(said: str, calls: int | None, tokens: int = 60) -> tuple[str, str | None]:
-        held = HeldText(Form(calling(CLOCK)), tokens, 10_000)
+        held = BudgetedCompletion(Grammar(calling(CLOCK)), tokens, 10_000)
         for n, char in enumerate(said):
-            held.feed(char, Usage(5, n + 1))
+            held.feed(char, TokenUsage(5, n + 1))
         return held.end("length", calls)
 
     call = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
@@ -151,22 +157,22 @@ def test_json_that_was_chosen_instead_of_a_call_ends_well() -> None:
         ('{"a": "b', ('"}', "stop")),
         ('<tool_call>\n{"name"', (': "clock", "arguments": {}}\n</tool_call>', "length")),
     ):
-        held = HeldText(form, 70, 10_000, json_or_calls=True)
+        held = BudgetedCompletion(form, 70, 10_000, json_or_calls=True)
         for n, char in enumerate(said):
-            held.feed(char, Usage(5, n + 1))
+            held.feed(char, TokenUsage(5, n + 1))
         assert held.end("length", 0) == ending
 
 
 def test_calls_are_ended_and_plain_text_needs_no_end() -> None:
-    begin = Form(calling(WEATHER, CLOCK)).begin()
+    begin = Grammar(calling(WEATHER, CLOCK)).begin()
     assert begin.after("Hello there, a < b").cost == 0
     begun = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Pa'
     assert read(begun + begin.after(begun).ending()) == ("", [("get_weather", {"city": "Pa"})])
 
 
 def test_a_call_without_room_leaves_no_mark_in_the_text() -> None:
-    held, reader = HeldText(Form(calling(CLOCK)), 16, 10_000), ToolTextReader()
-    said = [held.feed(char, Usage(5, n + 1)) for n, char in enumerate("Yes. <tool_call>")]
+    held, reader = BudgetedCompletion(Grammar(calling(CLOCK)), 16, 10_000), ToolTextReader()
+    said = [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate("Yes. <tool_call>")]
     text = "".join(reader.feed(piece)[0] for piece in said)
     rest, calls, finish = _ended("length", held, reader)
     assert (text + rest, calls, finish) == ("Yes. ", (), "length")

@@ -7,7 +7,7 @@ import pytest
 
 from models.tts.voice_pack import read_pack
 from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint
-from pipelines.voices.fitting.fit import FailedFit, Fit, FittedVoice, Progress
+from pipelines.voices.fitting.fit import FailedFit, Fit, FitProgress, FittedVoice
 from pipelines.voices.fitting.trials import Trial
 from pipelines.voices.report import VoiceReport
 from tests.pipelines.voices.fitting.world import CONFIG, VOICES, fit, knowledge, outcome_of
@@ -88,7 +88,7 @@ def test_a_fit_goes_on_where_it_was_stopped(asked: int) -> None:
         trials = first.ask()
         done += len(trials)
         first.tell([outcome_of(trial) for trial in trials])
-    searched, progress = read_checkpoint(first.state(), Progress, knowledge().space.size)
+    searched, progress = read_checkpoint(first.state(), FitProgress, knowledge().space.size)
     second = fit(SHORT, searched=searched, progress=progress)
     assert second.progress == pytest.approx(first.progress)
     rest = made(second)
@@ -107,7 +107,7 @@ def test_a_generation_that_was_stopped_is_tried_again() -> None:
     one = fit(SHORT)
     one.tell([outcome_of(trial) for trial in one.ask()])
     asked = one.ask()
-    searched, progress = read_checkpoint(one.state(), Progress, knowledge().space.size)
+    searched, progress = read_checkpoint(one.state(), FitProgress, knowledge().space.size)
     again = fit(SHORT, searched=searched, progress=progress).ask()
     assert len(asked) == len(again)
     assert [trial.text for trial in asked] == [trial.text for trial in again]
@@ -128,7 +128,7 @@ def test_a_checkpoint_with_any_wrong_byte_is_refused_or_read() -> None:
         spoiled = bytearray(state)
         spoiled[draw.randrange(len(spoiled))] ^= 1 << draw.randrange(8)
         try:
-            read_checkpoint(bytes(spoiled), Progress, knowledge().space.size)
+            read_checkpoint(bytes(spoiled), FitProgress, knowledge().space.size)
         except CheckpointError:
             continue
 

@@ -9,14 +9,14 @@ import pytest
 
 from models.tts.voice_pack import read_pack
 from pipelines.voices.fitting.checkpoint import read_checkpoint
-from pipelines.voices.fitting.fit import Fit, FittedVoice, Progress
+from pipelines.voices.fitting.fit import Fit, FitProgress, FittedVoice
 from pipelines.voices.fitting.formants import QUALITY_SLACK, WARPS, WORTH, better, warped
-from pipelines.voices.fitting.selection import Candidate, Verdict
+from pipelines.voices.fitting.selection import Candidate, SelectionResult
 from pipelines.voices.fitting.trials import Trial
 from tests.pipelines.voices.fitting.world import CONFIG, fit, knowledge, outcome_of
 
 SHORT = CONFIG.model_copy(update={"evaluations": 24, "generation": 12})
-PLAIN = Verdict(
+PLAIN = SelectionResult(
     similarity=0.88, held_out=0.86, error_rate=0.0, quality=3.2, spectrum=(), pitches=()
 )
 STOCK = replace(PLAIN, similarity=0.6)
@@ -33,7 +33,7 @@ def goes_on(one: Fit) -> list[Trial]:
 
 
 def after(state: bytes) -> Fit:
-    searched, progress = read_checkpoint(state, Progress, knowledge().space.size)
+    searched, progress = read_checkpoint(state, FitProgress, knowledge().space.size)
     return fit(SHORT, warp=CHILD, searched=searched, progress=progress)
 
 
@@ -115,7 +115,9 @@ def test_a_checkpoint_from_before_there_were_warps_is_gone_on_with(chosen: bytes
         (replace(PLAIN, similarity=0.95, quality=None), False),
     ],
 )
-def test_a_warp_stays_where_it_is_heard_and_harms_nothing(with_warp: Verdict, stays: bool) -> None:
+def test_a_warp_stays_where_it_is_heard_and_harms_nothing(
+    with_warp: SelectionResult, stays: bool
+) -> None:
     assert better(with_warp, PLAIN, STOCK, CONFIG.min_quality) is stays
 
 

@@ -23,9 +23,9 @@ from models.vad.base import VADEngine
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidAudio
 from pipelines.voices.fitting.fit import TOO_UNLIKE, FailedFit, FittedVoice
-from pipelines.voices.fitting.metrics import Judges
+from pipelines.voices.fitting.metrics import SpeechRaters
 from pipelines.voices.fitting.prompt.fit import PromptFit, PromptOutcome, PromptTrials
-from pipelines.voices.fitting.prompt.segments import best_stretch
+from pipelines.voices.fitting.prompt.segments import best_prompt_segment
 from pipelines.voices.report import VoiceReport
 from tests.pipelines.voices.recordings import clipped, noisy, recording, wav
 
@@ -102,7 +102,7 @@ def outcome(number: int, similarity: float = 0.9, **changes: object) -> PromptOu
 
 def test_a_stretch_begins_and_ends_in_pauses_and_is_long_enough() -> None:
     pcm = recording(5, 30)
-    found = best_stretch(pcm, tools()[0], CONFIG)
+    found = best_prompt_segment(pcm, tools()[0], CONFIG)
     assert found is not None
     seconds = (found.end - found.start) / SPEAKER_SAMPLE_RATE
     assert CONFIG.min_seconds <= seconds <= CONFIG.max_seconds
@@ -119,13 +119,13 @@ def test_the_clean_part_of_a_recording_is_taken(spoil: object) -> None:
     for spoiled, keeps_first in ((slice(half, None), True), (slice(None, half), False)):
         mixed = pcm.copy()
         mixed[spoiled] = spoil(mixed[spoiled])
-        found = best_stretch(mixed, tools()[0], CONFIG)
+        found = best_prompt_segment(mixed, tools()[0], CONFIG)
         assert found is not None
         assert (found.start + found.end < 2 * half) == keeps_first
 
 
 def test_speech_without_pauses_far_enough_apart_is_no_stretch() -> None:
-    assert best_stretch(recording(7, 5), tools()[0], CONFIG) is None
+    assert best_prompt_segment(recording(7, 5), tools()[0], CONFIG) is None
     with pytest.raises(InvalidAudio, match="between two pauses"):
         begin([recording(number, 5) for number in (1, 2, 3)])
 
@@ -151,14 +151,14 @@ def test_a_language_without_sentences_is_judged_by_the_recordings_alone() -> Non
     data = [wav(recording(number, 20)) for number in (1, 2, 3)]
     fit = PromptFit.begin(data, "xx", CONFIG, *tools())
     assert fit.target.texts == ()
-    trials = PromptTrials(Parrot(), Judges(Reader(), Rater()), tools()[1], fit.target)
+    trials = PromptTrials(Parrot(), SpeechRaters(Reader(), Rater()), tools()[1], fit.target)
     told = trials.run(fit.ask()[0])
     assert told.sound is None and told.similarity > 0.8
 
 
 def test_a_trial_speaks_and_is_heard() -> None:
     fit, engine = fresh(), Parrot()
-    trials = PromptTrials(engine, Judges(Reader(), Rater()), tools()[1], fit.target)
+    trials = PromptTrials(engine, SpeechRaters(Reader(), Rater()), tools()[1], fit.target)
     told = trials.run(fit.ask()[0])
     assert [request.text for request in engine.heard] == list(fit.target.texts)
     pack = engine.heard[0].pack
@@ -174,14 +174,16 @@ def test_a_trial_speaks_and_is_heard() -> None:
 @pytest.mark.parametrize("engine", [None, Parrot(level=0.0)], ids=["none", "silent"])
 def test_without_sound_of_an_engine_the_recording_is_compared(engine: Parrot | None) -> None:
     fit = fresh()
-    told = PromptTrials(engine, Judges(Reader(), Rater()), tools()[1], fit.target).run(fit.ask()[0])
+    told = PromptTrials(engine, SpeechRaters(Reader(), Rater()), tools()[1], fit.target).run(
+        fit.ask()[0]
+    )
     assert told.similarity > 0.8
     assert told.sound is None and told.error_rate is None and told.quality is None
 
 
 def test_a_recording_without_words_is_not_spoken_from() -> None:
     fit, engine = fresh(), Parrot()
-    trials = PromptTrials(engine, Judges(Reader(""), Rater()), tools()[1], fit.target)
+    trials = PromptTrials(engine, SpeechRaters(Reader(""), Rater()), tools()[1], fit.target)
     told = [trials.run(trial) for trial in fit.ask()]
     assert not engine.heard and not any(one.transcript for one in told)
     fit.tell(told)
@@ -189,7 +191,7 @@ def test_a_recording_without_words_is_not_spoken_from() -> None:
 
 
 def test_more_words_than_anybody_says_are_not_believed() -> None:
-    judges = Judges(Reader("and again " * 200), Rater())
+    judges = SpeechRaters(Reader("and again " * 200), Rater())
     found = PromptTrials(None, judges, tools()[1], usual().target).run(usual().ask()[0])
     assert (found.transcript, found.confidence) == ("", 0.0)
 

@@ -13,7 +13,7 @@ from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import pack_digest
 from models.weights.store import WeightStore
 from pipelines.voices.fitting.fit import FittedVoice
-from pipelines.voices.fitting.metrics import Judges
+from pipelines.voices.fitting.metrics import SpeechRaters
 from pipelines.voices.fitting.prompt.fit import PromptFit, PromptTrials
 from tests.pipelines.voices.fitting.test_prompt import Rater, Reader
 from tests.pipelines.voices.recordings import recording, wav
@@ -42,7 +42,7 @@ def test_the_pack_that_is_made_of_recordings_is_spoken_with(
     encoder = load_speaker_encoder("speaker/bands", weights)
     samples = [wav(recording(number, 16)) for number in (1, 2, 3)]
     fit = PromptFit.begin(samples, "en", config, load_vad("vad/webrtc", weights), encoder)
-    trials = PromptTrials(engine, Judges(Reader(), Rater()), encoder, fit.target)
+    trials = PromptTrials(engine, SpeechRaters(Reader(), Rater()), encoder, fit.target)
     fit.tell([trials.run(trial) for trial in fit.ask()])
     voice = fit.result()
     assert isinstance(voice, FittedVoice) and voice.report["judged"] is not None

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.voices.fitting.selection import FILTERS, STYLES, Verdict, candidates_of
+from pipelines.voices.fitting.selection import FILTERS, STYLES, SelectionResult, candidates_of
 from tests.pipelines.voices.fitting.world import fit, knowledge, outcome_of
 
 FLOOR = 3.1
-GOOD = Verdict(
+GOOD = SelectionResult(
     similarity=0.88, held_out=0.86, error_rate=0.02, quality=3.2, spectrum=(), pitches=()
 )
 STOCK = replace(GOOD, similarity=0.6)
@@ -24,7 +24,7 @@ STOCK = replace(GOOD, similarity=0.6)
     ],
 )
 def test_likeness_does_not_outweigh_a_voice_that_is_hard_to_listen_to(
-    worse: Verdict, stock: Verdict
+    worse: SelectionResult, stock: SelectionResult
 ) -> None:
     assert GOOD.score(stock, FLOOR) > worse.score(stock, FLOOR)
 

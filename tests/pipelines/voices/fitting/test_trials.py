@@ -12,7 +12,7 @@ from models.stt.base import Segment, Transcript, TranscriptionRequest
 from models.tts.voice_pack import read_pack
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidAudio
-from pipelines.voices.fitting.metrics import Judges
+from pipelines.voices.fitting.metrics import SpeechRaters
 from pipelines.voices.fitting.recordings import decode_all, listen
 from pipelines.voices.fitting.trials import Target, Trial, Trials, pack_of
 from tests.pipelines.voices.recordings import recording, wav
@@ -43,7 +43,7 @@ def trials(weights: WeightStore) -> Trials:
     engine, _ = load_tts("tts/tone", weights)
     encoder = load_speaker_encoder("speaker/bands", weights)
     target = Target(NOBODY, NOBODY, "en", ROWS)
-    return Trials(engine, encoder, target, lambda: Judges(Reader(), Rater()))  # type: ignore[arg-type]
+    return Trials(engine, encoder, target, lambda: SpeechRaters(Reader(), Rater()))  # type: ignore[arg-type]
 
 
 def test_one_sound_is_heard_through_all_filters(trials: Trials) -> None:

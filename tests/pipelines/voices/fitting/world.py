@@ -12,10 +12,10 @@ from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
 from models.tts.voice_pack import STYLE_SHAPE
 from pipelines.voices.fitting.equaliser import BANDS
-from pipelines.voices.fitting.fit import Fit, Progress
-from pipelines.voices.fitting.prior.knowledge import Knowledge
-from pipelines.voices.fitting.prior.mixtures import Prior
-from pipelines.voices.fitting.recordings import Speaker
+from pipelines.voices.fitting.fit import Fit, FitProgress
+from pipelines.voices.fitting.prior.knowledge import FittingPrior
+from pipelines.voices.fitting.prior.mixtures import MixturePrior
+from pipelines.voices.fitting.recordings import TargetSpeaker
 from pipelines.voices.fitting.search.search import Searched
 from pipelines.voices.fitting.search.style_space import Vectors, style_space
 from pipelines.voices.fitting.trials import Outcome, Trial
@@ -52,7 +52,7 @@ def sound_of(style: Vectors, bands: Sequence[float] = (), warp: float = 1.0) -> 
 
 
 @cache
-def knowledge() -> Knowledge:
+def knowledge() -> FittingPrior:
     draw = np.random.default_rng(1)
     styles = SPREAD * draw.normal(size=(len(VOICES), 1, STYLE_SHAPE[1]))
     packs = styles + 0.1 * SPREAD * draw.normal(size=(len(VOICES), *STYLE_SHAPE))
@@ -63,19 +63,19 @@ def knowledge() -> Knowledge:
     spectra = np.tile(FLAT, (len(points), 1)).astype(np.float64)
     heard = sound_of(space.style(points))
     stock = sound_of(space.stock)
-    return Knowledge(
-        space, Prior(points, heard, spectra, marks, sentences, stock, space.fingerprint)
+    return FittingPrior(
+        space, MixturePrior(points, heard, spectra, marks, sentences, stock, space.fingerprint)
     )
 
 
 @cache
-def speaker(warp: float = 1.0) -> Speaker:
+def speaker(warp: float = 1.0) -> TargetSpeaker:
     """Somebody who is between the stock voices, heard through a filter."""
     space = knowledge().space
     point = np.random.default_rng(2).normal(size=space.size)
     bands = np.linspace(-3, 3, 14).tolist()
     heard = sound_of(space.style(point), bands, warp).astype(np.float32)
-    return Speaker(
+    return TargetSpeaker(
         embedding=heard,
         held_out=heard,
         consistency=1.0,
@@ -93,7 +93,7 @@ def fit(
     british: bool = False,
     warp: float = 1.0,
     searched: Searched | None = None,
-    progress: Progress | None = None,
+    progress: FitProgress | None = None,
 ) -> Fit:
     return Fit(
         speaker(warp),

@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from configs.schema.custom_voices import FitConfig, SearchKind
 from pipelines.voices.fitting.checkpoint import read_checkpoint
-from pipelines.voices.fitting.fit import FittedVoice, Progress
+from pipelines.voices.fitting.fit import FitProgress, FittedVoice
 from pipelines.voices.fitting.search.cma_es import BOUND, Evolution
-from pipelines.voices.fitting.search.objective import aim_at
-from pipelines.voices.fitting.search.strategies import Tried, way_of
+from pipelines.voices.fitting.search.objective import objective_for
+from pipelines.voices.fitting.search.strategies import Tried, strategy_of
 from pipelines.voices.fitting.search.style_space import HALF, Vectors
 from pipelines.voices.fitting.search.surrogate import Surrogate
 from tests.pipelines.voices.fitting.test_fit import SHORT, made
@@ -101,7 +101,7 @@ def test_the_same_is_asked_after_a_fit_was_killed(kind: SearchKind) -> None:
     first = fit(config)
     for _ in range(2):
         first.tell([outcome_of(trial) for trial in first.ask()])
-    read = partial(read_checkpoint, first.state(), Progress, SPACE.size)
+    read = partial(read_checkpoint, first.state(), FitProgress, SPACE.size)
     asked = first.ask()  # and its outcomes are lost
     searched, progress = read()
     again = fit(config, searched=searched, progress=progress).ask()
@@ -116,7 +116,7 @@ def test_a_fit_that_went_another_way_goes_on(kind: SearchKind) -> None:
     for other in KINDS:
         first = fit(SHORT.model_copy(update={"search": other}))
         first.tell([outcome_of(trial) for trial in first.ask()])
-        searched, progress = read_checkpoint(first.state(), Progress, SPACE.size)
+        searched, progress = read_checkpoint(first.state(), FitProgress, SPACE.size)
         second = fit(
             SHORT.model_copy(update={"search": kind}), searched=searched, progress=progress
         )
@@ -136,8 +136,8 @@ def test_only_a_population_alone_says_the_same_sentence() -> None:
 
 
 def test_a_population_moves_away_from_styles_that_do_not_speak() -> None:
-    aim = aim_at(speaker(), SPACE)
-    way = way_of("cma-es", SPACE, aim, 12)
+    aim = objective_for(speaker(), SPACE)
+    way = strategy_of("cma-es", SPACE, aim, 12)
     known = Surrogate(knowledge().prior.heard(SPACE), own=False)
     place = way.start(known, np.zeros(SPACE.size), np.random.default_rng(1))
     points = np.stack(list(way.points(place, 12, np.random.default_rng(2))))
