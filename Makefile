@@ -21,8 +21,8 @@ LOCK := $(PIN) --extra espeak pyproject.toml
 
 # Programs only: the folder also holds what they share. Without those that want recordings, hours or
 # the GPU profile.
-BENCHMARKS = $(filter-out cloning diarization gpu tts_languages,$(basename $(notdir \
-	$(shell grep -l '__name__ == "__main__"' benchmarks/*.py))))
+BENCHMARKS = $(filter-out voices-fitting stt-diarization chat-gpu tts-languages,$(subst /,-,$(patsubst \
+	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -70,10 +70,10 @@ bench: ## Run the benchmarks; bench-NAME runs one, ARGS=FOLDER has the recording
 	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name || exit; done
 
 # Its weights are fetched only where speech is marked.
-bench-watermark: export WATERMARK = all
+bench-tts-watermark: export WATERMARK = all
 
 bench-%: dev weights
-	@$(BIN)/python -m benchmarks.$* $(ARGS)
+	@$(BIN)/python -m benchmarks.$(subst -,.,$*) $(ARGS)
 
 lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer packages
 	@$(LOCK) --output-file requirements.lock

@@ -29,7 +29,7 @@ from benchmarks.service import (
     running_service,
     upgrade_plan,
 )
-from benchmarks.tts_client import SocketError, socket_url, tts_socket
+from benchmarks.tts.client import SocketError, socket_url, tts_socket
 from models.audio import AudioChunk, pcm16_to_float
 from pipelines.audio.encode.stream import LiveEncoder
 

@@ -16,7 +16,7 @@ from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
 from pipelines.errors import NotFound
 from pipelines.tts.voice_selection import OfferedVoice
 
-FOUND = 0.5  # likelihood; see benchmarks/watermark.py
+FOUND = 0.5  # likelihood; see benchmarks/tts/watermark.py
 SPEECH = 0.5  # probability of a frame
 MIN_SPEECH = 0.1  # of the frames of a stretch: the mark is one of speech, and a hum seems marked
 

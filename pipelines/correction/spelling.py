@@ -8,7 +8,7 @@ from rapidfuzz.distance import OSA
 from models.grammar_check.word_statistics import WordStatistics
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-# In natural logarithms; chosen on the `dev` part of benchmarks/correction_data/faulty.yaml.
+# In natural logarithms; chosen on the `dev` part of benchmarks/correction/faulty.yaml.
 _EDIT_COST = 7.0  # of each letter that differs
 _FIRST_LETTER_COST = 8.0  # people rarely get it wrong
 _LEAST = -20.0  # of the best word, costs included; else nothing is changed

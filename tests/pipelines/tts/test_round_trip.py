@@ -6,7 +6,7 @@ from contextlib import aclosing
 import numpy as np
 import pytest
 
-from benchmarks.tts_languages import LISTENING_HZ, listen, plain
+from benchmarks.tts.languages import LISTENING_HZ, listen, plain
 from configs.load import load_yaml
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk, resample

@@ -1,7 +1,7 @@
 """Whether answers are what was asked for: JSON by its schema, and calls of tools.
 
-    python -m benchmarks.chat_validity                     # 200 answers of each kind
-    python -m benchmarks.chat_validity --answers 40
+    python -m benchmarks.chat.validity                     # 200 answers of each kind
+    python -m benchmarks.chat.validity --answers 40
 
 Every answer counts; those that took all of their tokens, and were ended there, are told too.
 """

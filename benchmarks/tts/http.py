@@ -1,6 +1,6 @@
 """Warm speech over HTTP against the bare engine and encoder, one after the other in one run.
 
-python -m benchmarks.tts_http [--base-url URL --key KEY]
+python -m benchmarks.tts.http [--base-url URL --key KEY]
 """
 
 import argparse

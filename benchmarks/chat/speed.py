@@ -1,8 +1,8 @@
 """Chat over HTTP against bare llama.cpp, in one run: tokens a second of 1, 4 and 8 streams, the
 first token, and the first token of a long chat that goes on.
 
-    python -m benchmarks.chat                              # serves the application itself
-    python -m benchmarks.chat --base-url http://127.0.0.1:8000 --key sk_...
+    python -m benchmarks.chat.speed                              # serves the application itself
+    python -m benchmarks.chat.speed --base-url http://127.0.0.1:8000 --key sk_...
 
 Each round measures bare llama.cpp, then HTTP, on the same prompts; tokens a second are the best of
 the rounds, which other work on the machine disturbs least, and first tokens their median.

@@ -1,9 +1,9 @@
 """How much a custom voice sounds like its speaker, and how long it takes to make.
 
-`python -m benchmarks.cloning FOLDER` takes a folder with one folder of recordings a speaker. The
-last recordings of each are kept out of the fit; the voice is then judged with sentences that the
-fit has never seen, next to the stock voices that are nearest to the speaker. Word errors and DNSMOS
-are compared with those of stock voices of the language.
+`python -m benchmarks.voices.fitting FOLDER` takes a folder with one folder of recordings a speaker.
+The last recordings of each are kept out of the fit; the voice is then judged with sentences that
+the fit has never seen, next to the stock voices that are nearest to the speaker. Word errors and
+DNSMOS are compared with those of stock voices of the language.
 
 `--keep FOLDER --seconds 200` does a part of the work, and goes on there when it is called again.
 `--slow-fake-trials 0.5` times the driver with trials that only sleep so long, on 2 and 4 workers.
@@ -48,7 +48,7 @@ ENCODER = "speaker/resemblyzer"
 STOCK = ("af_heart", "am_michael", "bf_emma", "bm_george")  # for word errors and DNSMOS
 NEAREST = 4  # stock voices that are spoken, the nearest by what fits know before
 LANGUAGE = "en"
-TEXTS = Path(__file__).with_name("sentences.yaml")
+TEXTS = Path(__file__).parent.with_name("sentences.yaml")
 
 Map = Callable[[Target, Sequence[Trial]], list[Outcome]]
 

@@ -1,9 +1,9 @@
 """Who said what, on conversations mixed from recordings of single speakers.
 
-`python -m benchmarks.diarization FOLDER` takes a folder with one folder of recordings a speaker.
-It mixes conversations of two and three of them, and some of one, with turns of 2 to 10 s and pauses
-of 0.3 to 1 s, and prints the diarization error rate: the share of speech time that was missed,
-invented or given to the wrong speaker, 0.25 s around each change set aside.
+`python -m benchmarks.stt.diarization FOLDER` takes a folder with one folder of recordings a
+speaker. It mixes conversations of two and three of them, and some of one, with turns of 2 to 10 s
+and pauses of 0.3 to 1 s, and prints the diarization error rate: the share of speech time that was
+missed, invented or given to the wrong speaker, 0.25 s around each change set aside.
 """
 
 import argparse

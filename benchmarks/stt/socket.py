@@ -1,11 +1,11 @@
 """Live recognition over `/ws/stt` of a running service: how late final and interim texts come.
 
-python -m benchmarks.stt_socket [FOLDER…] [--speakers 1 8] [--base-url URL --key KEY]
+python -m benchmarks.stt.socket [FOLDER…] [--speakers 1 8] [--base-url URL --key KEY]
 
 Each speaker says one utterance of 1 to 6 s every 8 s, as mu-law at 8 kHz in frames of 60 ms, sent
 when a telephone would send them, whatever the service does. The true end of an utterance is where
 its own energy ends. The texts are judged against those of the bare engine in this process, on the
-same mu-law audio. Without a folder it takes the clips of `benchmarks.stt`.
+same mu-law audio. Without a folder it takes the clips of `benchmarks.stt.file`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.hardware import hardware, versions
 from benchmarks.service import running_service, upgrade_plan
-from benchmarks.stt import find_clips, plain_words
+from benchmarks.stt.file import find_clips, plain_words
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.loading import load_stt, load_vad

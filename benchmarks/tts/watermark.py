@@ -1,9 +1,10 @@
 """What the watermark costs and what it survives: the gate for any default but off.
 
-`python -m benchmarks.watermark [FOLDER]` speaks sentences in several voices, marks them as a stream
-of chunks of 100 ms, and prints the level of the mark, what it does to DNSMOS and to a recogniser,
-what is left of it after codecs, and what it costs. With a FOLDER of recordings of people it also
-counts how many of their stretches of 4 s seem marked; `--cuts` draws that many from them.
+`python -m benchmarks.tts.watermark [FOLDER]` speaks sentences in several voices, marks them as a
+stream of chunks of 100 ms, and prints the level of the mark, what it does to DNSMOS and to a
+recogniser, what is left of it after codecs, and what it costs. With a FOLDER of recordings of
+people it also counts how many of their stretches of 4 s seem marked; `--cuts` draws that many from
+them.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import yaml
 from faster_whisper.audio import decode_audio
 
 from benchmarks.hardware import hardware
-from benchmarks.stt import plain_words
+from benchmarks.stt.file import plain_words
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.loading import load_quality, load_stt, load_tts, load_watermark
@@ -87,7 +88,7 @@ def main() -> None:
 
 
 def _clips(weights: WeightStore, watermark: Watermark) -> list[Clip]:
-    path = Path(__file__).with_name("sentences.yaml")
+    path = Path(__file__).parent.with_name("sentences.yaml")
     texts = yaml.safe_load(path.read_text(encoding="utf-8"))["en"][:SENTENCES]
     clips = []
     for model, keys in VOICES.items():

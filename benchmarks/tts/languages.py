@@ -1,8 +1,8 @@
 """Which voice does the recogniser read best in each language?
 
 Speaks the sentences of `sentences.yaml` with every candidate, has whisper-base write them down and
-counts what came back wrong. Run `python -m benchmarks.tts_languages [LANGUAGE ...]`; results of the
-other languages are kept. The table goes to tts_languages.md, the figures to tts_languages.json.
+counts what came back wrong. Run `python -m benchmarks.tts.languages [LANGUAGE ...]`; results of the
+other languages are kept. The table goes to languages.md, the figures to languages.json.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from models.tts.kokoro.japanese import japanese_phonemes
 from models.weights.store import WeightStore
 
 FOLDER = Path(__file__).parent
+SENTENCES_FILE = FOLDER.with_name("sentences.yaml")
 LISTENING_HZ = 16_000
 PAUSE_S = 0.35
 UNREAD = 1 / 3  # character errors from which on the recogniser is guessing
@@ -156,7 +157,7 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
     lines = [
         "# Which voice the recogniser reads best",
         "",
-        "Made by `python -m benchmarks.tts_languages`. Each voice spoke the sentences of"
+        "Made by `python -m benchmarks.tts.languages`. Each voice spoke the sentences of"
         " `sentences.yaml`; whisper-base (greedy, language given) wrote them down. CER and WER are"
         " the shares of characters and words that came back wrong. Chinese is compared as pinyin,"
         " Japanese by its sounds. Likelihood is how probable the model finds the true text when it"
@@ -183,12 +184,10 @@ def main() -> None:
     parser.add_argument("languages", nargs="*", help="ISO 639-1 codes; all when none is named")
     parser.add_argument("--sentences", type=int, default=8, help="how many of each language")
     arguments = parser.parse_args()
-    sentences: dict[str, list[str]] = load_yaml(
-        dict[str, list[str]], str(FOLDER / "sentences.yaml")
-    )
+    sentences: dict[str, list[str]] = load_yaml(dict[str, list[str]], str(SENTENCES_FILE))
     store = WeightStore(weights_dir())
     engines = {name: load_tts(f"tts/{name}", store)[0] for name in ("hibari", "vits", "kokoro")}
-    figures = FOLDER / "tts_languages.json"
+    figures = FOLDER / "languages.json"
     results = json.loads(figures.read_text(encoding="utf-8")) if figures.exists() else {}
     for language in arguments.languages or sentences:
         rows = []
@@ -203,7 +202,7 @@ def main() -> None:
             json.dumps(results, ensure_ascii=False, indent=1, sort_keys=True) + "\n",
             encoding="utf-8",
         )
-        (FOLDER / "tts_languages.md").write_text(table(results), encoding="utf-8")
+        (FOLDER / "languages.md").write_text(table(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Speech over `/ws/tts` of a running service: the first sound, gaps under load, and leaving.
 
-python -m benchmarks.tts_socket [first] [load] [leave] [--base-url URL --key KEY]
+python -m benchmarks.tts.socket [first] [load] [leave] [--base-url URL --key KEY]
 
 Arrivals are open loop: each request has its moment, and a late answer delays no other request.
 """
@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.hardware import hardware, versions
 from benchmarks.service import running_service, upgrade_plan
-from benchmarks.tts_client import Heard, TTSSocket, tts_socket, until
+from benchmarks.tts.client import Heard, TTSSocket, tts_socket, until
 from configs.settings import weights_dir
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest

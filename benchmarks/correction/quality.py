@@ -1,8 +1,8 @@
 """How much better faulty sentences become, what happens to clean ones, and how long it takes.
 
-    python -m benchmarks.correction            # the rules, as the CPU profile answers
-    python -m benchmarks.correction --dev      # the sentences that rules are tuned on, one by one
-    python -m benchmarks.correction --ask      # asks the language model for each correction too
+    python -m benchmarks.correction.quality        # the rules, as the CPU profile answers
+    python -m benchmarks.correction.quality --dev  # the sentences that rules are tuned on
+    python -m benchmarks.correction.quality --ask  # asks the language model for each correction
 
 Everything goes over HTTP through the application, which it serves itself with the chat model of
 the CPU profile.
@@ -21,8 +21,8 @@ from typing import Any
 import httpx
 import yaml
 
-from benchmarks.correction_clean import CleanSentence, clean_sentences
-from benchmarks.gleu import gleu
+from benchmarks.correction.clean import CleanSentence, clean_sentences
+from benchmarks.correction.gleu import gleu
 from benchmarks.hardware import hardware, versions
 from configs.settings import weights_dir
 from models.loading import load_chat
@@ -31,7 +31,7 @@ from pipelines.correction.edits import Edit, apply_edits
 from tests.api.chat_server import ChatServer, serve_chat
 
 MODEL = "llm/smollm2"
-FAULTY = Path(__file__).parent / "correction_data" / "faulty.yaml"
+FAULTY = Path(__file__).parent / "faulty.yaml"
 CLEAN = 500
 
 

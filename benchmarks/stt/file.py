@@ -1,8 +1,8 @@
 """Speech to text against plain faster-whisper: the same weights, cores and greedy decoding.
 
-`python -m benchmarks.stt [FOLDER…]` takes folders of audio files; a `.txt` beside a file is its
-transcript. Files without one are judged against faster-whisper with a beam of 5. Without a folder
-it fetches the samples of the package pytest-audioeval.
+`python -m benchmarks.stt.file [FOLDER…]` takes folders of audio files; a `.txt` beside a file is
+its transcript. Files without one are judged against faster-whisper with a beam of 5. Without a
+folder it fetches the samples of the package pytest-audioeval.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Chat on transformers at 1, 8 and 64 streams, against the bare `generate` loop, in one run.
 
-    .venv-gpu/bin/python -m benchmarks.gpu           # the shape of a model of 3 B, in NF4, on a GPU
-    .venv-gpu/bin/python -m benchmarks.gpu --tiny    # a shape for a CPU: shows that it works
+    .venv-gpu/bin/python -m benchmarks.chat.gpu         # the shape of a model of 3 B, NF4, on a GPU
+    .venv-gpu/bin/python -m benchmarks.chat.gpu --tiny  # a shape for a CPU: shows that it works
 
 The weights are random, so nothing is fetched; what a model says does not change how long it takes.
 "bare" is the library's `generate` over the same weights, for one prompt after the other and for all
