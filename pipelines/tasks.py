@@ -1,29 +1,172 @@
-"""A deadline for others: what held up this process does not count against who is asked."""
+"""Tools for asyncio: background tasks, a TTL cache, deadlines, retries, renewal of leases."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import contextvars
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-PATIENCE = 4  # timeouts of one question, when this process was late itself
-STEPS = 10  # of the loop between an answer's bytes and its reader
+logger = logging.getLogger(__name__)
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 T = TypeVar("T")
+Errors = type[Exception] | tuple[type[Exception], ...]
+
+LATE_ROUNDS = 4  # timeouts of one call while this process was late itself
+LOOP_STEPS = 10  # of the event loop between the bytes of an answer and the task that reads it
 
 
-async def within_deadline(question: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """Raises TimeoutError, after which the question is cancelled; nobody waits for its end.
+class TaskSet:
+    """Background tasks; holds them until they end, since asyncio itself holds tasks weakly."""
 
-    A loop that was busy looks for an answer that came meanwhile, and waits again when it was late
-    itself.
+    def __init__(
+        self, on_failure: Callable[[asyncio.Task[Any], BaseException], None] | None = None
+    ) -> None:
+        """`on_failure` is called with each task that failed; without it asyncio logs errors that
+        no caller retrieved."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._on_failure = on_failure
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        return iter(tuple(self._tasks))
+
+    def start(
+        self, work: Coroutine[Any, Any, T], name: str | None = None, *, detached: bool = False
+    ) -> asyncio.Task[T]:
+        """A `detached` task does not see the context variables of the request that starts it."""
+        context = contextvars.Context() if detached else None
+        task = asyncio.create_task(work, name=name, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def cancel(self) -> None:
+        """Cancels every task, and returns at once."""
+        for task in self:
+            task.cancel()
+
+    async def join(self) -> None:
+        """Returns when no task is left, also of those that are started meanwhile."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Cancels every task, and waits until they have ended."""
+        self.cancel()
+        await asyncio.gather(*self, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if self._on_failure is not None and not task.cancelled():
+            if (error := task.exception()) is not None:
+                self._on_failure(task, error)
+
+
+class TtlCache(Generic[K, V]):
+    """Values that are loaded when they are asked for, and kept for a while.
+
+    The time to live counts from before the load began. Callers that ask for the same key at the
+    same time share one load, which goes on when a caller is cancelled. What a load raises reaches
+    every caller and is not kept. When the cache is full, the oldest value goes.
+    """
+
+    def __init__(self, ttl_s: float | Callable[[V], float], max_size: int) -> None:
+        """`ttl_s` may depend on the value; one of 0 or less is not kept."""
+        self._ttl_s = ttl_s
+        self._max_size = max_size
+        self._entries: dict[K, tuple[V, float]] = {}  # value, and when it expires; oldest first
+        self._loads: dict[K, asyncio.Task[V]] = {}
+        self._generation = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def get(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+        """The cached value, or what `load` returns. Raises what `load` raises."""
+        entry = self._entries.get(key)
+        if entry is not None and entry[1] > time.monotonic():
+            return entry[0]
+        loading = self._loads.get(key)
+        if loading is None:
+            loading = asyncio.create_task(self._load(key, load))
+            self._loads[key] = loading
+            loading.add_done_callback(partial(self._loaded, key))
+        return await asyncio.shield(loading)
+
+    def forget(self, key: K) -> None:
+        """The next `get` loads the key again."""
+        self.forget_if(lambda name, _: name == key)
+
+    def forget_if(self, matches: Callable[[K, V], bool]) -> None:
+        """Drops matching values. Loads that run now may be older than the change: they are not
+        kept, and later callers do not share them."""
+        self._entries = {
+            key: entry for key, entry in self._entries.items() if not matches(key, entry[0])
+        }
+        self._loads = {}
+        self._generation += 1
+
+    async def _load(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+        generation, asked_at = self._generation, time.monotonic()
+        value = await load()
+        ttl_s = self._ttl_s(value) if callable(self._ttl_s) else self._ttl_s
+        if generation == self._generation and ttl_s > 0:
+            self._entries.pop(key, None)
+            if len(self._entries) >= self._max_size:
+                del self._entries[next(iter(self._entries))]
+            self._entries[key] = (value, asked_at + ttl_s)
+            # So that memory holds nothing that has expired.
+            asyncio.get_running_loop().call_later(ttl_s, self._expire, key)
+        return value
+
+    def _loaded(self, key: K, done: "asyncio.Task[V]") -> None:
+        if self._loads.get(key) is done:
+            del self._loads[key]
+        if not done.cancelled():
+            done.exception()  # retrieved, also when every caller was cancelled
+
+    def _expire(self, key: K) -> None:
+        entry = self._entries.get(key)
+        if entry is not None and entry[1] <= time.monotonic():
+            del self._entries[key]
+
+
+class Deadline:
+    """A moment on the monotonic clock, so many seconds from now."""
+
+    def __init__(self, seconds: float) -> None:
+        self._at = time.monotonic() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until then; 0 when it has passed."""
+        return max(0.0, self._at - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() >= self._at
+
+
+async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """Raises TimeoutError after `timeout_s`: then `call` is cancelled, but not waited for.
+
+    Only the time of the callee counts: a loop that was busy looks for an answer that came
+    meanwhile, and waits again when it was late itself.
     """
     loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(question)
+    task = asyncio.ensure_future(call)
     try:
-        for _ in range(PATIENCE):
+        for _ in range(LATE_ROUNDS):
             began = loop.time()
             await asyncio.wait([task], timeout=timeout_s)
             late_s = loop.time() - began - timeout_s
-            for _ in range(STEPS):
+            for _ in range(LOOP_STEPS):
                 if task.done():
                     return task.result()
                 await asyncio.sleep(0)
@@ -32,10 +175,48 @@ async def within_deadline(question: Coroutine[Any, Any, T], timeout_s: float) ->
         raise TimeoutError
     finally:
         if not task.done():
-            task.add_done_callback(_seen)
+            task.add_done_callback(_retrieve)
             task.cancel()
 
 
-def _seen(task: "asyncio.Future[Any]") -> None:
+def _retrieve(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
         task.exception()
+
+
+async def retry(
+    call: Callable[[], Awaitable[T]],
+    errors: Errors,
+    *,
+    within_s: float,
+    first_pause_s: float = 0.1,
+    longest_pause_s: float = 5.0,
+    on_error: Callable[[Exception], None] | None = None,
+) -> T:
+    """Calls until it succeeds, with exponential backoff; what `call` raises beside `errors` ends
+    it at once. Raises the last error when the next pause would end later than `within_s`."""
+    deadline, pause_s = Deadline(within_s), first_pause_s
+    while True:
+        try:
+            return await call()
+        except errors as error:
+            if pause_s > deadline.left_s:
+                raise
+            if on_error is not None:
+                on_error(error)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, longest_pause_s)
+
+
+async def keep_lease(renew: Callable[[], Awaitable[bool]], every_s: float, errors: Errors) -> None:
+    """Renews a lease until it is cancelled, or `renew` returns False: another process has it.
+
+    On `errors` the holder goes on, since the lease is its own until another takes it.
+    """
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            if not await renew():
+                return
+        except errors as error:
+            logger.warning("lease_not_renewed", extra={"reason": str(error)})

@@ -1,9 +1,7 @@
-"""From a credential to whom it stands for, remembered for a few seconds."""
+"""Authentication: from an API key or a token to its principal, cached for a few seconds."""
 
-import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -11,9 +9,11 @@ from db.accounts import key_by_digest, touch_key, user_by_id
 from db.columns import utc_now
 from db.errors import DatabaseError
 from db.session import Database
-from pipelines.accounts.credentials import is_api_key, key_digest, read_token
+from db.tables import ApiKey, Workspace
+from pipelines.accounts.credentials import TokenClaims, is_api_key, key_digest, read_token
 from pipelines.accounts.refused_key_audit import RefusedKey, RefusedKeyAudit
 from pipelines.errors import Unauthorized
+from pipelines.tasks import TaskSet, TtlCache
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ UNAUTHORIZED = "the API key or token is missing, wrong, revoked or expired"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whom a request acts for."""
+    """The user, workspace and rights that a request acts with."""
 
     user_id: int
     workspace_id: int
@@ -53,125 +53,64 @@ class _RefusedCredential(Unauthorized):
         self.refusal = refusal
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    principal: Principal
-    fresh_until: float  # monotonic seconds
-
-
 class Authenticator:
-    """Authenticates; keeps only what the database confirmed, so guesses cannot fill it."""
+    """Caches only what the database confirmed, so that guesses cannot fill the memory."""
 
     def __init__(self, database: Database, token_keys: tuple[str, ...], pepper: str) -> None:
         self._database = database
         self._token_keys = token_keys
         self._pepper = pepper
-        self._refusals = RefusedKeyAudit(database)
-        self._entries: dict[Hashable, _Entry] = {}
-        self._loading: dict[Hashable, asyncio.Task[_Entry]] = {}
-        self._touching: set[asyncio.Task[None]] = set()
-        self._forgotten = 0  # how often `forget_workspace` was called
+        self._refused_keys = RefusedKeyAudit(database)
+        self._principals: TtlCache[bytes | TokenClaims, Principal] = TtlCache(_ttl_s, CACHE_SIZE)
+        self._tasks = TaskSet()
 
     async def authenticate(self, credential: str) -> Principal:
         """Raises Unauthorized, or DatabaseUnavailable."""
         try:
             return await self.recheck(credential)
         except _RefusedCredential as error:
-            self._refusals.note(error.refusal)
+            self._refused_keys.note(error.refusal)
             raise Unauthorized(UNAUTHORIZED) from None
 
     def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:
-        """The key was used for what needs `scopes`, which it does not have."""
+        """Audits that the key was used for an operation that needs `scopes`, which it lacks."""
         if principal.key_id is not None:
             details = {"scopes": [scope for scope in SCOPES if scope in scopes]}
-            self._refusals.note(
+            self._refused_keys.note(
                 RefusedKey(principal.key_id, principal.workspace_id, "scope", details=details)
             )
 
     async def recheck(self, credential: str) -> Principal:
-        """As `authenticate`, for what goes on: that its key has ended is no use of the key."""
+        """As `authenticate`, for a session that goes on: a key that has ended is not audited."""
         if is_api_key(credential):
             digest = key_digest(credential, self._pepper)
-            return await self._remembered(digest, lambda: self._load_key(digest))
+            return await self._principals.get(digest, lambda: self._load_key(digest))
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
             claims = read_token(credential, self._token_keys)
             if claims is not None:
-                return await self._remembered(claims, lambda: self._load_user(claims.user_id))
+                return await self._principals.get(claims, lambda: self._load_user(claims.user_id))
         raise Unauthorized(UNAUTHORIZED)
 
     def forget(self, key_id: int) -> None:
-        """Ends a key on this replica at once; others follow when their memory fades."""
-        self._entries = {
-            name: entry for name, entry in self._entries.items() if entry.principal.key_id != key_id
-        }
+        """Ends a key on this replica at once; on others it ends when their caches expire."""
+        self._principals.forget_if(lambda _, principal: principal.key_id == key_id)
 
     def forget_workspace(self, workspace_id: int) -> None:
-        """What is asked next comes from the database, also when it is being looked up now."""
-        self._entries = {
-            name: entry
-            for name, entry in self._entries.items()
-            if entry.principal.workspace_id != workspace_id
-        }
-        self._loading = {}
-        self._forgotten += 1
+        """The next request reads the workspace from the database."""
+        self._principals.forget_if(lambda _, principal: principal.workspace_id == workspace_id)
 
-    async def _remembered(self, name: Hashable, load: Callable[[], Awaitable[_Entry]]) -> Principal:
-        entry = self._entries.get(name)
-        if entry is not None and entry.fresh_until > time.monotonic():
-            return entry.principal
-        # Requests that arrive together share one look-up; one that leaves does not end it.
-        loading = self._loading.get(name)
-        if loading is None:
-            loading = asyncio.ensure_future(self._load(name, load))
-            self._loading[name] = loading
-            loading.add_done_callback(lambda done: self._loaded(name, done))
-        return (await asyncio.shield(loading)).principal
-
-    async def _load(self, name: Hashable, load: Callable[[], Awaitable[_Entry]]) -> _Entry:
-        forgotten = self._forgotten
-        entry = await load()
-        if forgotten == self._forgotten:  # else it may be older than what was forgotten
-            if len(self._entries) >= CACHE_SIZE:
-                self._entries.clear()
-            self._entries[name] = entry
-        return entry
-
-    def _loaded(self, name: Hashable, done: "asyncio.Task[_Entry]") -> None:
-        if self._loading.get(name) is done:
-            del self._loading[name]
-        if not done.cancelled():
-            done.exception()  # seen, even when every caller has left
-
-    async def _load_key(self, digest: bytes) -> _Entry:
-        fresh_until = time.monotonic() + CACHE_TTL_S  # counted from before the look-up
+    async def _load_key(self, digest: bytes) -> Principal:
         owner = await self._database.read(key_by_digest, digest)
         if owner is None:
             raise Unauthorized(UNAUTHORIZED)
         key, workspace, now = owner.key, owner.workspace, utc_now()
         if key.revoked_at is not None:
             raise _RefusedCredential(RefusedKey(key.id, workspace.id, "revoked", key.revoked_at))
-        if key.expires_at is not None:
-            left_s = (key.expires_at - now).total_seconds()
-            if left_s <= 0:
-                raise _RefusedCredential(
-                    RefusedKey(key.id, workspace.id, "expired", key.expires_at)
-                )
-            fresh_until = min(fresh_until, time.monotonic() + left_s)
+        if key.expires_at is not None and key.expires_at <= now:
+            raise _RefusedCredential(RefusedKey(key.id, workspace.id, "expired", key.expires_at))
         if key.last_used_at is None or now - key.last_used_at > TOUCH_INTERVAL:
-            task = asyncio.create_task(self._touch(key.id, now))
-            self._touching.add(task)
-            task.add_done_callback(self._touching.discard)
-        principal = Principal(
-            user_id=workspace.owner_id,
-            workspace_id=workspace.id,
-            workspace=workspace.name,
-            plan=workspace.plan,
-            scopes=frozenset(key.scopes),
-            key_id=key.id,
-            retention=workspace.retention,
-            expires_at=key.expires_at,
-        )
-        return _Entry(principal, fresh_until)
+            self._tasks.start(self._touch(key.id, now))
+        return _principal(workspace, frozenset(key.scopes), key)
 
     async def _touch(self, key_id: int, now: datetime) -> None:
         try:
@@ -179,19 +118,29 @@ class Authenticator:
         except DatabaseError:
             logger.warning("key_use_not_noted", extra={"key_id": key_id})
 
-    async def _load_user(self, user_id: int) -> _Entry:
-        fresh_until = time.monotonic() + CACHE_TTL_S
+    async def _load_user(self, user_id: int) -> Principal:
         found = await self._database.read(user_by_id, user_id)
         if found is None:
             raise Unauthorized(UNAUTHORIZED)
-        user, workspace = found
-        principal = Principal(
-            user_id=user.id,
-            workspace_id=workspace.id,
-            workspace=workspace.name,
-            plan=workspace.plan,
-            scopes=ALL_SCOPES,
-            key_id=None,
-            retention=workspace.retention,
-        )
-        return _Entry(principal, fresh_until)
+        return _principal(found[1], ALL_SCOPES)
+
+
+def _principal(
+    workspace: Workspace, scopes: frozenset[str], key: ApiKey | None = None
+) -> Principal:
+    return Principal(
+        user_id=workspace.owner_id,
+        workspace_id=workspace.id,
+        workspace=workspace.name,
+        plan=workspace.plan,
+        scopes=scopes,
+        key_id=None if key is None else key.id,
+        retention=workspace.retention,
+        expires_at=None if key is None else key.expires_at,
+    )
+
+
+def _ttl_s(principal: Principal) -> float:
+    if principal.expires_at is None:
+        return CACHE_TTL_S
+    return min(CACHE_TTL_S, (principal.expires_at - utc_now()).total_seconds())

@@ -1,6 +1,5 @@
-"""Tells the owners of API keys, in the audit log, that a key was used for what it may not do."""
+"""Audits the use of API keys that are revoked or expired, or that lack a scope."""
 
-import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
@@ -14,12 +13,13 @@ from db.audit import audit
 from db.columns import utc_now
 from db.errors import DatabaseError
 from db.session import Database
+from pipelines.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
 INTERVAL = timedelta(hours=1)
-"""Between two entries about one key. A key that ends is told of anew, whatever was before."""
-MAX_REMEMBERED = 10_000  # keys; each is a real one, so nobody fills this with guesses
+"""Between two entries about one key. The end of a key begins a new interval."""
+MAX_REMEMBERED = 10_000  # keys; each is a real one, so guesses do not fill this
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +38,25 @@ class RefusedKeyAudit:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._told: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
-        self._writing: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks weakly
+        self._audited: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
+        self._writing = TaskSet()
 
     def note(self, refusal: RefusedKey) -> None:
         """Returns at once."""
         name, now = (refusal.key_id, refusal.reason), time.monotonic()
-        told = self._told.get(name)
-        if told is not None and now - told < INTERVAL.total_seconds():
+        audited = self._audited.get(name)
+        if audited is not None and now - audited < INTERVAL.total_seconds():
             return
-        if len(self._told) >= MAX_REMEMBERED:
-            self._told.clear()
-        self._told[name] = now
-        task = asyncio.create_task(self._write(refusal))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        if len(self._audited) >= MAX_REMEMBERED:
+            self._audited.clear()
+        self._audited[name] = now
+        self._writing.start(self._write(refusal))
 
     async def _write(self, refusal: RefusedKey) -> None:
         try:
             await self._database.run(_write, refusal, utc_now())
         except DatabaseError:
-            self._told.pop((refusal.key_id, refusal.reason), None)  # the next one is told of
+            self._audited.pop((refusal.key_id, refusal.reason), None)  # the next use is audited
             logger.warning("refusal_not_noted", extra={"key_id": refusal.key_id})
 
 

@@ -60,19 +60,19 @@ class Accounts:
         self._secrets = secrets
         self._plans = plans
         self._passwords = Passwords()
-        self._principals = Authenticator(database, secrets.token_keys, secrets.api_key_pepper)
+        self._authenticator = Authenticator(database, secrets.token_keys, secrets.api_key_pepper)
 
     async def authenticate(self, credential: str) -> Principal:
         """Whom an API key or token stands for. Raises Unauthorized or DatabaseUnavailable."""
-        return await self._principals.authenticate(credential)
+        return await self._authenticator.authenticate(credential)
 
     async def recheck(self, credential: str) -> Principal:
         """As `authenticate`, for a session that goes on; the audit log tells of no use."""
-        return await self._principals.recheck(credential)
+        return await self._authenticator.recheck(credential)
 
     def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:
         """Tells the audit log, in the background, that the key was used for what it may not."""
-        self._principals.note_missing_scopes(principal, scopes)
+        self._authenticator.note_missing_scopes(principal, scopes)
 
     async def sign_up(self, email: str, password: str, name: str, company: str) -> SignedIn:
         """`email` is normalised. Raises EmailTaken, HashingBusy or DatabaseUnavailable."""
@@ -140,11 +140,11 @@ class Accounts:
     async def delete_key(self, principal: Principal, key_id: int) -> None:
         """Raises NotFound or DatabaseUnavailable."""
         await self._database.run(_delete_key, principal, key_id)
-        self._principals.forget(key_id)
+        self._authenticator.forget(key_id)
 
     def forget_workspace(self, workspace_id: int) -> None:
         """The next request sees what became of the workspace: on this replica at once."""
-        self._principals.forget_workspace(workspace_id)
+        self._authenticator.forget_workspace(workspace_id)
 
     async def ensure_first_workspace(self) -> str | None:
         """On an empty database makes an owner, a workspace and a key, and returns the key.

@@ -1,16 +1,224 @@
-"""A deadline that counts the time of others only."""
+"""Task sets, the TTL cache, deadlines, retries and the renewal of leases."""
 
 import asyncio
+import contextvars
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pipelines.tasks import within_deadline
+from pipelines.tasks import Deadline, TaskSet, TtlCache, keep_lease, retry, within_deadline
 
 
 async def answer(after_s: float) -> str:
     await asyncio.sleep(after_s)
     return "answer"
+
+
+class Loader:
+    """Counts loads; each waits until `gate` is set."""
+
+    def __init__(self) -> None:
+        self.loads = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+
+    async def __call__(self) -> int:
+        self.loads += 1
+        loaded = self.loads
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return loaded
+
+
+async def test_a_task_is_kept_until_it_ends() -> None:
+    tasks = TaskSet()
+    task = tasks.start(answer(0.01), name="ask")
+    assert len(tasks) == 1 and task.get_name() == "ask"
+    await tasks.join()
+    assert len(tasks) == 0 and task.result() == "answer"
+
+
+async def test_a_task_set_cancels_and_awaits_its_tasks_on_close() -> None:
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(5)
+        finally:
+            await asyncio.sleep(0.01)
+            ended.set()
+
+    tasks = TaskSet()
+    tasks.start(work())
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert ended.is_set() and len(tasks) == 0
+
+
+async def test_a_task_set_reports_failures_but_no_cancellation() -> None:
+    failures: list[BaseException] = []
+
+    async def fail() -> None:
+        raise KeyError("x")
+
+    tasks = TaskSet(lambda _, error: failures.append(error))
+    tasks.start(fail())
+    tasks.start(answer(5)).cancel()
+    await tasks.join()
+    await asyncio.sleep(0)
+    assert [type(error) for error in failures] == [KeyError]
+
+
+async def test_a_detached_task_does_not_see_the_context_of_its_request() -> None:
+    request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
+    request.set("first")
+
+    async def seen() -> str:
+        return request.get()
+
+    tasks = TaskSet()
+    assert await tasks.start(seen()) == "first"
+    assert await tasks.start(seen(), detached=True) == "none"
+
+
+async def test_a_cached_value_is_loaded_again_after_its_time() -> None:
+    cache: TtlCache[str, int] = TtlCache(0.05, 10)
+    load = Loader()
+    assert [await cache.get("a", load), await cache.get("a", load)] == [1, 1]
+    await asyncio.sleep(0.06)
+    assert len(cache) == 0  # expired values do not stay in memory
+    assert await cache.get("a", load) == 2
+
+
+async def test_the_time_to_live_counts_from_before_the_load() -> None:
+    cache: TtlCache[str, int] = TtlCache(0.05, 10)
+    load = Loader()
+    load.gate.clear()
+    asked = asyncio.create_task(cache.get("a", load))
+    await asyncio.sleep(0.06)
+    load.gate.set()
+    await asked
+    assert await cache.get("a", load) == 2
+
+
+async def test_callers_at_the_same_time_share_a_load_which_outlives_a_cancelled_one() -> None:
+    cache: TtlCache[str, int] = TtlCache(5, 10)
+    load = Loader()
+    load.gate.clear()
+    first, second = (asyncio.create_task(cache.get("a", load)) for _ in range(2))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    load.gate.set()
+    assert await second == 1 and load.loads == 1
+
+
+async def test_an_error_reaches_every_caller_and_is_not_kept() -> None:
+    cache: TtlCache[str, int] = TtlCache(5, 10)
+    load = Loader()
+    load.error = KeyError("x")
+    answers = await asyncio.gather(
+        cache.get("a", load), cache.get("a", load), return_exceptions=True
+    )
+    assert list(answers) == [load.error, load.error] and load.loads == 1
+    load.error = None
+    assert await cache.get("a", load) == 2
+
+
+@pytest.mark.parametrize("matching", [True, False])
+async def test_a_load_that_a_change_overtook_is_not_kept(matching: bool) -> None:
+    cache: TtlCache[str, int] = TtlCache(5, 10)
+    load = Loader()
+    load.gate.clear()
+    asked = asyncio.create_task(cache.get("a", load))
+    await asyncio.sleep(0.01)
+    cache.forget("a" if matching else "b")
+    after = asyncio.create_task(cache.get("a", load))
+    await asyncio.sleep(0.01)
+    load.gate.set()
+    assert await asked == 1 and await after == 2
+    assert await cache.get("a", load) == 2
+
+
+async def test_forgetting_drops_only_what_matches() -> None:
+    cache: TtlCache[str, int] = TtlCache(5, 10)
+    load = Loader()
+    for key in "abc":
+        await cache.get(key, load)
+    cache.forget_if(lambda key, value: key == "a" or value == 2)
+    assert len(cache) == 1 and await cache.get("c", load) == 3
+    assert await cache.get("a", load) == 4
+
+
+async def test_the_oldest_value_goes_when_the_cache_is_full() -> None:
+    cache: TtlCache[str, int] = TtlCache(5, 2)
+    load = Loader()
+    for key in "abc":
+        await cache.get(key, load)
+    assert len(cache) == 2
+    assert [await cache.get(key, load) for key in "bca"] == [2, 3, 4]
+
+
+async def test_the_time_to_live_may_depend_on_the_value() -> None:
+    cache: TtlCache[str, int] = TtlCache(lambda value: 0 if value == 1 else 5, 10)
+    load = Loader()
+    assert [await cache.get("a", load) for _ in range(3)] == [1, 2, 2]
+
+
+async def test_a_deadline_passes() -> None:
+    deadline = Deadline(0.02)
+    assert 0 < deadline.left_s <= 0.02 and not deadline.passed
+    await asyncio.sleep(0.03)
+    assert deadline.left_s == 0 and deadline.passed
+
+
+def failing(times: int, error: Exception) -> Callable[[], Awaitable[str]]:
+    left = times
+
+    async def call() -> str:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise error
+        return "answer"
+
+    return call
+
+
+async def test_a_call_is_made_again_until_it_succeeds() -> None:
+    errors: list[Exception] = []
+    call = failing(2, OSError("away"))
+    answered = await retry(call, OSError, within_s=5, first_pause_s=0.001, on_error=errors.append)
+    assert answered == "answer" and len(errors) == 2
+
+
+async def test_a_retry_gives_up_at_its_deadline() -> None:
+    began = time.perf_counter()
+    with pytest.raises(OSError, match="away"):
+        await retry(failing(1000, OSError("away")), OSError, within_s=0.1, first_pause_s=0.01)
+    assert time.perf_counter() - began < 1
+
+
+async def test_another_error_is_not_retried() -> None:
+    call = failing(1, KeyError("x"))
+    with pytest.raises(KeyError):
+        await retry(call, OSError, within_s=5)
+    assert await call() == "answer"
+
+
+async def test_a_lease_is_renewed_until_another_process_has_it() -> None:
+    answers = [True, True, False, True]
+
+    async def renew() -> bool:
+        if len(answers) == 4:
+            answers.pop(0)
+            raise OSError("away")
+        return answers.pop(0)
+
+    await asyncio.wait_for(keep_lease(renew, 0.001, OSError), 1)
+    assert answers == [True]
 
 
 async def test_an_answer_that_is_late_is_not_waited_for() -> None:
@@ -27,7 +235,7 @@ async def test_an_answer_that_came_while_the_loop_was_busy_counts() -> None:
     assert await asked == "answer"
 
 
-async def test_the_error_of_the_question_comes_through() -> None:
+async def test_the_error_of_the_call_comes_through() -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -35,16 +243,16 @@ async def test_the_error_of_the_question_comes_through() -> None:
         await within_deadline(fail(), 0.05)
 
 
-async def test_who_leaves_ends_the_question() -> None:
+async def test_a_caller_that_is_cancelled_ends_the_call() -> None:
     ended = asyncio.Event()
 
-    async def question() -> None:
+    async def call() -> None:
         try:
             await asyncio.sleep(5)
         finally:
             ended.set()
 
-    asked = asyncio.create_task(within_deadline(question(), 5))
+    asked = asyncio.create_task(within_deadline(call(), 5))
     await asyncio.sleep(0.01)
     asked.cancel()
     await asyncio.wait_for(ended.wait(), 1)

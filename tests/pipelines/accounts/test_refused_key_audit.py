@@ -46,8 +46,7 @@ class House:
     async def told(self, key: NewKey) -> list[dict[str, Any]]:
         """What the audit log has of it, oldest first, once nothing more is written."""
         for gateway in self.gateways:
-            while writing := gateway._principals._refusals._writing:
-                await asyncio.wait(writing)
+            await gateway._authenticator._refused_keys._writing.join()
         chain = await self.database.read(audit_chain, self.owner.workspace_id)
         assert first_break(chain) is None
         entries = [entry for entry in chain if entry.action == "key.refused"]
@@ -64,7 +63,7 @@ class House:
 
         await self.database.run(age)
         for gateway in self.gateways:
-            gateway._principals._refusals._told.clear()
+            gateway._authenticator._refused_keys._audited.clear()
 
 
 @pytest.fixture
