@@ -83,6 +83,8 @@ class LedgerDay(SQLModel, table=True):
 class CreditHold(SQLModel, table=True):
     """What is held now; the row is deleted when it is captured or released, which is once."""
 
+    __tablename__ = "hold"
+
     operation: str = Field(primary_key=True, max_length=64)
     workspace_id: int = Field(sa_type=BigInteger)
     amount: int = Field(sa_type=BigInteger)

@@ -326,7 +326,7 @@ async def test_a_request_counts_all_that_its_listener_is_about_to_get(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "pipelines.tts.pipeline.Pace", partial(PlaybackClock, clock=lambda: 0.0)
+        "pipelines.tts.pipeline.PlaybackClock", partial(PlaybackClock, clock=lambda: 0.0)
     )  # no time passes
     monkeypatch.setattr("pipelines.tts.prefetch._SETTLES_S", 60.0)  # a busy machine's moment
     speaker = AtOnceSpeaker()
