@@ -1,5 +1,7 @@
 """Services over engines without weights and a migrated database."""
 
+from collections.abc import Mapping
+
 from api.assembly import Models, build_services
 from api.services import Services
 from configs.load import load_yaml
@@ -16,20 +18,27 @@ from models.loading import (
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
+from pipelines.ports import TTSModel
 from tests.migrated import migrate
 
 
-def local_services(settings: Settings, decoder: AudioDecoder | None = None) -> Services:
-    """The tone, scripted and echo engines behind the real pipelines.
+def local_services(
+    settings: Settings,
+    decoder: AudioDecoder | None = None,
+    speakers: Mapping[str, TTSModel] | None = None,
+) -> Services:
+    """The tone, scripted and echo engines behind the real pipelines, or other `speakers`.
 
-    Who gives a `decoder` closes it; another starts its processes only when audio comes.
+    A caller that gives a `decoder` closes it; another starts its processes only when audio comes.
     """
     weights = WeightStore(settings.weights_dir)
     migrate(settings.database_url)
     encoder = load_speaker_encoder("speaker/bands", weights)
     transcriber = LocalSTTModel(*load_stt("stt/scripted", weights), encoder)
     models = Models(
-        speakers={"tone": LocalTTSModel(*load_tts("tts/tone", weights))},
+        speakers={"tone": LocalTTSModel(*load_tts("tts/tone", weights))}
+        if speakers is None
+        else speakers,
         transcribers={"scripted": transcriber},
         transcriber=transcriber,
         chat_models={"echo": LocalChatModel(*load_chat("llm/echo", weights))},
