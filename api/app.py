@@ -9,6 +9,7 @@ from api.console import routes as console
 from api.http import openapi
 from api.http.errors import ApiError, on_client_left, on_error, on_http_error, on_validation_error
 from api.http.middleware import RequestFrame
+from api.http.routing import RequestGuard
 from api.inworld import routes as inworld
 from api.native import (
     accounts,
@@ -59,7 +60,14 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
     )
     app.state.services = services
     app.state.sees_clients = sees_clients
-    app.add_middleware(RequestFrame)
+    platform, infrastructure = services.platform, services.infrastructure
+    app.state.request_guard = RequestGuard(
+        platform.accounts,
+        platform.request_limits,
+        infrastructure.in_flight,
+        infrastructure.idempotency,
+    )
+    app.add_middleware(RequestFrame, in_flight=infrastructure.in_flight)
     for error in (ApiError, EngineError, PipelineError, DatabaseError):
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_left)

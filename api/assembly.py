@@ -4,7 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from api.http.admission import InFlight
-from api.services import Services
+from api.http.failure_events import FailureEvents
+from api.http.rate_limits import RequestLimits
+from api.native.paid_transcription import PaidTranscription
+from api.native.speech.paid_speech import PaidSynthesis
+from api.openai.names import OpenAINames
+from api.services import (
+    ChatServices,
+    InfrastructureServices,
+    PlatformServices,
+    Services,
+    SpeechServices,
+    VoiceServices,
+)
 from api.sockets.kernel.leases import SocketLeases
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
@@ -77,70 +89,92 @@ def build_services(
     `limits` this process counts for itself.
     """
     limits = limits or SharedLimits()
-    admission = load_yaml(AdmissionConfig, "admission")
-    database = Database(settings.database_url)
-    sealer = Encryption(settings.secrets.data_keys)
-    plans = load_yaml(PlansConfig, "plans")
-    billing = Billing(database, plans.prices, sealer.seal_text)
-    accounts = Accounts(database, settings.secrets, plans)
-    chats = ChatHistory(database, sealer)
-    files = Files.of(settings, database, sealer)
     decoder = decoder or AudioDecoder()
-    own_voices = ReadyCustomVoices(database, files, models.speakers)
-    marks = Marks(settings.watermark, models.watermark, models.vad)
-    speech = SpeechPipeline(models.speakers, load_yaml(VoicesConfig, "voices"), own_voices, marks)
+    plans = load_yaml(PlansConfig, "plans")
+    admission = load_yaml(AdmissionConfig, "admission")
     cloning = load_yaml(CloningConfig, "cloning")
     correction = load_yaml(CorrectionConfig, "correction")
-    chat = ChatPipeline(models.chat_models, chats, billing)
-    checker = SampleChecker(decoder, models.vad, models.speaker_encoder, cloning.samples)
+
+    database = Database(settings.database_url)
+    encryption = Encryption(settings.secrets.data_keys)
+    files = Files.of(settings, database, encryption)
+    accounts = Accounts(database, settings.secrets, plans)
+    billing = Billing(database, plans.prices, encryption.seal_text)
+    webhooks = Webhooks(database, encryption, settings)
+    failures = FailureEvents(database, billing, webhooks)
+    model_list = ModelList(models.speakers, models.transcribers, models.chat_models)
+    sockets = SocketRegistry(
+        load_socket_limits(), accounts, SocketLeases(plans, limits, admission.sockets)
+    )
+
+    ready_voices = ReadyCustomVoices(database, files, models.speakers)
+    watermarks = Marks(settings.watermark, models.watermark, models.vad)
+    synthesis = SpeechPipeline(
+        models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks
+    )
+    transcription = TranscriptionPipeline(models.transcriber, decoder, models.vad, load_profiles())
+    history = ChatHistory(database, encryption)
+    completions = ChatPipeline(models.chat_models, history, billing)
     return Services(
-        settings=settings,
-        plans=plans,
-        database=database,
-        accounts=accounts,
-        billing=billing,
-        subscriptions=Subscriptions(database, plans, accounts),
-        files=files,
-        answers=IdempotencyStore(database, sealer, files, settings.secrets.api_key_pepper),
-        workspaces=Workspaces(database, accounts, files, own_voices),
-        models=ModelList(models.speakers, models.transcribers, models.chat_models),
-        speech=speech,
-        marks=marks,
-        decoder=decoder,
-        transcription=TranscriptionPipeline(
-            models.transcriber, decoder, models.vad, load_profiles()
+        speech=SpeechServices(
+            synthesis=PaidSynthesis(synthesis, billing, files, webhooks, failures),
+            transcription=PaidTranscription(transcription, billing, failures),
+            live_transcription=LiveTranscriptionPipeline(
+                models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
+            ),
+            watermarks=watermarks,
+            decoder=decoder,
+            billing=billing,
+            failures=failures,
+            openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis),
+            sockets=sockets,
         ),
-        listening=LiveTranscriptionPipeline(
-            models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
+        chat=ChatServices(
+            completions=completions,
+            correction=CorrectionPipeline(
+                completions,
+                lambda: load_rules(models.grammar(), correction),
+                history,
+                billing,
+                correction,
+            ),
+            history=history,
         ),
-        chat=chat,
-        chats=chats,
-        correction=CorrectionPipeline(
-            chat,
-            lambda: load_rules(models.grammar(), correction),
-            chats,
-            billing,
-            correction,
+        voices=VoiceServices(
+            catalogue=synthesis,
+            custom=CustomVoices(
+                database,
+                files,
+                billing,
+                plans,
+                cloning,
+                SampleChecker(decoder, models.vad, models.speaker_encoder, cloning.samples),
+                models.transcriber,
+                synthesis,
+                ready_voices,
+                Consent(encryption, load_yaml(ConsentConfig, "consent"), models.transcriber),
+                settings.require_consent,
+            ),
         ),
-        sockets=SocketRegistry(
-            load_socket_limits(), accounts, SocketLeases(plans, limits, admission.sockets)
+        platform=PlatformServices(
+            accounts=accounts,
+            workspaces=Workspaces(database, accounts, files, ready_voices),
+            plans=plans,
+            subscriptions=Subscriptions(database, plans, accounts),
+            billing=billing,
+            webhooks=webhooks,
+            request_limits=RequestLimits(plans, limits, admission),
         ),
-        limits=limits,
-        admission=admission,
-        in_flight=InFlight(admission),
-        webhooks=Webhooks(database, sealer, settings),
-        voices=CustomVoices(
-            database,
-            files,
-            billing,
-            plans,
-            cloning,
-            checker,
-            models.transcriber,
-            speech,
-            own_voices,
-            Consent(sealer, load_yaml(ConsentConfig, "consent"), models.transcriber),
-            settings.require_consent,
+        infrastructure=InfrastructureServices(
+            settings=settings,
+            database=database,
+            files=files,
+            idempotency=IdempotencyStore(
+                database, encryption, files, settings.secrets.api_key_pepper
+            ),
+            models=model_list,
+            limits=limits,
+            in_flight=InFlight(admission),
+            sockets=sockets,
         ),
-        openai=load_yaml(OpenAIConfig, "openai"),
     )

@@ -1,11 +1,18 @@
-"""All that the routes can reach."""
+"""The groups of objects that routes and socket handlers work with.
+
+A handler asks for one group, by a dependency of `api.http.deps`. Everything below the handlers
+takes the objects that it needs, never a group.
+"""
 
 from dataclasses import dataclass, field
 
 from api.http.admission import InFlight
+from api.http.failure_events import FailureEvents
+from api.http.rate_limits import RequestLimits
+from api.native.paid_transcription import PaidTranscription
+from api.native.speech.paid_speech import PaidSynthesis
+from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
-from configs.schema.admission import AdmissionConfig
-from configs.schema.openai import OpenAIConfig
 from configs.schema.plans import PlansConfig
 from configs.settings import Settings
 from db.session import Database
@@ -22,7 +29,6 @@ from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.limits.shared import SharedLimits
 from pipelines.model_list import ModelList
 from pipelines.storage.files import Files
-from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.service import CustomVoices
@@ -31,32 +37,71 @@ from telemetry.reports import OwnReports, Reports
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    """Pipelines and stores; a test builds it over local engines, the gateway over handles."""
+class SpeechServices:
+    """Text to speech and speech to text, over HTTP and WebSockets."""
+
+    synthesis: PaidSynthesis
+    transcription: PaidTranscription
+    live_transcription: LiveTranscriptionPipeline
+    watermarks: Marks
+    decoder: AudioDecoder
+    billing: Billing
+    failures: FailureEvents
+    openai: OpenAINames
+    sockets: SocketRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class ChatServices:
+    """Chat completions, corrections and saved chats."""
+
+    completions: ChatPipeline
+    correction: CorrectionPipeline
+    history: ChatHistory
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceServices:
+    """The voices that a workspace can use, and those that it makes."""
+
+    catalogue: SpeechPipeline
+    custom: CustomVoices
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformServices:
+    """Accounts, plans, billing and webhooks."""
+
+    accounts: Accounts
+    workspaces: Workspaces
+    plans: PlansConfig
+    subscriptions: Subscriptions
+    billing: Billing
+    webhooks: Webhooks
+    request_limits: RequestLimits
+
+
+@dataclass(frozen=True, slots=True)
+class InfrastructureServices:
+    """Stores, settings and the state of this process."""
 
     settings: Settings
-    plans: PlansConfig
     database: Database
-    accounts: Accounts
-    billing: Billing
-    subscriptions: Subscriptions
     files: Files
-    answers: IdempotencyStore
-    workspaces: Workspaces
+    idempotency: IdempotencyStore
     models: ModelList
-    speech: SpeechPipeline
-    marks: Marks
-    decoder: AudioDecoder
-    transcription: TranscriptionPipeline
-    listening: LiveTranscriptionPipeline
-    chat: ChatPipeline
-    chats: ChatHistory
-    correction: CorrectionPipeline
-    sockets: SocketRegistry
     limits: SharedLimits
-    admission: AdmissionConfig
     in_flight: InFlight
-    webhooks: Webhooks
-    voices: CustomVoices
-    openai: OpenAIConfig
+    sockets: SocketRegistry
     reports: Reports = field(default_factory=OwnReports)  # what GET /metrics shows
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """All groups; a test builds them over local engines, the gateway over handles."""
+
+    speech: SpeechServices
+    chat: ChatServices
+    voices: VoiceServices
+    platform: PlatformServices
+    infrastructure: InfrastructureServices

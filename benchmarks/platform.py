@@ -46,13 +46,13 @@ async def measure(folder: Path, database_url: str | None) -> None:
         settings = replace(settings, database_url=database_url)
     services = local_services(settings)
     workspace = random_id()
-    await services.database.run(ledger.open_account, workspace, 10**12)
+    await services.infrastructure.database.run(ledger.open_account, workspace, 10**12)
 
     async def count() -> None:
-        await services.limits.hit(f"workspace:{workspace}", MANY)
+        await services.infrastructure.limits.hit(f"workspace:{workspace}", MANY)
 
     async def pay() -> None:
-        hold = await services.billing.hold(workspace, "tts", 100)
+        hold = await services.platform.billing.hold(workspace, "tts", 100)
         await hold.capture(90)
 
     async def both() -> None:
@@ -62,7 +62,7 @@ async def measure(folder: Path, database_url: str | None) -> None:
     for name, work in (("limit", count), ("hold and capture", pay), ("both", both)):
         p50_ms = await report(name, work)
     print(f"target: both at p50 <= {TARGET_MS} ms {verdict(p50_ms <= TARGET_MS)}")
-    services.database.close()
+    services.infrastructure.database.close()
 
 
 async def report(name: str, work: Callable[[], Awaitable[None]]) -> float:

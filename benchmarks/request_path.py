@@ -136,7 +136,7 @@ async def measure(folder: Path, model: str, *, names: bool) -> None:
     handle = cast(DeploymentHandle[Any], LocalHandle(replica))
     speakers["one"] = TTSModelHandle("one", handle)
     app = create_app(services)
-    key = await services.accounts.ensure_first_workspace()
+    key = await services.platform.accounts.ensure_first_workspace()
 
     async def ask(path: str, **body: Any) -> None:
         """One request, after others of its kind have filled all caches."""
@@ -155,8 +155,8 @@ async def measure(folder: Path, model: str, *, names: bool) -> None:
     met = verdict(len(chain) <= MOST_GENERATORS)
     print(f"/tts-stream: {len(chain)} generators (target: <= {MOST_GENERATORS}) {met}")
     print(*(f"  {one}" for one in chain if names), sep="\n")
-    await services.decoder.close()
-    services.database.close()
+    await services.speech.decoder.close()
+    services.infrastructure.database.close()
 
 
 async def call(app: FastAPI, path: str, key: str, body: dict[str, Any]) -> None:

@@ -19,7 +19,14 @@ MAX_LINES, MAX_FILES, MAX_PREFIXED = 450, 15, 2
 BANNED = ("nobody", "somebody", "whoever", "anybody", "anew", "foretold", "foretell")
 # A request's id reaches the log lines below it; no function's result depends on it.
 CONTEXT_VARIABLES = {"telemetry/logs.py"}
-GROUPS = {"Speech", "Chat", "Voices", "Platform", "Infrastructure", "Services"}
+GROUPS = {
+    "Services",
+    "SpeechServices",
+    "ChatServices",
+    "VoiceServices",
+    "PlatformServices",
+    "InfrastructureServices",
+}
 GROUP_USERS = re.compile(
     r"api/(app|services|assembly|http/deps)\.py$"
     r"|api/(native|openai|inworld|console|sockets)/"

@@ -1,20 +1,45 @@
-"""What routes ask for, and how a request proves who it acts for."""
+"""Dependencies of routes: one group of services each, and the caller's principal."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection, Request
 
-from api.http.errors import ApiError
-from api.services import Services
-from pipelines.accounts.authentication import UNAUTHORIZED, Principal
+from api.services import (
+    ChatServices,
+    InfrastructureServices,
+    PlatformServices,
+    Services,
+    SpeechServices,
+    VoiceServices,
+)
+from pipelines.accounts.authentication import Principal
 
 
-async def services_of(connection: HTTPConnection) -> Services:
+def services_of(connection: HTTPConnection) -> Services:
     """The services of this application."""
     services: Services = connection.app.state.services
     return services
+
+
+async def speech_of(connection: HTTPConnection) -> SpeechServices:
+    return services_of(connection).speech
+
+
+async def _chat_of(connection: HTTPConnection) -> ChatServices:
+    return services_of(connection).chat
+
+
+async def _voices_of(connection: HTTPConnection) -> VoiceServices:
+    return services_of(connection).voices
+
+
+async def _platform_of(connection: HTTPConnection) -> PlatformServices:
+    return services_of(connection).platform
+
+
+async def infrastructure_of(connection: HTTPConnection) -> InfrastructureServices:
+    return services_of(connection).infrastructure
 
 
 async def _principal_of(request: Request) -> Principal:
@@ -22,41 +47,10 @@ async def _principal_of(request: Request) -> Principal:
     return principal
 
 
-ServicesDep = Annotated[Services, Depends(services_of)]
+SpeechDep = Annotated[SpeechServices, Depends(speech_of)]
+ChatDep = Annotated[ChatServices, Depends(_chat_of)]
+VoicesDep = Annotated[VoiceServices, Depends(_voices_of)]
+PlatformDep = Annotated[PlatformServices, Depends(_platform_of)]
+InfrastructureDep = Annotated[InfrastructureServices, Depends(infrastructure_of)]
 PrincipalDep = Annotated[Principal, Depends(_principal_of)]
-"""Whom the request acts for; only on routes that are not public."""
-
-CredentialOf = Callable[[HTTPConnection], str | None]
-"""Where a route looks for the API key or token."""
-
-
-async def authenticate(services: Services, credential: str | None) -> Principal:
-    """Whom an API key or token stands for; also for `apiKey` of WebSockets.
-
-    Raises pipelines.errors.Unauthorized, or ApiError when there is no credential.
-    """
-    if not credential:
-        raise ApiError(401, "unauthorized", UNAUTHORIZED)
-    return await services.accounts.authenticate(credential)
-
-
-def bearer(connection: HTTPConnection) -> str | None:
-    """The credential of the Authorization header."""
-    return _of_header(connection, "bearer")
-
-
-def bearer_or_basic(connection: HTTPConnection) -> str | None:
-    """The same, also of clients that put an API key behind `Basic` as it is."""
-    return _of_header(connection, "bearer", "basic")
-
-
-def _of_header(connection: HTTPConnection, *schemes: str) -> str | None:
-    scheme, _, credential = connection.headers.get("authorization", "").partition(" ")
-    return credential.strip() if scheme.lower() in schemes else None
-
-
-def require_scope(services: Services, principal: Principal, scope: str | None) -> None:
-    """Raises ApiError(insufficient_scope), of which the audit log tells."""
-    if scope is not None and scope not in principal.scopes:
-        services.accounts.note_missing_scopes(principal, (scope,))
-        raise ApiError(403, "insufficient_scope", f"the API key lacks the scope {scope!r}")
+"""The workspace and scopes of the request; only on routes that are not public."""

@@ -3,13 +3,16 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import uuid4
 
 from api.http.errors import STATUS_OF_CODE, shown_error
-from api.services import Services
 from db.errors import DatabaseError
+from db.session import Database
 from db.webhooks.outbox import NewEvent
+from pipelines.billing.billing import Billing
+from pipelines.webhooks.registration import Webhooks
 
 logger = logging.getLogger(__name__)
 
@@ -24,25 +27,32 @@ def failure_event(kind: FailureKind, error: Exception, **data: Any) -> NewEvent 
     return NewEvent(kind, {**data, "error": code, "message": message})
 
 
-@asynccontextmanager
-async def recording_failure(
-    services: Services, workspace_id: int, kind: FailureKind, **data: Any
-) -> AsyncIterator[None]:
-    """For the way to a hold: a failure in the block is told as a hold tells of its own."""
-    try:
-        yield
-    except Exception as error:
-        event = failure_event(kind, error, id=uuid4().hex, **data)
-        if event is not None:
-            await _tell(services, workspace_id, event)
-        raise
+@dataclass(frozen=True, slots=True)
+class FailureEvents:
+    """Tells webhooks of work that failed before credit was held for it."""
 
+    database: Database
+    billing: Billing
+    webhooks: Webhooks
 
-async def _tell(services: Services, workspace_id: int, event: NewEvent) -> None:
-    try:
-        if await services.webhooks.wants(workspace_id, event.kind):
-            await services.database.run(
-                lambda session: services.billing.add_events(session, workspace_id, (event,))
-            )
-    except DatabaseError:  # it may be what failed
-        logger.warning("failure_not_told", extra={"workspace_id": workspace_id})
+    @asynccontextmanager
+    async def recording(
+        self, workspace_id: int, kind: FailureKind, **data: Any
+    ) -> AsyncIterator[None]:
+        """A failure in the block becomes the event that a failed hold would have sent."""
+        try:
+            yield
+        except Exception as error:
+            event = failure_event(kind, error, id=uuid4().hex, **data)
+            if event is not None:
+                await self._add(workspace_id, event)
+            raise
+
+    async def _add(self, workspace_id: int, event: NewEvent) -> None:
+        try:
+            if await self.webhooks.wants(workspace_id, event.kind):
+                await self.database.run(
+                    lambda session: self.billing.add_events(session, workspace_id, (event,))
+                )
+        except DatabaseError:  # it may be what failed
+            logger.warning("failure_not_told", extra={"workspace_id": workspace_id})

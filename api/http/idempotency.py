@@ -13,10 +13,15 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from api.http.errors import ApiError
-from api.services import Services
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import IdempotentOperation, paid_once
-from pipelines.billing.idempotency import MAX_KEPT_BYTES, Claim, FinishedRequest, StoredAnswer
+from pipelines.billing.idempotency import (
+    MAX_KEPT_BYTES,
+    Claim,
+    FinishedRequest,
+    IdempotencyStore,
+    StoredAnswer,
+)
 from telemetry import metrics
 
 MAX_KEY_LENGTH = 255
@@ -32,7 +37,7 @@ Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 async def answer_once(
-    request: Request, services: Services, principal: Principal, handle: Handle
+    request: Request, store: IdempotencyStore, principal: Principal, handle: Handle
 ) -> Response:
     """What `handle` answers, or what it answered to the first request with this key.
 
@@ -46,8 +51,8 @@ async def answer_once(
     if not _KEY.fullmatch(key) or len(key) > MAX_KEY_LENGTH:
         message = f"Idempotency-Key: 1 to {MAX_KEY_LENGTH} visible ASCII characters"
         raise ApiError(400, "validation_error", message)
-    body = _Body(request, principal, services.answers.new_digest())
-    claim = await services.answers.claim(principal.workspace_id, _path_of(request), key)
+    body = _Body(request, principal, store.new_digest())
+    claim = await store.claim(principal.workspace_id, _path_of(request), key)
     if isinstance(claim, FinishedRequest):
         return await _replay(claim, body)
     paying = paid_once.set(IdempotentOperation(claim.operation))

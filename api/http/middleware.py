@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.admission import LEAVE, REQUEST
+from api.http.admission import LEAVE, REQUEST, InFlight
 from api.http.errors import error_response, to_api_error
 from api.http.rate_limits import add_rate_headers
 from telemetry import metrics
@@ -29,8 +29,9 @@ QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 class RequestFrame:
     """Pure ASGI, so that it costs microseconds and streams stay streams."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, in_flight: InFlight) -> None:
         self._app = app
+        self._in_flight = in_flight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,7 +62,7 @@ class RequestFrame:
         leave: Callable[[], None] | None = None
         try:
             if scope["path"] not in QUIET_PATHS:
-                leave = scope["app"].state.services.in_flight.enter(REQUEST)
+                leave = self._in_flight.enter(REQUEST)
             await self._app(scope, receive, send_framed)
         except Exception as error:
             if status:  # too late for an error answer: the server closes the connection

@@ -3,6 +3,7 @@
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any
 
@@ -10,23 +11,67 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 
 from api.http.errors import ApiError
-from api.services import Services
+from configs.schema.admission import AdmissionConfig
+from configs.schema.plans import PlansConfig
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import Unauthorized
 from pipelines.limits.base import RateWindow
+from pipelines.limits.shared import SharedLimits
 from telemetry import metrics
 
 STATE = "rate_window"  # the name in the scope's state
 HOUR_S = 3600
 
 
-async def count_request(request: Request, services: Services, principal: Principal) -> None:
-    """Raises ApiError(rate_limited)."""
-    limit = services.plans.limits_of(principal.plan).requests_per_minute
-    window = await services.limits.hit(f"workspace:{principal.workspace_id}", limit)
-    request.scope["state"][STATE] = window
-    if not window.allowed:
-        raise _refusal(window, f"the plan allows {limit} requests a minute")
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Rate limits of workspaces by their plan, and of addresses that sign up or log in."""
+
+    plans: PlansConfig
+    limits: SharedLimits
+    admission: AdmissionConfig
+
+    async def count_request(self, request: Request, principal: Principal) -> None:
+        """Raises ApiError(rate_limited)."""
+        limit = self.plans.limits_of(principal.plan).requests_per_minute
+        window = await self.limits.hit(f"workspace:{principal.workspace_id}", limit)
+        request.scope["state"][STATE] = window
+        if not window.allowed:
+            raise _refusal(window, f"the plan allows {limit} requests a minute")
+
+    async def count_sign_up(self, request: HTTPConnection) -> None:
+        """To be called before the password is hashed. Raises ApiError(rate_limited)."""
+        address = client_address(request)
+        for key, limit, window_s in (
+            (f"sign-up:{address}", self.admission.sign_ups_per_minute, 60),
+            (f"sign-up-hour:{address}", self.admission.sign_ups_per_hour, HOUR_S),
+        ):
+            window = await self.limits.hit(key, limit, window_s)
+            if not window.allowed:
+                metrics.attempts_refused.labels("sign_up").inc()
+                raise _refusal(window, "too many sign-ups from this address")
+
+    @asynccontextmanager
+    async def counted_login(self, request: HTTPConnection) -> AsyncIterator[None]:
+        """Around a login: counts it when it fails with Unauthorized. Raises ApiError(rate_limited).
+
+        It is counted before the password is hashed and given back when it succeeds, so that many
+        simultaneous tries do not evade the limit.
+        """
+        key = f"login:{client_address(request)}"
+        limit = self.admission.failed_logins_per_minute
+        window = await self.limits.hit(key, limit)
+        if not window.allowed:
+            metrics.attempts_refused.labels("login").inc()
+            raise _refusal(window, "too many failed logins from this address")
+        try:
+            yield
+        except Unauthorized:
+            raise
+        except Exception:  # whatever else failed says nothing about the password
+            await self.limits.hit(key, limit, cost=-1)
+            raise
+        await self.limits.hit(key, limit, cost=-1)
 
 
 def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:
@@ -36,42 +81,6 @@ def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:
         headers["X-RateLimit-Limit"] = str(window.limit)
         headers["X-RateLimit-Remaining"] = str(window.remaining)
         headers["X-RateLimit-Reset"] = str(window.reset_at)
-
-
-async def count_sign_up(request: HTTPConnection, services: Services) -> None:
-    """Before anything is hashed. Raises ApiError(rate_limited)."""
-    address, limits = client_address(request), services.admission
-    for key, limit, window_s in (
-        (f"sign-up:{address}", limits.sign_ups_per_minute, 60),
-        (f"sign-up-hour:{address}", limits.sign_ups_per_hour, HOUR_S),
-    ):
-        window = await services.limits.hit(key, limit, window_s)
-        if not window.allowed:
-            metrics.attempts_refused.labels("sign_up").inc()
-            raise _refusal(window, "too many sign-ups from this address")
-
-
-@asynccontextmanager
-async def counted_login(request: HTTPConnection, services: Services) -> AsyncIterator[None]:
-    """Around a login: counts it when it fails with Unauthorized. Raises ApiError(rate_limited).
-
-    It is counted before anything is hashed and given back when it succeeds, so that many tries at
-    the same time are no way around.
-    """
-    key = f"login:{client_address(request)}"
-    limit = services.admission.failed_logins_per_minute
-    window = await services.limits.hit(key, limit)
-    if not window.allowed:
-        metrics.attempts_refused.labels("login").inc()
-        raise _refusal(window, "too many failed logins from this address")
-    try:
-        yield
-    except Unauthorized:
-        raise
-    except Exception:
-        await services.limits.hit(key, limit, cost=-1)
-        raise
-    await services.limits.hit(key, limit, cost=-1)
 
 
 def client_address(connection: HTTPConnection) -> str:

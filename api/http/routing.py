@@ -1,6 +1,7 @@
 """Routers whose routes check who calls before they read what is sent."""
 
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, params
@@ -8,12 +9,14 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.http.admission import LEAVE
-from api.http.deps import CredentialOf, authenticate, bearer, require_scope, services_of
+from api.http.admission import LEAVE, InFlight
+from api.http.credentials import CredentialOf, authenticate, bearer, require_scope
 from api.http.idempotency import answer_once
 from api.http.json_body import read_json
-from api.http.rate_limits import count_request
+from api.http.rate_limits import RequestLimits
 from api.http.schemas import ErrorBody
+from pipelines.accounts.service import Accounts
+from pipelines.billing.idempotency import IdempotencyStore
 
 _ERRORS = {
     400: "The request is wrong; the message names the field and its limit",
@@ -58,6 +61,16 @@ class StrictRoute(APIRoute):
         return read_and_handle
 
 
+@dataclass(frozen=True, slots=True)
+class RequestGuard:
+    """What guarded routes check a request with; the application sets it as its state."""
+
+    accounts: Accounts
+    limits: RequestLimits
+    in_flight: InFlight
+    idempotency: IdempotencyStore
+
+
 def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRoute]:
     """A route class that lets in only principals with that scope."""
 
@@ -68,13 +81,13 @@ def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRou
             handle = super().get_route_handler()
 
             async def authenticate_and_handle(request: Request) -> Response:
-                services = await services_of(request)
-                principal = await authenticate(services, credential(request))
+                guard: RequestGuard = request.app.state.request_guard
+                principal = await authenticate(guard.accounts, credential(request))
                 request.state.principal = principal
-                await count_request(request, services, principal)
-                require_scope(services, principal, scope)
-                request.scope["state"][LEAVE] = services.in_flight.enter(self.path)
-                return await answer_once(request, services, principal, handle)
+                await guard.limits.count_request(request, principal)
+                require_scope(guard.accounts, principal, scope)
+                request.scope["state"][LEAVE] = guard.in_flight.enter(self.path)
+                return await answer_once(request, guard.idempotency, principal, handle)
 
             return authenticate_and_handle
 

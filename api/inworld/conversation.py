@@ -32,6 +32,7 @@ from api.inworld.messages import (
     parse_message,
     updated,
 )
+from api.services import SpeechServices
 from api.sockets.kernel.conversation import ClientFault, Service
 from api.sockets.kernel.events import parse_event
 from api.sockets.kernel.session import SocketSession
@@ -54,8 +55,9 @@ class InworldConversation:
 
     service: Service = "tts"
 
-    def __init__(self, session: SocketSession) -> None:
+    def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
         self._session = session
+        self._synthesis = speech.synthesis
         self._contexts = OpenContexts(session, self._ended)
         self._made: dict[str, tuple[Create, AutoFlush]] = {}
 
@@ -154,15 +156,15 @@ class InworldConversation:
         await self._session.send(context_event(context_id, "contextUpdated", made))
 
     async def _voice(self, create: Create, context_id: str) -> tuple[ContextVoice, OfferedVoice]:
-        services, workspace_id = self._session.services, self._session.principal.workspace_id
+        workspace_id = self._session.principal.workspace_id
         try:
-            offered = await offered_voice(services, workspace_id, create.voice_id)
+            offered = await offered_voice(self._synthesis.pipeline, workspace_id, create.voice_id)
         except (EngineError, PipelineError, DatabaseError) as error:
             answer = to_api_error(error)
             raise _fault(answer.message, code_of(answer.status), context_id) from None
         audio = create.audio_config
         voice = context_voice(
-            services,
+            self._synthesis,
             workspace_id,
             offered,
             create.style,

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from starlette.responses import JSONResponse, Response
 
-from api.http.deps import PrincipalDep, ServicesDep, bearer_or_basic
+from api.http.credentials import bearer_or_basic
+from api.http.deps import PrincipalDep, SpeechDep, VoicesDep
 from api.http.errors import ApiError, to_api_error
-from api.http.failure_events import recording_failure
 from api.http.routing import make_router
 from api.http.streaming import while_connected
 from api.inworld.conversation import InworldConversation
@@ -21,8 +21,8 @@ from api.inworld.encoding import SLOW, InworldEncoder, InworldEncoding, joined
 from api.inworld.events import Alignment, RpcStatus, audio_body, code_of
 from api.inworld.messages import Voicing
 from api.native.speech.ndjson import SpeechLines
+from api.native.speech.paid_speech import PaidSynthesis
 from api.native.speech.schemas import SpokenText
-from api.services import Services
 from api.sockets.kernel.routes import socket_routes
 from api.sockets.tts.open_contexts import context_voice, offered_voice
 from api.sockets.tts.voice import ContextVoice, EncodedChunk
@@ -95,19 +95,19 @@ class InworldVoices(BaseModel):
     response_model=InworldVoices,
 )
 async def list_voices(
-    principal: PrincipalDep, services: ServicesDep, filter: str | None = None
+    principal: PrincipalDep, voices: VoicesDep, filter: str | None = None
 ) -> InworldVoices:
     """`filter=language=en` leaves those of a language."""
     name, _, language = (filter or "").partition("=")
     if filter and (name.strip() != "language" or not language.strip()):
         raise ApiError(400, "validation_error", "filter: language=CODE is the only one there is")
     wanted = language.strip().strip('"').lower().replace("_", "-").partition("-")[0]
-    voices = [
+    listed = [
         _listed(one)
-        for one in await services.speech.voices(principal.workspace_id)
+        for one in await voices.catalogue.voices(principal.workspace_id)
         if wanted in ("", one.voice.language)
     ]
-    return InworldVoices(voices=sorted(voices, key=lambda one: (one.languages, one.display_name)))
+    return InworldVoices(voices=sorted(listed, key=lambda one: (one.languages, one.display_name)))
 
 
 @router.post(
@@ -117,10 +117,12 @@ async def list_voices(
     response_model=InworldSpeech,
 )
 async def synthesize(
-    request: Request, body: InworldBody, principal: PrincipalDep, services: ServicesDep
+    request: Request, body: InworldBody, principal: PrincipalDep, speech: SpeechDep
 ) -> Response:
     """The whole text as one file. A client that leaves stops the work."""
-    return await while_connected(request.receive, _speak(body, services, principal.workspace_id))
+    return await while_connected(
+        request.receive, _speak(body, speech.synthesis, principal.workspace_id)
+    )
 
 
 @router.post(
@@ -138,10 +140,12 @@ async def synthesize(
     },
 )
 async def stream(
-    request: Request, body: InworldBody, principal: PrincipalDep, services: ServicesDep
+    request: Request, body: InworldBody, principal: PrincipalDep, speech: SpeechDep
 ) -> Response:
     """Lines of JSON. A client that leaves stops the work, and pays for what was spoken."""
-    return await while_connected(request.receive, _begin(body, services, principal.workspace_id))
+    return await while_connected(
+        request.receive, _begin(body, speech.synthesis, principal.workspace_id)
+    )
 
 
 def _listed(one: OfferedVoice) -> InworldVoice:
@@ -157,12 +161,12 @@ def _listed(one: OfferedVoice) -> InworldVoice:
 
 
 async def _voice(
-    body: InworldBody, services: Services, workspace_id: int, encoding: InworldEncoding
+    body: InworldBody, synthesis: PaidSynthesis, workspace_id: int, encoding: InworldEncoding
 ) -> tuple[ContextVoice, OfferedVoice]:
-    async with recording_failure(services, workspace_id, "tts.failed", voice_id=body.voice_id):
-        offered = await offered_voice(services, workspace_id, body.voice_id)
+    async with synthesis.failures.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
+        offered = await offered_voice(synthesis.pipeline, workspace_id, body.voice_id)
     voice = context_voice(
-        services,
+        synthesis,
         workspace_id,
         offered,
         body.style,
@@ -172,11 +176,11 @@ async def _voice(
     return voice, offered
 
 
-async def _speak(body: InworldBody, services: Services, workspace_id: int) -> Response:
+async def _speak(body: InworldBody, synthesis: PaidSynthesis, workspace_id: int) -> Response:
     audio = body.audio_config
     has_header = audio.audio_encoding in ("LINEAR16", "WAV")
     encoding = "PCM" if has_header else audio.audio_encoding
-    voice, offered = await _voice(body, services, workspace_id, encoding)
+    voice, offered = await _voice(body, synthesis, workspace_id, encoding)
     parts: list[bytes] = []
     words: list[TimedWord] = []
     async with aclosing(voice.speak(body.text, early_start=False)) as chunks:
@@ -190,10 +194,10 @@ async def _speak(body: InworldBody, services: Services, workspace_id: int) -> Re
     return JSONResponse(audio_body(data, timing) | _usage(body, offered))
 
 
-async def _begin(body: InworldBody, services: Services, workspace_id: int) -> Response:
+async def _begin(body: InworldBody, synthesis: PaidSynthesis, workspace_id: int) -> Response:
     """The answer, with its first audio already made."""
     encoding = body.audio_config.audio_encoding
-    voice, offered = await _voice(body, services, workspace_id, encoding)
+    voice, offered = await _voice(body, synthesis, workspace_id, encoding)
     chunks = voice.speak(body.text)
     try:
         first = await anext(chunks, None)

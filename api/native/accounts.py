@@ -7,8 +7,7 @@ from email_validator import EmailNotValidError, validate_email
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.requests import Request
 
-from api.http.deps import PrincipalDep, ServicesDep
-from api.http.rate_limits import count_sign_up, counted_login
+from api.http.deps import PlatformDep, PrincipalDep
 from api.http.routing import make_router
 from api.http.schemas import ErrorBody, OneLine, RequestModel
 from pipelines.accounts.service import SignedIn
@@ -74,9 +73,9 @@ class ProfileUser(BaseModel):
 
 
 @public.post("/auth/signup", status_code=201, tags=["accounts"], summary="Make an account")
-async def sign_up(body: SignUp, request: Request, services: ServicesDep) -> Session:
-    await count_sign_up(request, services)
-    signed_in = await services.accounts.sign_up(
+async def sign_up(body: SignUp, request: Request, platform: PlatformDep) -> Session:
+    await platform.request_limits.count_sign_up(request)
+    signed_in = await platform.accounts.sign_up(
         body.email, body.password, body.name or "", body.company or ""
     )
     return _session(signed_in)
@@ -88,20 +87,20 @@ async def sign_up(body: SignUp, request: Request, services: ServicesDep) -> Sess
     summary="A token for an account",
     responses={401: {"model": ErrorBody, "description": "The address or the password is wrong"}},
 )
-async def log_in(body: LogIn, request: Request, services: ServicesDep) -> Session:
+async def log_in(body: LogIn, request: Request, platform: PlatformDep) -> Session:
     try:
         email = _normal_email(body.email)
     except ValueError:
         email = ""  # no account has it; the answer and its time are those of a wrong password
-    async with counted_login(request, services):
-        return _session(await services.accounts.log_in(email, body.password))
+    async with platform.request_limits.counted_login(request):
+        return _session(await platform.accounts.log_in(email, body.password))
 
 
 @profile.put("/auth/profile", tags=["accounts"], summary="Change name or company")
 async def update_profile(
-    body: Profile, principal: PrincipalDep, services: ServicesDep
+    body: Profile, principal: PrincipalDep, platform: PlatformDep
 ) -> ProfileUser:
-    user = await services.accounts.update_profile(principal, body.name, body.company)
+    user = await platform.accounts.update_profile(principal, body.name, body.company)
     return ProfileUser(
         id=str(user.id),
         email=user.email,

@@ -3,7 +3,7 @@
 from fastapi import Request
 from pydantic import BaseModel, Field
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PrincipalDep, SpeechDep
 from api.http.forms import file_of, form_schema
 from api.http.routing import make_router
 from api.http.streaming import while_connected
@@ -38,14 +38,14 @@ class Verification(BaseModel):
     summary="Look for the watermark in a recording",
     openapi_extra=form_schema("audio"),
 )
-async def verify(request: Request, principal: PrincipalDep, services: ServicesDep) -> Verification:
+async def verify(request: Request, principal: PrincipalDep, speech: SpeechDep) -> Verification:
     """Says yes to speech that services of this kind made and marked; 404 where marks are off.
 
     Who finds no mark knows nothing: speech of before, or of elsewhere, has none.
     """
     async with receive_form(request, LIMITS) as form:
         audio = file_of(form, "audio")
-        work = services.marks.verify(services.decoder, audio.path)
+        work = speech.watermarks.verify(speech.decoder, audio.path)
         return _shown(await while_connected(request.receive, work))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PlatformDep, PrincipalDep
 from api.http.errors import ApiError
 from api.http.routing import make_router
 from api.http.schemas import ErrorBody, RequestModel
@@ -78,8 +78,8 @@ class Usage(BaseModel):
 
 
 @router.get("/billing/current-plan", tags=["billing"], summary="The plan of the workspace")
-async def current_plan(principal: PrincipalDep, services: ServicesDep) -> CurrentPlanBody:
-    current = await services.subscriptions.current_plan(principal.workspace_id)
+async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> CurrentPlanBody:
+    current = await platform.subscriptions.current_plan(principal.workspace_id)
     return CurrentPlanBody.model_validate(_terms(current))
 
 
@@ -93,8 +93,8 @@ async def current_plan(principal: PrincipalDep, services: ServicesDep) -> Curren
     "which pays for work only: whoever runs the service bills for plans.",
     responses={404: {"model": ErrorBody, "description": "There is no such plan"}},
 )
-async def subscribe(body: Subscribe, principal: PrincipalDep, services: ServicesDep) -> Subscribed:
-    made = await services.subscriptions.subscribe(
+async def subscribe(body: Subscribe, principal: PrincipalDep, platform: PlatformDep) -> Subscribed:
+    made = await platform.subscriptions.subscribe(
         principal.workspace_id, principal.actor, body.plan_id, body.billing_cycle
     )
     details = {"id": str(made.subscription_id), "status": made.status, **_terms(made)}
@@ -104,7 +104,7 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, services: Services
 @router.get("/billing/usage", tags=["billing"], summary="What was used and what it cost, by day")
 async def list_usage(
     principal: PrincipalDep,
-    services: ServicesDep,
+    platform: PlatformDep,
     first: Annotated[
         Day | None, Query(alias="from", description="First day, in UTC; 30 days back by default")
     ] = None,
@@ -121,8 +121,8 @@ async def list_usage(
         raise ApiError(
             400, "validation_error", f"from: at most {MAX_DAYS} days are shown", param="from"
         )
-    days = await services.billing.usage(principal.workspace_id, first, last)
-    credit = await services.billing.credit(principal.workspace_id)
+    days = await platform.billing.usage(principal.workspace_id, first, last)
+    credit = await platform.billing.credit(principal.workspace_id)
     return Usage(
         usage=[_usage_item(day) for day in days],
         total_cost=to_usd(sum(day.cost for day in days)),

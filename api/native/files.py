@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from api.http.deps import ServicesDep
+from api.http.deps import InfrastructureDep
 from api.http.errors import ApiError
 from api.http.routing import make_router
 from api.http.schemas import ErrorBody
@@ -38,12 +38,12 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 async def get_file(
     file_id: str,
     request: Request,
-    services: ServicesDep,
+    infrastructure: InfrastructureDep,
     expires: Annotated[str, Query(max_length=20)] = "",
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
     """Addresses come with events; they need no key and end after a day."""
-    file = await services.files.find_signed(file_id, expires, signature)
+    file = await infrastructure.files.find_signed(file_id, expires, signature)
     etag = f'"{file.id}"'  # files never change
     headers = {
         "Accept-Ranges": "bytes",
@@ -61,7 +61,7 @@ async def get_file(
     headers["Content-Length"] = str(end - start)
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
-    pieces = services.files.pieces(file, start, end)
+    pieces = infrastructure.files.pieces(file, start, end)
     first = await anext(pieces, b"")  # what can fail fails before the answer begins
     return StreamingResponse(
         _joined(first, pieces),

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from api.http.deps import ServicesDep
+from api.http.deps import InfrastructureDep
 from api.http.errors import ApiError
 from api.http.routing import make_router
 from api.http.schemas import ErrorBody
@@ -37,7 +37,7 @@ async def healthz() -> Health:
     responses={404: {"model": ErrorBody, "description": "No model is deployed by that name"}},
 )
 async def readyz(
-    services: ServicesDep,
+    infrastructure: InfrastructureDep,
     models: Annotated[
         str | None,
         Query(description="Names of model deployments, joined by commas: only these must answer"),
@@ -45,14 +45,14 @@ async def readyz(
 ) -> Readiness:
     """A degraded service works: limits are kept by each server for itself, and are stricter;
     without the store of files events have no `audio_url`."""
-    if services.sockets.draining:
+    if infrastructure.sockets.draining:
         raise ApiError(503, "unavailable", "not ready: this server is stopping")
-    await services.database.ping()
-    if missing := await services.models.missing(models.split(",") if models else ()):
+    await infrastructure.database.ping()
+    if missing := await infrastructure.models.missing(models.split(",") if models else ()):
         raise ApiError(503, "unavailable", f"not ready: {', '.join(missing)}")
     degraded: list[Literal["limits", "files"]] = []
-    if services.limits.degraded:
+    if infrastructure.limits.degraded:
         degraded.append("limits")
-    if services.files.degraded:
+    if infrastructure.files.degraded:
         degraded.append("files")
     return Readiness(status="degraded" if degraded else "ok", degraded=degraded)

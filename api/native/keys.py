@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field, Strict
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PlatformDep, PrincipalDep
 from api.http.routing import make_router
 from api.http.schemas import Done, OneLine, RequestModel
 from db.columns import utc_now
@@ -65,23 +65,23 @@ class KeyList(BaseModel):
 
 
 @router.post("/developer/api", status_code=201, tags=["keys"], summary="Make an API key")
-async def create_key(body: NewApiKey, principal: PrincipalDep, services: ServicesDep) -> CreatedKey:
+async def create_key(body: NewApiKey, principal: PrincipalDep, platform: PlatformDep) -> CreatedKey:
     """A key can do no more, and lasts no longer, than the one that makes it."""
     if not body.name:
         raise InvalidRequest("name: must have at least 1 character that is not a space")
     if body.expires_at is not None and body.expires_at <= utc_now():
         raise InvalidRequest("expires_at: must be in the future")
     scopes = None if body.scopes is None else list(map(str, body.scopes))
-    new = await services.accounts.create_key(principal, body.name, scopes, body.expires_at)
+    new = await platform.accounts.create_key(principal, body.name, scopes, body.expires_at)
     return CreatedKey(key=new.key, **_fields(new.row))
 
 
 @router.get("/developer/api", tags=["keys"], summary="The workspace's API keys")
-async def list_keys(principal: PrincipalDep, services: ServicesDep) -> KeyList:
+async def list_keys(principal: PrincipalDep, platform: PlatformDep) -> KeyList:
     return KeyList(
         keys=[
             ListedKey(last_used_at=row.last_used_at, **_fields(row))
-            for row in await services.accounts.list_keys(principal)
+            for row in await platform.accounts.list_keys(principal)
         ]
     )
 
@@ -99,9 +99,9 @@ def _fields(row: ApiKey) -> dict[str, Any]:
 
 
 @router.delete("/developer/api/{key_id}", tags=["keys"], summary="Revoke an API key")
-async def delete_key(key_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
+async def delete_key(key_id: str, principal: PrincipalDep, platform: PlatformDep) -> Done:
     # An id is a decimal of at most 53 bits; anything else names no key.
     if not (key_id.isascii() and key_id.isdecimal() and len(key_id) <= 16):
         raise NotFound("no API key has that id")
-    await services.accounts.delete_key(principal, int(key_id))
+    await platform.accounts.delete_key(principal, int(key_id))
     return Done(message="the API key is revoked")

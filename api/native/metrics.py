@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from api.http.deps import bearer, services_of
+from api.http.credentials import bearer
+from api.http.deps import infrastructure_of
 from api.http.errors import ApiError
 from telemetry.reports import MEDIA_TYPE, render
 
@@ -20,9 +21,9 @@ def routes() -> list[BaseRoute]:
 
 
 async def _metrics(request: Request) -> Response:
-    services = await services_of(request)
-    _let_in(request, services.settings.metrics_token)
-    page = render(await services.reports.all())
+    infrastructure = await infrastructure_of(request)
+    _let_in(request, infrastructure.settings.metrics_token)
+    page = render(await infrastructure.reports.all())
     return Response(page, headers={"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"})
 
 

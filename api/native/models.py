@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from api.http.deps import ServicesDep
+from api.http.deps import InfrastructureDep
 from api.http.routing import make_router
 from models.info import ModelKind
 from pipelines.model_list import ListedModel
@@ -31,14 +31,16 @@ class ModelListing(BaseModel):
 
 @router.get("/models", tags=["models"], summary="The models and their aliases")
 @router.get("/v1/models", include_in_schema=False)
-async def list_models(services: ServicesDep) -> ModelListing:
-    return ModelListing(data=[shown_model(listed) for listed in await services.models.models()])
+async def list_models(infrastructure: InfrastructureDep) -> ModelListing:
+    return ModelListing(
+        data=[shown_model(listed) for listed in await infrastructure.models.models()]
+    )
 
 
 @router.get("/models/{model_id:path}", tags=["models"], summary="One model, by id or alias")
 @router.get("/v1/models/{model_id:path}", include_in_schema=False)
-async def get_model(model_id: str, services: ServicesDep) -> Model:
-    return shown_model(await services.models.find(model_id))
+async def get_model(model_id: str, infrastructure: InfrastructureDep) -> Model:
+    return shown_model(await infrastructure.models.find(model_id))
 
 
 def shown_model(listed: ListedModel, *other_aliases: str) -> Model:

@@ -2,67 +2,79 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from api.http.failure_events import failure_event, recording_failure
-from api.services import Services
+from api.http.failure_events import FailureEvents, failure_event
 from db.webhooks.outbox import NewEvent
+from pipelines.billing.billing import Billing
 from pipelines.billing.charges import Charge, begin_charge
-from pipelines.stt.file import DecodedRecording, FileRequest, FileTranscript, HeardText
+from pipelines.stt.file import (
+    DecodedRecording,
+    FileRequest,
+    FileTranscript,
+    HeardText,
+    TranscriptionPipeline,
+)
 
 T = TypeVar("T")
 
 
-async def open_recording(
-    services: Services, workspace_id: int, path: Path, asked: FileRequest
-) -> DecodedRecording:
-    """As `TranscriptionPipeline.open`, for what is paid for next: tells webhooks of a failure."""
-    async with recording_failure(services, workspace_id, "stt.failed"):
-        return await services.transcription.open(path, asked)
+@dataclass(frozen=True, slots=True)
+class PaidTranscription:
+    """Transcription of files with its charge and its webhook events."""
 
+    pipeline: TranscriptionPipeline
+    billing: Billing
+    failures: FailureEvents
 
-async def transcribe_paid(
-    services: Services,
-    workspace_id: int,
-    path: Path,
-    asked: FileRequest,
-    to_answer: Callable[[FileTranscript], T],
-) -> T:
-    """What `to_answer` makes of the text of a file.
+    async def open(self, workspace_id: int, path: Path, asked: FileRequest) -> DecodedRecording:
+        """As `TranscriptionPipeline.open`; sends `stt.failed` when the service fails."""
+        async with self.failures.recording(workspace_id, "stt.failed"):
+            return await self.pipeline.open(path, asked)
 
-    Pays for the length of the decoded audio: a header may say anything. Raises as
-    `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
-    """
-    recording = await open_recording(services, workspace_id, path, asked)
-    async with await _charge(services, workspace_id, recording) as charge:
-        transcript = await services.transcription.transcribe(recording)
-        answer = to_answer(transcript)  # before the charge: what cannot be told costs nothing
-        await charge.capture(_milliseconds(recording.duration_s), _completed(charge, transcript))
-    return answer
+    async def transcribe(
+        self,
+        workspace_id: int,
+        path: Path,
+        asked: FileRequest,
+        to_answer: Callable[[FileTranscript], T],
+    ) -> T:
+        """What `to_answer` makes of the text of a file.
 
+        Pays for the length of the decoded audio: a header may say anything. Raises as
+        `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
+        """
+        recording = await self.open(workspace_id, path, asked)
+        async with await self._charge(workspace_id, recording) as charge:
+            transcript = await self.pipeline.transcribe(recording)
+            answer = to_answer(transcript)  # before the charge: what cannot be told costs nothing
+            await charge.capture(
+                _milliseconds(recording.duration_s), _completed(charge, transcript)
+            )
+        return answer
 
-async def stream_paid(
-    services: Services, workspace_id: int, recording: DecodedRecording
-) -> AsyncGenerator[HeardText | FileTranscript, None]:
-    """As `TranscriptionPipeline.stream`; closing it early charges for what was heard until then."""
-    async with await _charge(services, workspace_id, recording) as charge:
-        async with aclosing(services.transcription.stream(recording)) as heard:
-            async for item in heard:
-                if isinstance(item, HeardText):
-                    charge.used = min(_milliseconds(item.end_s), charge.units)
-                else:
-                    await charge.capture_delivered(charge.units, _completed(charge, item))
-                yield item
+    async def stream(
+        self, workspace_id: int, recording: DecodedRecording
+    ) -> AsyncGenerator[HeardText | FileTranscript, None]:
+        """As `TranscriptionPipeline.stream`; closing it early charges for what was heard so far."""
+        async with await self._charge(workspace_id, recording) as charge:
+            async with aclosing(self.pipeline.stream(recording)) as heard:
+                async for item in heard:
+                    if isinstance(item, HeardText):
+                        charge.used = min(_milliseconds(item.end_s), charge.units)
+                    else:
+                        await charge.capture_delivered(charge.units, _completed(charge, item))
+                    yield item
 
+    async def _charge(self, workspace_id: int, recording: DecodedRecording) -> Charge:
+        def failed(error: Exception) -> NewEvent | None:
+            return failure_event("stt.failed", error, id=charge.operation)
 
-async def _charge(services: Services, workspace_id: int, recording: DecodedRecording) -> Charge:
-    def failed(error: Exception) -> NewEvent | None:
-        return failure_event("stt.failed", error, id=charge.operation)
-
-    units = _milliseconds(recording.duration_s)
-    charge = await begin_charge(services.billing, workspace_id, "stt", units, failed=failed)
-    return charge
+        units = _milliseconds(recording.duration_s)
+        charge = await begin_charge(self.billing, workspace_id, "stt", units, failed=failed)
+        return charge
 
 
 def _milliseconds(seconds: float) -> int:

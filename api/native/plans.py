@@ -3,7 +3,7 @@
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from api.http.deps import ServicesDep
+from api.http.deps import PlatformDep
 from api.http.routing import make_router
 
 router = make_router()
@@ -21,9 +21,9 @@ class PlanList(BaseModel):
 
 
 @router.get("/plans", tags=["billing"], summary="The plans there are", response_model=PlanList)
-async def list_plans(services: ServicesDep) -> Response:
+async def list_plans(platform: PlatformDep) -> Response:
     plans = [
         {"id": plan.id, "name": plan.name, "price": plan.price, "features": plan.features}
-        for plan in services.plans.plans
+        for plan in platform.plans.plans
     ]
     return JSONResponse({"plans": plans})

@@ -8,12 +8,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PrincipalDep, SpeechDep
 from api.http.forms import file_of, form_schema, validated
 from api.http.routing import make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, receive_form
-from api.native.paid_transcription import transcribe_paid
 from configs.schema.transcription import ProfileName
 from models.stt.base import Word
 from pipelines.stt.file import FileRequest, FileTranscript, separator_of
@@ -120,7 +119,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     openapi_extra=form_schema("audio", TranscriptionFields),
     responses=_ANSWERS,
 )
-async def transcribe(request: Request, principal: PrincipalDep, services: ServicesDep) -> Response:
+async def transcribe(request: Request, principal: PrincipalDep, speech: SpeechDep) -> Response:
     """The text of a recording. A client that leaves stops the work, and pays nothing."""
     async with receive_form(request, LIMITS) as form:
         audio = file_of(form, "audio")
@@ -131,8 +130,7 @@ async def transcribe(request: Request, principal: PrincipalDep, services: Servic
             words=fields.timestamps or fields.response_format in ("srt", "vtt"),
             speakers=fields.speaker_labels,
         )
-        work = transcribe_paid(
-            services,
+        work = speech.transcription.transcribe(
             principal.workspace_id,
             audio.path,
             asked,
@@ -147,7 +145,7 @@ async def transcribe(request: Request, principal: PrincipalDep, services: Servic
     summary="List the languages that are understood",
     response_model=LanguageList,
 )
-async def list_languages(services: ServicesDep) -> LanguageList:
+async def list_languages(speech: SpeechDep) -> LanguageList:
     """Every language of the model, with its English and its own name."""
     return LanguageList(
         languages=[
@@ -157,7 +155,7 @@ async def list_languages(services: ServicesDep) -> LanguageList:
                 native_name=language.names.native_name,
                 supported_models=list(language.profiles),
             )
-            for language in await services.transcription.languages()
+            for language in await speech.transcription.pipeline.languages()
         ]
     )
 

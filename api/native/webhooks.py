@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PlatformDep, PrincipalDep
 from api.http.routing import make_router
 from api.http.schemas import Done, Page, Pagination, RequestModel
 from db.webhooks.deliveries import ListedDelivery
@@ -151,35 +151,35 @@ def _shown_delivery(listed: ListedDelivery) -> ShownDelivery:
 
 @router.post("/webhooks", status_code=201, tags=["webhooks"], summary="Register a webhook")
 async def create_webhook(
-    body: NewWebhook, principal: PrincipalDep, services: ServicesDep
+    body: NewWebhook, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
-    return _shown(await services.webhooks.register(principal, body.url, body.events, body.secret))
+    return _shown(await platform.webhooks.register(principal, body.url, body.events, body.secret))
 
 
 @router.get("/webhooks", tags=["webhooks"], summary="The workspace's webhooks")
-async def list_webhooks(principal: PrincipalDep, services: ServicesDep) -> WebhookList:
-    found = await services.webhooks.of_workspace(principal)
+async def list_webhooks(principal: PrincipalDep, platform: PlatformDep) -> WebhookList:
+    found = await platform.webhooks.of_workspace(principal)
     return WebhookList(webhooks=[_shown(webhook) for webhook in found])
 
 
 @router.get("/webhooks/{webhook_id}", tags=["webhooks"], summary="A webhook")
 async def read_webhook(
-    webhook_id: str, principal: PrincipalDep, services: ServicesDep
+    webhook_id: str, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
-    return _shown(await services.webhooks.get(principal, _id(webhook_id)))
+    return _shown(await platform.webhooks.get(principal, _id(webhook_id)))
 
 
 @router.patch("/webhooks/{webhook_id}", tags=["webhooks"], summary="Change a webhook")
 async def change_webhook(
-    webhook_id: str, body: ChangedWebhook, principal: PrincipalDep, services: ServicesDep
+    webhook_id: str, body: ChangedWebhook, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
     change = WebhookChange(body.url, body.events, body.secret, body.status)
-    return _shown(await services.webhooks.change(principal, _id(webhook_id), change))
+    return _shown(await platform.webhooks.change(principal, _id(webhook_id), change))
 
 
 @router.delete("/webhooks/{webhook_id}", tags=["webhooks"], summary="Delete a webhook")
-async def delete_webhook(webhook_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
-    await services.webhooks.delete(principal, _id(webhook_id))
+async def delete_webhook(webhook_id: str, principal: PrincipalDep, platform: PlatformDep) -> Done:
+    await platform.webhooks.delete(principal, _id(webhook_id))
     return Done(message="the webhook is deleted")
 
 
@@ -191,12 +191,12 @@ async def delete_webhook(webhook_id: str, principal: PrincipalDep, services: Ser
 async def list_deliveries(
     webhook_id: str,
     principal: PrincipalDep,
-    services: ServicesDep,
+    platform: PlatformDep,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     status: DeliveryStatus | None = None,
 ) -> Page[ShownDelivery]:
-    found, total = await services.webhooks.deliveries(
+    found, total = await platform.webhooks.deliveries(
         principal, _id(webhook_id), page, limit, status
     )
     return Page(
@@ -211,10 +211,10 @@ async def list_deliveries(
     summary="Send a delivery again, whatever became of it",
 )
 async def redeliver(
-    webhook_id: str, delivery_id: str, principal: PrincipalDep, services: ServicesDep
+    webhook_id: str, delivery_id: str, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownDelivery:
     return _shown_delivery(
-        await services.webhooks.redeliver(principal, _id(webhook_id), _delivery_id(delivery_id))
+        await platform.webhooks.redeliver(principal, _id(webhook_id), _delivery_id(delivery_id))
     )
 
 
@@ -226,8 +226,8 @@ async def redeliver(
 async def test_webhook(
     webhook_id: str,
     principal: PrincipalDep,
-    services: ServicesDep,
+    platform: PlatformDep,
     event: EventKind | None = None,
 ) -> ShownDelivery:
     """Without `event`, a sample of the first kind that the webhook asked for."""
-    return _shown_delivery(await services.webhooks.test(principal, _id(webhook_id), event))
+    return _shown_delivery(await platform.webhooks.test(principal, _id(webhook_id), event))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PlatformDep, PrincipalDep
 from api.http.routing import make_router
 from api.http.schemas import Done, OneLine, Page, Pagination, RequestModel
 from db.tables import Workspace
@@ -47,37 +47,37 @@ class ShownEntry(BaseModel):
 
 
 @router.get("/auth/workspace", tags=["accounts"], summary="The workspace and its settings")
-async def read_workspace(principal: PrincipalDep, services: ServicesDep) -> ShownWorkspace:
-    return _shown(await services.workspaces.read(principal))
+async def read_workspace(principal: PrincipalDep, platform: PlatformDep) -> ShownWorkspace:
+    return _shown(await platform.workspaces.read(principal))
 
 
 @router.put("/auth/workspace", tags=["accounts"], summary="Change the workspace's settings")
 async def update_workspace(
-    body: WorkspaceSettings, principal: PrincipalDep, services: ServicesDep
+    body: WorkspaceSettings, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWorkspace:
-    changed = await services.workspaces.update(principal, body.name or None, body.retention)
+    changed = await platform.workspaces.update(principal, body.name or None, body.retention)
     return _shown(changed)
 
 
 @router.delete("/auth/account", tags=["accounts"], summary="Erase the account")
-async def erase_account(principal: PrincipalDep, services: ServicesDep) -> Done:
+async def erase_account(principal: PrincipalDep, platform: PlatformDep) -> Done:
     """Deletes the user, the workspace, its keys, chats, webhooks and files, at once and for good.
 
     It takes the owner's token, or a key with every scope. The ledger and the audit log stay: they
     hold numbers and ids, and nothing that was said.
     """
-    await services.workspaces.erase(principal)
+    await platform.workspaces.erase(principal)
     return Done(message="the account is erased")
 
 
 @router.get("/audit", tags=["accounts"], summary="What was done in the workspace, newest first")
 async def list_audit(
     principal: PrincipalDep,
-    services: ServicesDep,
+    platform: PlatformDep,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Page[ShownEntry]:
-    entries, total = await services.workspaces.audit_page(principal, page, limit)
+    entries, total = await platform.workspaces.audit_page(principal, page, limit)
     return Page(
         data=[
             ShownEntry(

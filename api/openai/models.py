@@ -1,6 +1,6 @@
 """The models, with the names of OpenAI's that they answer to."""
 
-from api.http.deps import ServicesDep
+from api.http.deps import SpeechDep
 from api.http.routing import make_router
 from api.native.models import Model, ModelListing, shown_model
 from api.openai.names import aliases_of, unknown_model
@@ -9,19 +9,19 @@ router = make_router()
 
 
 @router.get("/openai/v1/models", tags=["models"], summary="The models, for OpenAI's clients")
-async def list_models(services: ServicesDep) -> ModelListing:
+async def list_models(speech: SpeechDep) -> ModelListing:
     """The same as `GET /models`; the aliases hold OpenAI's names, such as `tts-1`, too."""
-    listed = await services.models.models()
-    more = aliases_of(services.openai, [one.info for one in listed])
+    listed = await speech.openai.models.models()
+    more = aliases_of(speech.openai.config, [one.info for one in listed])
     return ModelListing(data=[shown_model(one, *more.get(one.info.id, ())) for one in listed])
 
 
 @router.get(
     "/openai/v1/models/{model_id:path}", tags=["models"], summary="One model, for OpenAI's clients"
 )
-async def get_model(model_id: str, services: ServicesDep) -> Model:
+async def get_model(model_id: str, speech: SpeechDep) -> Model:
     """By its id or an alias: the answer's `id` is the one of the model itself."""
-    for model in (await list_models(services)).data:
+    for model in (await list_models(speech)).data:
         if model_id == model.id or model_id in model.aliases:
             return model
     raise unknown_model()

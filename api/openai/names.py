@@ -3,42 +3,80 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from api.http.errors import ApiError
-from api.services import Services
 from configs.schema.openai import OpenAIConfig, OpenAIVoice, Tier
 from models.info import ModelInfo, ModelKind
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
-from pipelines.tts.pipeline import language_of
+from pipelines.model_list import ModelList
+from pipelines.tts.pipeline import SpeechPipeline, language_of
 from pipelines.tts.voice_selection import OfferedVoice
 
 _WORK = {"tts": "speaks", "stt": "transcribes", "chat": "chats"}
 
 
-async def speech_tier(services: Services, model: str | None) -> Tier | None:
-    """The kind of voice that a model stands for; None leaves it open.
+@dataclass(frozen=True, slots=True)
+class OpenAINames:
+    """Looks up models and voices by the names that OpenAI's clients use."""
 
-    Raises ApiError(model_not_found).
-    """
-    if model is None:
-        return None
-    known = services.openai.speech_models.get(model)
-    return known or (await named_model(services, model, "tts")).tier
+    config: OpenAIConfig
+    models: ModelList
+    speech: SpeechPipeline
 
+    async def speech_tier(self, model: str | None) -> Tier | None:
+        """The tier of voice that a model stands for; None leaves it open.
 
-async def check_transcriber(services: Services, model: str) -> None:
-    """Raises ApiError(model_not_found) for what is no name of a recogniser."""
-    if model not in services.openai.transcription_models:
-        await named_model(services, model, "stt")
+        Raises ApiError(model_not_found).
+        """
+        if model is None:
+            return None
+        known = self.config.speech_models.get(model)
+        return known or (await self._find_model(model, "tts")).tier
 
+    async def check_transcriber(self, model: str) -> None:
+        """Raises ApiError(model_not_found) when no recogniser has that name."""
+        if model not in self.config.transcription_models:
+            await self._find_model(model, "stt")
 
-async def named_model(services: Services, model: str, kind: ModelKind) -> ModelInfo:
-    """The model of that id or alias and of that kind. Raises ApiError(model_not_found)."""
-    with suppress(ModelNotFound):
-        info = (await services.models.find(model)).info
-        if info.kind == kind:
-            return info
-    raise unknown_model(kind)
+    async def choose_voice(
+        self, wanted: str | None, tier: Tier | None, text: str, workspace_id: int
+    ) -> str | None:
+        """The id of the voice for one of OpenAI's voice names, or for a name or id of this service.
+
+        None lets the language of the text decide. Raises ApiError(voice_not_found), VoiceNotReady,
+        EngineLost or DatabaseUnavailable.
+        """
+        if wanted is None:
+            return None
+        known = self.config.voices.get(wanted.strip().lower())
+        if known is None:
+            return (await self._find_voice(wanted, workspace_id)).voice.voice_id
+        # Some clients accept only OpenAI's names, so a workspace may give a voice such a name.
+        with suppress(VoiceNotReady):
+            if own := await self.speech.own_voice(wanted, workspace_id):
+                return own.voice.voice_id
+        offered = await self.speech.voices()
+        chosen = _stand_in(known, tier, await language_of(text, offered), offered)
+        return None if chosen is None else chosen.voice.voice_id
+
+    async def _find_model(self, model: str, kind: ModelKind) -> ModelInfo:
+        """The model of that id or alias and of that kind. Raises ApiError(model_not_found)."""
+        with suppress(ModelNotFound):
+            info = (await self.models.find(model)).info
+            if info.kind == kind:
+                return info
+        raise unknown_model(kind)
+
+    async def _find_voice(self, wanted: str, workspace_id: int) -> OfferedVoice:
+        for voice_id, name in ((wanted, None), (None, wanted)):
+            with suppress(VoiceNotFound):
+                found = await self.speech.voice(voice_id, name, workspace_id)
+                assert found is not None, "something was named"
+                return found
+        message = "no voice has that name or id; GET /default-voices lists them, and of OpenAI's "
+        message += f"names these are known: {', '.join(self.config.voices)}"
+        raise ApiError(404, "voice_not_found", message, param="voice")
 
 
 def unknown_model(kind: ModelKind | None = None) -> ApiError:
@@ -62,39 +100,6 @@ def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, l
     for info in [info for info in models if info.kind == "stt"][:1]:
         names[info.id] += config.transcription_models
     return names
-
-
-async def choose_voice(
-    services: Services, wanted: str | None, tier: Tier | None, text: str, workspace_id: int
-) -> str | None:
-    """The id of the voice that is meant by a name of OpenAI's, or by a name or id of a voice here.
-
-    None lets the language of the text decide. Raises ApiError(voice_not_found), VoiceNotReady,
-    EngineLost or DatabaseUnavailable.
-    """
-    if wanted is None:
-        return None
-    known = services.openai.voices.get(wanted.strip().lower())
-    if known is None:
-        return (await _named(services, wanted, workspace_id)).voice.voice_id
-    # Some clients let nobody name a voice but OpenAI's: so a workspace may give its own that name.
-    with suppress(VoiceNotReady):
-        if own := await services.speech.own_voice(wanted, workspace_id):
-            return own.voice.voice_id
-    offered = await services.speech.voices()
-    chosen = _stand_in(known, tier, await language_of(text, offered), offered)
-    return None if chosen is None else chosen.voice.voice_id
-
-
-async def _named(services: Services, wanted: str, workspace_id: int) -> OfferedVoice:
-    for voice_id, name in ((wanted, None), (None, wanted)):
-        with suppress(VoiceNotFound):
-            found = await services.speech.voice(voice_id, name, workspace_id)
-            assert found is not None, "something was named"
-            return found
-    message = "no voice has that name or id; GET /default-voices lists them, and of OpenAI's names "
-    message += f"these are known: {', '.join(services.openai.voices)}"
-    raise ApiError(404, "voice_not_found", message, param="voice")
 
 
 def _stand_in(

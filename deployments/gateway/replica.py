@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from api.services import Services
+    from api.sockets.kernel.registry import SocketRegistry
+    from pipelines.correction.pipeline import CorrectionPipeline
+    from pipelines.stt.file import TranscriptionPipeline
+    from pipelines.tts.pipeline import SpeechPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +56,8 @@ class Gateway:
         self.services: Services = gateway_services(
             settings, self._directory, reports, gateway_limits(settings, limiter)
         )
-        await check_secret_fingerprints(self.services.database, settings.secrets)
+        speech, infrastructure = self.services.speech, self.services.infrastructure
+        await check_secret_fingerprints(infrastructure.database, settings.secrets)
         self._listener: HttpListener | None = None
         if args.server == "own":
             self._listener = HttpListener(
@@ -61,8 +66,14 @@ class Gateway:
             await self._listener.start()
         self._background = [
             asyncio.create_task(self._directory.follow()),
-            asyncio.create_task(warm_up(self.services)),
-            asyncio.create_task(watch_storage(self.services.files)),
+            asyncio.create_task(
+                warm_up(
+                    speech.synthesis.pipeline,
+                    speech.transcription.pipeline,
+                    self.services.chat.correction,
+                )
+            ),
+            asyncio.create_task(watch_storage(infrastructure.files)),
         ]
         if reports is not None:
             self._background.append(asyncio.create_task(reports.run()))
@@ -76,18 +87,19 @@ class Gateway:
         """Serve awaits this when the replica leaves: live requests end first."""
         from pipelines.chat.pipeline import wait_for_saves
 
-        drained = drain_sockets(self.services)
+        infrastructure = self.services.infrastructure
+        drained = drain_sockets(infrastructure.sockets)
         if self._listener is not None:
             await self._listener.stop(drained)
         else:
             await drained
         for task in self._background:
             task.cancel()
-        await self.services.limits.close()
-        await self.services.transcription.close()
+        await infrastructure.limits.close()
+        await self.services.speech.transcription.pipeline.close()
         await wait_for_saves()
-        await self.services.billing.wait_for_settlements()
-        await asyncio.to_thread(self.services.database.close)
+        await self.services.platform.billing.wait_for_settlements()
+        await asyncio.to_thread(infrastructure.database.close)
 
     def __serve_build_asgi_app__(self) -> "FastAPI":
         """For Serve's own HTTP proxy (`server: serve`): the same app over the same services."""
@@ -112,11 +124,10 @@ async def service_stops() -> bool:
         return True
 
 
-async def drain_sockets(services: "Services") -> None:
+async def drain_sockets(sockets: "SocketRegistry") -> None:
     """Gives live sessions their grace and tells them why they end."""
     from api.sockets.kernel import close_codes
 
-    sockets = services.sockets
     sockets.draining = True  # before Serve is asked, which may take a while
     if await service_stops():
         await sockets.drain(
@@ -129,7 +140,11 @@ async def drain_sockets(services: "Services") -> None:
         await asyncio.sleep(MOVE_ON_S)
 
 
-async def warm_up(services: "Services") -> None:
+async def warm_up(
+    synthesis: "SpeechPipeline",
+    transcription: "TranscriptionPipeline",
+    correction: "CorrectionPipeline",
+) -> None:
     """Does once, before a client waits for it, what the first request of a kind would do."""
     from models.errors import EngineError
     from pipelines.tts.pipeline import SpeechRequest
@@ -137,10 +152,10 @@ async def warm_up(services: "Services") -> None:
     while True:
         try:
             # An ambiguous text: it makes the language detector load all that it can need.
-            await services.speech.plan(SpeechRequest("Hello"))
+            await synthesis.plan(SpeechRequest("Hello"))
             break
         except EngineError:
             await asyncio.sleep(1)
-    await services.transcription.start()
-    await services.correction.warm_up()
+    await transcription.start()
+    await correction.warm_up()
     logger.info("gateway_warm")

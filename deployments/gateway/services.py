@@ -46,4 +46,6 @@ def gateway_services(
         ),
     )
     services = build_services(settings, models, limits=limits)
-    return services if reports is None else replace(services, reports=reports)
+    if reports is None:
+        return services
+    return replace(services, infrastructure=replace(services.infrastructure, reports=reports))

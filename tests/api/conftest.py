@@ -25,7 +25,7 @@ async def services(settings: Settings) -> AsyncIterator[Services]:
     async with AudioDecoder() as decoder:
         built = local_services(settings, decoder)
         yield built
-        built.database.close()
+        built.infrastructure.database.close()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 async def auth(services: Services) -> dict[str, str]:
     """Headers with a key of the first workspace, which has every scope."""
-    key = await services.accounts.ensure_first_workspace()
+    key = await services.platform.accounts.ensure_first_workspace()
     assert key is not None
     return {"Authorization": f"Bearer {key}"}
 

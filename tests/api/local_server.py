@@ -53,12 +53,12 @@ def serve_local(folder: Path) -> Iterator[Server]:
     services = local_services(local_settings(folder))
     try:
         with serve_app(create_app(services)) as url:
-            key = asyncio.run(services.accounts.ensure_first_workspace())
+            key = asyncio.run(services.platform.accounts.ensure_first_workspace())
             assert key is not None
-            raise_plans(services.settings.database_url)
+            raise_plans(services.infrastructure.settings.database_url)
             yield Server(url, key)
     finally:
-        services.database.close()
+        services.infrastructure.database.close()
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def serve_app(app: FastAPI) -> Iterator[str]:
     finally:
         asyncio.run_coroutine_threadsafe(listener.stop(), loop).result(60)
         # Its process belongs to the loop, which would wait for it for ever.
-        asyncio.run_coroutine_threadsafe(app.state.services.decoder.close(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(app.state.services.speech.decoder.close(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -27,30 +27,34 @@ class Books:
         return [entry.kind for entry in await self.entries()]
 
     async def entries(self) -> list[LedgerEntry]:
-        await self.services.billing.wait_for_settlements()
-        return await self.services.database.read(_entries, self.workspace_id)
+        await self.services.platform.billing.wait_for_settlements()
+        return await self.services.infrastructure.database.read(_entries, self.workspace_id)
 
     async def charged(self, service: str) -> tuple[int, int]:
         """Units and micro-USD, once nothing is held any more and the books agree."""
         entries = [one for one in await self.entries() if one.kind == "capture"]
-        assert await self.services.database.read(_open_holds) == 0
-        assert await self.services.database.read(discrepancies) == []
+        assert await self.services.infrastructure.database.read(_open_holds) == 0
+        assert await self.services.infrastructure.database.read(discrepancies) == []
         assert {one.service for one in entries} <= {service}
         return sum(one.units for one in entries), -sum(one.amount for one in entries)
 
     async def leave_credit(self, micro_usd: int) -> None:
-        await self.services.database.run(_leave, self.workspace_id, micro_usd)
+        await self.services.infrastructure.database.run(_leave, self.workspace_id, micro_usd)
 
     async def want(self, *kinds: str) -> None:
         """A webhook for these events, which nobody delivers."""
-        await self.services.database.run(_add_webhook, self.workspace_id, list(kinds))
+        await self.services.infrastructure.database.run(
+            _add_webhook, self.workspace_id, list(kinds)
+        )
 
     async def events(self) -> list[dict[str, Any]]:
-        await self.services.billing.wait_for_settlements()
-        sealer = Encryption(self.services.settings.secrets.data_keys)
+        await self.services.platform.billing.wait_for_settlements()
+        sealer = Encryption(self.services.infrastructure.settings.secrets.data_keys)
         return [
             json.loads(sealer.open_text(event.body, body_about(event.workspace_id, event.id)))
-            for event in await self.services.database.read(_events, self.workspace_id)
+            for event in await self.services.infrastructure.database.read(
+                _events, self.workspace_id
+            )
             if event.body is not None
         ]
 
@@ -58,7 +62,7 @@ class Books:
 async def books_of(services: Services, auth: dict[str, str]) -> Books:
     """Of the workspace that these headers act for."""
     credential = auth["Authorization"].removeprefix("Bearer ")
-    principal = await services.accounts.authenticate(credential)
+    principal = await services.platform.accounts.authenticate(credential)
     return Books(services, principal.workspace_id)
 
 

@@ -29,6 +29,7 @@ from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_app, serve_local
 from tests.api.local_services import local_services
+from tests.api.replaced import with_infrastructure, with_speech, with_synthesis, with_transcription
 from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import RegistryClients
 from tests.hostile.audio_files import wav
@@ -75,25 +76,32 @@ def speech_server(
         pytest.skip(str(missing))
     built = local_services(local_settings(tmp_path_factory.mktemp("speech")))
     listening = load_yaml(ListeningConfig, "listening")
-    services = replace(
-        built,
-        speech=SpeechPipeline({"hibari": speaker}, load_yaml(VoicesConfig, "voices")),
-        transcription=TranscriptionPipeline(
-            transcriber, built.decoder, load_vad("vad/webrtc", weights), load_profiles()
+    models = ModelList({"hibari": speaker}, {"whisper": transcriber}, {})
+    services = with_synthesis(
+        built, SpeechPipeline({"hibari": speaker}, load_yaml(VoicesConfig, "voices"))
+    )
+    services = with_transcription(
+        services,
+        TranscriptionPipeline(
+            transcriber, built.speech.decoder, load_vad("vad/webrtc", weights), load_profiles()
         ),
-        listening=LiveTranscriptionPipeline(
+    )
+    services = with_speech(
+        services,
+        live_transcription=LiveTranscriptionPipeline(
             transcriber, load_vad(listening.vad, weights), listening
         ),
-        models=ModelList({"hibari": speaker}, {"whisper": transcriber}, {}),
+        openai=replace(services.speech.openai, models=models),
     )
+    services = with_infrastructure(services, models=models)
     try:
         with serve_app(create_app(services)) as url:
-            key = asyncio.run(services.accounts.ensure_first_workspace())
+            key = asyncio.run(services.platform.accounts.ensure_first_workspace())
             assert key is not None
-            raise_plans(services.settings.database_url)
+            raise_plans(services.infrastructure.settings.database_url)
             yield Server(url, key)
     finally:
-        services.database.close()
+        services.infrastructure.database.close()
 
 
 @pytest.fixture(scope="session")

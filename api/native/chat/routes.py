@@ -9,7 +9,7 @@ from fastapi import Query, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import ChatDep, PrincipalDep
 from api.http.dialect import is_openai
 from api.http.errors import to_api_error
 from api.http.routing import make_router
@@ -24,13 +24,12 @@ from api.native.chat.schemas import (
     SavedChat,
     SavedMessage,
 )
-from api.services import Services
 from models.errors import EngineLost
 from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import FinishReason
 from pipelines.accounts.authentication import Principal
-from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
-from pipelines.correction.pipeline import CorrectedCompletion
+from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
+from pipelines.correction.pipeline import CorrectedCompletion, CorrectionPipeline
 from pipelines.correction.request import CorrectionRequest
 from pipelines.errors import ChatNotFound
 
@@ -54,25 +53,29 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
     responses=ANSWERS,
 )
 async def complete(
-    request: Request, body: ChatCompletionBody, principal: PrincipalDep, services: ServicesDep
+    request: Request, body: ChatCompletionBody, principal: PrincipalDep, chat: ChatDep
 ) -> Response:
     """Continues `messages`, or corrects `text`. Without `chat_id` the turn begins a saved chat."""
     began = time.monotonic()
     stream = not is_openai(request) if body.stream is None else body.stream
+    starting = _start(chat.completions, chat.correction, body, principal)
     if stream:
         # An error that comes before the first piece still has a status of its own.
-        completion = await while_connected(request.receive, _start(services, body, principal))
+        completion = await while_connected(request.receive, starting)
         return EventStream(_frames(completion, began), completion)
-    answer = await while_connected(
-        request.receive, _collect(_start(services, body, principal), began)
-    )
+    answer = await while_connected(request.receive, _collect(starting, began))
     return JSONResponse(answer)
 
 
-async def _start(services: Services, body: ChatCompletionBody, principal: Principal) -> Completion:
+async def _start(
+    completions: ChatPipeline,
+    correction: CorrectionPipeline,
+    body: ChatCompletionBody,
+    principal: Principal,
+) -> Completion:
     if body.text is None:
-        return await services.chat.start(_to_chat_request(body, principal))
-    return await services.correction.start(_to_correction(body, body.text, principal))
+        return await completions.start(_to_chat_request(body, principal))
+    return await correction.start(_to_correction(body, body.text, principal))
 
 
 async def _collect(starting: Awaitable[Completion], began: float) -> dict[str, Any]:
@@ -174,34 +177,34 @@ def _milliseconds_since(began: float) -> int:
 @router.get("/chats", tags=["chat"], summary="The workspace's saved chats, last used first")
 async def list_saved(
     principal: PrincipalDep,
-    services: ServicesDep,
+    chat: ChatDep,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Page[ListedChat]:
-    chats, total = await services.chats.page(principal.workspace_id, page, limit)
+    chats, total = await chat.history.page(principal.workspace_id, page, limit)
     return Page(
         data=[
             ListedChat(
-                chat_id=str(chat.id),
-                title=chat.title,
-                created_at=chat.created_at,
-                updated_at=chat.updated_at,
+                chat_id=str(one.id),
+                title=one.title,
+                created_at=one.created_at,
+                updated_at=one.updated_at,
             )
-            for chat in chats
+            for one in chats
         ],
         pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
     )
 
 
 @router.get("/chats/{chat_id}", tags=["chat"], summary="A saved chat and its messages")
-async def read_saved(chat_id: str, principal: PrincipalDep, services: ServicesDep) -> SavedChat:
-    opened = await services.chats.read(principal.workspace_id, _to_uuid(chat_id))
-    chat = opened.chat
+async def read_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> SavedChat:
+    opened = await chat.history.read(principal.workspace_id, _to_uuid(chat_id))
+    saved = opened.chat
     return SavedChat(
-        chat_id=str(chat.id),
-        title=chat.title,
-        created_at=chat.created_at,
-        updated_at=chat.updated_at,
+        chat_id=str(saved.id),
+        title=saved.title,
+        created_at=saved.created_at,
+        updated_at=saved.updated_at,
         messages=[
             SavedMessage(
                 role=entry.role,
@@ -217,6 +220,6 @@ async def read_saved(chat_id: str, principal: PrincipalDep, services: ServicesDe
 
 
 @router.delete("/chats/{chat_id}", tags=["chat"], summary="Delete a saved chat")
-async def delete_saved(chat_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
-    await services.chats.delete(principal.workspace_id, _to_uuid(chat_id))
+async def delete_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> Done:
+    await chat.history.delete(principal.workspace_id, _to_uuid(chat_id))
     return Done(message="the chat is deleted")

@@ -4,22 +4,24 @@ import io
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from anyio import to_thread
 
-from api.http.failure_events import failure_event, recording_failure
-from api.services import Services
+from api.http.failure_events import FailureEvents, failure_event
 from db.errors import DatabaseError
 from db.webhooks.outbox import NewEvent
 from models.audio import AudioChunk
 from pipelines.audio.encode.files import CODECS, EncodedAudio, OutputFormat, StreamEncoder
-from pipelines.billing.billing import HOLD_S
+from pipelines.billing.billing import HOLD_S, Billing
 from pipelines.billing.charges import Charge, begin_charge
 from pipelines.errors import StorageUnavailable
+from pipelines.storage.files import Files
 from pipelines.tts.chunks import SpokenChunk
-from pipelines.tts.pipeline import SpeechPlan, SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
+from pipelines.webhooks.registration import Webhooks
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +37,17 @@ class PaidSpeech:
     """
 
     def __init__(
-        self, services: Services, workspace_id: int, text: str, voice_id: str, *, wanted: bool
+        self,
+        billing: Billing,
+        files: Files,
+        workspace_id: int,
+        text: str,
+        voice_id: str,
+        *,
+        wanted: bool,
     ) -> None:
-        self._services = services
+        self._billing = billing
+        self._files = files
         self._workspace_id = workspace_id
         self._text = text
         self._voice_id = voice_id
@@ -47,7 +57,7 @@ class PaidSpeech:
     async def begin(self) -> Self:
         """Holds the price of the text. Raises InsufficientCredit or DatabaseUnavailable."""
         self._charge = await begin_charge(
-            self._services.billing,
+            self._billing,
             self._workspace_id,
             "tts",
             len(self._text),
@@ -96,7 +106,7 @@ class PaidSpeech:
 
     async def _store(self, file: EncodedAudio) -> str | None:
         """A signed address; None when the file cannot be kept, which fails nothing else."""
-        files, media_type = self._services.files, CODECS[file.output_format].media_type
+        files, media_type = self._files, CODECS[file.output_format].media_type
         try:
             file_id = await files.put(
                 self._workspace_id, "speech", media_type, file.data, ADDRESS_LASTS_S
@@ -121,38 +131,45 @@ class PaidSpeech:
         return failure_event("tts.failed", error, id=operation, voice_id=self._voice_id)
 
 
-async def plan_speech(
-    services: Services, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
-) -> SpeechPlan:
-    """As `SpeechPipeline.plan`, for what is paid for next: tells webhooks of a failure."""
-    async with recording_failure(services, workspace_id, "tts.failed", voice_id=request.voice_id):
-        return await services.speech.plan(request, early_start=early_start)
+@dataclass(frozen=True, slots=True)
+class PaidSynthesis:
+    """Speech synthesis with its charge, its webhook events and the stored copy they link to."""
 
+    pipeline: SpeechPipeline
+    billing: Billing
+    files: Files
+    webhooks: Webhooks
+    failures: FailureEvents
 
-async def pay_for_speech(
-    services: Services, workspace_id: int, text: str, voice_id: str
-) -> PaidSpeech:
-    """The paid speech of `text`. Raises InsufficientCredit or DatabaseUnavailable."""
-    wanted = await services.webhooks.wants(workspace_id, "tts.completed")
-    return await PaidSpeech(services, workspace_id, text, voice_id, wanted=wanted).begin()
+    async def plan(
+        self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
+    ) -> SpeechPlan:
+        """As `SpeechPipeline.plan`; sends `tts.failed` when the service fails."""
+        async with self.failures.recording(workspace_id, "tts.failed", voice_id=request.voice_id):
+            return await self.pipeline.plan(request, early_start=early_start)
 
+    async def pay(self, workspace_id: int, text: str, voice_id: str) -> PaidSpeech:
+        """The paid speech of `text`. Raises InsufficientCredit or DatabaseUnavailable."""
+        wanted = await self.webhooks.wants(workspace_id, "tts.completed")
+        paid = PaidSpeech(self.billing, self.files, workspace_id, text, voice_id, wanted=wanted)
+        return await paid.begin()
 
-async def begin_stream(
-    services: Services, request: SpeechRequest, workspace_id: int
-) -> tuple[SpeechPlan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
-    """Paid speech whose first chunk is made already, and what comes after it.
+    async def begin_stream(
+        self, request: SpeechRequest, workspace_id: int
+    ) -> tuple[SpeechPlan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
+        """Paid speech whose first chunk is made already, and what comes after it.
 
-    Closing the rest early charges for what was taken of it. Raises as `SpeechPipeline.plan` and
-    `SpeechPipeline.stream`, InsufficientCredit or DatabaseUnavailable.
-    """
-    plan = await plan_speech(services, request, workspace_id, early_start=True)
-    paid = await pay_for_speech(services, workspace_id, request.text, plan.voice.voice.voice_id)
-    chunks = _paid_chunks(paid, services.speech.stream(plan))
-    try:
-        return plan, await anext(chunks), chunks
-    except BaseException:
-        await chunks.aclose()
-        raise
+        Closing the rest early charges for what was taken of it. Raises as `SpeechPipeline.plan` and
+        `SpeechPipeline.stream`, InsufficientCredit or DatabaseUnavailable.
+        """
+        plan = await self.plan(request, workspace_id, early_start=True)
+        paid = await self.pay(workspace_id, request.text, plan.voice.voice.voice_id)
+        chunks = _paid_chunks(paid, self.pipeline.stream(plan))
+        try:
+            return plan, await anext(chunks), chunks
+        except BaseException:
+            await chunks.aclose()
+            raise
 
 
 async def _paid_chunks(

@@ -8,13 +8,12 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PrincipalDep, SpeechDep
 from api.http.routing import make_router
 from api.http.streaming import while_connected
 from api.native.speech.ndjson import SpeechLines, only_error, speech_lines, word_list
-from api.native.speech.paid_speech import begin_stream, pay_for_speech, plan_speech
+from api.native.speech.paid_speech import PaidSynthesis
 from api.native.speech.schemas import StreamBody, StreamLine, SynthesisBody, SynthesisResult
-from api.services import Services
 from models.errors import UnknownVoice
 from pipelines.audio.encode.files import EncodedAudio, OutputFormat, encode
 from pipelines.errors import VoiceNotFound
@@ -38,10 +37,12 @@ STREAM_ANSWER: dict[int | str, dict[str, Any]] = {
     response_model=SynthesisResult,
 )
 async def synthesize(
-    request: Request, body: SynthesisBody, principal: PrincipalDep, services: ServicesDep
+    request: Request, body: SynthesisBody, principal: PrincipalDep, speech: SpeechDep
 ) -> Response:
     """The whole text as one file. A client that leaves stops the work, and pays nothing."""
-    return await while_connected(request.receive, _speak(body, services, principal.workspace_id))
+    return await while_connected(
+        request.receive, _speak(body, speech.synthesis, principal.workspace_id)
+    )
 
 
 @router.post(
@@ -53,7 +54,7 @@ async def synthesize(
     responses=STREAM_ANSWER,
 )
 async def stream(
-    request: Request, body: StreamBody, principal: PrincipalDep, services: ServicesDep
+    request: Request, body: StreamBody, principal: PrincipalDep, speech: SpeechDep
 ) -> Response:
     """Lines of JSON; the audio of the first comes before the second sentence is spoken.
 
@@ -61,14 +62,16 @@ async def stream(
     what was spoken.
     """
     # What fails before the first sound, but for an unknown voice, still has a status of its own.
-    return await while_connected(request.receive, _begin(body, services, principal.workspace_id))
+    return await while_connected(
+        request.receive, _begin(body, speech.synthesis, principal.workspace_id)
+    )
 
 
-async def _speak(body: SynthesisBody, services: Services, workspace_id: int) -> Response:
-    plan = await plan_speech(services, body.to_request(workspace_id), workspace_id)
+async def _speak(body: SynthesisBody, synthesis: PaidSynthesis, workspace_id: int) -> Response:
+    plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
     voice_id = plan.voice.voice.voice_id
-    async with await pay_for_speech(services, workspace_id, body.text, voice_id) as paid:
-        speech = await services.speech.speak(plan)
+    async with await synthesis.pay(workspace_id, body.text, voice_id) as paid:
+        speech = await synthesis.pipeline.speak(plan)
         file, answer = await to_thread.run_sync(
             _answer, speech, body.output_format, body.timestamps
         )
@@ -95,10 +98,10 @@ def _answer(
     return file, JSONResponse(answer)
 
 
-async def _begin(body: StreamBody, services: Services, workspace_id: int) -> Response:
+async def _begin(body: StreamBody, synthesis: PaidSynthesis, workspace_id: int) -> Response:
     """The answer, with its first audio already made."""
     try:
-        _, first, chunks = await begin_stream(services, body.to_request(workspace_id), workspace_id)
+        _, first, chunks = await synthesis.begin_stream(body.to_request(workspace_id), workspace_id)
     except (VoiceNotFound, UnknownVoice) as error:
         return SpeechLines(only_error(error))
     lines = speech_lines(first, chunks, body.output_format, timestamps=body.timestamps)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PrincipalDep, VoicesDep
 from api.http.errors import ApiError
 from api.http.routing import make_router
 from api.http.schemas import Done, OneLine, Page, Pagination, RequestModel
@@ -123,17 +123,15 @@ def _form_schema() -> dict[str, Any]:
     summary="Make a voice of recordings",
     openapi_extra=_form_schema(),
 )
-async def create_voice(
-    request: Request, principal: PrincipalDep, services: ServicesDep
-) -> CustomVoice:
+async def create_voice(request: Request, principal: PrincipalDep, voices: VoicesDep) -> CustomVoice:
     """Checks the recordings before it answers; the voice itself takes minutes.
 
     Its price is held until it is ready, and given back if it cannot be made. Where there is no
     room or no credit for it, large forms are refused before they are read.
     """
-    rules = services.voices.rules
+    rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)
-    async with receive_form(request, limits, lambda: services.voices.check_room(principal)) as form:
+    async with receive_form(request, limits, lambda: voices.custom.check_room(principal)) as form:
         fields = _fields_of(form)
         files = _files_of(form, rules)
         new = NewVoice(
@@ -145,7 +143,7 @@ async def create_voice(
             consent_token=fields.consent_token.strip() or None,
             address=None if request.client is None else request.client.host,
         )
-        made = await while_connected(request.receive, services.voices.create(principal, new, files))
+        made = await while_connected(request.receive, voices.custom.create(principal, new, files))
     return _shown(made)
 
 
@@ -168,13 +166,13 @@ class ConsentAnswer(BaseModel):
 
 @router.post("/consent-sentences", tags=["voices"], summary="A sentence to agree with")
 async def issue_consent_sentence(
-    body: ConsentRequest, principal: PrincipalDep, services: ServicesDep
+    body: ConsentRequest, principal: PrincipalDep, voices: VoicesDep
 ) -> ConsentAnswer:
     """Who reads it aloud agrees to a voice of theirs; it is used within the hour.
 
     Words are compared with some tolerance, and the voice with the other files.
     """
-    sentence, token = services.voices.consent_sentence(principal, body.language)
+    sentence, token = voices.custom.consent_sentence(principal, body.language)
     return ConsentAnswer(
         sentence=sentence.text,
         language=sentence.language,
@@ -186,7 +184,7 @@ async def issue_consent_sentence(
 @router.get("/voices", tags=["voices"], summary="The workspace's custom voices")
 async def list_voices(
     principal: PrincipalDep,
-    services: ServicesDep,
+    voices: VoicesDep,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     status: VoiceStatus | None = None,
@@ -195,7 +193,7 @@ async def list_voices(
     ] = None,
 ) -> Page[CustomVoice]:
     """Newest first."""
-    found, total = await services.voices.page(principal, page, limit, status, language)
+    found, total = await voices.custom.page(principal, page, limit, status, language)
     return Page(
         data=[_shown(voice) for voice in found],
         pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
@@ -203,14 +201,14 @@ async def list_voices(
 
 
 @router.get("/voices/{voice_id}", tags=["voices"], summary="A custom voice")
-async def read_voice(voice_id: str, principal: PrincipalDep, services: ServicesDep) -> CustomVoice:
-    return _shown(await services.voices.get(principal, voice_id))
+async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> CustomVoice:
+    return _shown(await voices.custom.get(principal, voice_id))
 
 
 @router.delete("/voices/{voice_id}", tags=["voices"], summary="Delete a custom voice")
-async def delete_voice(voice_id: str, principal: PrincipalDep, services: ServicesDep) -> Done:
+async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
     """With its recordings. One that is still being made is given up, and costs nothing."""
-    await services.voices.delete(principal, voice_id)
+    await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PrincipalDep, VoicesDep
 from api.http.routing import make_router
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
@@ -48,11 +48,11 @@ class DefaultVoices(BaseModel):
     summary="List the voices that can speak",
     response_model=DefaultVoices,
 )
-async def list_default_voices(principal: PrincipalDep, services: ServicesDep) -> DefaultVoices:
+async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> DefaultVoices:
     """Every voice of the deployed models, and the workspace's own, by language and name."""
-    voices = [_item(one) for one in await services.speech.voices(principal.workspace_id)]
-    voices.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
-    return DefaultVoices(message=f"{len(voices)} voices", data=voices)
+    listed = [_item(one) for one in await voices.catalogue.voices(principal.workspace_id)]
+    listed.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
+    return DefaultVoices(message=f"{len(listed)} voices", data=listed)
 
 
 def _item(one: OfferedVoice) -> DefaultVoice:

@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PrincipalDep, VoicesDep
 from api.http.routing import make_router
 from api.http.schemas import ErrorBody
 from api.native.voices.report_page import HEADERS, report_page
@@ -53,14 +53,14 @@ async def read_report(
     voice_id: str,
     response: Response,
     principal: PrincipalDep,
-    services: ServicesDep,
+    voices: VoicesDep,
     format: Annotated[
         Literal["json", "html"] | None, Query(description="Without it, `Accept` decides.")
     ] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Any:
     """Once the voice is ready or has failed. The page is HTML that needs nothing else."""
-    kept = await services.voices.report(principal, voice_id)
+    kept = await voices.custom.report(principal, voice_id)
     if format == "html" or (format is None and _prefers_page(accept)):
         return _page(kept)
     response.headers["Vary"] = "Accept"
@@ -71,7 +71,7 @@ async def read_report(
         status=kept.voice.status,
         reason=kept.voice.reason,
         recordings=[Recording.model_validate(one, from_attributes=True) for one in kept.samples],
-        page_url=services.voices.report_address(kept.voice),
+        page_url=voices.custom.report_address(kept.voice),
     )
 
 
@@ -87,12 +87,12 @@ async def read_report(
 )
 async def show_report(
     file_id: str,
-    services: ServicesDep,
+    voices: VoicesDep,
     expires: Annotated[str, Query(max_length=20)] = "",
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> HTMLResponse:
     """`page_url` of a report leads here; it needs no key and ends after an hour."""
-    return _page(await services.voices.signed_report(file_id, expires, signature))
+    return _page(await voices.custom.signed_report(file_id, expires, signature))
 
 
 def _page(kept: KeptReport) -> HTMLResponse:

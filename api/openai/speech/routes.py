@@ -5,16 +5,15 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, ServicesDep
-from api.http.failure_events import recording_failure
+from api.http.deps import PrincipalDep, SpeechDep
+from api.http.failure_events import FailureEvents
 from api.http.routing import make_router
 from api.http.sse import EventStream
 from api.http.streaming import StreamedResponse, while_connected
-from api.native.speech.paid_speech import begin_stream
-from api.openai.names import choose_voice, speech_tier
+from api.native.speech.paid_speech import PaidSynthesis
+from api.openai.names import OpenAINames
 from api.openai.speech.body import OpenAISpeechBody
 from api.openai.speech.stream import MEDIA_TYPES, audio_bytes, audio_events
-from api.services import Services
 from pipelines.tts.pipeline import SpeechRequest
 
 router = make_router(scope="tts")
@@ -39,25 +38,32 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     responses=_ANSWERS,
 )
 async def create_speech(
-    request: Request, body: OpenAISpeechBody, principal: PrincipalDep, services: ServicesDep
+    request: Request, body: OpenAISpeechBody, principal: PrincipalDep, speech: SpeechDep
 ) -> Response:
     """The first audio comes before the second sentence is spoken.
 
     A client that leaves stops the work, and pays for what was spoken. A failure after the first
     audio cuts the connection, or is an event.
     """
-    return await while_connected(request.receive, _begin(body, services, principal.workspace_id))
+    answer = _begin(body, speech.synthesis, speech.openai, speech.failures, principal.workspace_id)
+    return await while_connected(request.receive, answer)
 
 
-async def _begin(body: OpenAISpeechBody, services: Services, workspace_id: int) -> Response:
+async def _begin(
+    body: OpenAISpeechBody,
+    synthesis: PaidSynthesis,
+    names: OpenAINames,
+    failures: FailureEvents,
+    workspace_id: int,
+) -> Response:
     """The answer, with its first audio already made."""
-    async with recording_failure(services, workspace_id, "tts.failed", voice_id=None):
-        tier = await speech_tier(services, body.model)
-        voice_id = await choose_voice(services, body.voice, tier, body.input, workspace_id)
+    async with failures.recording(workspace_id, "tts.failed", voice_id=None):
+        tier = await names.speech_tier(body.model)
+        voice_id = await names.choose_voice(body.voice, tier, body.input, workspace_id)
     asked = SpeechRequest(
         text=body.input, voice_id=voice_id, speed=body.speed, workspace_id=workspace_id
     )
-    plan, first, rest = await begin_stream(services, asked, workspace_id)
+    plan, first, rest = await synthesis.begin_stream(asked, workspace_id)
     answer: StreamedResponse
     if body.stream_format == "sse":
         events = audio_events(first, rest, body.response_format, len(body.input))

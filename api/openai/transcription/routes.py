@@ -6,18 +6,17 @@ from typing import Any, cast, get_args
 from fastapi import Request
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, ServicesDep
+from api.http.deps import PrincipalDep, SpeechDep
 from api.http.errors import ApiError
 from api.http.forms import file_of, form_schema, validated
 from api.http.routing import make_router
 from api.http.sse import EventStream
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, receive_form
-from api.native.paid_transcription import open_recording, stream_paid, transcribe_paid
-from api.openai.names import check_transcriber
+from api.native.paid_transcription import PaidTranscription
+from api.openai.names import OpenAINames
 from api.openai.transcription.answers import transcript_events, whole_answer
 from api.openai.transcription.form import OpenAITranscriptionFields, fields_by_name
-from api.services import Services
 from configs.schema.transcription import ProfileName
 from pipelines.stt.file import FileRequest
 
@@ -45,13 +44,15 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     responses=_ANSWERS,
 )
 async def create_transcription(
-    request: Request, principal: PrincipalDep, services: ServicesDep
+    request: Request, principal: PrincipalDep, speech: SpeechDep
 ) -> Response:
     """The text of a recording. A client that leaves stops the work, and pays for what it got."""
     async with receive_form(request, LIMITS) as form:
         audio = file_of(form, "file")
         fields = validated(OpenAITranscriptionFields, fields_by_name(form))
-        work = _transcribe(services, principal.workspace_id, audio.path, fields)
+        work = _transcribe(
+            speech.transcription, speech.openai, principal.workspace_id, audio.path, fields
+        )
         return await while_connected(request.receive, work)
 
 
@@ -63,13 +64,17 @@ async def create_translation() -> Response:
 
 
 async def _transcribe(
-    services: Services, workspace_id: int, path: Path, fields: OpenAITranscriptionFields
+    transcription: PaidTranscription,
+    names: OpenAINames,
+    workspace_id: int,
+    path: Path,
+    fields: OpenAITranscriptionFields,
 ) -> Response:
     profile: ProfileName = "general"
     if fields.model in get_args(ProfileName):
         profile = cast(ProfileName, fields.model)
     else:
-        await check_transcriber(services, fields.model)
+        await names.check_transcriber(fields.model)
     asked = FileRequest(
         language=fields.language or None,
         languages=tuple(filter(None, fields.languages)),
@@ -79,11 +84,11 @@ async def _transcribe(
         prompt=fields.expected,
     )
     if not fields.stream:
-        return await transcribe_paid(
-            services, workspace_id, path, asked, lambda heard: whole_answer(heard, fields)
+        return await transcription.transcribe(
+            workspace_id, path, asked, lambda heard: whole_answer(heard, fields)
         )
-    recording = await open_recording(services, workspace_id, path, asked)
-    heard = stream_paid(services, workspace_id, recording)
+    recording = await transcription.open(workspace_id, path, asked)
+    heard = transcription.stream(workspace_id, recording)
     try:
         first = await anext(heard)  # what fails until then still has a status of its own
     except BaseException:

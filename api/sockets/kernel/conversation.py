@@ -1,12 +1,8 @@
 """What a protocol is to the session kernel: one conversation a socket."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from pydantic import BaseModel
-
-if TYPE_CHECKING:
-    from api.sockets.kernel.session import SocketSession
 
 Service = Literal["tts", "stt"]
 
@@ -56,6 +52,3 @@ class Conversation(Protocol):
     def error(self, message: str) -> BaseModel:
         """The protocol's error event."""
         ...
-
-
-ConversationFactory = Callable[["SocketSession"], Conversation]

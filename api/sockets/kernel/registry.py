@@ -24,9 +24,9 @@ class SocketRegistry:
 
     def __init__(self, limits: SocketLimits, accounts: Accounts, leases: SocketLeases) -> None:
         self.limits = limits
+        self.accounts = accounts
         self.leases = leases
         self.draining = False
-        self._accounts = accounts
         self._sessions: set[SocketSession] = set()
         self._recheck: asyncio.Task[None] | None = None
 
@@ -94,7 +94,7 @@ class SocketRegistry:
     async def _check(self, credential: str, sessions: list[SocketSession]) -> None:
         """Raises DatabaseError."""
         try:
-            scopes = (await self._accounts.recheck(credential)).scopes
+            scopes = (await self.accounts.recheck(credential)).scopes
         except Unauthorized:
             scopes = frozenset()
         loop = asyncio.get_running_loop()

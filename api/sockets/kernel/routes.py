@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -12,19 +13,23 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from api.http.deps import CredentialOf, authenticate, bearer, require_scope, services_of
+from api.http.credentials import CredentialOf, authenticate, bearer, require_scope
+from api.http.deps import speech_of
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.middleware import access_log
-from api.services import Services
+from api.services import SpeechServices
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import ConversationFactory
+from api.sockets.kernel.conversation import Conversation
 from api.sockets.kernel.events import Connecting, ConnectionEstablished, Established, now_s
+from api.sockets.kernel.registry import SocketRegistry
 from api.sockets.kernel.session import Admission, SocketSession
 from pipelines.billing.billing import to_usd
 from telemetry import metrics
 from telemetry.logs import request_id
 
 logger = logging.getLogger(__name__)
+
+ConversationFactory = Callable[[SocketSession, SpeechServices], Conversation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,12 @@ async def _serve(websocket: WebSocket, door: _Door) -> None:
     identity = secrets.token_hex(16)
     request_id.set(identity)  # the server runs each socket in a task of its own
     started = time.perf_counter()
-    services = await services_of(websocket)
-    sockets = services.sockets
+    speech = await speech_of(websocket)
+    sockets = speech.sockets
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
-            admission = await _admit(websocket, services, door)
-            credit = await services.billing.credit(admission.principal.workspace_id)
+            admission = await _admit(websocket, sockets, door)
+            credit = await speech.billing.credit(admission.principal.workspace_id)
             lease = await sockets.leases.acquire(admission.principal)
     except TimeoutError:
         await _refuse(websocket, ApiError(503, "unavailable", "the key could not be checked"))
@@ -90,7 +95,9 @@ async def _serve(websocket: WebSocket, door: _Door) -> None:
         return
     try:
         await websocket.accept(headers=[(b"x-request-id", identity.encode())])
-        session = SocketSession(websocket, services, admission, sockets.limits, door.factory)
+        session = SocketSession(
+            websocket, admission, sockets.limits, lambda made: door.factory(made, speech)
+        )
         sockets.add(session)
         try:
             with metrics.sockets_live.labels(scope).track_inprogress():
@@ -116,13 +123,13 @@ async def _serve(websocket: WebSocket, door: _Door) -> None:
         await lease.release()
 
 
-async def _admit(websocket: WebSocket, services: Services, door: _Door) -> Admission:
+async def _admit(websocket: WebSocket, sockets: SocketRegistry, door: _Door) -> Admission:
     """Raises ApiError or PipelineError."""
-    if services.sockets.draining:
+    if sockets.draining:
         raise ApiError(503, "unavailable", "this server is stopping")
     credential = websocket.query_params.get("apiKey") or door.credential(websocket)
-    principal = await authenticate(services, credential)
-    require_scope(services, principal, door.scope)
+    principal = await authenticate(sockets.accounts, credential)
+    require_scope(sockets.accounts, principal, door.scope)
     assert credential is not None
     return Admission(principal, credential, door.scope)
 

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -14,16 +14,12 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import (
     ClientFault,
     Conversation,
-    ConversationFactory,
     SessionEnded,
 )
 from api.sockets.kernel.deadlines import Deadline, Deadlines
 from api.sockets.kernel.outbox import Outbox
 from configs.schema.sockets import SocketLimits
 from pipelines.accounts.authentication import Principal
-
-if TYPE_CHECKING:
-    from api.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +42,10 @@ class SocketSession:
     def __init__(
         self,
         websocket: WebSocket,
-        services: "Services",
         admission: Admission,
         limits: SocketLimits,
-        make: ConversationFactory,
+        make: Callable[["SocketSession"], Conversation],
     ) -> None:
-        self.services = services
         self.principal = admission.principal
         self.credential = admission.credential
         self.scope = admission.scope

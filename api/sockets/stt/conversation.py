@@ -5,6 +5,7 @@ import logging
 from typing import Literal
 
 from api.http.errors import shown_error, to_api_error
+from api.services import SpeechServices
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded
 from api.sockets.kernel.events import now_s
@@ -64,11 +65,11 @@ class SttConversation:
 
     service: Service = "stt"
 
-    def __init__(self, session: SocketSession) -> None:
+    def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
         self._session = session
-        self._listening = session.services.listening
+        self._listening = speech.live_transcription
         self._limits = self._listening.limits
-        self._meter = AudioMeter(session.services.billing, session.principal.workspace_id)
+        self._meter = AudioMeter(speech.billing, session.principal.workspace_id)
         self._audio = LiveAudio()
         self._inbox = AudioInbox(self._limits.backlog_s)
         self._pace = ReceivePacer(self._limits.max_speed, self._limits.speed_window_s)

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from api.http.errors import to_api_error
+from api.services import SpeechServices
 from api.sockets.kernel.conversation import ClientFault, Service
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.context import SpeakingContext
@@ -46,8 +47,9 @@ class TtsConversation:
 
     service: Service = "tts"
 
-    def __init__(self, session: SocketSession) -> None:
+    def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
         self._session = session
+        self._synthesis = speech.synthesis
         self._contexts = OpenContexts(session, self._ended)
 
     async def opened(self) -> None:
@@ -97,13 +99,15 @@ class TtsConversation:
             boost_volume=message.boost_volume,
             timings=message.timestamps,
         )
-        services, workspace_id = self._session.services, self._session.principal.workspace_id
+        workspace_id = self._session.principal.workspace_id
         try:
-            offered = await offered_voice(services, workspace_id, message.voice_id or "")
+            offered = await offered_voice(
+                self._synthesis.pipeline, workspace_id, message.voice_id or ""
+            )
         except (EngineError, PipelineError, DatabaseError) as error:
             raise ClientFault(to_api_error(error).message) from None
         voice = context_voice(
-            services,
+            self._synthesis,
             workspace_id,
             offered,
             style,

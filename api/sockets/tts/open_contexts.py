@@ -6,14 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from api.native.speech.paid_speech import pay_for_speech
-from api.services import Services
+from api.native.speech.paid_speech import PaidSynthesis
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.context import ContextWire, SpeakingContext
 from api.sockets.tts.voice import ContextVoice
 from pipelines.audio.encode.stream import ChunkEncoder
 from pipelines.errors import VoiceNotFound
-from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.voice_selection import OfferedVoice
 
 CONTEXTS = 5  # open at once on one socket
@@ -31,17 +30,17 @@ class ContextStyle:
     timings: bool = False
 
 
-async def offered_voice(services: Services, workspace_id: int, name: str) -> OfferedVoice:
+async def offered_voice(pipeline: SpeechPipeline, workspace_id: int, name: str) -> OfferedVoice:
     """The voice of that id, or else of that name, as other services allow.
 
     Raises EngineError, PipelineError or DatabaseError.
     """
     try:
-        found = await services.speech.voice(name, None, workspace_id)
+        found = await pipeline.voice(name, None, workspace_id)
     except VoiceNotFound as error:
         found = None
         with suppress(VoiceNotFound):
-            found = await services.speech.voice(None, name, workspace_id)
+            found = await pipeline.voice(None, name, workspace_id)
         if found is None:
             raise error from None
     assert found is not None, "a name was given"
@@ -49,7 +48,7 @@ async def offered_voice(services: Services, workspace_id: int, name: str) -> Off
 
 
 def context_voice(
-    services: Services,
+    synthesis: PaidSynthesis,
     workspace_id: int,
     offered: OfferedVoice,
     style: ContextStyle,
@@ -70,12 +69,12 @@ def context_voice(
         workspace_id=workspace_id,
     )
     return ContextVoice(
-        services.speech,
+        synthesis.pipeline,
         request,
         make_encoder,
         slow_encoder=slow_encoder,
         boost_volume=style.boost_volume,
-        pay=partial(pay_for_speech, services, workspace_id, voice_id=voice_id),
+        pay=partial(synthesis.pay, workspace_id, voice_id=voice_id),
     )
 
 

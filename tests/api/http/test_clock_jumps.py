@@ -30,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
 
 def housekeeper(services: Services) -> Housekeeper:
     retention = load_yaml(RetentionConfig, "retention")
-    return Housekeeper(services.database, services.files, retention)
+    return Housekeeper(services.infrastructure.database, services.infrastructure.files, retention)
 
 
 @JUMPS
@@ -39,8 +39,10 @@ async def test_what_was_given_out_before_still_opens(
 ) -> None:
     token = (await client.post("/auth/signup", json=PERSON)).json()["token"]
     workspace_id = (await books_of(services, auth)).workspace_id
-    file_id = await services.files.put(workspace_id, "speech", "audio/mpeg", b"sound", 86_400)
-    address = urlsplit(services.files.url(file_id, workspace_id, 86_400))
+    file_id = await services.infrastructure.files.put(
+        workspace_id, "speech", "audio/mpeg", b"sound", 86_400
+    )
+    address = urlsplit(services.infrastructure.files.url(file_id, workspace_id, 86_400))
     clock.ahead += jump
     await housekeeper(services).run_once()
     answer = await client.get("/plans", headers={"Authorization": f"Bearer {token}"})
@@ -67,8 +69,8 @@ async def test_work_that_the_jump_falls_into_is_charged_once(
     auth: Headers, services: Services, clock: WallClock, jump: timedelta
 ) -> None:
     books = await books_of(services, auth)
-    hold = await services.billing.hold(books.workspace_id, "tts", 100)
-    left = await services.billing.hold(books.workspace_id, "tts", 100)
+    hold = await services.platform.billing.hold(books.workspace_id, "tts", 100)
+    left = await services.platform.billing.hold(books.workspace_id, "tts", 100)
     clock.ahead += jump
     await housekeeper(services).run_once()
     assert await hold.capture(70) == 70 * 15
@@ -97,7 +99,7 @@ async def test_a_request_that_is_repeated_has_its_first_answer(
 async def test_under_load_no_request_fails_and_the_books_agree(
     client: httpx.AsyncClient, auth: Headers, services: Services, clock: WallClock
 ) -> None:
-    raise_plans(services.settings.database_url)
+    raise_plans(services.infrastructure.settings.database_url)
     texts = [f"Sentence number {number}." for number in range(24)]
 
     async def jump_about() -> None:

@@ -54,7 +54,7 @@ async def test_a_full_disk_refuses_work_and_loses_nothing(
         answer = await client.post("/tts-synthesize", headers=auth, json={"text": "Hi."})
         assert answer.status_code == 200, answer.text
         statuses[200] += 1
-        await services.billing.wait_for_settlements()
+        await services.platform.billing.wait_for_settlements()
     engine = make_engine(settings.database_url)
     with Session(engine) as session:
         check_sums(session)

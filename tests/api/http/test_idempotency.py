@@ -33,7 +33,7 @@ def _rows(session: Session) -> list[IdempotentAnswer]:
 
 
 async def _captured(services: Services) -> int:
-    return await services.database.read(_captures)
+    return await services.infrastructure.database.read(_captures)
 
 
 @pytest.fixture
@@ -138,14 +138,14 @@ async def test_a_path_may_hold_any_name(
     client: httpx.AsyncClient, keyed: Headers, services: Services, name: str
 ) -> None:
     stored: list[str] = []
-    claim = services.answers.claim
+    claim = services.infrastructure.idempotency.claim
 
     async def watched(workspace_id: int, path: str, key: str) -> Any:
         stored.append(path)
         return await claim(workspace_id, path, key)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(services.answers, "claim", watched)
+        patch.setattr(services.infrastructure.idempotency, "claim", watched)
         answer = await client.post(f"/webhooks/{name}/test", headers=keyed)
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
     (path,) = stored
@@ -203,7 +203,7 @@ async def test_a_request_whose_process_died_runs_again_after_its_lease(
         headers=[],
         expires_at=now + timedelta(hours=1),
     )
-    await services.database.run(lambda session: session.add(row))
+    await services.infrastructure.database.run(lambda session: session.add(row))
     running = await client.post("/tts-synthesize", headers=keyed, json=SPEECH)
     assert (running.status_code, running.json()["error"]) == (409, "idempotency_conflict")
 
@@ -212,7 +212,7 @@ async def test_a_request_whose_process_died_runs_again_after_its_lease(
             update(IdempotentAnswer).values({col(IdempotentAnswer.lease_until): now})
         )
 
-    await services.database.run(end_lease)
+    await services.infrastructure.database.run(end_lease)
     again = await client.post("/tts-synthesize", headers=keyed, json=SPEECH)
     assert again.status_code == 200
 
@@ -245,14 +245,14 @@ async def test_a_client_that_left_within_its_body_has_sent_nothing(
 ) -> None:
     sent = client.build_request("POST", "/tts-synthesize", headers=keyed, json=SPEECH)
     await send_and_leave(app, sent)
-    assert await services.database.read(_rows) == []
+    assert await services.infrastructure.database.read(_rows) == []
 
 
 async def test_an_answer_is_kept_for_a_day(
     client: httpx.AsyncClient, keyed: Headers, services: Services
 ) -> None:
     await client.post("/developer/api", headers=keyed, json={"name": "a"})
-    (row,) = await services.database.read(_rows)
+    (row,) = await services.infrastructure.database.read(_rows)
     kept_for = row.expires_at - utc_now()
     assert timedelta(hours=23) < kept_for <= timedelta(hours=24)
 
@@ -261,7 +261,7 @@ async def test_an_answer_is_kept_for_a_day(
             update(IdempotentAnswer).values({col(IdempotentAnswer.expires_at): utc_now()})
         )
 
-    await services.database.run(age)
+    await services.infrastructure.database.run(age)
     other = await client.post("/developer/api", headers=keyed, json={"name": "b"})
     assert other.status_code == 201
 
@@ -276,8 +276,8 @@ async def test_large_answers_are_kept_in_the_store_and_sealed(
     def kinds(session: Session) -> list[str]:
         return [file.kind for file in session.exec(select(StoredFile))]
 
-    assert await services.database.read(kinds) == ["answer"]
-    (row,) = await services.database.read(_rows)
+    assert await services.infrastructure.database.read(kinds) == ["answer"]
+    (row,) = await services.infrastructure.database.read(_rows)
     assert row.body is not None and len(row.body) < 200
     second = await client.post("/tts-synthesize", headers=keyed, json=body)
     assert second.content == first.content
@@ -288,7 +288,7 @@ async def test_a_workspace_that_keeps_nothing_refuses_the_second_request(
 ) -> None:
     await client.put("/auth/workspace", headers=auth, json={"retention": "zero"})
     assert (await client.post("/tts-synthesize", headers=keyed, json=SPEECH)).status_code == 200
-    (row,) = await services.database.read(_rows)
+    (row,) = await services.infrastructure.database.read(_rows)
     assert row.body is None
     second = await client.post("/tts-synthesize", headers=keyed, json=SPEECH)
     assert (second.status_code, second.json()["error"]) == (409, "idempotency_conflict")
@@ -337,7 +337,7 @@ async def test_a_process_that_dies_before_it_keeps_the_answer_charges_nothing_tw
 ) -> None:
     assert (await client.post(path, headers=keyed, json=body)).status_code == 200
     credit = (await client.get("/billing/usage", headers=keyed)).json()["credit_balance"]
-    await services.database.run(_forget_answers)
+    await services.infrastructure.database.run(_forget_answers)
     again = await client.post(path, headers=keyed, json=body)
     assert again.status_code == 200, again.text
     assert "idempotency-replayed" not in again.headers

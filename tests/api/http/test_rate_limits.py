@@ -5,7 +5,6 @@ import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -24,6 +23,7 @@ from pipelines.accounts.authentication import Principal
 from pipelines.limits.local import Tables, Windows
 from pipelines.limits.redis import RedisStore
 from pipelines.limits.shared import SharedLimits
+from tests.api.replaced import with_infrastructure, with_limits, with_request_limits
 from tests.plans import raise_plans
 from tests.servers import free_port
 
@@ -48,7 +48,7 @@ def clock() -> Clock:
 @pytest.fixture
 def services(services: Services, clock: Clock) -> Services:
     """Whose windows follow the clock."""
-    return replace(services, limits=SharedLimits(tables=Tables(Windows(clock, clock))))
+    return with_limits(services, SharedLimits(tables=Tables(Windows(clock, clock))))
 
 
 async def get(client: httpx.AsyncClient, auth: dict[str, str]) -> httpx.Response:
@@ -114,7 +114,7 @@ async def test_no_request_fails_and_the_limit_holds_while_redis_is_lost(
     services: Services, auth: dict[str, str]
 ) -> None:
     limits = SharedLimits(RedisStore(f"redis://127.0.0.1:{free_port()}/0"))
-    transport = httpx.ASGITransport(create_app(replace(services, limits=limits)))
+    transport = httpx.ASGITransport(create_app(with_limits(services, limits)))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         answers = [await get(client, auth) for _ in range(FREE + 2)]
     await limits.close()
@@ -126,7 +126,7 @@ async def test_no_request_fails_and_the_limit_holds_while_redis_is_lost(
 async def test_a_higher_plan_holds_within_the_window(
     client: httpx.AsyncClient, auth: dict[str, str], services: Services
 ) -> None:
-    raise_plans(services.settings.database_url, "starter")
+    raise_plans(services.infrastructure.settings.database_url, "starter")
     answer = await get(client, auth)
     assert (answer.headers[LIMIT], answer.headers[REMAINING]) == ("300", "299")
 
@@ -139,8 +139,10 @@ async def log_in(client: httpx.AsyncClient, password: str) -> httpx.Response:
 async def test_failed_logins_of_an_address_are_limited_and_right_ones_are_not_counted(
     client: httpx.AsyncClient, services: Services, clock: Clock
 ) -> None:
-    admission = services.admission.model_copy(update={"failed_logins_per_minute": 3})
-    app = create_app(replace(services, admission=admission))
+    admission = services.platform.request_limits.admission.model_copy(
+        update={"failed_logins_per_minute": 3}
+    )
+    app = create_app(with_request_limits(services, admission=admission))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as limited:
         body = {"email": "ada@example.com", "password": "right password"}
@@ -159,8 +161,8 @@ async def test_sign_ups_of_an_address_are_limited_by_the_minute_and_by_the_hour(
     services: Services, clock: Clock
 ) -> None:
     numbers = {"sign_ups_per_minute": 2, "sign_ups_per_hour": 3}
-    admission = services.admission.model_copy(update=numbers)
-    app = create_app(replace(services, admission=admission))
+    admission = services.platform.request_limits.admission.model_copy(update=numbers)
+    app = create_app(with_request_limits(services, admission=admission))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
 
@@ -211,8 +213,10 @@ async def listening(app: FastAPI, trusted: tuple[str, ...]) -> AsyncIterator[htt
 async def test_only_named_proxies_may_say_who_the_client_is(
     services: Services, trusted: tuple[str, ...]
 ) -> None:
-    admission = services.admission.model_copy(update={"failed_logins_per_minute": 1})
-    app = create_app(replace(services, admission=admission))
+    admission = services.platform.request_limits.admission.model_copy(
+        update={"failed_logins_per_minute": 1}
+    )
+    app = create_app(with_request_limits(services, admission=admission))
     async with listening(app, trusted) as client:
         statuses = []
         for address in ("192.0.2.1", "192.0.2.2", "203.0.113.9, 192.0.2.2"):
@@ -227,12 +231,12 @@ async def test_only_named_proxies_may_say_who_the_client_is(
 @contextmanager
 def crowded(services: Services, requests: int, work: int) -> Iterator[Services]:
     """Services that are full but for nothing: every place is taken."""
-    config = services.admission.model_copy(
+    config = services.platform.request_limits.admission.model_copy(
         update={"requests": requests, "work_per_core": {"/tts-synthesize": work}}
     )
     in_flight = InFlight(config, cores=1)
     leave = [in_flight.enter("/tts-synthesize") for _ in range(work)]
-    yield replace(services, in_flight=in_flight)
+    yield with_infrastructure(services, in_flight=in_flight)
     for one in leave:
         one()
 
@@ -257,7 +261,7 @@ async def test_work_beyond_the_number_is_refused_at_once_and_other_requests_are_
 
 def test_a_burst_is_taken_on_and_a_lasting_overload_is_not(services: Services) -> None:
     path, now = "/tts-synthesize", 0.0
-    config = services.admission.model_copy(
+    config = services.platform.request_limits.admission.model_copy(
         update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 5.0}
     )
     in_flight = InFlight(config, cores=1, clock=lambda: now)
@@ -290,7 +294,7 @@ def test_a_burst_is_taken_on_and_a_lasting_overload_is_not(services: Services) -
 
 def test_while_requests_are_refused_no_patience_comes_back(services: Services) -> None:
     path, now, most = "/tts-synthesize", 0.0, 0
-    config = services.admission.model_copy(
+    config = services.platform.request_limits.admission.model_copy(
         update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 1.0}
     )
     in_flight = InFlight(config, cores=1, clock=lambda: now)
@@ -310,9 +314,13 @@ def test_while_requests_are_refused_no_patience_comes_back(services: Services) -
 async def test_places_are_given_back_however_a_request_ends(
     services: Services, auth: dict[str, str]
 ) -> None:
-    work = dict.fromkeys(services.admission.work_per_core, 1)
-    admission = services.admission.model_copy(update={"work_per_core": work})
-    one_each = replace(services, admission=admission, in_flight=InFlight(admission, cores=1))
+    work = dict.fromkeys(services.platform.request_limits.admission.work_per_core, 1)
+    admission = services.platform.request_limits.admission.model_copy(
+        update={"work_per_core": work}
+    )
+    one_each = with_infrastructure(
+        with_request_limits(services, admission=admission), in_flight=InFlight(admission, cores=1)
+    )
     transport = httpx.ASGITransport(app=create_app(one_each), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         for body in (
@@ -334,10 +342,10 @@ async def test_places_are_given_back_however_a_request_ends(
 async def test_too_many_requests_of_any_kind_are_refused_but_health_is_told(
     services: Services, auth: dict[str, str]
 ) -> None:
-    config = services.admission.model_copy(update={"requests": 1})
+    config = services.platform.request_limits.admission.model_copy(update={"requests": 1})
     full = InFlight(config)
     full.enter(REQUEST)
-    app = create_app(replace(services, in_flight=full))
+    app = create_app(with_infrastructure(services, in_flight=full))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         answer = await get(client, auth)
@@ -347,12 +355,12 @@ async def test_too_many_requests_of_any_kind_are_refused_but_health_is_told(
 
 def test_every_path_with_a_limit_of_its_own_is_a_route(app: FastAPI, services: Services) -> None:
     paths = {getattr(route, "path", "") for route in app.routes}
-    admission = services.admission
+    admission = services.platform.request_limits.admission
     assert set(admission.lasting_per_core) <= set(admission.work_per_core) <= paths
 
 
 async def test_a_process_holds_at_most_so_many_sockets(services: Services) -> None:
-    leases = SocketLeases(services.plans, services.limits, at_most=2)
+    leases = SocketLeases(services.platform.plans, services.infrastructure.limits, at_most=2)
     principals = [Principal(number, number, "w", "free", frozenset(), None) for number in range(3)]
     first, _ = [await leases.acquire(one) for one in principals[:2]]
     with pytest.raises(ApiError, match="too many sessions"):

@@ -54,7 +54,7 @@ async def test_the_workspace_is_named_after_company_name_or_address(
         [({"name": "Ada", "company": "Engines"}, "Engines"), ({"name": "Ada"}, "Ada"), ({}, "a2")]
     ):
         answer = await sign_up(client, email=f"a{number}@example.com", **fields)
-        principal = await services.accounts.authenticate(answer.json()["token"])
+        principal = await services.platform.accounts.authenticate(answer.json()["token"])
         assert (principal.workspace, principal.plan) == (expected, "free")
 
 
@@ -162,9 +162,9 @@ async def test_another_replica_forgets_a_revoked_key_within_five_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = authentication.Authenticator(
-        services.database,
-        services.settings.secrets.token_keys,
-        services.settings.secrets.api_key_pepper,
+        services.infrastructure.database,
+        services.infrastructure.settings.secrets.token_keys,
+        services.infrastructure.settings.secrets.api_key_pepper,
     )
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -320,7 +320,7 @@ async def test_a_strange_key_id_is_404(
 
 def tokens(services: Services) -> dict[str, str]:
     """Tokens that must be refused."""
-    (key,) = services.settings.secrets.token_keys
+    (key,) = services.infrastructure.settings.secrets.token_keys
     now = utc_now()
     claims: dict[str, Any] = {
         "iss": "antiphon",
@@ -373,7 +373,7 @@ async def test_the_key_is_checked_before_the_body_is_read(client: httpx.AsyncCli
 
 
 async def test_the_first_workspace_is_made_once(services: Services) -> None:
-    key = await services.accounts.ensure_first_workspace()
+    key = await services.platform.accounts.ensure_first_workspace()
     assert key is not None
-    assert (await services.accounts.authenticate(key)).scopes == authentication.ALL_SCOPES
-    assert await services.accounts.ensure_first_workspace() is None
+    assert (await services.platform.accounts.authenticate(key)).scopes == authentication.ALL_SCOPES
+    assert await services.platform.accounts.ensure_first_workspace() is None

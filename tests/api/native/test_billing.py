@@ -14,7 +14,7 @@ Headers = dict[str, str]
 
 
 async def workspace_of(services: Services, headers: Headers) -> Principal:
-    return await services.accounts.authenticate(headers["Authorization"].partition(" ")[2])
+    return await services.platform.accounts.authenticate(headers["Authorization"].partition(" ")[2])
 
 
 async def test_a_new_workspace_is_on_the_free_plan(
@@ -79,9 +79,9 @@ async def test_usage_is_shown_by_kind_and_day(
 ) -> None:
     caller = await workspace_of(services, other_auth)
     for service, units in [("tts", 100), ("tts", 20), ("stt", 2500), ("chat", 7)]:
-        hold = await services.billing.hold(caller.workspace_id, service, units)  # type: ignore[arg-type]
+        hold = await services.platform.billing.hold(caller.workspace_id, service, units)  # type: ignore[arg-type]
         await hold.capture(units)
-    await services.billing.hold(caller.workspace_id, "voice", 1)  # not used yet
+    await services.platform.billing.hold(caller.workspace_id, "voice", 1)  # not used yet
     answer = await client.get("/billing/usage", headers=other_auth)
     assert answer.status_code == 200
     today = f"{utc_now():%Y-%m-%d}"
@@ -99,7 +99,7 @@ async def test_usage_of_other_days_and_workspaces_is_not_shown(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
     caller = await workspace_of(services, auth)
-    await (await services.billing.hold(caller.workspace_id, "tts", 5)).capture(5)
+    await (await services.platform.billing.hold(caller.workspace_id, "tts", 5)).capture(5)
     elsewhere = await client.get("/billing/usage", headers=other_auth)
     assert elsewhere.json() == {"usage": [], "total_cost": 0.0, "credit_balance": 5.0}
     before = {"from": "2026-01-01", "to": "2026-01-31"}
@@ -135,17 +135,17 @@ async def test_sign_up_grants_credit_once(
     client: httpx.AsyncClient, other_auth: Headers, services: Services
 ) -> None:
     caller = await workspace_of(services, other_auth)
-    assert await services.billing.credit(caller.workspace_id) == 5_000_000
+    assert await services.platform.billing.credit(caller.workspace_id) == 5_000_000
     taken = {"email": "other@example.com", "password": "other password"}
     assert (await client.post("/auth/signup", json=taken)).status_code == 400
-    assert await services.billing.credit(caller.workspace_id) == 5_000_000
+    assert await services.platform.billing.credit(caller.workspace_id) == 5_000_000
 
 
 async def test_sockets_tell_the_credit_that_is_left(
     auth: Headers, services: Services, app: object
 ) -> None:
     caller = await workspace_of(services, auth)
-    hold = await services.billing.hold(caller.workspace_id, "tts", 1000)
+    hold = await services.platform.billing.hold(caller.workspace_id, "tts", 1000)
     assert hold.micro_usd == 15_000
     with TestClient(app).websocket_connect("/ws/tts", headers=auth) as socket:  # type: ignore[arg-type]
         socket.receive_json()

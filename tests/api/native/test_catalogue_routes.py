@@ -78,9 +78,11 @@ async def test_a_lost_model_is_unavailable_and_the_service_not_ready(
 async def test_a_database_that_is_down_is_503(
     client: httpx.AsyncClient, auth: dict[str, str], services: Services
 ) -> None:
-    (services.settings.data_dir / "test.db").rename(services.settings.data_dir / "away.db")
-    services.database._engine.dispose()
-    (services.settings.data_dir / "test.db").mkdir()  # nothing can be opened here
+    (services.infrastructure.settings.data_dir / "test.db").rename(
+        services.infrastructure.settings.data_dir / "away.db"
+    )
+    services.infrastructure.database._engine.dispose()
+    (services.infrastructure.settings.data_dir / "test.db").mkdir()  # nothing can be opened here
     answer = await client.get("/plans", headers=auth)
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert (await client.get("/readyz")).status_code == 503

@@ -120,7 +120,7 @@ async def test_a_transcript_without_a_model_is_told_once(
     books: Books,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(services.transcription, "_transcriber", LostTranscriber())
+    monkeypatch.setattr(services.speech.transcription.pipeline, "_transcriber", LostTranscriber())
     name = "audio" if path == "/stt" else "file"
     answer = await post(create_app(services), path, auth, files={name: FILE}, data=fields)
     assert answer.status_code == 503, answer.text
@@ -159,7 +159,7 @@ async def test_nothing_is_written_when_no_webhook_wants_it(
 ) -> None:
     books = await books_of(services, auth)
     await books.want("stt.failed")
-    monkeypatch.setattr(services.billing, "add_events", None)
+    monkeypatch.setattr(services.platform.billing, "add_events", None)
     answer = await post(app_with(services, Lost()), "/tts-stream", auth, json={"text": "Hello."})
     assert answer.status_code == 503
     assert await books.events() == []

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from api.app import create_app
 from api.services import Services
 from api.sockets.kernel import close_codes
+from tests.api.replaced import with_infrastructure
 
 
 def scraper(app: FastAPI, address: str = "127.0.0.1") -> httpx.AsyncClient:
@@ -80,16 +81,16 @@ async def test_behind_a_proxy_that_hides_clients_only_a_token_opens_the_page(
 ) -> None:
     async with scraper(create_app(services, sees_clients=False)) as client:
         assert (await client.get("/metrics")).status_code == 404
-    settings = replace(services.settings, metrics_token="t" * 32)
-    app = create_app(replace(services, settings=settings), sees_clients=False)
+    settings = replace(services.infrastructure.settings, metrics_token="t" * 32)
+    app = create_app(with_infrastructure(services, settings=settings), sees_clients=False)
     async with scraper(app) as client:
         headers = {"Authorization": f"Bearer {'t' * 32}"}
         assert (await client.get("/metrics", headers=headers)).status_code == 200
 
 
 async def test_a_token_is_asked_for_once_it_is_set(services: Services) -> None:
-    settings = replace(services.settings, metrics_token="t" * 32)
-    app = create_app(replace(services, settings=settings))
+    settings = replace(services.infrastructure.settings, metrics_token="t" * 32)
+    app = create_app(with_infrastructure(services, settings=settings))
     async with scraper(app, "192.0.2.1") as client:
         refused = await client.get("/metrics", headers={"Authorization": "Bearer wrong"})
         bare = await client.get("/metrics")
@@ -98,8 +99,8 @@ async def test_a_token_is_asked_for_once_it_is_set(services: Services) -> None:
 
 
 async def test_an_api_key_opens_no_page(services: Services, auth: dict[str, str]) -> None:
-    settings = replace(services.settings, metrics_token="t" * 32)
-    app = create_app(replace(services, settings=settings))
+    settings = replace(services.infrastructure.settings, metrics_token="t" * 32)
+    app = create_app(with_infrastructure(services, settings=settings))
     async with scraper(app) as client:
         assert (await client.get("/metrics", headers=auth)).status_code == 401
 
@@ -109,9 +110,9 @@ async def test_readiness_tells_which_store_is_missing(
 ) -> None:
     async with scraper(app) as client:
         assert (await client.get("/readyz")).json() == {"status": "ok", "degraded": []}
-        monkeypatch.setattr(services.limits, "_degraded", True)
+        monkeypatch.setattr(services.infrastructure.limits, "_degraded", True)
         answer = await client.get("/readyz")
-        monkeypatch.setattr(services.files, "degraded", True)
+        monkeypatch.setattr(services.infrastructure.files, "degraded", True)
         both = await client.get("/readyz")
     assert (answer.status_code, both.status_code) == (200, 200)
     assert answer.json() == {"status": "degraded", "degraded": ["limits"]}

@@ -194,7 +194,7 @@ async def test_languages_have_both_names(client: httpx.AsyncClient, auth: Header
 async def test_a_client_that_leaves_stops_the_work(
     app: FastAPI, auth: Headers, speech_wav: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = app.state.services.transcription
+    pipeline = app.state.services.speech.transcription.pipeline
     began, stopped = asyncio.Event(), asyncio.Event()
 
     async def wait_for_ever(recording: DecodedRecording) -> None:

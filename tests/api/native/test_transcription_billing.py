@@ -82,7 +82,7 @@ async def test_without_credit_nothing_is_transcribed(
     async def transcribe(recording: DecodedRecording) -> None:
         raise AssertionError("transcribed")
 
-    monkeypatch.setattr(services.transcription, "transcribe", transcribe)
+    monkeypatch.setattr(services.speech.transcription.pipeline, "transcribe", transcribe)
     await books.leave_credit(100)  # a second
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
@@ -108,7 +108,7 @@ async def test_a_failure_costs_nothing_and_is_told(
     async def transcribe(recording: DecodedRecording) -> None:
         raise EngineOverloaded("busy")
 
-    monkeypatch.setattr(services.transcription, "transcribe", transcribe)
+    monkeypatch.setattr(services.speech.transcription.pipeline, "transcribe", transcribe)
     await books.want("stt.failed")
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert answer.status_code == 503
@@ -132,7 +132,7 @@ async def test_who_leaves_pays_nothing(
         began.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(services.transcription, "transcribe", wait_for_ever)
+    monkeypatch.setattr(services.speech.transcription.pipeline, "transcribe", wait_for_ever)
     sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
     assert await send_and_leave(app, sent, began) == 499
     assert await books.kinds() == ["hold", "release"]

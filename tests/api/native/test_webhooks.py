@@ -10,6 +10,7 @@ from api.services import Services
 from db.audit import audit_chain
 from db.webhooks.outbox import NewEvent, add_event
 from db.webhooks.tables import Webhook
+from tests.api.replaced import with_infrastructure, with_platform
 from tests.db.test_outbox import plain
 
 Headers = dict[str, str]
@@ -72,9 +73,13 @@ async def test_our_own_name_is_refused(services: Services, auth: Headers) -> Non
     from pipelines.storage.encryption import Encryption
     from pipelines.webhooks.registration import Webhooks
 
-    settings = replace(services.settings, public_url="https://speech.example.com")
-    webhooks = Webhooks(services.database, Encryption(settings.secrets.data_keys), settings)
-    app = create_app(replace(services, settings=settings, webhooks=webhooks))
+    settings = replace(services.infrastructure.settings, public_url="https://speech.example.com")
+    webhooks = Webhooks(
+        services.infrastructure.database, Encryption(settings.secrets.data_keys), settings
+    )
+    app = create_app(
+        with_platform(with_infrastructure(services, settings=settings), webhooks=webhooks)
+    )
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         answer = await register(client, auth, url="https://speech.example.com/hook")
@@ -85,7 +90,7 @@ async def test_a_secret_is_sealed_and_never_shown(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     made = await register(client, auth, secret=SECRET)
-    stored = await services.database.read(
+    stored = await services.infrastructure.database.read(
         lambda session: session.exec(select(Webhook.secret)).one()
     )
     assert stored is not None and SECRET.encode() not in stored
@@ -128,14 +133,19 @@ async def test_null_in_a_change_is_refused_and_changes_nothing(
     client: httpx.AsyncClient, auth: Headers, services: Services, field: str
 ) -> None:
     webhook = (await register(client, auth, secret=SECRET)).json()
-    stored = await services.database.read(lambda session: session.exec(select(Webhook)).one())
+    stored = await services.infrastructure.database.read(
+        lambda session: session.exec(select(Webhook)).one()
+    )
     answer = await client.patch(
         f"/webhooks/{webhook['id']}", headers=auth, json={"status": "inactive", field: None}
     )
     assert answer.status_code == 400 and answer.json()["error"] == "validation_error"
     assert answer.json()["message"].startswith(f"{field}: must not be null")
     assert (
-        await services.database.read(lambda session: session.exec(select(Webhook)).one()) == stored
+        await services.infrastructure.database.read(
+            lambda session: session.exec(select(Webhook)).one()
+        )
+        == stored
     )
     shown = (await client.get("/openapi.json")).json()["components"]["schemas"]["ChangedWebhook"]
     assert "null" not in str(shown["properties"]) and "required" not in shown
@@ -148,9 +158,11 @@ async def test_deliveries_are_listed_in_pages_and_sent_again(
     path = f"/webhooks/{webhook['id']}"
     tested = await client.post(f"{path}/test", headers=auth)
     assert tested.status_code == 200 and tested.json()["event"] == "tts.completed"
-    principal = await services.accounts.authenticate(auth["Authorization"].split()[1])
+    principal = await services.platform.accounts.authenticate(auth["Authorization"].split()[1])
     event = NewEvent("voice.ready", {"id": "v"})
-    event_id = await services.database.run(add_event, principal.workspace_id, event, plain)
+    event_id = await services.infrastructure.database.run(
+        add_event, principal.workspace_id, event, plain
+    )
     page = (await client.get(f"{path}/deliveries?limit=1", headers=auth)).json()
     assert page["pagination"] == {"page": 1, "limit": 1, "total": 2, "pages": 2}
     (newest,) = page["data"]
@@ -184,10 +196,10 @@ async def test_a_delivery_of_another_webhook_is_not_found(
 async def test_wants_follows_changes_at_once_here(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    principal = await services.accounts.authenticate(auth["Authorization"].split()[1])
+    principal = await services.platform.accounts.authenticate(auth["Authorization"].split()[1])
 
     async def wants() -> bool:
-        return await services.webhooks.wants(principal.workspace_id, "voice.ready")
+        return await services.platform.webhooks.wants(principal.workspace_id, "voice.ready")
 
     assert not await wants()
     webhook = (await register(client, auth)).json()["id"]
@@ -206,8 +218,8 @@ async def test_changes_are_in_the_audit_log(
     webhook = (await register(client, auth, secret=SECRET)).json()["id"]
     await client.patch(f"/webhooks/{webhook}", headers=auth, json={"status": "inactive"})
     await client.delete(f"/webhooks/{webhook}", headers=auth)
-    principal = await services.accounts.authenticate(auth["Authorization"].split()[1])
-    chain = await services.database.read(audit_chain, principal.workspace_id)
+    principal = await services.platform.accounts.authenticate(auth["Authorization"].split()[1])
+    chain = await services.infrastructure.database.read(audit_chain, principal.workspace_id)
     found = [entry for entry in chain if entry.target == webhook]
     assert [one.action for one in found] == [
         "webhook.created",

@@ -37,7 +37,7 @@ async def test_what_is_done_with_keys_is_in_the_audit_log(
     assert answer["pagination"] == {"page": 1, "limit": 20, "total": 5, "pages": 1}
     assert CANARY not in str(answer)
     workspace = (await client.get("/auth/workspace", headers=auth)).json()
-    chain = await services.database.read(audit_chain, int(workspace["id"]))
+    chain = await services.infrastructure.database.read(audit_chain, int(workspace["id"]))
     assert first_break(chain) is None
 
 
@@ -103,14 +103,14 @@ async def test_an_erased_account_leaves_no_word_of_its_own(
     hook = {"url": f"https://{CANARY}.example.com/", "events": ["tts.completed"]}
     await client.post("/webhooks", headers=mine, json=hook)
     sound = CANARY.encode() * 100
-    await services.files.put(workspace_id, "speech", "audio/mpeg", sound, 3600)
+    await services.infrastructure.files.put(workspace_id, "speech", "audio/mpeg", sound, 3600)
 
     assert (await client.delete("/auth/account", headers=mine)).status_code == 200
 
     for credential in (token, key.json()["key"]):
         gone = await client.get("/plans", headers={"Authorization": f"Bearer {credential}"})
         assert gone.status_code == 401
-    chain = await services.database.read(audit_chain, workspace_id)
+    chain = await services.infrastructure.database.read(audit_chain, workspace_id)
     assert [entry.action for entry in chain][-1] == "account.erased"
     assert (await client.get("/plans", headers=auth)).status_code == 200
     left = [

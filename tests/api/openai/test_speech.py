@@ -15,7 +15,6 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.openai.names import choose_voice
 from api.services import Services
 from configs.load import load_yaml
 from configs.schema.models.tts import HibariConfig, KokoroConfig
@@ -33,6 +32,7 @@ from tests.api.local_server import serve_app
 from tests.api.local_services import local_services
 from tests.api.money import Books, books_of
 from tests.api.native.speech.test_stream import FailsAt, call
+from tests.api.replaced import with_synthesis
 from tests.pipelines.stt.voiced import INFO, VoicedSpeaker
 
 Headers = dict[str, str]
@@ -42,7 +42,7 @@ TEXT = "The harbour lay still. Nobody expected the ship at all! It carried lette
 
 def speaking(services: Services, **speakers: Any) -> Services:
     voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
-    return replace(services, speech=SpeechPipeline(speakers, voices))
+    return with_synthesis(services, SpeechPipeline(speakers, voices))
 
 
 async def client_of(app: FastAPI) -> httpx.AsyncClient:
@@ -277,7 +277,7 @@ def test_a_failure_in_the_middle_of_bytes_cuts_the_connection(settings: Settings
     failing = FailsAt(1, EngineLost("the replica died"))
     try:
         with serve_app(create_app(speaking(services, one=failing))) as url:
-            key = asyncio.run(services.accounts.ensure_first_workspace())
+            key = asyncio.run(services.platform.accounts.ensure_first_workspace())
             headers = {"Authorization": f"Bearer {key}"}
             with httpx.stream("POST", url + PATH, json={"input": TEXT}, headers=headers) as answer:
                 pieces = answer.iter_bytes()
@@ -285,7 +285,7 @@ def test_a_failure_in_the_middle_of_bytes_cuts_the_connection(settings: Settings
                 with pytest.raises(httpx.RemoteProtocolError):
                     list(pieces)
     finally:
-        services.database.close()
+        services.infrastructure.database.close()
 
 
 async def test_a_wrong_field_is_refused_by_name(voiced: httpx.AsyncClient, auth: Headers) -> None:
@@ -353,9 +353,9 @@ def stock(services: Services) -> Services:
 
 
 async def chosen(services: Services, name: str | None, tier: Any, text: str = TEXT) -> str:
-    voice_id = await choose_voice(services, name, tier, text, 1)
+    voice_id = await services.speech.openai.choose_voice(name, tier, text, 1)
     assert voice_id is not None
-    found = await services.speech.voice(voice_id)
+    found = await services.speech.synthesis.pipeline.voice(voice_id)
     assert found is not None
     return f"{found.voice.engine}/{found.voice.key}"
 
@@ -363,11 +363,13 @@ async def chosen(services: Services, name: str | None, tier: Any, text: str = TE
 async def test_every_voice_of_openais_has_a_voice_of_its_own_and_of_its_gender(
     stock: Services,
 ) -> None:
-    seen = {name: await chosen(stock, name, "quality") for name in stock.openai.voices}
+    seen = {
+        name: await chosen(stock, name, "quality") for name in stock.speech.openai.config.voices
+    }
     assert len(set(seen.values())) == len(seen) == 13
     for name, voice in seen.items():
         engine, _, key = voice.partition("/")
-        female = stock.openai.voices[name].gender == "female"
+        female = stock.speech.openai.config.voices[name].gender == "female"
         assert (engine, key[1] == "f") == ("kokoro", female)
 
 
@@ -383,17 +385,19 @@ async def test_a_voice_that_cannot_speak_the_language_gives_way(stock: Services)
     assert await chosen(stock, "alloy", "fast", german) == "kokoro/af_alloy"
     only_fast = speaking(stock, fast=described(load_yaml(HibariConfig, "tts/hibari")))
     assert await chosen(only_fast, "shimmer", "quality") == "hibari/heart"
-    assert await choose_voice(only_fast, "onyx", "quality", TEXT, 1) is None  # the default
+    assert (
+        await only_fast.speech.openai.choose_voice("onyx", "quality", TEXT, 1) is None
+    )  # the default
 
 
 async def test_without_a_name_the_language_decides(stock: Services) -> None:
-    assert await choose_voice(stock, None, "fast", TEXT, 1) is None
+    assert await stock.speech.openai.choose_voice(None, "fast", TEXT, 1) is None
 
 
 async def test_an_own_voice_with_a_name_of_openais_goes_first_once_it_is_ready(
     stock: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = (await stock.speech.voices())[3]
+    own = (await stock.voices.catalogue.voices())[3]
     made = False
 
     async def find_own(name: str, workspace_id: int) -> OfferedVoice | None:
@@ -401,8 +405,8 @@ async def test_an_own_voice_with_a_name_of_openais_goes_first_once_it_is_ready(
             raise VoiceNotReady("not yet")
         return own if name == "alloy" else None
 
-    monkeypatch.setattr(stock.speech, "own_voice", find_own)
+    monkeypatch.setattr(stock.voices.catalogue, "own_voice", find_own)
     assert await chosen(stock, "alloy", "quality") == "kokoro/af_alloy"
     made = True
-    assert await choose_voice(stock, "alloy", None, TEXT, 1) == own.voice.voice_id
+    assert await stock.speech.openai.choose_voice("alloy", None, TEXT, 1) == own.voice.voice_id
     assert await chosen(stock, "echo", None) == "kokoro/am_echo"

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -19,6 +18,7 @@ from models.weights.store import WeightStore
 from pipelines.stt.file import TranscriptionPipeline
 from tests.api.leaving import send_and_leave
 from tests.api.money import Books, books_of
+from tests.api.replaced import with_transcription
 from tests.hostile.audio_files import wav
 from tests.models.sounds import speak
 
@@ -77,7 +77,7 @@ class Listener:
     """Hears a word for each call, fails at one of them, and remembers what it was asked."""
 
     def __init__(self, services: Services, fails_at: int | None = None) -> None:
-        self._inner = services.transcription._transcriber
+        self._inner = services.speech.transcription.pipeline._transcriber
         self.asked: list[TranscriptionRequest] = []
         self.waits = asyncio.Event()
         self.waits.set()
@@ -96,9 +96,9 @@ class Listener:
 
 
 def heard_by(services: Services, listener: Listener) -> httpx.AsyncClient:
-    vad: VADEngine = services.transcription._vad
-    pipeline = TranscriptionPipeline(listener, services.decoder, vad, load_profiles())
-    app = create_app(replace(services, transcription=pipeline))
+    vad: VADEngine = services.speech.transcription.pipeline._vad
+    pipeline = TranscriptionPipeline(listener, services.speech.decoder, vad, load_profiles())
+    app = create_app(with_transcription(services, pipeline))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://test")
 

@@ -50,23 +50,26 @@ class SocketServer:
     async def until_empty(self, seconds: float = 5.0) -> None:
         """Until no session is left, with its place in the plan given back."""
         async with asyncio.timeout(seconds):
-            while len(self.services.sockets) or self.services.sockets.leases.held:
+            while (
+                len(self.services.infrastructure.sockets)
+                or self.services.infrastructure.sockets.leases.held
+            ):
                 await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
 async def serve(services: Services) -> AsyncIterator[SocketServer]:
-    key = await services.accounts.ensure_first_workspace()
+    key = await services.platform.accounts.ensure_first_workspace()
     assert key is not None
-    await services.database.run(_upgrade)
+    await services.infrastructure.database.run(_upgrade)
     app = create_app(services)
     listener = HttpListener(app, "127.0.0.1", 0)
     await listener.start()
     try:
-        voice_id = (await services.speech.voices())[0].voice.voice_id
+        voice_id = (await services.speech.synthesis.pipeline.voices())[0].voice.voice_id
         yield SocketServer(services, app, listener, key, voice_id)
     finally:
-        await listener.stop(services.sockets.drain(0, 1001, "the test is over"))
+        await listener.stop(services.infrastructure.sockets.drain(0, 1001, "the test is over"))
 
 
 def _upgrade(session: Session) -> None:
@@ -82,7 +85,7 @@ async def serve_folder(folder: Path) -> AsyncIterator[SocketServer]:
             async with serve(services) as running:
                 yield running
         finally:
-            services.database.close()
+            services.infrastructure.database.close()
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ async def plain(tmp_path: Path) -> AsyncIterator[Services]:
     async with AudioDecoder() as decoder:
         built = local_services(local_settings(tmp_path), decoder)
         yield built
-        await built.billing.wait_for_settlements()
-        built.database.close()
+        await built.platform.billing.wait_for_settlements()
+        built.infrastructure.database.close()
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def server(plain: Services, told: ToldTranscriber) -> AsyncIterator[Socket
 
 @pytest.fixture
 async def books(server: SocketServer) -> Books:
-    principal = await server.services.accounts.authenticate(server.key)
+    principal = await server.services.platform.accounts.authenticate(server.key)
     return Books(server.services, principal.workspace_id)
 
 

@@ -14,7 +14,9 @@ async def test_a_server_that_stops_gives_sessions_their_grace_and_tells_them(
 ) -> None:
     async with server.tts() as busy, server.tts() as idle:
         await busy.create()
-        drained = server.services.sockets.drain(0.5, 1012, "this server restarts; connect again")
+        drained = server.services.infrastructure.sockets.drain(
+            0.5, 1012, "this server restarts; connect again"
+        )
         stopping = asyncio.create_task(server.listener.stop(drained))
         await asyncio.sleep(0.1)
         with pytest.raises(OSError):
@@ -25,4 +27,4 @@ async def test_a_server_that_stops_gives_sessions_their_grace_and_tells_them(
         assert await ending(busy) == ("this server restarts; connect again", 1012)
         async with asyncio.timeout(3):
             await stopping
-    assert not server.listener.serving and not len(server.services.sockets)
+    assert not server.listener.serving and not len(server.services.infrastructure.sockets)

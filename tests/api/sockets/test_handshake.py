@@ -26,7 +26,7 @@ async def refused(url: str, **options: Any) -> httpx.Response:
 
 
 async def new_key(server: SocketServer, scopes: list[str]) -> tuple[int, str]:
-    accounts: Accounts = server.services.accounts
+    accounts: Accounts = server.services.platform.accounts
     principal = await accounts.authenticate(server.key)
     made = await accounts.create_key(principal, "another", scopes, None)
     return made.row.id, made.key
@@ -67,7 +67,7 @@ async def test_the_key_may_be_in_the_header_and_a_token_in_the_query(
     headers = {"Authorization": f"Bearer {shared_server.key}"}
     async with connect(f"ws://{shared_server.address}/ws/tts", additional_headers=headers):
         pass
-    signed_in = await shared_server.services.accounts.sign_up(
+    signed_in = await shared_server.services.platform.accounts.sign_up(
         "socket@example.com", "a long password", "", ""
     )
     async with connect(shared_server.url("/ws/tts", signed_in.token)):
@@ -81,7 +81,7 @@ async def test_any_other_path_is_404(shared_server: SocketServer, path: str) -> 
 
 
 async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketServer) -> None:
-    signed_in = await shared_server.services.accounts.sign_up(
+    signed_in = await shared_server.services.platform.accounts.sign_up(
         "free@example.com", "a long password", "", ""
     )
     url = shared_server.url("/ws/tts", signed_in.token)
@@ -100,7 +100,7 @@ async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketSe
 async def test_a_server_that_leaves_refuses_with_503(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_server.services.sockets, "draining", True)
+    monkeypatch.setattr(shared_server.services.infrastructure.sockets, "draining", True)
     answer = await refused(shared_server.url("/ws/tts"))
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert int(answer.headers["retry-after"]) >= 1

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def limit(server: SocketServer, monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
-    sockets = server.services.sockets
+    sockets = server.services.infrastructure.sockets
     monkeypatch.setattr(sockets, "limits", sockets.limits.model_copy(update=limits))
 
 
@@ -94,9 +94,11 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
     shared_server: SocketServer,
 ) -> None:
     services = shared_server.services
-    elsewhere = Database(services.settings.database_url)  # as another gateway has it
+    elsewhere = Database(services.infrastructure.settings.database_url)  # as another gateway has it
     try:
-        accounts = Accounts(elsewhere, services.settings.secrets, services.plans)
+        accounts = Accounts(
+            elsewhere, services.infrastructure.settings.secrets, services.platform.plans
+        )
         key_id, key = await new_key(shared_server, ["tts"])
         principal = await accounts.authenticate(shared_server.key)
         async with shared_server.tts() as other, connect(shared_server.url("/ws/tts", key)) as one:
@@ -113,7 +115,7 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
 async def test_a_revoked_key_ends_a_session_that_has_much_to_send(
     shared_server: SocketServer,
 ) -> None:
-    accounts = shared_server.services.accounts
+    accounts = shared_server.services.platform.accounts
     key_id, key = await new_key(shared_server, ["tts"])
     principal = await accounts.authenticate(shared_server.key)
     async with connect(shared_server.url("/ws/tts", key), max_queue=1) as socket:
@@ -123,7 +125,7 @@ async def test_a_revoked_key_ends_a_session_that_has_much_to_send(
         await client.create(audio_config={"sample_rate_hertz": 48_000})
         await client.say("send_text", text="Nobody listens to this sentence at all. " * 100)
         await client.say("flush_context")
-        (session,) = shared_server.services.sockets.live
+        (session,) = shared_server.services.infrastructure.sockets.live
         await until(lambda: session.waiting_bytes > 500_000)
         await accounts.delete_key(principal, key_id)
         await until(lambda: session.waiting_bytes < 1000, 1.5)
@@ -134,7 +136,7 @@ async def test_a_revoked_key_ends_a_session_that_has_much_to_send(
 async def test_keys_are_asked_for_again_after_a_failure(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    accounts = shared_server.services.accounts
+    accounts = shared_server.services.platform.accounts
     limit(shared_server, monkeypatch, recheck_s=0.05)
     async with shared_server.tts() as client:
         answers = iter([ValueError("unforeseen"), DatabaseError("down"), Unauthorized("revoked")])
@@ -161,7 +163,7 @@ async def test_a_reader_that_stalls_slows_the_work_and_then_loses_its_session(
         await client.create(audio_config=config)
         await client.say("send_text", text="Nobody listens to this sentence at all. " * 100)
         await client.say("flush_context")
-        (session,) = shared_server.services.sockets.live
+        (session,) = shared_server.services.infrastructure.sockets.live
         fullest = 0
         async with asyncio.timeout(10):
             while not session.ended:
@@ -233,7 +235,7 @@ async def test_faults_of_a_connection_stop_the_work_and_fill_no_log(
             await client.say("send_text", text="Speech that is cut short. " * 200)
             await client.say("flush_context")
             await client.hear()
-            (session,) = shared_server.services.sockets.live
+            (session,) = shared_server.services.infrastructure.sockets.live
             if expected == 1007:
                 await client.socket.send(b"\xff\xfe", text=True)
             else:
@@ -259,7 +261,7 @@ async def test_a_client_that_is_lost_loses_its_session_at_once(
         await client.create(audio_config={"sample_rate_hertz": 48_000})
         await client.say("send_text", text="Nobody listens to this sentence at all. " * 100)
         await client.say("flush_context")
-        (session,) = shared_server.services.sockets.live
+        (session,) = shared_server.services.infrastructure.sockets.live
         await until(lambda: session.waiting_bytes > 200_000)
         (connection,) = shared_server.listener._server.server_state.connections
         assert isinstance(connection, connections.WebSocketConnection)

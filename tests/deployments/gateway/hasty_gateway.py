@@ -12,7 +12,7 @@ GRACE_S = 2.0
 class HastyGateway(Gateway):
     async def __init__(self, args: GatewayArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         await super().__init__(args)
-        sockets = self.services.sockets
+        sockets = self.services.infrastructure.sockets
         sockets.limits = sockets.limits.model_copy(update={"drain_s": GRACE_S})
 
 

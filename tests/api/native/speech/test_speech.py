@@ -4,7 +4,6 @@ import asyncio
 import io
 from base64 import b64decode
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +24,7 @@ from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.leaving import send_and_leave
+from tests.api.replaced import with_synthesis
 
 Headers = dict[str, str]
 
@@ -198,12 +198,12 @@ class DeadSpeaker(SlowSpeaker):
 
 def app_with(services: Services, **speakers: Any) -> FastAPI:
     voices = load_yaml(VoicesConfig, "voices")
-    return create_app(replace(services, speech=SpeechPipeline(speakers, voices)))
+    return create_app(with_synthesis(services, SpeechPipeline(speakers, voices)))
 
 
 @pytest.fixture
 def slow(services: Services) -> SlowSpeaker:
-    _, info = load_tts("tts/tone", WeightStore(services.settings.weights_dir))
+    _, info = load_tts("tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
     return SlowSpeaker(info)
 
 
@@ -219,7 +219,7 @@ async def test_a_client_that_leaves_stops_the_engine(
 async def test_no_model_at_all_is_unavailable(
     services: Services, slow: SlowSpeaker, auth: Headers
 ) -> None:
-    _, info = load_tts("tts/tone", WeightStore(services.settings.weights_dir))
+    _, info = load_tts("tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
     transport = httpx.ASGITransport(app=app_with(services, dead=DeadSpeaker(info)))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         assert (await speak(client, auth)).status_code == 503

@@ -7,7 +7,6 @@ import time
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import av
@@ -24,6 +23,7 @@ from models.errors import EngineLost, EngineOverloaded
 from models.tts.base import SynthesisRequest
 from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.leaving import send_and_leave
+from tests.api.replaced import with_synthesis
 from tests.pipelines.stt.voiced import VoicedSpeaker
 
 Headers = dict[str, str]
@@ -34,7 +34,7 @@ FORMATS = ["mp3", "wav", "pcm", "ogg", "flac"]
 
 def app_with(services: Services, speaker: Any) -> FastAPI:
     voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
-    return create_app(replace(services, speech=SpeechPipeline({"one": speaker}, voices)))
+    return create_app(with_synthesis(services, SpeechPipeline({"one": speaker}, voices)))
 
 
 @asynccontextmanager

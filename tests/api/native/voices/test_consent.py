@@ -48,8 +48,8 @@ async def issued(client: httpx.AsyncClient, headers: Headers, **body: Any) -> di
 
 
 async def row_of(services: Services, headers: Headers, voice_id: str) -> Voice:
-    who = await services.accounts.authenticate(headers["Authorization"].partition(" ")[2])
-    return await services.voices.get(who, voice_id)
+    who = await services.platform.accounts.authenticate(headers["Authorization"].partition(" ")[2])
+    return await services.voices.custom.get(who, voice_id)
 
 
 async def test_a_sentence_comes_with_a_token_and_an_hour(

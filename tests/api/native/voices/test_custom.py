@@ -65,13 +65,15 @@ async def test_a_new_voice_waits_and_its_price_is_held(
     assert await books.kinds() == ["hold"]
     assert (await client.get(f"/voices/{voice['id']}", headers=auth)).json() == voice
     assert (await actions(client, auth))[0] == "voice.created"
-    row = await services.voices.get(await principal(services, auth), voice["id"])
+    row = await services.voices.custom.get(await principal(services, auth), voice["id"])
     assert (row.consent, row.consent_address) == ("She agreed.", "127.0.0.1")
     assert row.consent_by is not None and row.consent_by.startswith("key:")
 
 
 async def principal(services: Services, headers: Headers) -> Any:
-    return await services.accounts.authenticate(headers["Authorization"].removeprefix("Bearer "))
+    return await services.platform.accounts.authenticate(
+        headers["Authorization"].removeprefix("Bearer ")
+    )
 
 
 async def test_without_a_language_the_one_that_is_heard_counts(
@@ -286,13 +288,13 @@ async def test_a_request_whose_process_died_after_the_work_finds_its_voice(
         (tmp_path / name).write_bytes(content)
         files.append(SampleFile(name, tmp_path / name))
     paid_once.set(IdempotentOperation("once-0123"))  # as each attempt of one request has it
-    first = await services.voices.create(who, NewVoice("Ann", language="en"), files)
-    again = await services.voices.create(who, NewVoice("Ann", language="en"), files)
+    first = await services.voices.custom.create(who, NewVoice("Ann", language="en"), files)
+    again = await services.voices.custom.create(who, NewVoice("Ann", language="en"), files)
     assert first.id == again.id
     # Also when the token of its consent has expired meanwhile, and there is no room for another.
     late = replace(NewVoice("Ann", language="en"), consent_token="expired")
-    assert (await services.voices.create(who, late, files)).id == first.id
-    await services.voices.check_room(who)
+    assert (await services.voices.custom.create(who, late, files)).id == first.id
+    await services.voices.custom.check_room(who)
     assert await (await books_of(services, auth)).kinds() == ["hold"]
 
 
@@ -377,7 +379,7 @@ async def test_work_whose_worker_died_goes_on_where_it_was(
     queue, first = queue_of(services), await claimed(services)
     assert await queue.keep_checkpoint(first, b"generation 1")
     assert await queue.keep_checkpoint(first, b"generation 2")
-    await services.database.run(end_leases)
+    await services.infrastructure.database.run(end_leases)
     second = await claimed(services)
     assert (second.id, second.attempt) == (first.id, 2)
     assert await queue.checkpoint(second) == b"generation 2"
@@ -403,7 +405,7 @@ async def test_a_voice_that_kills_every_worker_is_given_up(
     while await queue.claim() is not None:
         attempts += 1
         assert await queue.fail_hopeless() == 0
-        await services.database.run(end_leases)
+        await services.infrastructure.database.run(end_leases)
     assert attempts == 5
     assert await queue.fail_hopeless() == 1
     assert (await client.get(f"/voices/{voice['id']}", headers=auth)).json()["status"] == "failed"

@@ -115,9 +115,13 @@ async def test_an_address_of_another_file_shows_no_report(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     address = await ready(client, auth, services)
-    principal = await services.accounts.authenticate(auth["Authorization"].partition(" ")[2])
-    other = await services.files.put(principal.workspace_id, "speech", "text/plain", b"words", 60)
-    signed = services.files.url(other, principal.workspace_id, 60, "reports")
+    principal = await services.platform.accounts.authenticate(
+        auth["Authorization"].partition(" ")[2]
+    )
+    other = await services.infrastructure.files.put(
+        principal.workspace_id, "speech", "text/plain", b"words", 60
+    )
+    signed = services.infrastructure.files.url(other, principal.workspace_id, 60, "reports")
     answer = await client.get(within(signed))
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
     assert (await client.get(address, headers=auth)).status_code == 200

@@ -21,7 +21,12 @@ PRICE = 1_000_000
 def queue_of(services: Services) -> VoiceQueue:
     """As a worker has it."""
     work = load_yaml(CloningConfig, "cloning").work
-    return VoiceQueue(services.database, services.files, services.billing, work)
+    return VoiceQueue(
+        services.infrastructure.database,
+        services.infrastructure.files,
+        services.platform.billing,
+        work,
+    )
 
 
 async def ask(

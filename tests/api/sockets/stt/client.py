@@ -5,7 +5,6 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from models.audio import Pcm, float_to_pcm16
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel
 from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
+from tests.api.replaced import with_speech
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.stt.listening_doubles import LoudnessVAD
@@ -33,7 +33,7 @@ def with_listening(
     config = load_yaml(ListeningConfig, "listening")
     changed = config.model_copy(update={"limits": config.limits.model_copy(update=limits)})
     pipeline = LiveTranscriptionPipeline(transcriber, vad or LoudnessVAD(), changed)
-    return replace(services, listening=pipeline)
+    return with_speech(services, live_transcription=pipeline)
 
 
 class SttClient:

@@ -37,7 +37,7 @@ async def plain(tmp_path: Path) -> AsyncIterator[Services]:
     async with AudioDecoder() as decoder:
         built = local_services(local_settings(tmp_path), decoder)
         yield built
-        built.database.close()
+        built.infrastructure.database.close()
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         services = local_services(local_settings(tmp_path), decoder)
         async with serve(with_listening(services, recogniser(), vad)) as running:
             yield running
-        services.database.close()
+        services.infrastructure.database.close()
 
 
 async def say(client: SttClient, pcm: Pcm, sample_rate: int) -> None:

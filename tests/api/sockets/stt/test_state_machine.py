@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def only_one_session_is_held(self) -> None:
-        assert len(self.server.services.sockets) <= 1
+        assert len(self.server.services.infrastructure.sockets) <= 1
 
     def teardown(self) -> None:
         self.run(self._vanish())
@@ -193,7 +193,7 @@ def test_any_order_of_messages_keeps_to_the_protocol(tmp_path: Path) -> None:
             run_state_machine_as_test(Machine, settings=MACHINE_SETTINGS)
         finally:
             runner.run(stack.aclose())
-            services.database.close()
+            services.infrastructure.database.close()
 
 
 MACHINE_SETTINGS = settings(
@@ -210,7 +210,7 @@ async def test_too_many_faults_end_the_session(tmp_path: Path) -> None:
             for _ in range(MAX_FAULTS + 1):
                 await client.socket.send("{")
             messages, code = await client.hear_rest()
-    services.database.close()
+    services.infrastructure.database.close()
     assert code == 1008
     assert len(messages) == MAX_FAULTS + 2  # the last one says that there were too many
     assert json.dumps(messages).count("not JSON") == MAX_FAULTS + 1

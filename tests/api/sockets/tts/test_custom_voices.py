@@ -21,8 +21,8 @@ PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.3, np.float32)))
 async def ready_voice(server: SocketServer, name: str) -> Voice:
     """One that the server's workspace has made."""
     services = server.services
-    workspace_id = (await services.accounts.authenticate(server.key)).workspace_id
-    file_id = await services.files.put(
+    workspace_id = (await services.platform.accounts.authenticate(server.key)).workspace_id
+    file_id = await services.infrastructure.files.put(
         workspace_id, "voice", "application/octet-stream", PACK, None
     )
     ready = new_voice(
@@ -33,14 +33,14 @@ async def ready_voice(server: SocketServer, name: str) -> Voice:
         pack_file=file_id,
         pack_digest=pack_digest(PACK),
     )
-    await services.database.run(add_voice, ready, [])
+    await services.infrastructure.database.run(add_voice, ready, [])
     return ready
 
 
 async def test_a_workspaces_own_voice_speaks_by_id_and_by_name(shared_server: SocketServer) -> None:
     ready = await ready_voice(shared_server, "Own voice")
     waiting = new_voice(ready.workspace_id, "Not yet")
-    await shared_server.services.database.run(add_voice, waiting, [])
+    await shared_server.services.infrastructure.database.run(add_voice, waiting, [])
     spoken = []
     async with shared_server.tts() as client:
         for named in (str(ready.id), "own VOICE"):
@@ -56,7 +56,7 @@ async def test_a_workspaces_own_voice_speaks_by_id_and_by_name(shared_server: So
 
 async def test_another_workspace_hears_nothing_of_it(shared_server: SocketServer) -> None:
     ready = await ready_voice(shared_server, "Hidden voice")
-    stranger = await shared_server.services.accounts.sign_up(
+    stranger = await shared_server.services.platform.accounts.sign_up(
         "stranger@example.com", "a long password", "", ""
     )
     async with connect(shared_server.url("/ws/tts", stranger.token)) as socket:

@@ -352,7 +352,7 @@ async def test_boosted_speech_has_minus_14_lufs_over_the_context(
 async def test_boosted_speech_begins_at_the_level_that_its_voice_is_known_by(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_server.services.speech, "levels", VoiceLevels())
+    monkeypatch.setattr(shared_server.services.speech.synthesis.pipeline, "levels", VoiceLevels())
     firsts: list[float] = []
     for _ in range(2):
         async with shared_server.tts() as client:

@@ -43,7 +43,7 @@ class _Running:
             self._stack.enter_async_context(serve_folder(Path(self._folder.name)))
         )
         # A machine may send hundreds of wrong messages in a moment.
-        sockets = self.server.services.sockets
+        sockets = self.server.services.infrastructure.sockets
         sockets.limits = sockets.limits.model_copy(
             update={"faults": 1_000_000, "messages_per_s": 1e9}
         )

@@ -1,0 +1,49 @@
+"""Services with some of their members replaced."""
+
+from dataclasses import replace
+from typing import Any
+
+from api.services import Services
+from pipelines.limits.shared import SharedLimits
+from pipelines.stt.file import TranscriptionPipeline
+from pipelines.tts.pipeline import SpeechPipeline
+
+
+def with_speech(services: Services, **members: Any) -> Services:
+    return replace(services, speech=replace(services.speech, **members))
+
+
+def with_platform(services: Services, **members: Any) -> Services:
+    return replace(services, platform=replace(services.platform, **members))
+
+
+def with_infrastructure(services: Services, **members: Any) -> Services:
+    return replace(services, infrastructure=replace(services.infrastructure, **members))
+
+
+def with_synthesis(services: Services, pipeline: SpeechPipeline) -> Services:
+    """With another speech pipeline, wherever one is used."""
+    speech = services.speech
+    changed = with_speech(
+        services,
+        synthesis=replace(speech.synthesis, pipeline=pipeline),
+        openai=replace(speech.openai, speech=pipeline),
+    )
+    return replace(changed, voices=replace(services.voices, catalogue=pipeline))
+
+
+def with_transcription(services: Services, pipeline: TranscriptionPipeline) -> Services:
+    """With another pipeline for files."""
+    transcription = replace(services.speech.transcription, pipeline=pipeline)
+    return with_speech(services, transcription=transcription)
+
+
+def with_request_limits(services: Services, **members: Any) -> Services:
+    """With another plan, store or configuration of rate limits."""
+    changed = replace(services.platform.request_limits, **members)
+    return with_platform(services, request_limits=changed)
+
+
+def with_limits(services: Services, limits: SharedLimits) -> Services:
+    """With another store of rate limits; sockets keep theirs."""
+    return with_infrastructure(with_request_limits(services, limits=limits), limits=limits)
