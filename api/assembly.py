@@ -39,7 +39,7 @@ from models.watermark.base import Watermark
 from pipelines.accounts.service import Accounts
 from pipelines.accounts.workspaces import Workspaces
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.watermarking import Marks
+from pipelines.audio.watermarking import Watermarker
 from pipelines.billing.billing import Billing
 from pipelines.billing.idempotency import IdempotencyStore
 from pipelines.billing.subscriptions import Subscriptions
@@ -108,7 +108,7 @@ def build_services(
     )
 
     ready_voices = ReadyCustomVoices(database, files, models.speakers)
-    watermarks = Marks(settings.watermark, models.watermark, models.vad)
+    watermarks = Watermarker(settings.watermark, models.watermark, models.vad)
     synthesis = SpeechPipeline(
         models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks
     )

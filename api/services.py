@@ -19,7 +19,7 @@ from db.session import Database
 from pipelines.accounts.service import Accounts
 from pipelines.accounts.workspaces import Workspaces
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.watermarking import Marks
+from pipelines.audio.watermarking import Watermarker
 from pipelines.billing.billing import Billing
 from pipelines.billing.idempotency import IdempotencyStore
 from pipelines.billing.subscriptions import Subscriptions
@@ -43,7 +43,7 @@ class SpeechServices:
     synthesis: PaidSynthesis
     transcription: PaidTranscription
     live_transcription: LiveTranscriptionPipeline
-    watermarks: Marks
+    watermarks: Watermarker
     decoder: AudioDecoder
     billing: Billing
     failures: FailureEvents

@@ -1,4 +1,4 @@
-"""Whether a recording was made here."""
+"""POST /audio/verify: detects the service's watermark in a recording."""
 
 from fastapi import Request
 from pydantic import BaseModel, Field
@@ -46,20 +46,20 @@ async def verify(request: Request, principal: PrincipalDep, speech: SpeechDep) -
     async with receive_form(request, LIMITS) as form:
         audio = file_of(form, "audio")
         work = speech.watermarks.verify(speech.decoder, audio.path)
-        return _shown(await while_connected(request.receive, work))
+        return _to_verification(await while_connected(request.receive, work))
 
 
-def _shown(verdict: WatermarkDetection) -> Verification:
+def _to_verification(found: WatermarkDetection) -> Verification:
     return Verification(
-        watermarked=verdict.is_marked,
-        likelihood=round(verdict.likelihood, 3),
-        duration=round(verdict.duration_s, 3),
+        watermarked=found.is_marked,
+        likelihood=round(found.likelihood, 3),
+        duration=round(found.duration_s, 3),
         stretches=[
             MarkedStretch(
                 start=round(one.start_s, 2),
                 end=round(one.end_s, 2),
                 likelihood=round(one.likelihood, 3),
             )
-            for one in verdict.stretches
+            for one in found.segments
         ],
     )

@@ -32,7 +32,7 @@ from models.watermark.base import Watermark
 from models.watermark.perth import HEARD_S
 from models.weights.store import WeightStore
 from pipelines.audio.encode.stream import to_mulaw
-from pipelines.audio.watermarking import FOUND
+from pipelines.audio.watermarking import DETECTION_THRESHOLD
 
 VOICES = {
     "tts/kokoro": ("af_heart", "am_adam", "bf_emma", "bm_george"),
@@ -81,7 +81,7 @@ def main() -> None:
     for name, change in CHANGES.items():
         found = [_likelihood(watermark, change(_at_16(c, c.marked))) for c in clips]
         never = [_likelihood(watermark, change(_at_16(c, c.pcm))) for c in clips]
-        share = np.mean([one >= FOUND for one in found])
+        share = np.mean([one >= DETECTION_THRESHOLD for one in found])
         print(f"{name:12} {share:7.1%} {min(found):13.2f} {max(never):23.2f}")
     if options.folder is not None:
         _count_false(watermark, options.folder, options.cuts)
@@ -124,7 +124,7 @@ def _count_false(watermark: Watermark, folder: Path, cuts: int) -> None:
         pcm = usable[random.integers(len(usable))]
         start = random.integers(len(pcm) - size)
         found.append(_likelihood(watermark, pcm[start : start + size]))
-    wrong = sum(one >= FOUND for one in found)
+    wrong = sum(one >= DETECTION_THRESHOLD for one in found)
     print(
         f"\n{wrong} of {cuts} cuts of {len(usable)} recordings of people seem marked "
         f"({seconds:.0f} s in all, so cuts overlap): at most {max(found):.2f} likely, "

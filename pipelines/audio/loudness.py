@@ -1,25 +1,53 @@
-"""Makes speech clear and evenly loud: a high-pass, a loudness target and a true-peak limit."""
+"""Loudness of speech: meter, high-pass, true-peak limiter, and normalisation to a target.
+
+Integrated loudness is that of ITU-R BS.1770-4 (K-weighting, blocks of 400 ms every 100 ms, gates at
+-70 LUFS and 10 LU below the mean), true peaks those of its annex 2 (4x oversampling), and units
+those of EBU R 128. The limiter is a look-ahead limiter: the least gain within a window, smoothed.
+"""
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
-import soxr
+from numpy.typing import NDArray
 from pyloudnorm import Meter
-from scipy.ndimage import maximum_filter1d, minimum_filter1d, uniform_filter1d
-from scipy.signal import butter, sosfilt
+from scipy.ndimage import minimum_filter1d, uniform_filter1d
+from scipy.signal import butter, firwin, resample_poly, sosfilt, tf2sos
 
 from models.audio import Pcm
 
 TARGET_LUFS = -16.0
 PEAK_DB = -1.0  # dBTP
 HIGH_PASS_HZ = 60
-MOST_GAIN_DB = 36.0  # more would only lift the noise of a nearly silent signal
-SHORTEST_S = 0.4  # one block of the loudness measure (ITU-R BS.1770)
+MAX_GAIN_DB = 36.0  # more would only lift the noise of a nearly silent signal
+SHORTEST_S = 0.4  # one block of the meter
 
-OVERSAMPLING = 4  # BS.1770's figure for true peaks
-LOOK_S = 0.004  # how soon before and after a peak the limiter acts
-CEILING_MARGIN_DB = 0.1  # the limiter's own ripple between samples
+_OVERSAMPLING = 4  # BS.1770's figure for true peaks
+_LOOK_AHEAD_S = 0.004  # how soon before and after a peak the limiter acts
+_CEILING_MARGIN_DB = 0.1  # the limiter's own ripple between samples
 _CLOSE_LU = 0.2
+
+_STEP_S = 0.1  # the hop of BS.1770's blocks
+_BLOCK_STEPS = 4
+_GATE_LUFS = -70.0
+_RELATIVE_GATE_LU = -10.0
+_BIN_LU = 0.1
+_BINS = 800  # from the gate to +10 LUFS
+
+_DEFAULT_LUFS = -23.0  # of a voice that was never measured: about what engines give
+_DEFAULT_WEIGHT_S = 0.3
+_REMEMBERED_WEIGHT_S = 8.0
+_FAST_DB_PER_S = 6.0  # while a voice is new
+_SLOW_DB_PER_S = 1.0  # too slow to be heard
+_FAST_S = 3.0
+_CORRECTION = 2.0
+_MAX_CORRECTION_DB = 2.0
+
+_RESAMPLER_REACH = 16  # samples; beyond it a neighbour does not change a value between samples
+# The filter that resample_poly would design again for each chunk.
+_RESAMPLER: Any = firwin(20 * _OVERSAMPLING + 1, 1 / _OVERSAMPLING, window=("kaiser", 5.0)).astype(
+    np.float32
+)
 
 
 def enhance(pcm: Pcm, sample_rate: int) -> Pcm:
@@ -27,25 +55,38 @@ def enhance(pcm: Pcm, sample_rate: int) -> Pcm:
 
     Blocking: 10 to 30 ms for 6 s of speech.
     """
-    if not len(pcm):
-        return pcm
-    filtered = high_pass(pcm, sample_rate)
+    filtered = HighPass(sample_rate).process(pcm)
     loudness = measure_lufs(filtered, sample_rate)
     if not np.isfinite(loudness):
         return pcm
-    gain_db = min(TARGET_LUFS - loudness, MOST_GAIN_DB)
-    peaks = _peaks(filtered, sample_rate)
-    shaped = limit(filtered, sample_rate, gain_db=gain_db, peaks=peaks)
-    if gain_db < MOST_GAIN_DB:
+    gain_db = min(TARGET_LUFS - loudness, MAX_GAIN_DB)
+    limited = limit(_amplify(filtered, gain_db), sample_rate)
+    if gain_db < MAX_GAIN_DB:
         # Limiting takes loudness away; one more step gives back what the peaks allow.
-        missing = TARGET_LUFS - measure_lufs(shaped, sample_rate)
+        missing = TARGET_LUFS - measure_lufs(limited, sample_rate)
         if missing > _CLOSE_LU:
-            shaped = limit(filtered, sample_rate, gain_db=gain_db + 1.5 * missing, peaks=peaks)
-    return shaped
+            limited = limit(_amplify(filtered, gain_db + 1.5 * missing), sample_rate)
+    return limited
+
+
+def measure_lufs(pcm: Pcm, sample_rate: int) -> float:
+    """Integrated loudness; -inf for silence. A signal shorter than 0.4 s is repeated."""
+    shortest = int(np.ceil(SHORTEST_S * sample_rate)) + 1
+    if 0 < len(pcm) < shortest:
+        pcm = np.tile(pcm, -(-shortest // len(pcm)))
+    meter = LoudnessMeter(sample_rate)
+    meter.push(pcm)
+    return meter.lufs
+
+
+def limit(pcm: Pcm, sample_rate: int) -> Pcm:
+    """A whole signal through one `TruePeakLimiter`."""
+    limiter = TruePeakLimiter(sample_rate)
+    return np.concatenate([limiter.process(pcm), limiter.flush()])
 
 
 class HighPass:
-    """Takes out rumble and any constant offset below the voice, of a stream."""
+    """Removes rumble and any constant offset below the voice, of a stream."""
 
     def __init__(self, sample_rate: int) -> None:
         self._filter = _high_pass(sample_rate)
@@ -59,62 +100,199 @@ class HighPass:
         return np.asarray(filtered, dtype=np.float32)
 
 
-def high_pass(pcm: Pcm, sample_rate: int) -> Pcm:
-    """The whole of a signal through one `HighPass`."""
-    return HighPass(sample_rate).process(pcm)
+class LoudnessMeter:
+    """Integrated loudness of a stream so far; a histogram of block loudness bounds its memory."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self._step = round(_STEP_S * sample_rate)
+        self._filter = _k_weighting(sample_rate)
+        self._state = np.zeros((len(self._filter), 2))
+        self._rest: NDArray[np.float64] = np.zeros(0)
+        self._steps: list[float] = []  # mean squares of the last steps
+        self._counts = np.zeros(_BINS)
+        self._energies = np.zeros(_BINS)
+
+    def push(self, pcm: Pcm) -> None:
+        """Takes in float32 [n]."""
+        if not len(pcm):
+            return
+        weighted, self._state = sosfilt(self._filter, pcm.astype(np.float64), zi=self._state)
+        squares = np.concatenate([self._rest, np.square(weighted)])
+        whole = len(squares) // self._step
+        for mean in squares[: whole * self._step].reshape(whole, self._step).mean(axis=1):
+            self._add_step(float(mean))
+        self._rest = squares[whole * self._step :]
+
+    def _add_step(self, mean: float) -> None:
+        self._steps = [*self._steps[1 - _BLOCK_STEPS :], mean]
+        if len(self._steps) < _BLOCK_STEPS:
+            return
+        energy = sum(self._steps) / _BLOCK_STEPS
+        place = int((_lufs(energy) - _GATE_LUFS) / _BIN_LU) if energy > 0 else -1
+        if place >= 0:
+            place = min(place, _BINS - 1)
+            self._counts[place] += 1
+            self._energies[place] += energy
+
+    @property
+    def lufs(self) -> float:
+        """-inf until 0.4 s of anything louder than -70 LUFS has passed."""
+        first = self._first_gated()
+        counted = self._counts[first:].sum()
+        return _lufs(self._energies[first:].sum() / counted) if counted else -np.inf
+
+    @property
+    def measured_s(self) -> float:
+        """How many seconds of sound `lufs` was measured over."""
+        return float(self._counts[self._first_gated() :].sum()) * _STEP_S
+
+    def _first_gated(self) -> int:
+        counted = self._counts.sum()
+        if not counted:
+            return 0
+        gate = _lufs(self._energies.sum() / counted) + _RELATIVE_GATE_LU
+        return max(0, int((gate - _GATE_LUFS) / _BIN_LU))
 
 
-def measure_lufs(pcm: Pcm, sample_rate: int) -> float:
-    """Integrated loudness; -inf for silence. A signal shorter than 0.4 s is repeated."""
-    shortest = int(np.ceil(SHORTEST_S * sample_rate)) + 1
-    if not len(pcm) or not np.any(pcm):
-        return -np.inf
-    if len(pcm) < shortest:
-        pcm = np.tile(pcm, -(-shortest // len(pcm)))
-    with np.errstate(divide="ignore"):
-        return float(_meter(sample_rate).integrated_loudness(pcm.astype(np.float64)))
+class TruePeakLimiter:
+    """Turns a stream down around true peaks over -1 dBTP; holds back the last 9 ms."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self._look_ahead = round(_LOOK_AHEAD_S * sample_rate)
+        self._reach = 2 * self._look_ahead + _RESAMPLER_REACH
+        # Samples that were returned but still shape the gain, then those held back.
+        self._pcm: Pcm = np.zeros(self._reach, dtype=np.float32)
+
+    def process(self, pcm: Pcm) -> Pcm:
+        """The samples whose neighbours are all known."""
+        self._pcm = np.concatenate([self._pcm, pcm])
+        ready = len(self._pcm) - 2 * self._reach
+        if ready <= 0:
+            return self._pcm[:0]
+        limited = self._limited()[self._reach : self._reach + ready]
+        self._pcm = self._pcm[ready:]
+        return limited
+
+    def flush(self) -> Pcm:
+        """The rest; the limiter may go on after it."""
+        rest = self.process(np.zeros(self._reach, dtype=np.float32))
+        self._pcm = np.zeros(self._reach, dtype=np.float32)
+        return rest
+
+    def _limited(self) -> Pcm:
+        ceiling = np.float32(10 ** ((PEAK_DB - _CEILING_MARGIN_DB) / 20))
+        level = np.abs(self._pcm)
+        if np.max(level) < ceiling / 2:  # speech never hides 6 dB between samples
+            return self._pcm
+        dense = np.abs(resample_poly(self._pcm, _OVERSAMPLING, 1, window=_RESAMPLER))
+        peaks = np.maximum.reduce(
+            [level, *(dense[at::_OVERSAMPLING] for at in range(_OVERSAMPLING))]
+        )
+        peaks[1:] = np.maximum(peaks[1:], peaks[:-1])  # from one sample before to one after
+        gain = np.minimum(np.float32(1.0), ceiling / np.maximum(peaks, np.float32(1e-9)))
+        window = 2 * self._look_ahead + 1
+        smooth = uniform_filter1d(minimum_filter1d(gain, window), window)
+        return np.asarray(self._pcm * np.minimum(smooth, gain), dtype=np.float32)
 
 
-def true_peak(pcm: Pcm, sample_rate: int) -> float:
-    """The highest level between samples, linear."""
-    return float(np.max(_peaks(pcm, sample_rate), initial=0.0))
+class LoudnessNormaliser:
+    """Brings a stream to an integrated loudness, at most -1 dBTP, without looking ahead.
 
-
-def limit(pcm: Pcm, sample_rate: int, *, gain_db: float = 0.0, peaks: Pcm | None = None) -> Pcm:
-    """Amplifies, and turns the level down around each true peak over -1 dBTP.
-
-    `peaks`, float32 [n], are those of `pcm` itself when they are known already.
+    It starts from the remembered loudness of the voice and changes its gain too slowly to be heard.
+    Without one it measures the voice within its first seconds.
     """
-    if not len(pcm):
+
+    def __init__(self, target_lufs: float, remembered_lufs: float | None = None) -> None:
+        self._target_lufs = target_lufs
+        self._expected_lufs = _DEFAULT_LUFS if remembered_lufs is None else remembered_lufs
+        self._weight_s = _DEFAULT_WEIGHT_S if remembered_lufs is None else _REMEMBERED_WEIGHT_S
+        self._is_new = remembered_lufs is None
+        self._sample_rate = 0
+        self._gain_db: float | None = None
+
+    def process(self, pcm: Pcm, sample_rate: int) -> Pcm:
+        """float32 [n] in, about as many out: the last 9 ms wait for what comes after them.
+
+        `sample_rate` stays the same for the whole stream. Blocking: about 1 ms for 0.5 s.
+        """
+        if not self._sample_rate:
+            self._sample_rate = sample_rate
+            self._input, self._output = LoudnessMeter(sample_rate), LoudnessMeter(sample_rate)
+            self._limiter = TruePeakLimiter(sample_rate)
+        if not len(pcm):
+            return pcm
+        self._input.push(pcm)
+        return self._measured(self._limiter.process(self._adjust(pcm)))
+
+    def flush(self) -> Pcm:
+        """The samples held back; the stream may go on after it."""
+        if not self._sample_rate:
+            return np.zeros(0, dtype=np.float32)
+        return self._measured(self._limiter.flush())
+
+    @property
+    def measured_lufs(self) -> float | None:
+        """Loudness of the input, to be remembered; None before 0.4 s of sound."""
+        measured = self._input.lufs if self._sample_rate else -np.inf
+        return measured if np.isfinite(measured) else None
+
+    @property
+    def measured_s(self) -> float:
+        """How many seconds of sound `measured_lufs` was measured over."""
+        return self._input.measured_s if self._sample_rate else 0.0
+
+    def _measured(self, pcm: Pcm) -> Pcm:
+        self._output.push(pcm)
         return pcm
-    if peaks is None:
-        peaks = _peaks(pcm, sample_rate)
-    factor = np.float32(10 ** (gain_db / 20))
-    amplified, peaks = pcm * factor, peaks * factor
-    ceiling = 10 ** ((PEAK_DB - CEILING_MARGIN_DB) / 20)
-    if np.max(peaks) <= ceiling:
-        return np.asarray(amplified, dtype=np.float32)
-    gain = np.minimum(1.0, ceiling / np.maximum(peaks, 1e-9))
-    window = 2 * int(LOOK_S * sample_rate) + 1
-    held = minimum_filter1d(gain, 2 * window - 1, mode="nearest")
-    smooth = uniform_filter1d(held, window, mode="nearest")
-    return np.asarray(amplified * np.minimum(smooth, gain), dtype=np.float32)
+
+    def _adjust(self, pcm: Pcm) -> Pcm:
+        """`pcm` with the gain moved towards the target, no faster than allowed."""
+        wanted_db = self._wanted_db(pcm)
+        if self._gain_db is None:
+            if not np.any(pcm):
+                return pcm  # nothing is known yet
+            self._gain_db = wanted_db
+        is_fast = self._is_new and self._input.measured_s < _FAST_S
+        max_step_db = (_FAST_DB_PER_S if is_fast else _SLOW_DB_PER_S) * len(pcm) / self._sample_rate
+        before_db = self._gain_db
+        self._gain_db += float(np.clip(wanted_db - before_db, -max_step_db, max_step_db))
+        if self._gain_db == before_db:
+            return _amplify(pcm, before_db)
+        ramp_db = np.linspace(before_db, self._gain_db, len(pcm), dtype=np.float32)
+        return np.asarray(pcm * 10 ** (ramp_db / 20), dtype=np.float32)
+
+    def _wanted_db(self, pcm: Pcm) -> float:
+        """The gain that would bring the whole of the stream to the target."""
+        measured_s, level = self._input.measured_s, self._input.lufs
+        if not np.isfinite(level):  # under 0.4 s: its power, without weights and gates
+            level = _lufs(float(np.mean(np.square(pcm))) or 1e-9)
+            measured_s = len(pcm) / self._sample_rate if level > _GATE_LUFS else 0.0
+        weight_s = self._weight_s + measured_s
+        expected = (self._weight_s * self._expected_lufs + measured_s * level) / weight_s
+        wanted_db = self._target_lufs - expected
+        reached = self._output.lufs
+        if np.isfinite(reached):
+            # What the limiter took away, and the error of the first guess.
+            trust = min(1.0, self._output.measured_s / _FAST_S)
+            missing = _CORRECTION * trust * (self._target_lufs - reached)
+            wanted_db += float(np.clip(missing, -_MAX_CORRECTION_DB, _MAX_CORRECTION_DB))
+        return min(wanted_db, MAX_GAIN_DB)
 
 
-def _peaks(pcm: Pcm, sample_rate: int) -> Pcm:
-    """float32 [n]: the highest level around each sample."""
-    dense = np.abs(soxr.resample(pcm, sample_rate, sample_rate * OVERSAMPLING, quality="MQ"))
-    wanted = len(pcm) * OVERSAMPLING
-    dense = np.pad(dense[:wanted], (0, max(0, wanted - len(dense))))
-    around = maximum_filter1d(dense, 2 * OVERSAMPLING + 1, mode="nearest")[::OVERSAMPLING]
-    return np.asarray(np.maximum(around, np.abs(pcm)), dtype=np.float32)
+def _amplify(pcm: Pcm, gain_db: float) -> Pcm:
+    return np.asarray(pcm * np.float32(10 ** (gain_db / 20)), dtype=np.float32)
+
+
+def _lufs(energy: float) -> float:
+    return float(-0.691 + 10 * np.log10(energy))
 
 
 @lru_cache(maxsize=16)
-def _meter(sample_rate: int) -> Meter:
-    return Meter(sample_rate)
-
-
-@lru_cache(maxsize=16)
-def _high_pass(sample_rate: int) -> np.ndarray:
+def _high_pass(sample_rate: int) -> NDArray[np.float64]:
     return np.asarray(butter(2, HIGH_PASS_HZ, "highpass", fs=sample_rate, output="sos"))
+
+
+@lru_cache(maxsize=16)
+def _k_weighting(sample_rate: int) -> NDArray[np.float64]:
+    filters = Meter(sample_rate)._filters.values()
+    return np.concatenate([tf2sos(one.passband_gain * one.b, one.a) for one in filters])

@@ -1,7 +1,6 @@
-"""Which speech gets a watermark, and where it is found again."""
+"""Watermarks speech as the setting WATERMARK says, and detects the mark in recordings."""
 
 import asyncio
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,41 +13,41 @@ from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from models.watermark.base import Marking, Watermark
 from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
 from pipelines.errors import NotFound
-from pipelines.tts.voice_selection import OfferedVoice
 
-FOUND = 0.5  # likelihood; see benchmarks/tts/watermark.py
-SPEECH = 0.5  # probability of a frame
-MIN_SPEECH = 0.1  # of the frames of a stretch: the mark is one of speech, and a hum seems marked
+DETECTION_THRESHOLD = 0.5  # likelihood; see benchmarks/tts/watermark.py
+SPEECH_PROBABILITY = 0.5  # of a frame
+# Share of a segment's frames that must be speech: the detector takes a hum for a mark.
+MIN_SPEECH_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedSegment:
-    """Some seconds of a recording in which somebody speaks."""
+    """Some seconds of a recording with speech in them."""
 
     start_s: float
     end_s: float
-    likelihood: float  # that they are marked, 0 to 1
+    likelihood: float  # that it is marked, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkDetection:
-    """Whether this service made a recording, or a part of it."""
+    """The result of looking for the watermark in a recording."""
 
     duration_s: float
-    stretches: tuple[MarkedSegment, ...]
+    segments: tuple[MarkedSegment, ...]
 
     @property
     def is_marked(self) -> bool:
-        return self.likelihood >= FOUND
+        return self.likelihood >= DETECTION_THRESHOLD
 
     @property
     def likelihood(self) -> float:
-        """Of the likeliest stretch; 0 without speech."""
-        return max((one.likelihood for one in self.stretches), default=0.0)
+        """Of the likeliest segment; 0 without speech."""
+        return max((one.likelihood for one in self.segments), default=0.0)
 
 
-class Marks:
-    """Marks what the operator's setting says."""
+class Watermarker:
+    """Opens a marking stream for the voices that the setting WATERMARK names, and detects marks."""
 
     def __init__(
         self,
@@ -56,54 +55,54 @@ class Marks:
         watermark: Watermark | None = None,
         vad: VADEngine | None = None,
     ) -> None:
-        """Without a watermark nothing is marked, whatever `of` is; `vad` is for verifying."""
+        """Without a watermark engine nothing is marked; `vad` finds speech for `verify`."""
         self._of = of
         self._watermark = watermark
         self._vad = vad
-        # A long file takes a core for 20 s, also when its client has left: one after the other.
+        # One thread: a long file takes a core for 20 s, also after its client has disconnected.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="verify")
 
-    def stream(self, voice: OfferedVoice) -> "MarkedStream | None":
-        """For one stream of speech in that voice; None for one that is not marked."""
-        is_marked = self._of == "all" or (self._of == "clones" and voice.own is not None)
+    def open_stream(self, *, custom_voice: bool) -> "WatermarkStream | None":
+        """Marks one stream of speech; None when speech of such a voice is not marked."""
+        is_marked = self._of == "all" or (self._of == "clones" and custom_voice)
         if self._watermark is None or not is_marked:
             return None
-        return MarkedStream(self._watermark)
+        return WatermarkStream(self._watermark)
 
     async def verify(self, decoder: AudioDecoder, path: Path) -> WatermarkDetection:
-        """Looks for the mark in a file of a private folder.
+        """Looks for the mark in a file of a temporary directory.
 
-        Raises NotFound where nothing is marked, and as AudioDecoder.decode.
+        Raises NotFound when watermarking is off, and as AudioDecoder.decode.
         """
         if self._watermark is None or self._vad is None:
             raise NotFound("this service marks no speech: WATERMARK is off")
         audio = await decoder.decode(path)
         found = await asyncio.get_running_loop().run_in_executor(
-            self._thread, _listen, self._watermark, self._vad, audio
+            self._thread, _detect, self._watermark, self._vad, audio
         )
         return WatermarkDetection(audio.duration_s, found)
 
 
-def _listen(watermark: Watermark, vad: VADEngine, audio: DecodedAudio) -> tuple[MarkedSegment, ...]:
+def _detect(watermark: Watermark, vad: VADEngine, audio: DecodedAudio) -> tuple[MarkedSegment, ...]:
     """Blocking: 0.03 s for each second."""
-    is_speech = vad.probabilities(audio.pcm) >= SPEECH
+    is_speech = vad.probabilities(audio.pcm) >= SPEECH_PROBABILITY
     frame_s = vad.frame_samples / VAD_SAMPLE_RATE
     return tuple(
         MarkedSegment(start_s, end_s, likelihood)
         for start_s, end_s, likelihood in watermark.likelihoods(audio.pcm, audio.sample_rate)
-        if is_speech[int(start_s / frame_s) : int(end_s / frame_s) + 1].mean() >= MIN_SPEECH
+        if is_speech[int(start_s / frame_s) : int(end_s / frame_s) + 1].mean() >= MIN_SPEECH_SHARE
     )
 
 
-class MarkedStream:
-    """Consecutive chunks of one rate; blocking, 3 ms for 0.1 s."""
+class WatermarkStream:
+    """Marks consecutive chunks of one sample rate; blocking, 3 ms for 0.1 s."""
 
     def __init__(self, watermark: Watermark) -> None:
         self._watermark = watermark
         self._marking: Marking | None = None
 
     def process(self, chunk: AudioChunk) -> Pcm:
-        """About as many samples as come in: the last 0.1 s wait."""
+        """About as many samples as come in: the last 0.1 s are held back."""
         if self._marking is None:
             self._marking = self._watermark.stream(chunk.sample_rate)
         return self._marking.process(chunk.pcm)
@@ -113,7 +112,6 @@ class MarkedStream:
             return np.zeros(0, dtype=np.float32)
         return self._marking.flush()
 
-    def whole(self, audio: AudioChunk) -> AudioChunk:
-        """All of it at once."""
-        parts: Sequence[Pcm] = (self.process(audio), self.flush())
-        return AudioChunk(np.concatenate(parts), audio.sample_rate)
+    def process_all(self, audio: AudioChunk) -> AudioChunk:
+        """Marks a whole signal at once."""
+        return AudioChunk(np.concatenate([self.process(audio), self.flush()]), audio.sample_rate)

@@ -17,7 +17,7 @@ from models.info import ModelInfo
 from models.tts.base import SynthesisRequest
 from pipelines.audio import trimming
 from pipelines.audio.loudness import enhance
-from pipelines.audio.watermarking import Marks
+from pipelines.audio.watermarking import Watermarker, WatermarkStream
 from pipelines.errors import InvalidRequest
 from pipelines.ports import TTSModel
 from pipelines.text.chunking.chunker import FirstChunkPolicy, read_chunks
@@ -97,11 +97,11 @@ class SpeechPipeline:
         speakers: Mapping[str, TTSModel],
         voices: VoicesConfig,
         own: ReadyCustomVoices | None = None,
-        marks: Marks | None = None,
+        watermarker: Watermarker | None = None,
     ) -> None:
         self._speakers = speakers
         self._own = own
-        self._marks = marks or Marks()
+        self._watermarker = watermarker or Watermarker()
         self._directory = VoiceDirectory(speakers, voices, own)
         self._rotas: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
         self.levels = VoiceLevels()  # of what was spoken, for whoever brings speech to a level
@@ -191,10 +191,14 @@ class SpeechPipeline:
             plan = await self.plan(request)
             chunks = await self._collect(plan)
         audio = await asyncio.to_thread(_join, chunks, request.enhance)
-        if (marked := self._marks.stream(plan.voice)) is not None:
-            audio = await asyncio.to_thread(marked.whole, audio)
+        if (marked := self.open_watermark(plan.voice)) is not None:
+            audio = await asyncio.to_thread(marked.process_all, audio)
         words = tuple(word for chunk in chunks for word in chunk.words)
         return Speech(audio, plan.voice, words)
+
+    def open_watermark(self, voice: OfferedVoice) -> WatermarkStream | None:
+        """Marks one stream of speech in that voice; None when it is not to be marked."""
+        return self._watermarker.open_stream(custom_voice=voice.own is not None)
 
     async def _collect(self, plan: SpeechPlan) -> list[SpokenChunk]:
         with PlaybackClock(self._rotas[plan.voice.speaker], FILE_SLACK_S) as pace:
@@ -226,7 +230,7 @@ class SpeechPipeline:
     async def _stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
         voice = plan.voice
         polish = StreamEnhancer(self.levels.of(voice)) if plan.request.enhance else None
-        marked = self._marks.stream(voice)
+        marked = self.open_watermark(voice)
         sample_rate = 0
         held: Pcm = np.zeros(0, dtype=np.float32)  # a snippet that goes with what comes next
         words: tuple[TimedWord, ...] = ()  # of audio that is still held back

@@ -1,8 +1,7 @@
 """Enhancement of a stream: what `loudness.enhance` does to a whole, without waiting for the end."""
 
 from models.audio import AudioChunk, Pcm
-from pipelines.audio.loudness import TARGET_LUFS, HighPass
-from pipelines.audio.stream_loudness import LoudnessNormaliser
+from pipelines.audio.loudness import TARGET_LUFS, HighPass, LoudnessNormaliser
 from pipelines.tts.voice_selection import OfferedVoice
 
 _MOST_REMEMBERED_S = 60.0

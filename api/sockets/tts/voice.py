@@ -12,7 +12,7 @@ from api.native.speech.paid_speech import PaidSpeech
 from models.audio import AudioChunk
 from pipelines.audio import trimming
 from pipelines.audio.encode.stream import ChunkEncoder
-from pipelines.audio.stream_loudness import LoudnessNormaliser
+from pipelines.audio.loudness import LoudnessNormaliser
 from pipelines.errors import InvalidRequest
 from pipelines.tts.chunks import TimedWord
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest

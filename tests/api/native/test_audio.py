@@ -8,7 +8,7 @@ import numpy as np
 from api.app import create_app
 from api.services import Services
 from models.vad.base import VADEngine
-from pipelines.audio.watermarking import Marks
+from pipelines.audio.watermarking import Watermarker
 from tests.api.replaced import with_speech
 from tests.pipelines.audio.test_watermarking import FakeDetector, FakeWatermark
 from tests.pipelines.voices.recordings import recording, wav
@@ -26,7 +26,7 @@ async def test_where_nothing_is_marked_there_is_nothing_to_verify(
 
 async def test_a_file_is_looked_through(auth: Headers, services: Services) -> None:
     vad = cast(VADEngine, FakeDetector())
-    app = create_app(with_speech(services, watermarks=Marks("all", FakeWatermark(), vad)))
+    app = create_app(with_speech(services, watermarks=Watermarker("all", FakeWatermark(), vad)))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         loud = np.full(8 * 16_000, 0.9, np.float32)

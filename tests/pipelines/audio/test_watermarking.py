@@ -14,7 +14,7 @@ from configs.settings import WatermarkOf
 from models.audio import Pcm
 from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
-from pipelines.audio.watermarking import Marks
+from pipelines.audio.watermarking import Watermarker
 from pipelines.errors import NotFound
 from pipelines.tts.custom_voices import ReadyCustomVoice
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
@@ -67,9 +67,8 @@ class FakeDetector:
 
 def pipeline(of: WatermarkOf) -> SpeechPipeline:
     config = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
-    return SpeechPipeline(
-        {"one": VoicedSpeaker(sizes=WHOLE_PIECES)}, config, marks=Marks(of, FakeWatermark())
-    )
+    speaker = VoicedSpeaker(sizes=WHOLE_PIECES)
+    return SpeechPipeline({"one": speaker}, config, watermarker=Watermarker(of, FakeWatermark()))
 
 
 async def streamed(of: WatermarkOf, *, enhance: bool) -> Pcm:
@@ -108,9 +107,9 @@ async def test_clones_are_marked_unless_marks_are_off() -> None:
         ("all", clone, True),
         ("all", stock, True),
     ):
-        marks = Marks(cast(WatermarkOf, of), FakeWatermark())
-        assert (marks.stream(voice) is not None) is expected, (of, voice)
-        assert Marks(cast(WatermarkOf, of)).stream(voice) is None
+        stream = pipeline(cast(WatermarkOf, of)).open_watermark(voice)
+        assert (stream is not None) is expected, (of, voice)
+        assert Watermarker(cast(WatermarkOf, of)).open_stream(custom_voice=True) is None
 
 
 class FakeDecoder:
@@ -124,23 +123,23 @@ class FakeDecoder:
 
 
 @pytest.mark.parametrize(
-    ("loud", "likelihood", "stretches"),
+    ("loud", "likelihood", "segments"),
     [((True, True, True), 0.8, 3), ((True, False, True), 0.1, 2), ((False,), 0.0, 0)],
 )
 async def test_only_what_is_spoken_can_be_marked(
-    loud: tuple[bool, ...], likelihood: float, stretches: int
+    loud: tuple[bool, ...], likelihood: float, segments: int
 ) -> None:
     vad = cast(VADEngine, FakeDetector())
-    marks = Marks("all", FakeWatermark(), vad)
-    verdict = await marks.verify(cast(AudioDecoder, FakeDecoder(*loud)), Path("unused"))
-    assert (verdict.likelihood, len(verdict.stretches)) == (likelihood, stretches)
+    watermarker = Watermarker("all", FakeWatermark(), vad)
+    verdict = await watermarker.verify(cast(AudioDecoder, FakeDecoder(*loud)), Path("unused"))
+    assert (verdict.likelihood, len(verdict.segments)) == (likelihood, segments)
     assert verdict.is_marked is (likelihood > 0.5)
 
 
 async def test_where_nothing_is_marked_nothing_can_be_verified() -> None:
-    for marks in (Marks("all"), Marks("off", FakeWatermark())):
+    for watermarker in (Watermarker("all"), Watermarker("off", FakeWatermark())):
         with pytest.raises(NotFound):
-            await marks.verify(cast(AudioDecoder, FakeDecoder(True)), Path("unused"))
+            await watermarker.verify(cast(AudioDecoder, FakeDecoder(True)), Path("unused"))
 
 
 class SlowDetector(FakeDetector):
@@ -161,12 +160,12 @@ class SlowDetector(FakeDetector):
 
 async def test_who_leaves_while_a_file_is_heard_makes_no_room_for_another() -> None:
     vad = SlowDetector()
-    marks = Marks("all", FakeWatermark(), cast(VADEngine, vad))
+    watermarker = Watermarker("all", FakeWatermark(), cast(VADEngine, vad))
     decoder = cast(AudioDecoder, FakeDecoder(True))
-    first = asyncio.create_task(marks.verify(decoder, Path("unused")))
+    first = asyncio.create_task(watermarker.verify(decoder, Path("unused")))
     assert await asyncio.to_thread(vad.started.wait, 10)
     first.cancel()
-    others = [asyncio.create_task(marks.verify(decoder, Path("unused"))) for _ in range(3)]
+    others = [asyncio.create_task(watermarker.verify(decoder, Path("unused"))) for _ in range(3)]
     await asyncio.sleep(0.05)
     vad.go.set()
     assert len(await asyncio.gather(*others)) == 3

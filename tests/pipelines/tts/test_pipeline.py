@@ -15,11 +15,11 @@ from models.info import ModelInfo, VoiceInfo
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
-from pipelines.audio.loudness import measure_lufs
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.local_ports import LocalTTSModel
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.prefetch import IN_FLIGHT
+from tests.pipelines.audio.reference_loudness import measure_lufs
 from tests.pipelines.stt.voiced import speak
 
 CONFIG = VoicesConfig(

@@ -16,7 +16,6 @@ from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk, Pcm, WordTime
 from models.errors import EngineLost, UnknownVoice
 from models.tts.base import SynthesisRequest
-from pipelines.audio.loudness import measure_lufs, true_peak
 from pipelines.audio.trimming import SeamTrimmer, silence, trim
 from pipelines.errors import InvalidRequest
 from pipelines.text.alignment import SourceWord
@@ -24,6 +23,7 @@ from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.pacing import FIRST_SLACK_S, PlaybackClock
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.word_times import WordMatcher
+from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
 from tests.pipelines.stt.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, speak, voiced
 
 TEXT = (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from models.audio import pcm16_to_float
-from pipelines.audio.stream_loudness import LoudnessMeter
+from pipelines.audio.loudness import LoudnessMeter
 from pipelines.audio.trimming import SENTENCE_PAUSE_S
 from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
