@@ -96,7 +96,8 @@ def upgrade_plan(service: Service, plan: str = "enterprise") -> None:
 
 
 def add_credit(service: Service, usd: int) -> None:
-    """To the first workspace, as whoever runs the service does: hours of speech cost money."""
+    """Adds credit to the first workspace with the operator's command: hours of speech cost
+    money."""
     command = [sys.executable, "-m", "deployments.operator", "credit", str(usd)]
     environment = {**os.environ, "ANTIPHON_DATA": str(service.data)}
     subprocess.run(command, cwd=PROJECT_DIR, env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -23,7 +23,7 @@ HOW_TO_INSTALL = "`make test` installs it as root on Debian (tools/servers.sh)"
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody uses now."""
+    """A TCP port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -59,7 +59,7 @@ SLOTS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 TEMPLATES = (
-    "{name} wrote to {email} on {date}, but nobody answered.",
+    "{name} wrote to {email} on {date}, but no one answered.",
     "Please open {url} and tell {name} what you see.",
     "The file {path} is {number} lines long and belongs to {name}.",
     "We paid {money} for the tickets to {place}, and it was worth it.",

@@ -99,8 +99,8 @@ def _measure(
         if len(rows) < len(done):
             print("to be continued")
             return
-        nobody = np.zeros(EMBEDDING_SIZE, np.float32)
-        target = Target(nobody, nobody, LANGUAGE, knowledge.space.rows)
+        no_speaker = np.zeros(EMBEDDING_SIZE, np.float32)
+        target = Target(no_speaker, no_speaker, LANGUAGE, knowledge.space.rows)
         stock = [_judge(target, run, Trial(0, "", None, voice=one)) for one in STOCK]
     _print(rows, stock)
 

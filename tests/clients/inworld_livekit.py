@@ -134,7 +134,7 @@ async def main(url: str, key: str, voice: str, only: str = "") -> dict[str, Any]
 
         tts = plugin()
         seen["voices"] = await tts.list_voices(language="en")
-        tts.update_options(voice="Nobody")
+        tts.update_options(voice="Unknown")
         seen["unknown voice"] = await failure(speak(tts, LETTER))
         seen["unknown voice, http"] = await failure(synthesize(tts, LETTER))
         tts.update_options(voice=voice)

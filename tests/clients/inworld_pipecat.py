@@ -150,7 +150,7 @@ async def main(url: str, key: str, voice: str) -> dict[str, Any]:
             await one.interrupt()
         await one.silence()
         seen["after nothing"] = await one.turn(SENTENCE)
-    async with bot(socket(voice="Nobody")) as one:
+    async with bot(socket(voice="Unknown")) as one:
         seen["unknown voice"] = await one.turn(SENTENCE)
     async with bot(socket(api_key="sk_wrong")) as one:
         seen["wrong key"] = await one.hear(ErrorFrame)

@@ -14,7 +14,7 @@ TEXT = "Ada Lovelace, born in 1815, wrote the first program."
 
 
 class Person(BaseModel):
-    """Somebody who is mentioned."""
+    """A person who is mentioned."""
 
     born: int = Field(ge=1000, le=2100)
     work: Literal["science", "art", "sport"]

@@ -17,7 +17,7 @@ from tests.clients.openai_texts import CALL, MODEL, OBJECT, PERSON_CALL, TEXT
 
 
 class Person(BaseModel):
-    """Somebody."""
+    """A person."""
 
     name: str
     age: int

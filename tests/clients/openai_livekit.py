@@ -79,7 +79,7 @@ async def see(base_url: str, key: str, path: str) -> dict[str, Any]:
                 name: await speak(*speech, response_format=name)
                 for name in ("pcm", "wav", "opus", "aac", "flac")
             },
-            "unknown": await speak(*speech, voice="nobody"),
+            "unknown": await speak(*speech, voice="unknown"),
             "heard": await listen(base_url, key, path, model="whisper-1"),
             "detected": await listen(
                 base_url, key, path, model="gpt-4o-transcribe", detect_language=True

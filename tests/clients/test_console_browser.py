@@ -17,19 +17,19 @@ TIMEOUT_S = 20.0
 
 @pytest.fixture
 def page(tone_server: Server, tmp_path: Path) -> Iterator[Page]:
-    """The console, with nobody signed in."""
+    """The console, with no user signed in."""
     with open_url(tone_server.url, "console", tmp_path / "none.wav") as opened:
         yield opened
 
 
 def test_nothing_of_an_account_is_left_for_the_next(tone_server: Server, page: Page) -> None:
     sign_up(page, "first@example.com")
-    submit(page, "speak-form", text="Nobody else may hear this.")
+    submit(page, "speak-form", text="No other user may hear this.")
     wait_until(page, "!at('spoken').hidden")
     submit(page, "create-form", name="mine")
     made = wait_until(page, "at('created').textContent")
     assert made.startswith("sk_")
-    run(page, "leave()")  # what a refused credential does; the button loads the page anew as well
+    run(page, "leave()")  # what a refused credential does; the button reloads the page as well
 
     sign_up(page, "second@example.com")
     assert run(page, "document.documentElement.innerHTML.includes('sk_')") is False

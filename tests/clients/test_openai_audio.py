@@ -100,7 +100,7 @@ def test_models_are_listed_and_found_by_openais_names(client: OpenAI) -> None:
 
 def test_failures_are_the_clients_own_classes(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
-        client.audio.speech.create(model="tts-1", voice="nobody", input=TEXT)
+        client.audio.speech.create(model="tts-1", voice="unknown", input=TEXT)
     assert (missing.value.code, missing.value.param) == ("voice_not_found", "voice")
     with pytest.raises(openai.BadRequestError) as wrong:
         client.audio.speech.create(model="tts-1", voice="alloy", input=TEXT, speed=5)
@@ -112,7 +112,7 @@ def test_failures_are_the_clients_own_classes(client: OpenAI) -> None:
 @pytest.mark.weights
 def test_the_real_recogniser_reads_what_the_real_voice_says(speech_server: Server) -> None:
     base_url = f"{speech_server.url}/openai/v1"
-    said = "The harbour lay still, and nobody expected the ship. It carried letters and tea."
+    said = "The harbour lay still, and no one expected the ship. It carried letters and tea."
     with OpenAI(base_url=base_url, api_key=speech_server.key, max_retries=0) as client:
         speech = client.audio.speech.create(
             model="tts-1", voice="alloy", input=said, response_format="opus"

@@ -50,7 +50,7 @@ def spend(engine: Engine, workspace_id: int, price: int, attempts: int) -> int:
 
 def spend_in_threads(url: str, workspace_id: int, threads: int, price: int, attempts: int) -> int:
     """`spend` in several threads at once, each with its connection; what they captured together."""
-    # Whoever waits long is not what is tested.
+    # Long waits for a lock are not what is tested.
     engine = make_engine(url, connections=threads, busy_timeout_ms=60_000)
     try:
         with ThreadPoolExecutor(threads) as pool:

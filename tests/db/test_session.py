@@ -179,7 +179,7 @@ async def test_a_database_that_hangs_holds_up_no_more_calls_than_fit(
         for _ in range(session.CONNECTIONS)
     ]
     await asyncio.sleep(0)
-    for reason in ("in time", "in time"):  # whoever gave up waiting holds no place
+    for reason in ("in time", "in time"):  # a request that gave up waiting holds no place
         with pytest.raises(DatabaseUnavailable, match=reason):
             await database.ping()
     calls.append(asyncio.create_task(database.read(lambda _: go_on.wait())))

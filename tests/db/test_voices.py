@@ -132,7 +132,7 @@ async def test_a_lease_that_ended_is_taken_over_as_often_as_is_allowed(database:
     much_later = LATER + timedelta(hours=1)
     assert await claim(database, "three", much_later) is None  # twice is as often as is allowed
     before = NOW - timedelta(days=1)
-    assert await database.read(hopeless_voices, NOW, before, 2) == []  # somebody is at it
+    assert await database.read(hopeless_voices, NOW, before, 2) == []  # it is leased
     found = await database.read(hopeless_voices, much_later, before, 2)
     assert found == [(mine, voice_id)]
     assert await database.run(hopeless_voice, mine, voice_id, much_later, before, 2) is not None

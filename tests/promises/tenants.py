@@ -17,7 +17,7 @@ from tests.deployments.gateway.socket_client import speaking
 from tests.pipelines.webhooks.receivers import Receiver
 
 HEARD = ["tts.completed", "tts.failed", "stt.completed", "stt.failed"]
-Answer = httpx.Response | None  # None: the connection failed, nobody knows what came of it
+Answer = httpx.Response | None  # None: the connection failed, and the outcome is unknown
 
 
 @dataclass
@@ -213,7 +213,7 @@ class Tenant:
     async def _delete_key(self) -> None:
         if not self.told.keys:
             return
-        key = self.told.keys.pop()  # whatever the answer: without one, nobody knows
+        key = self.told.keys.pop()  # whatever the answer: without one, the outcome is unknown
         answer = await self._request("DELETE", f"/developer/api/{key}")
         if answer is not None and answer.status_code == 200:
             self.told.deleted_keys.add(key)

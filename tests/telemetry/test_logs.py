@@ -1,4 +1,4 @@
-"""No secret reaches a log, whoever writes it and whichever handler prints it."""
+"""No secret reaches a log, whichever logger writes it and whichever handler prints it."""
 
 import io
 import json
