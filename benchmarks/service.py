@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import IO
 import httpx
 
 from configs.settings import PROJECT_DIR
+from tests.servers import free_port
 
 READY_TIMEOUT_S = 240
 
@@ -142,13 +142,6 @@ def _drain(output: IO[str]) -> None:
     """Reads to the end, so that the writer never waits."""
     with output:
         output.read()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def resident_bytes(pid: int) -> dict[str, int]:

@@ -47,6 +47,8 @@ NODE_ENVIRONMENT = {
 
 def prepare_environment() -> None:
     """Sets what is not set yet. Call it before `ray` is imported for the first time."""
+    # Of another cluster; Ray's client of jobs would prefer it to the address that it is given.
+    os.environ.pop("RAY_ADDRESS", None)
     for name, value in NODE_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     # Replicas import this project from wherever the service was started.
@@ -60,6 +62,7 @@ def start(num_cpus: int | None = None) -> str:
 
     with _agent_on_any_port():
         context = ray.init(
+            "local",  # without it a cluster that `ray start` made on this machine is joined
             num_cpus=num_cpus,
             include_dashboard=True,
             dashboard_host="127.0.0.1",

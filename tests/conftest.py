@@ -1,5 +1,8 @@
-"""What tests of every area share: the cache of weights and real servers."""
+"""What tests of every area share: their environment, the cache of weights and real servers."""
 
+import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,6 +22,35 @@ settings.register_profile(
     "untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("untimed")
+
+
+# What an operator of this machine may have set for a service of it.
+SETTINGS = {"HOST", "PORT", "PUBLIC_URL", "TRUSTED_PROXIES", "DATABASE_URL", "REDIS_URL"}
+SETTINGS |= {"STORAGE_URL", "REQUIRE_CONSENT", "WATERMARK", "METRICS_TOKEN"}
+PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_")
+KEPT = "ANTIPHON_WEIGHTS"
+
+ray_folder = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes this run independent of settings and of other Ray clusters of the machine."""
+    if hasattr(config, "workerinput"):
+        return  # its environment is that of the process which started it
+    for name in list(os.environ):
+        if name in SETTINGS or (name.startswith(PREFIXES) and name != KEPT):
+            del os.environ[name]
+    # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
+    config.stash[ray_folder] = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-tests-")
+    os.environ["RAY_DASHBOARD_PORT"] = str(servers.free_port())
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures of the session have ended
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Deletes the logs of Ray unless a test failed."""
+    folder = session.config.stash.get(ray_folder, None)
+    if folder is not None and not session.testsfailed:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,14 @@
 
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,16 @@ HOW_TO_INSTALL = "`make test` installs it as root on Debian (tools/servers.sh)"
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A TCP port on which nothing listens.
+
+    Below those that the kernel gives to connections and to servers that ask for any port (from
+    32768 on): one of these may be taken before the server that it is meant for has started.
+    """
+    while True:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 @dataclass

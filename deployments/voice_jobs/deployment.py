@@ -16,6 +16,8 @@ class VoiceClone(BackgroundWorker):
     job = "deployments.voice_jobs.job"  # the program of a job
 
     async def __init__(self, args: CloneArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+        import ray
+
         from configs.load import load_yaml
         from configs.schema.custom_voices import CloningConfig
         from db.service import service_id
@@ -28,7 +30,9 @@ class VoiceClone(BackgroundWorker):
         service = await database.read(service_id)
         queue = VoiceQueue.of(settings, database, Encryption(settings.secrets.data_keys))
         work = load_yaml(CloningConfig, "cloning").work
-        self._watch = Watch(queue, VoiceJobClient(service, self.job, places(settings)), work)
+        cluster = ray.get_runtime_context().gcs_address
+        jobs = VoiceJobClient(service, self.job, cluster, places(settings))
+        self._watch = Watch(queue, jobs, work)
         self._start(
             args.models_app, watch_voices=self._watch.run(), delete_left_recordings=_keep_clean()
         )

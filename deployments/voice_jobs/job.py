@@ -1,4 +1,4 @@
-"""The Ray job that makes one voice: python -m deployments.voice_jobs.job VOICE LEASE
+"""The Ray job that makes one voice: python -m deployments.voice_jobs.job VOICE LEASE CLUSTER
 
 Whoever starts it has claimed the voice; from then on this process keeps the lease. It ends with 0
 when there is nothing left to do for the voice, and else another attempt follows.
@@ -42,9 +42,11 @@ def main(maker: Maker) -> int:
     )
     parser.add_argument("voice", type=UUID)
     parser.add_argument("lease")
+    parser.add_argument("cluster", help="address of its GCS")
     arguments = parser.parse_args()
     setup_logs()
-    ray.init("auto", log_to_driver=False, logging_level=logging.WARNING)
+    # Not "auto", nor the RAY_ADDRESS that Ray gives a job: both are any cluster of this machine.
+    ray.init(arguments.cluster, log_to_driver=False, logging_level=logging.WARNING)
     try:
         return asyncio.run(work(maker, arguments.voice, arguments.lease))
     except Exception:

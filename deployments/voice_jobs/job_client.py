@@ -69,20 +69,22 @@ class VoiceJob:
 class VoiceJobClient:
     """Those of one service. Blocks in threads; every method raises JobsUnavailable."""
 
-    def __init__(self, service: str, module: str, variables: dict[str, str]) -> None:
+    def __init__(self, service: str, module: str, cluster: str, variables: dict[str, str]) -> None:
         """`service` is its name among those that use the cluster, and `module` the program.
 
-        `variables` are seen by whoever sees the dashboard.
+        `cluster` is the address of its GCS. `variables` are seen by whoever sees the dashboard.
         """
         self._service = service
         self._module = module
+        self._cluster = cluster
         self._variables = variables
 
     async def submit(self, claimed: ClaimedVoice) -> VoiceJob:
         """The lease in its name tells it from an attempt of the same number that gave up early."""
         name = f"{PREFIX}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = VoiceJob(name, claimed.id, claimed.lease)
-        program = shlex.join([sys.executable, "-m", self._module, str(job.voice_id), job.lease])
+        arguments = [str(job.voice_id), job.lease, self._cluster]
+        program = shlex.join([sys.executable, "-m", self._module, *arguments])
         await self._call(
             "submit_job",
             entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell between it and signals
@@ -129,8 +131,6 @@ class VoiceJobClient:
 
     @cached_property
     def _client(self) -> "JobSubmissionClient":
-        import ray
         from ray.job_submission import JobSubmissionClient
 
-        address = os.environ.get("RAY_API_SERVER_ADDRESS")
-        return JobSubmissionClient(address or ray.get_runtime_context().gcs_address)
+        return JobSubmissionClient(os.environ.get("RAY_API_SERVER_ADDRESS") or self._cluster)

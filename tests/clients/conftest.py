@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,9 +112,10 @@ def registry_clients() -> RegistryClients:
 
 
 @pytest.fixture(scope="package")
-def node_clients() -> NodeClients:
+def node_clients() -> Iterator[NodeClients]:
     """Packages of npm. Skips where they cannot be installed."""
-    return NodeClients()
+    with closing(NodeClients()) as clients:
+        yield clients
 
 
 @pytest.fixture(scope="package")

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ INSTALL_S, RUN_S = 240, 60
 
 
 class NodeClients:
-    """Runs scripts beside the packages."""
+    """Runs scripts beside the packages. `close` deletes what it has made there."""
 
     def __init__(self) -> None:
         """Skips the test where Node is not there, or the registry cannot be reached."""
@@ -33,29 +34,19 @@ class NodeClients:
         wanted = json.dumps({"private": True, "dependencies": PACKAGES})
         cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
         version = hashlib.sha256(wanted.encode()).hexdigest()[:12]
-        self.folder = cache / "antiphon" / f"node-clients-{version}"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # other workers of the run wait
-            self._install(wanted)
+        folder = cache / "antiphon" / f"node-clients-{version}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # other workers, and other runs, wait
+            _install(wanted, folder)
+        self._scripts = tempfile.TemporaryDirectory(dir=folder)  # other runs have their own
 
-    def _install(self, wanted: str) -> None:
-        installed = self.folder / "installed"
-        if installed.exists():
-            return
-        (self.folder / "package.json").write_text(wanted)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
-        ran = subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, timeout=INSTALL_S
-        )
-        if ran.returncode:
-            tried = f"{', '.join(PACKAGES)} were NOT tried: npm could not install them"
-            pytest.skip(f"{tried}\n{ran.stderr[:500]}")
-        installed.touch()
+    def close(self) -> None:
+        self._scripts.cleanup()
 
     def script(self, name: str) -> Path:
-        """Node looks for packages beside the script, so a copy goes there."""
-        return Path(shutil.copy(HERE / name, self.folder / name))
+        """Node looks for packages in the folders above the script, so a copy goes there."""
+        return Path(shutil.copy(HERE / name, self._scripts.name))
 
     def run(self, name: str, *arguments: str) -> Any:
         """What the script prints as JSON; fails with all it said when it fails."""
@@ -63,3 +54,16 @@ class NodeClients:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S)
         assert ran.returncode == 0, f"{name} failed:\n{ran.stdout}\n{ran.stderr}"
         return json.loads(ran.stdout)
+
+
+def _install(wanted: str, folder: Path) -> None:
+    installed = folder / "installed"
+    if installed.exists():
+        return
+    (folder / "package.json").write_text(wanted)
+    command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S)
+    if ran.returncode:
+        tried = f"{', '.join(PACKAGES)} were NOT tried: npm could not install them"
+        pytest.skip(f"{tried}\n{ran.stderr[:500]}")
+    installed.touch()

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -115,6 +116,14 @@ async def actor_pid(part: str) -> int:
     )
     (actor,) = [one for one in found if part in (one["name"] or "")]
     return int(actor["pid"])
+
+
+def logs_folder() -> Path:
+    """Of the cluster of this process."""
+    from ray._private import worker
+
+    assert worker._global_node is not None
+    return Path(worker._global_node.get_logs_dir_path())
 
 
 async def until_ready(client: httpx.AsyncClient) -> None:

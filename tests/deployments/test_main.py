@@ -13,6 +13,7 @@ import pytest
 
 from configs.settings import PROJECT_DIR, load_settings
 from deployments.main import degraded, doubts
+from tests.servers import free_port
 
 
 def ended(folder: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
@@ -20,7 +21,12 @@ def ended(folder: Path, *arguments: str, **variables: str) -> tuple[int, str, st
     done = subprocess.run(
         [sys.executable, "-m", "deployments.main", *arguments],
         cwd=PROJECT_DIR,
-        env={**os.environ, "ANTIPHON_DATA": str(folder), **variables},
+        env={
+            **os.environ,
+            "ANTIPHON_DATA": str(folder),
+            "PORT": str(free_port()),
+            **variables,
+        },
         capture_output=True,
         text=True,
         timeout=60,

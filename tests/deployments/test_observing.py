@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -12,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from prometheus_client.samples import Sample
 from redis import Redis
 
-from benchmarks.service import free_port
 from db.migrate import upgrade
 from tests.deployments.canary import Site, check_that_nothing_leaked, say_everything, written
-from tests.deployments.conftest import TestCluster, gateway_app, until_ready
+from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
 
@@ -36,14 +35,6 @@ def site(
     yield Site(f"http://127.0.0.1:{port}", data, logs_folder(), redis_url, database_url)
     ray_cluster.extra_apps = []
     ray_cluster.deploy()
-
-
-def logs_folder() -> Path:
-    """Of the cluster of this process."""
-    from ray._private import worker
-
-    assert worker._global_node is not None
-    return Path(worker._global_node.get_logs_dir_path())
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

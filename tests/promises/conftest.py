@@ -92,8 +92,3 @@ def running(
         engine = make_engine(url)
         stack.callback(engine.dispose)
         yield Running(service, engine, authority, postgres, redis)
-
-
-def pytest_configure() -> None:
-    # Before anything imports ray: a cluster of these tests is none of another's.
-    os.environ.pop("RAY_ADDRESS", None)

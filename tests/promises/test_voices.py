@@ -14,7 +14,6 @@ import pytest
 import yaml
 from sqlmodel import Session, update
 
-from benchmarks.service import free_port
 from configs.settings import PROJECT_DIR
 from db.columns import utc_now
 from db.voices.tables import Voice
@@ -23,6 +22,7 @@ from tests.deployments.voice_jobs.voice_house import Watched, events, house_in
 from tests.pipelines.voices.test_queue import PLANS
 from tests.processes import children
 from tests.promises.conftest import ALL_FAULTS, config_without_weights
+from tests.servers import free_port
 
 pytestmark = [
     pytest.mark.ray,

@@ -4,17 +4,16 @@ import asyncio
 import base64
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
 
-from benchmarks.service import free_port
 from db.migrate import upgrade
 from deployments import cluster
-from tests.deployments.conftest import TestCluster, gateway_app, until_ready
+from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
 from tests.plans import raise_plans
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
@@ -173,10 +172,9 @@ async def test_logs_of_the_gateway_hold_no_credentials(
     token = client.headers["Authorization"].removeprefix("Bearer ")
     await client.get("/models", params={"apiKey": token})
     await client.get("/nowhere", params={"apiKey": token})
-    logs = Path("/tmp/ray/session_latest/logs")
     found = [
         path.name
-        for path in logs.rglob("*")
+        for path in logs_folder().rglob("*")
         if path.is_file() and token.encode() in path.read_bytes()
     ]
     assert not found

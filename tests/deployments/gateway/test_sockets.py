@@ -13,7 +13,6 @@ import pytest
 import pytest_asyncio
 from websockets.exceptions import InvalidStatus
 
-from benchmarks.service import free_port
 from db.migrate import upgrade
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest
@@ -28,6 +27,7 @@ from tests.deployments.gateway.socket_client import (
     replicas,
     speaking,
 )
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.weights, pytest.mark.asyncio(loop_scope="session")]
 

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,9 +21,24 @@ from tests.pipelines.voices.test_queue import PLANS, House
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.fixture(scope="module")
+def other_cluster() -> Iterator[None]:
+    """Of another service of this machine, which Ray's jobs find as well as their own."""
+    program = (
+        "import ray, sys; ray.init('local', num_cpus=0, include_dashboard=False);"
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield
+        process.stdin.close()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def house(
-    ray_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory
+    ray_cluster: TestCluster, other_cluster: None, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
     """A workspace in the database of a VoiceClone that runs."""
     folder: Path = tmp_path_factory.mktemp("voices")

@@ -26,7 +26,7 @@ class FakeClient:
 
 
 def jobs_of(service: str, client: FakeClient) -> VoiceJobClient:
-    jobs = VoiceJobClient(service, "some.program", {})
+    jobs = VoiceJobClient(service, "some.program", "127.0.0.1:6379", {})
     jobs.__dict__["_client"] = cast(Any, client)  # in place of the cached one
     return jobs
 

@@ -10,10 +10,10 @@ import pytest_asyncio
 from redis import Redis
 from websockets.exceptions import InvalidStatus
 
-from benchmarks.service import free_port
 from db.migrate import upgrade
 from tests.api.sockets.client import connect
 from tests.deployments.conftest import TestCluster, gateway_app, until_ready
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
 

@@ -31,7 +31,7 @@ SECRET = "whsec_" + b64encode(bytes(range(32))).decode()
 
 @dataclass
 class Clock:
-    """The courier's own time."""
+    """The dispatcher's own time: it stands still, but is never behind what was written last."""
 
     moment: datetime = field(default_factory=utc_now)
 
@@ -40,6 +40,10 @@ class Clock:
 
     def pass_(self, **time: float) -> None:
         self.moment += timedelta(**time)
+
+    def catch_up(self) -> None:
+        """What was written until now, with the real time, is due by this clock."""
+        self.moment = max(self.moment, utc_now())
 
 
 @dataclass
@@ -62,14 +66,15 @@ class Workshop:
 
     async def happen(self, kind: EventKind = "voice.ready", **data: Any) -> str | None:
         event = NewEvent(kind, {"id": "v", **data})
-        return await self.database.run(
+        event_id = await self.database.run(
             add_event, self.principal.workspace_id, event, self.sealer.seal_text
         )
+        self.clock.catch_up()
+        return event_id
 
     async def deliver(self) -> int:
         """Attempts what is due by the clock, to its end."""
-        # What was written a moment ago is due, though the clock stands still.
-        self.clock.moment = max(self.clock.moment, utc_now())
+        self.clock.catch_up()
         count = 0
         while started := await self.courier.start_due():
             count += started
