@@ -1,7 +1,7 @@
 """A wall clock that tests set, while time goes on as it does."""
 
 import time
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import jwt.api_jwt
 import pytest
@@ -27,3 +27,8 @@ class WallClock:
         monkeypatch.setattr(columns, "datetime", Shifted)
         monkeypatch.setattr(jwt.api_jwt, "datetime", Shifted)
         monkeypatch.setattr(time, "time", lambda: _real_time() + self.ahead.total_seconds())
+
+    def set_to_noon(self) -> None:
+        """So that the day does not end during the test."""
+        now = datetime.fromtimestamp(_real_time(), UTC)
+        self.ahead = now.replace(hour=12, minute=0) - now

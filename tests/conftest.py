@@ -30,27 +30,31 @@ SETTINGS |= {"STORAGE_URL", "REQUIRE_CONSENT", "WATERMARK", "METRICS_TOKEN"}
 PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_")
 KEPT = "ANTIPHON_WEIGHTS"
 
-ray_folder = pytest.StashKey[str]()
 
+def isolate() -> str:
+    """Makes this run independent of settings and of other Ray clusters of the machine.
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Makes this run independent of settings and of other Ray clusters of the machine."""
-    if hasattr(config, "workerinput"):
-        return  # its environment is that of the process which started it
+    Returns the folder that Ray uses in place of /tmp/ray.
+    """
     for name in list(os.environ):
         if name in SETTINGS or (name.startswith(PREFIXES) and name != KEPT):
             del os.environ[name]
     # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
-    config.stash[ray_folder] = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-tests-")
+    folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-tests-")
     os.environ["RAY_DASHBOARD_PORT"] = str(servers.free_port())
+    return folder
+
+
+# Now, as other modules for tests set variables of Ray when they are imported. A worker of xdist has
+# the environment of the process that started it.
+RAY_FOLDER = None if "PYTEST_XDIST_WORKER" in os.environ else isolate()
 
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the session have ended
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Deletes the logs of Ray unless a test failed."""
-    folder = session.config.stash.get(ray_folder, None)
-    if folder is not None and not session.testsfailed:
-        shutil.rmtree(folder, ignore_errors=True)
+    if RAY_FOLDER is not None and not session.testsfailed:
+        shutil.rmtree(RAY_FOLDER, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from tests.patience import PATIENCE_S
+
 
 async def send_and_leave(
     app: FastAPI, sent: httpx.Request, began: asyncio.Event | None = None
@@ -43,6 +45,6 @@ async def send_and_leave(
         "http_version": "1.1",
         "root_path": "",
     }
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await app(scope, receive, send)
     return statuses[0] if statuses else None

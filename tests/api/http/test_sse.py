@@ -14,6 +14,7 @@ from api.http.sse import DONE, CompletionFrames, EventStream, answer_body, error
 from api.http.streaming import while_connected
 from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import GenerationDelta, TokenUsage
+from tests.patience import PATIENCE_S
 
 Message = MutableMapping[str, Any]
 
@@ -153,7 +154,7 @@ async def test_a_client_that_leaves_closes_the_frames_while_one_is_awaited() -> 
     connection = Connection()
     asyncio.get_running_loop().call_later(0.05, connection.left.set)
     response = EventStream(frames())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await response({"type": "http"}, connection.receive, connection.send)
     assert closed.is_set()
 
@@ -161,12 +162,15 @@ async def test_a_client_that_leaves_closes_the_frames_while_one_is_awaited() -> 
 async def test_an_idle_stream_gets_comment_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "KEEP_ALIVE_AFTER_S", 0.02)
 
+    connection = Connection()
+
     async def frames() -> AsyncGenerator[bytes, None]:
         yield FRAMES.content("a")
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(PATIENCE_S):
+            while b": keep-alive" not in connection.body:
+                await asyncio.sleep(0.01)
         yield DONE
 
-    connection = Connection()
     await EventStream(frames())({"type": "http"}, connection.receive, connection.send)
     assert b": keep-alive\n\n" in connection.body
     assert connection.body.replace(b": keep-alive\n\n", b"") == FRAMES.content("a") + DONE

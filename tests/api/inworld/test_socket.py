@@ -11,6 +11,7 @@ from websockets.exceptions import InvalidStatus
 from tests.api.inworld.socket_client import PATH, InworldClient, InworldSpeech, inworld
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -76,7 +77,7 @@ async def test_automatic_mode_does_not_wait_for_the_rest_of_a_message(
 ) -> None:
     async with inworld(shared_server) as client:
         await client.create(autoMode=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await client.text("A whole sentence.")
             assert (await client.until("flushCompleted")).chunks
             await client.text("A heading without a stop")
@@ -125,7 +126,7 @@ async def test_an_interrupted_context_stops_and_costs_only_what_was_spoken(
         await client.text(text)
         await client.say("flush_context")
         assert "audioChunk" in await client.hear()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             for name in closing:
                 await client.say(name)
             assert (await client.until("contextClosed")).seconds < len(text) * CHARACTER_S / 2

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from api.services import Services
 from db.columns import utc_now
 from pipelines.accounts.authentication import Principal
+from tests.clock import WallClock
 
 Headers = dict[str, str]
 
@@ -75,8 +76,12 @@ async def test_billing_needs_its_scope(client: httpx.AsyncClient, auth: Headers)
 
 
 async def test_usage_is_shown_by_kind_and_day(
-    client: httpx.AsyncClient, other_auth: Headers, services: Services
+    client: httpx.AsyncClient,
+    other_auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    WallClock(monkeypatch).set_to_noon()
     caller = await workspace_of(services, other_auth)
     for service, units in [("tts", 100), ("tts", 20), ("stt", 2500), ("chat", 7)]:
         hold = await services.platform.billing.hold(caller.workspace_id, service, units)  # type: ignore[arg-type]
@@ -96,8 +101,13 @@ async def test_usage_is_shown_by_kind_and_day(
 
 
 async def test_usage_of_other_days_and_workspaces_is_not_shown(
-    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+    client: httpx.AsyncClient,
+    auth: Headers,
+    other_auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    WallClock(monkeypatch).set_to_noon()
     caller = await workspace_of(services, auth)
     await (await services.platform.billing.hold(caller.workspace_id, "tts", 5)).capture(5)
     elsewhere = await client.get("/billing/usage", headers=other_auth)

@@ -33,6 +33,7 @@ from tests.api.local_services import local_services
 from tests.api.money import Books, books_of
 from tests.api.native.speech.test_stream import FailsAt, call
 from tests.api.replaced import with_synthesis
+from tests.patience import PATIENCE_S
 from tests.pipelines.stt.voiced import INFO, VoicedSpeaker
 
 Headers = dict[str, str]
@@ -182,7 +183,7 @@ async def test_the_first_bytes_come_before_the_second_sentence(
     left = asyncio.Event()
     sent = httpx.Request("POST", f"http://test{PATH}", json={"input": TEXT}, headers=auth)
     task = asyncio.create_task(call(app, sent, bodies, left))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await bodies.get()).startswith(b"ID3")
         assert len(model.calls) == 1
         model.may_go_on.set()
@@ -201,7 +202,7 @@ async def test_a_client_that_leaves_stops_the_voice_and_pays_for_what_was_spoken
     left = asyncio.Event()
     sent = httpx.Request("POST", f"http://test{PATH}", json={"input": TEXT * 20}, headers=auth)
     task = asyncio.create_task(call(app, sent, bodies, left))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await bodies.get()
         left.set()
         await task

@@ -19,6 +19,7 @@ from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.sockets.client import TtsClient, connect
+from tests.patience import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,9 @@ class SocketServer:
             await client.hear()
             yield client
 
-    async def until_empty(self, seconds: float = 5.0) -> None:
+    async def until_empty(self) -> None:
         """Until no session is left, with its place in the plan given back."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE_S):
             while (
                 len(self.services.infrastructure.sockets)
                 or self.services.infrastructure.sockets.leases.held

@@ -9,6 +9,8 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.patience import PATIENCE_S
+
 FRAME_BYTES = 480  # 60 ms of mu-law
 FRAME_S = 0.06
 
@@ -23,7 +25,7 @@ class Client:
         await self.connection.send(json.dumps(message))
 
     async def receive(self) -> dict[str, Any]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             message: dict[str, Any] = json.loads(await self.connection.recv())
         return message
 
@@ -61,7 +63,7 @@ class Client:
 
     async def ended(self) -> int:
         """Waits for the close frame; its code."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE_S):
             await self.connection.wait_closed()
         code = self.connection.close_code
         assert code is not None
@@ -92,7 +94,9 @@ async def listening(base_url: str, key: str) -> AsyncIterator[Client]:
     """A session of `/ws/stt` that has started and stays alive between utterances."""
     async with open_socket(base_url, "/ws/stt", key) as client:
         config = {"continuous_mode": True}
-        async with asyncio.timeout(30):  # a start may be sent again, as while a replica comes back
+        async with asyncio.timeout(
+            PATIENCE_S
+        ):  # a start may be sent again, as while a replica comes back
             while True:
                 await client.send(type="start", languages=["en"], config=config)
                 if (await client.until("connected", "error"))["type"] == "connected":

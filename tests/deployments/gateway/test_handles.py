@@ -14,6 +14,7 @@ from models.stt.base import TranscriptionRequest
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from tests.deployments.conftest import TestCluster
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
@@ -69,10 +70,9 @@ async def test_a_full_queue_is_overload(directory: ModelDirectory) -> None:
             pass
         return "ran"
 
-    started = time.monotonic()
-    results = await asyncio.gather(*(one() for _ in range(12)))
+    async with asyncio.timeout(PATIENCE_S):
+        results = await asyncio.gather(*(one() for _ in range(12)))
     assert "overloaded" in results
-    assert time.monotonic() - started < 10
 
 
 async def test_leaving_a_stream_frees_the_replica(directory: ModelDirectory) -> None:
@@ -82,7 +82,7 @@ async def test_leaving_a_stream_frees_the_replica(directory: ModelDirectory) -> 
         stream = speaker.synthesize(SynthesisRequest(LONG_TEXT, key, "en"))
         await anext(stream)
         await stream.aclose()
-    assert await asyncio.wait_for(speak(directory, "still here"), 5) > 0.1
+    assert await asyncio.wait_for(speak(directory, "still here"), PATIENCE_S) > 0.1
 
 
 async def test_chat_deltas_end_with_usage(directory: ModelDirectory) -> None:

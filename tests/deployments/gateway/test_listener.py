@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
 from deployments.gateway.listener import TCP_USER_TIMEOUT_MS, HttpListener, listening_socket
+from tests.patience import PATIENCE_S
 
 
 async def echo(websocket: WebSocket) -> None:
@@ -30,26 +31,36 @@ async def echo(websocket: WebSocket) -> None:
 
 
 async def slow(request: Request) -> PlainTextResponse:
+    request.app.state.begun.set()
     await asyncio.sleep(0.5)
     return PlainTextResponse("done")
 
 
 def app() -> Starlette:
-    return Starlette(routes=[Route("/slow", slow), WebSocketRoute("/echo", echo)])
+    made = Starlette(routes=[Route("/slow", slow), WebSocketRoute("/echo", echo)])
+    made.state.begun = asyncio.Event()  # a request for /slow has come
+    return made
+
+
+@pytest.fixture
+def service() -> Starlette:
+    return app()
 
 
 @pytest_asyncio.fixture
-async def listener() -> AsyncIterator[HttpListener]:
-    running = HttpListener(app(), "127.0.0.1", 0)
+async def listener(service: Starlette) -> AsyncIterator[HttpListener]:
+    running = HttpListener(service, "127.0.0.1", 0)
     await running.start()
     yield running
     await running.stop()
 
 
-async def test_a_request_that_runs_ends_before_the_server_does(listener: HttpListener) -> None:
+async def test_a_request_that_runs_ends_before_the_server_does(
+    service: Starlette, listener: HttpListener
+) -> None:
     async with httpx.AsyncClient() as client:
         answer = asyncio.create_task(client.get(f"http://127.0.0.1:{listener.port}/slow"))
-        await asyncio.sleep(0.2)
+        await service.state.begun.wait()
         await listener.stop()
         assert (await answer).text == "done"
     assert not listener.serving
@@ -125,7 +136,7 @@ async def serve():
     await listener.start()
     resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))
     print(listener.port, flush=True)
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 uvloop.run(serve())
 """
@@ -166,7 +177,9 @@ def test_too_many_connections_are_refused_and_the_old_ones_kept() -> None:
         port = int(server.stdout.readline())
 
         def connect() -> socket.socket:
-            return stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            return stack.enter_context(
+                socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+            )
 
         old = [connect() for _ in range(60)]
         assert all(ask(one).startswith(b"HTTP/1.1 404") for one in old)
@@ -185,7 +198,7 @@ def test_too_many_connections_are_refused_and_the_old_ones_kept() -> None:
         assert seconds_of(server.pid) - used < 0.7 * (time.monotonic() - began)
         for one in new:
             one.close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while not ask(connect()).startswith(b"HTTP/1.1 404"):
             assert time.monotonic() < deadline
             time.sleep(0.02)

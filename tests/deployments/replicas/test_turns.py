@@ -10,6 +10,7 @@ import pytest
 
 from deployments.replicas.turns import DeadlineScheduler, RequestExecutor
 from pipelines.bridge import iterate_in_thread
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -27,10 +28,10 @@ class Held:
 
         def hold() -> None:
             begun.set()
-            self._go.wait(5)
+            self._go.wait(PATIENCE_S)
 
         turns.put(deadline, hold)
-        assert begun.wait(5)
+        assert begun.wait(PATIENCE_S)
 
     def let_go(self) -> None:
         self._go.set()
@@ -43,7 +44,7 @@ def test_the_request_with_the_least_slack_is_served_first(turns: DeadlineSchedul
     futures = [line.submit(served.append, slack) for slack, line in lines.items()]
     held.let_go()
     for future in futures:
-        future.result(5)
+        future.result(PATIENCE_S)
     assert served == [0.0, 2.0, 5.0]
 
 
@@ -53,7 +54,7 @@ def test_requests_of_equal_slack_are_served_in_turn(turns: DeadlineScheduler) ->
     futures = [turns.line(1.0).submit(served.append, name) for name in "abc"]
     held.let_go()
     for future in futures:
-        future.result(5)
+        future.result(PATIENCE_S)
     assert served == ["a", "b", "c"]
 
 
@@ -65,15 +66,15 @@ def test_as_many_compute_at_once_as_the_engine_has_lanes(lanes: int) -> None:
 
     def work() -> None:
         begun.release()
-        go.wait(5)
+        go.wait(PATIENCE_S)
 
     futures = [turns.line(0.0).submit(work) for _ in range(3)]
     for _ in range(lanes):
-        assert begun.acquire(timeout=5)
+        assert begun.acquire(timeout=PATIENCE_S)
     assert not begun.acquire(timeout=0.05)
     go.set()
     for future in futures:
-        future.result(5)
+        future.result(PATIENCE_S)
     turns.close()
 
 
@@ -82,10 +83,10 @@ def test_who_has_time_stands_back_while_somebody_has_none() -> None:
     held = Held(turns, 100.5)
     served: list[str] = []
     patient = turns.line(5.0).submit(served.append, "patient")
-    turns.line(1.5).submit(served.append, "soon").result(5)  # beside the one who is held
+    turns.line(1.5).submit(served.append, "soon").result(PATIENCE_S)  # beside the one who is held
     assert served == ["soon"]
     held.let_go()
-    patient.result(5)
+    patient.result(PATIENCE_S)
     turns.close()
 
 
@@ -97,7 +98,7 @@ def test_who_has_spoken_lets_another_speak(turns: DeadlineScheduler) -> None:
     futures = [ahead.submit(served.append, "ahead"), late.submit(served.append, "late")]
     held.let_go()
     for future in futures:
-        future.result(5)
+        future.result(PATIENCE_S)
     assert served == ["late", "ahead"]
 
 
@@ -109,7 +110,7 @@ def test_a_request_that_leaves_gives_its_turn_back(turns: DeadlineScheduler) -> 
     future = stays.submit(served.append, "stays")
     gone.leave()
     held.let_go()
-    future.result(5)
+    future.result(PATIENCE_S)
     assert served == ["stays"]
 
 
@@ -119,8 +120,8 @@ def test_an_error_reaches_only_its_own_request(turns: DeadlineScheduler) -> None
 
     broken, whole = turns.line(0.0).submit(fail), turns.line(0.0).submit(lambda: 7)
     with pytest.raises(ValueError, match="broken"):
-        broken.result(5)
-    assert whole.result(5) == 7
+        broken.result(PATIENCE_S)
+    assert whole.result(PATIENCE_S) == 7
 
 
 def test_no_turn_is_given_after_the_end(turns: DeadlineScheduler) -> None:
@@ -167,7 +168,7 @@ async def test_a_generator_whose_reader_left_in_the_queue_is_closed(
 def test_a_turn_lasts_over_steps_that_give_nothing(turns: DeadlineScheduler) -> None:
     turns.is_nothing = lambda item: item is None
     steps = iter([None, None, "sound"])
-    assert turns.line(0.0).submit(next, steps).result(5) == "sound"
+    assert turns.line(0.0).submit(next, steps).result(PATIENCE_S) == "sound"
 
 
 def test_a_more_urgent_request_takes_over_between_two_steps(turns: DeadlineScheduler) -> None:
@@ -184,8 +185,8 @@ def test_a_more_urgent_request_takes_over_between_two_steps(turns: DeadlineSched
         if len(served) == 1:
             urgent.submit(serve)
 
-    assert turns.line(1.0).submit(step).result(5) is None
-    turns.line(2.0).submit(lambda: "end").result(5)  # once the urgent one has been served
+    assert turns.line(1.0).submit(step).result(PATIENCE_S) is None
+    turns.line(2.0).submit(lambda: "end").result(PATIENCE_S)  # once the urgent one has been served
     assert served == ["patient", "urgent"]
 
 
@@ -194,6 +195,6 @@ def test_who_leaves_ends_his_turn_after_the_step(turns: DeadlineScheduler) -> No
     line = turns.line(0.0)
     begun = threading.Event()
     future = line.submit(begun.set)  # set() gives None, for ever
-    assert begun.wait(5)
+    assert begun.wait(PATIENCE_S)
     line.leave()
-    assert future.result(5) is None
+    assert future.result(PATIENCE_S) is None

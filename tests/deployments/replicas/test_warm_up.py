@@ -16,6 +16,7 @@ from models.audio import AudioChunk
 from models.info import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
+from tests.patience import PATIENCE_S
 
 SOUND = AudioChunk(np.ones(2400, np.float32), 24_000)
 REQUEST = SynthesisRequest("Good morning.", "v", "en")
@@ -79,7 +80,7 @@ async def replica(engines: dict[str, RehearsingEngine]) -> AsyncIterator[TTSDepl
 
 
 async def until_rehearsed(engine: RehearsingEngine, times: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while engine.rehearsed < times:
             await asyncio.sleep(0.005)
 
@@ -96,7 +97,7 @@ async def test_a_rehearsal_rests_while_somebody_speaks(
     await until_rehearsed(engine, 1)
     async with aclosing(replica.synthesize(REQUEST)) as chunks:
         await anext(chunks)
-        await asyncio.sleep(0.05)  # what had begun is over
+        await asyncio.sleep(0.3)  # what had begun is over
         before = engine.rehearsed
         await asyncio.sleep(0.2)
         assert engine.rehearsed == before
@@ -125,7 +126,7 @@ async def test_a_failed_rehearsal_harms_no_request(
 
     monkeypatch.setattr(RehearsingEngine, "rehearse", fail)
     await replica.reconfigure({"model": "two"})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not engines["two"].closed:
             await asyncio.sleep(0.005)
     async with aclosing(replica.synthesize(REQUEST)) as chunks:
@@ -145,7 +146,7 @@ async def test_an_engine_rests_once_nobody_has_spoken_for_a_while(
             await anext(second)
         await asyncio.sleep(0.15)
         assert engine.rests == 0  # the first one speaks
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not engine.rests:
             await asyncio.sleep(0.005)
     await asyncio.sleep(0.15)

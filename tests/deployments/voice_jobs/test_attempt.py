@@ -20,6 +20,7 @@ from pipelines.errors import InvalidAudio, VoiceNotFound
 from pipelines.voices.queue import ClaimedVoice
 from tests.deployments.voice_jobs.slow_voices import SlowFit
 from tests.deployments.voice_jobs.voice_house import lived_in
+from tests.patience import PATIENCE_S
 from tests.pipelines.voices.test_queue import CONFIG, PLANS, House
 
 PRICE = PLANS.prices.custom_voice
@@ -116,7 +117,7 @@ async def test_a_voice_deleted_in_the_middle_ends_the_attempt(house: House) -> N
     running = asyncio.create_task(attempt(house, await claim(house), gate).run())
     await gate.reached.wait()
     await house.voices.delete(house.principal, str(voice.id))
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         assert await running == "gone"
     with pytest.raises(VoiceNotFound):
         await house.voices.get(house.principal, str(voice.id))
@@ -133,7 +134,7 @@ async def test_an_attempt_that_another_took_over_ends(house: House) -> None:
         session.exec(update(Voice).values(lease="another"))
 
     await house.database.run(take)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         assert await running == "gone"
 
 

@@ -16,6 +16,7 @@ import pytest_asyncio
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
 from tests.deployments.voice_jobs.slow_voices import GENERATIONS, TRIALS, notes
 from tests.deployments.voice_jobs.voice_house import Watched, events, house_in
+from tests.patience import PATIENCE_S
 from tests.pipelines.voices.test_queue import PLANS, House
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
@@ -61,7 +62,7 @@ async def workspace(house: House) -> House:
 
 async def at_work(house: House) -> set[int]:
     """The two workers of a voice, once both have done something; one a core of the cluster."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found := {pid for _, pid in notes(house.folder, "trial")}) < 2:
             await asyncio.sleep(0.1)
     return found

@@ -19,6 +19,7 @@ from deployments.voice_jobs.watch import Watch
 from pipelines.voices.queue import ClaimedVoice, VoiceQueue
 from telemetry.metrics import REGISTRY
 from tests.deployments.voice_jobs.voice_house import lived_in
+from tests.patience import PATIENCE_S
 from tests.pipelines.voices.test_queue import CONFIG, MADE, House
 
 
@@ -67,7 +68,7 @@ class FakeJobs:
 
     async def until(self, submitted: int) -> ClaimedVoice:
         """The last of so many claims."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.claims) < submitted:
                 await asyncio.sleep(0.01)
         return self.claims[submitted - 1]
@@ -88,7 +89,7 @@ async def watching(
 
 
 async def settled(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not await condition():
             await asyncio.sleep(0.01)
 

@@ -22,6 +22,7 @@ from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
 from tests.db.test_outbox import plain
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
+from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
@@ -90,7 +91,7 @@ async def test_a_courier_killed_in_the_middle_of_attempts_loses_nothing(
         os.kill(await actor_pid("courier#Courier#"), signal.SIGKILL)
         hook.answer = 200
         await database.run(_let_leases_run_out)  # as they do by themselves after half a minute
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not await _all_delivered(database):
                 await asyncio.sleep(0.5)
         assert {message.id for message in hook.received} == ids

@@ -20,6 +20,7 @@ from pipelines.accounts import refused_key_audit
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.accounts.service import Accounts, NewKey
 from pipelines.errors import InsufficientScope, NotFound, Unauthorized
+from tests.clock import WallClock
 
 SECRETS = Secrets(("t" * 48,), api_key_pepper="p" * 48, url_key="u" * 48, data_keys=())
 
@@ -91,9 +92,12 @@ async def test_gateways_that_refuse_at_once_tell_once(house: House) -> None:
     assert await house.told(key) == [{"reason": "revoked"}]
 
 
-async def test_an_expired_key_that_is_used_is_told_of(house: House) -> None:
-    key = await house.key(expires_at=utc_now() + timedelta(seconds=0.1))
-    await asyncio.sleep(0.15)
+async def test_an_expired_key_that_is_used_is_told_of(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = WallClock(monkeypatch)
+    key = await house.key(expires_at=utc_now() + timedelta(hours=1))
+    clock.ahead = timedelta(hours=1)
     await house.refused(key, times=2)
     assert await house.told(key) == [{"reason": "expired"}]
 

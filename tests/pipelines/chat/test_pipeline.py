@@ -25,6 +25,7 @@ from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.storage.encryption import Encryption
 from tests.db.test_outbox import plain
 from tests.migrated import migrate
+from tests.patience import PATIENCE_S
 
 WORKSPACE, OTHER_WORKSPACE = 1, 2
 CREDIT = 1_000_000  # micro-USD
@@ -180,7 +181,7 @@ async def test_leaving_stops_the_model_and_saves_what_was_made(
     await anext(deltas)
     await deltas.aclose()
     assert model.closed == 1
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not await database.read(read_entries, WORKSPACE, completion.chat_id):
             await asyncio.sleep(0.01)
     entries = (await history_of(database).read(WORKSPACE, completion.chat_id)).entries
@@ -206,7 +207,7 @@ async def test_leaving_while_the_turn_is_being_saved_does_not_lose_it(
     answering.cancel()
     await asyncio.wait([answering])
     go_on.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while (await database.read(list_chats, WORKSPACE, 1, 20))[1] == 0:
             await asyncio.sleep(0.01)
 
@@ -250,7 +251,7 @@ async def test_a_failure_on_the_way_is_raised_and_the_rest_is_saved(
     completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, said("hi")))
     with pytest.raises(EngineLost, match="gone"):
         assert [d async for d in completion.deltas()]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not await database.read(read_entries, WORKSPACE, completion.chat_id):
             await asyncio.sleep(0.01)
 

@@ -15,6 +15,7 @@ from pipelines.limits.local import LEASE_S
 from pipelines.limits.redis import PREFIX, RedisStore
 from pipelines.limits.shared import SharedLimits
 from tests import servers
+from tests.patience import PATIENCE_S
 from tests.pipelines.limits.redis_faults import slow_proxy
 
 pytestmark = pytest.mark.redis
@@ -157,7 +158,7 @@ def p99(took: list[float]) -> float:
 
 
 async def until_well(limits: SharedLimits) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while limits.degraded:
             await asyncio.sleep(0.02)
 

@@ -22,6 +22,7 @@ from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES, Files
 from tests.migrated import migrate
+from tests.patience import PATIENCE_S
 
 DAY_S = 86_400.0
 CANARY = b"canary-of-the-store"
@@ -215,10 +216,10 @@ async def test_a_store_that_hangs_fails_its_callers_and_holds_up_nobody_else(
         hanging.setattr(Files, "_pipe", lambda *_: go_on.wait())
         putting = [files.put(1, "speech", "audio/mpeg", CANARY, DAY_S) for _ in range(20)]
         outcomes = asyncio.gather(*putting, return_exceptions=True)
-        await asyncio.wait_for(asyncio.to_thread(int), 1)  # the loop's threads are free
+        await asyncio.wait_for(asyncio.to_thread(int), PATIENCE_S)  # the loop's threads are free
         assert {type(one) for one in await outcomes} == {StorageUnavailable}
         go_on.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while files.degraded:
             with contextlib.suppress(StorageUnavailable):
                 await files.try_out()

@@ -17,8 +17,7 @@ from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.storage.store_watch import storage_problem, watch_storage
 from tests.migrated import migrate
-
-WAIT_S = 5.0
+from tests.patience import PATIENCE_S
 
 
 class BucketError(Exception):
@@ -60,7 +59,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
 
 
 async def until(files: Files, *, degraded: bool) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while files.degraded is not degraded:
             await asyncio.sleep(0.005)
 

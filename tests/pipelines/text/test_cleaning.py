@@ -40,6 +40,6 @@ def test_text_without_letters_is_not_speakable(text: str) -> None:
 @pytest.mark.parametrize("unit", ["9", "a ", "\u200d", "\U0001f600", "\u0301", "\ud800"])
 def test_cleaning_takes_linear_time(unit: str) -> None:
     text = (unit * 50_000)[:50_000]
-    started = time.perf_counter()
+    started = time.process_time()
     clean(text)
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3

@@ -134,6 +134,6 @@ def test_no_number_breaks_it(text: str) -> None:
 @pytest.mark.parametrize("language", ["en", "fr", "hi"])
 def test_normalising_takes_linear_time(unit: str, language: str) -> None:
     text = (unit * 50_000)[:50_000]
-    started = time.perf_counter()
+    started = time.process_time()
     normalise(text, language)
-    assert time.perf_counter() - started < 10  # about 1 s on a busy machine; quadratic is minutes
+    assert time.process_time() - started < 10  # about 1 s on a busy machine; quadratic is minutes

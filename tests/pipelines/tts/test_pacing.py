@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from pipelines.tts.pacing import FAR_S, FairScheduler, PlaybackClock
+from tests.patience import PATIENCE_S
 
 
 class Clock:
@@ -45,7 +46,7 @@ async def test_a_stream_with_plenty_waits_while_another_is_short() -> None:
             await asyncio.sleep(0.25)
             assert not waiting.done()
             poor.gave(FAR_S + 10)
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(PATIENCE_S):
                 await waiting
 
 
@@ -59,11 +60,11 @@ async def test_streams_with_plenty_use_the_engine_one_at_a_time() -> None:
         await asyncio.sleep(0.25)
         assert not waiting.done()
         done()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_S):
             (await waiting)()
         waiting = asyncio.create_task(rota.turn(one))
         clock.now += 15  # its listener has heard most of it: no more waiting for others
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_S):
             await waiting
 
 
@@ -81,7 +82,7 @@ async def test_streams_of_a_slow_engine_begin_one_after_the_other() -> None:
         await asyncio.sleep(0.1)
         assert not waiting.done()
         first.gave(2.0)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_S):
             await waiting
 
 
@@ -94,7 +95,7 @@ async def test_nobody_waits_for_long_for_those_before_him() -> None:
         await asyncio.sleep(0.1)
         assert not waiting.done()
         clock.now += 5.0
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_S):
             await waiting
 
 
@@ -105,5 +106,5 @@ async def test_nobody_waits_for_a_reader_who_does_not_read_or_for_a_file(slack_s
         if slack_s == 5.0:
             first.gave(1.0)
             clock.now += 0.6
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_S):
             await rota.turn(second, is_slow=True)

@@ -19,6 +19,7 @@ from configs.settings import WebhookSettings
 from pipelines.webhooks.sender import ReceiverResponse, Sender
 from pipelines.webhooks.targets import may_dial
 from tests.pipelines.webhooks.receivers import Authority, receiver
+from tests.stopwatch import stopwatch
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
@@ -145,9 +146,11 @@ async def test_a_receiver_that_hangs_is_a_timeout(authority: Authority) -> None:
         writer.close()
 
     async with raw_receiver(authority, hang) as url:
+        began = time.monotonic()
         answer = await post(authority.settings(), url, total_s=0.3)
+        took_s = time.monotonic() - began
     assert (answer.status_code, answer.error) == (None, "timeout")
-    assert 300 <= answer.milliseconds < 1500
+    assert 300 <= answer.milliseconds <= 1000 * took_s
 
 
 async def test_a_head_that_drips_is_a_timeout(authority: Authority) -> None:
@@ -175,9 +178,9 @@ async def test_a_body_that_never_ends_does_not_hold_a_success_back(authority: Au
             writer.close()
 
     async with raw_receiver(authority, endless) as url:
-        began = time.monotonic()
-        answer = await post(authority.settings(), url)
-    assert (answer.status_code, answer.error) == (200, None) and time.monotonic() - began < 2
+        with stopwatch() as waited_s:
+            answer = await post(authority.settings(), url)
+    assert (answer.status_code, answer.error) == (200, None) and waited_s() < 2
 
 
 @pytest.mark.parametrize("said", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 2"])

@@ -15,6 +15,7 @@ from models.info import ModelInfo
 from models.llm.echo import EchoEngine
 from models.weights.store import WeightStore
 from tests.api.chat_server import ChatServer, serve_chat
+from tests.patience import PATIENCE_S
 
 INFO = ModelInfo(
     "svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",), context_tokens=64
@@ -265,7 +266,7 @@ def test_a_client_that_leaves_before_a_whole_answer_stops_it(slow_server: ChatSe
             timeout=1.2,
         )
     listed: list[dict[str, Any]] = []
-    until = time.monotonic() + 3
+    until = time.monotonic() + PATIENCE_S
     while not listed and time.monotonic() < until:
         chats = httpx.get(f"{slow_server.url}/chats", headers=slow_server.headers).json()["data"]
         listed = [chat for chat in chats if chat["title"].startswith("v0")]
@@ -275,7 +276,7 @@ def test_a_client_that_leaves_before_a_whole_answer_stops_it(slow_server: ChatSe
 
 def wait_for_chat(server: ChatServer, chat_id: str) -> dict[str, Any]:
     """The saved chat, at most a second and some after its client left."""
-    until = time.monotonic() + 3
+    until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         response = httpx.get(f"{server.url}/chats/{chat_id}", headers=server.headers)
         if response.status_code == 200:

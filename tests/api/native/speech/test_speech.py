@@ -25,6 +25,7 @@ from models.weights.store import WeightStore
 from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.leaving import send_and_leave
 from tests.api.replaced import with_synthesis
+from tests.patience import PATIENCE_S
 
 Headers = dict[str, str]
 
@@ -212,7 +213,7 @@ async def test_a_client_that_leaves_stops_the_engine(
 ) -> None:
     sent = httpx.Request("POST", "http://test/tts-synthesize", json={"text": "Hello"}, headers=auth)
     assert await send_and_leave(app_with(services, slow=slow), sent, slow.started) == 499
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await slow.stopped.wait()
 
 

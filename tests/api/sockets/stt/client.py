@@ -21,9 +21,8 @@ from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
 from tests.api.replaced import with_speech
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
+from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import LoudnessVAD
-
-PATIENCE_S = 10.0
 
 
 def with_listening(

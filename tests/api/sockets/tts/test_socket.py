@@ -399,5 +399,5 @@ async def test_a_client_that_leaves_stops_the_work_at_once(
         await client.hear()
         client.socket.transport.abort()
         gone = loop.time()
-        await shared_server.until_empty(1.0)
+        await shared_server.until_empty()
     assert len(left) == 1 and left[0] - gone < 1

