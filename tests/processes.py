@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 
 def children(pid: int) -> list[int]:
     """Every process that descends from `pid`, in no order."""
@@ -32,7 +34,7 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def find(ancestor: int, title: str, *, within_s: float = 30.0) -> list[int]:
+def find(ancestor: int, title: str, *, within_s: float = PATIENCE_S) -> list[int]:
     """The descendants with `title` in their command line; waits until there is one."""
     deadline = time.monotonic() + within_s
     while True:

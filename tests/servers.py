@@ -17,9 +17,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.processes import children, stopped
 
-START_TIMEOUT_S = 30.0
 HOW_TO_INSTALL = "`make test` installs it as root on Debian (tools/servers.sh)"
 
 
@@ -49,7 +49,7 @@ class Server:
 
     def start(self) -> None:
         """Returns when it is ready. Raises RuntimeError with its log."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             with self.log.open("ab") as output:
                 process = self._process = subprocess.Popen(

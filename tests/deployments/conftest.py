@@ -15,10 +15,11 @@ import pytest_asyncio
 
 from deployments import cluster
 from deployments.gateway.directory import ModelDirectory
+from tests.patience import PATIENCE_S
 
 cluster.prepare_environment()  # before anything here imports ray
 
-DEPLOY_TIMEOUT_S = 90
+DEPLOY_TIMEOUT_S = 3 * PATIENCE_S
 
 
 def model(name: str, config: str, **options: Any) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def logs_folder() -> Path:
 
 async def until_ready(client: httpx.AsyncClient) -> None:
     """Waits until the gateway and all models answer."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = await client.get("/readyz")
         if answer.status_code == 200:

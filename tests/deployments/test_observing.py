@@ -14,6 +14,7 @@ from redis import Redis
 from db.migrate import upgrade
 from tests.deployments.canary import Site, check_that_nothing_leaked, say_everything, written
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
+from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
@@ -61,7 +62,7 @@ def total(found: list[Sample], name: str, **labels: str) -> float:
 
 async def test_one_page_shows_every_process(client: httpx.AsyncClient) -> None:
     wanted = {"Gateway", "TTSFast", "STT", "Chat"}
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         found = await samples(client)
         spoke = total(found, "antiphon_tts_audio_seconds_total", deployment="TTSFast")
@@ -94,7 +95,7 @@ async def test_no_counter_goes_back_between_two_looks(client: httpx.AsyncClient)
 async def test_replicas_log_the_id_of_the_request_that_they_serve(
     client: httpx.AsyncClient, site: Site
 ) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         lines = [line for line in written(site.logs).splitlines() if f'"{REQUEST_ID}"' in line]
         loggers = {

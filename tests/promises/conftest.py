@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from tests.servers import Server
 ALL_FAULTS = bool(os.environ.get("ALL_FAULTS"))  # three minutes more
 ON_SERVERS = pytest.mark.parametrize("running", ["servers"], indirect=True, scope="session")
 
+START_S = 30.0  # on two cores that have nothing else to do
+
 WITHOUT_WEIGHTS = {"TTSFast": "tts/tone", "STT": "stt/scripted", "Chat": "llm/echo"}
 
 
@@ -34,6 +37,7 @@ class Running:
     service: Service
     engine: Engine
     authority: Authority  # whose certificates its webhooks trust
+    slowness: float  # of this machine now: how many times as long as usual the start took
     postgres: Server | None = None
     redis: Server | None = None
 
@@ -89,6 +93,7 @@ def running(
             variables |= {"DATABASE_URL": postgres.url, "REDIS_URL": redis.url}
         service = stack.enter_context(running_service(command, variables))
         url = variables.get("DATABASE_URL") or f"sqlite:///{service.data / 'antiphon.db'}"
+        slowness = max(1.0, (time.monotonic() - service.started) / START_S)
         engine = make_engine(url)
         stack.callback(engine.dispose)
-        yield Running(service, engine, authority, postgres, redis)
+        yield Running(service, engine, authority, slowness, postgres, redis)

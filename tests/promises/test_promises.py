@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.redis]
 TENANTS = 4
 PAUSE_S = 0.15  # between two requests of a tenant, on average
 BEFORE_S, AFTER_S = 1.5, 2.0
-RECOVERY_S = 30.0
-SETTLED_S = 45.0  # at most: the lease of a courier that was killed runs for 30 s
+RECOVERY_S = 30.0  # on a machine that has nothing else to do
+SETTLED_S = 45.0  # likewise, at most: the lease of a courier that was killed runs for 30 s
 
 Fault = Callable[[Running], Awaitable[None]]
 
@@ -56,7 +56,7 @@ async def work(running: Running, fault: Fault, tenants: list[Tenant]) -> None:
         await asyncio.sleep(BEFORE_S)
         await fault(running)
         took = await recovery(running)
-        assert took < RECOVERY_S
+        assert took < RECOVERY_S * running.slowness
         await asyncio.sleep(AFTER_S)
     finally:
         stop.set()
@@ -68,7 +68,8 @@ async def recovery(running: Running) -> float:
     began, ready = time.monotonic(), 0
     async with httpx.AsyncClient(base_url=running.service.url, timeout=2) as client:
         while ready < 3:
-            assert time.monotonic() - began < 60, "the service did not come back"
+            waited_s = time.monotonic() - began
+            assert waited_s < 2 * RECOVERY_S * running.slowness, "the service did not come back"
             with suppress(httpx.HTTPError):
                 answer = await client.get("/readyz")
                 ready = ready + 1 if answer.status_code == 200 else 0
@@ -78,7 +79,7 @@ async def recovery(running: Running) -> float:
 
 async def check_history(running: Running, tenants: list[Tenant]) -> None:
     """Once the last requests are settled."""
-    deadline = time.monotonic() + SETTLED_S
+    deadline = time.monotonic() + SETTLED_S * running.slowness
     while True:
         try:
             await asyncio.to_thread(check, running.engine, tenants)

@@ -20,7 +20,7 @@ pytestmark = [
     ON_SERVERS,
 ]
 
-ENDS_WITHIN_S = 20.0
+ENDS_WITHIN_S = 20.0  # on a machine that has nothing else to do
 
 
 async def test_a_stop_tells_the_sockets_and_ends_soon(running: Running) -> None:
@@ -44,5 +44,5 @@ async def test_a_stop_tells_the_sockets_and_ends_soon(running: Running) -> None:
             async with open_socket(service.url, "/ws/tts", service.key):
                 pass
     while Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() - told < ENDS_WITHIN_S
+        assert time.monotonic() - told < ENDS_WITHIN_S * running.slowness
         await asyncio.sleep(0.1)

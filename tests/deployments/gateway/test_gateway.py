@@ -12,6 +12,7 @@ import pytest_asyncio
 from db.migrate import upgrade
 from deployments import cluster
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
+from tests.patience import PATIENCE_S
 from tests.plans import raise_plans
 from tests.servers import free_port
 
@@ -113,7 +114,7 @@ async def test_a_swap_of_the_model_fails_no_request(
 
 
 async def until_listed(client: httpx.AsyncClient, model_id: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         models = (await client.get("/models")).json()["data"]
         if model_id in [model["id"] for model in models]:
@@ -154,7 +155,7 @@ async def test_a_killed_gateway_comes_back_with_its_accounts(
         if "#gateway#Gateway#" in actor["name"]:
             handle = ray.get_actor(actor["name"], namespace=actor["namespace"])
             ray.kill(handle, no_restart=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             answer = await client.get("/plans")

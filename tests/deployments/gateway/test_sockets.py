@@ -27,6 +27,7 @@ from tests.deployments.gateway.socket_client import (
     replicas,
     speaking,
 )
+from tests.patience import PATIENCE_S
 from tests.servers import free_port
 from tests.stopwatch import stopwatch
 
@@ -118,7 +119,7 @@ async def test_a_killed_speaker_is_an_error_and_the_session_speaks_again(site: S
         answer = await client.until("error", "flush_completed")
         assert "error" in answer, answer
         assert answer["error"]["context_id"] and answer["error"]["message"]
-        assert await speaks_within(client, 30)
+        assert await speaks_within(client, PATIENCE_S)
 
 
 async def test_a_killed_recogniser_leaves_the_session_listening(
@@ -128,7 +129,7 @@ async def test_a_killed_recogniser_leaves_the_session_listening(
         assert (await client.hear(utterance))["text"]
         kill_replicas("STT")
         await client.hear(utterance)  # a final or an error
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while not (await client.hear(utterance)).get("text"):
             assert time.monotonic() < deadline
 

@@ -8,6 +8,7 @@ import pytest
 from deployments.gateway.directory import ModelDirectory
 from models.tts.base import SynthesisRequest
 from tests.deployments.conftest import FIXED_SCALE, TestCluster
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
@@ -46,7 +47,7 @@ async def test_a_model_is_swapped_under_load_without_a_failed_request(
 
 
 async def until_described(directory: ModelDirectory, model_id: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while (await directory.speakers["TTSFast"].describe()).id != model_id:
         assert time.monotonic() < deadline, f"{model_id} never came"
         await asyncio.sleep(0.1)
@@ -81,7 +82,7 @@ async def until_replicas(count: int) -> None:
     from ray import serve
     from ray.serve._private.common import ReplicaState
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         status = await asyncio.to_thread(serve.status)
         states = status.applications["models"].deployments["TTSFast"].replica_states

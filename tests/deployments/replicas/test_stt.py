@@ -11,6 +11,7 @@ import pytest_asyncio
 from deployments.gateway.directory import ModelDirectory
 from models.stt.base import FILE, FINAL, TranscriptionRequest
 from tests.deployments.conftest import TestCluster
+from tests.patience import PATIENCE_S
 from tests.stopwatch import stopwatch
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
@@ -35,7 +36,7 @@ async def slow(directory: ModelDirectory, ray_cluster: TestCluster) -> AsyncIter
 
 async def until_loaded(directory: ModelDirectory, model_id: str) -> None:
     transcriber = directory.transcribers["STT"]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while (await transcriber.describe()).id != model_id:
         assert time.monotonic() < deadline, f"{model_id} never came"
         await asyncio.sleep(0.05)
