@@ -58,7 +58,7 @@ fuzz: dev ## Call each operation of the API with FUZZ_EXAMPLES made-up requests,
 
 test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev
-	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/cloning $(ARGS)
+	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/voices $(ARGS)
 
 check: dev ## Lint, format, types and layers
 	@$(BIN)/ruff check .

@@ -23,7 +23,7 @@ from configs.load import load_yaml
 from configs.schema.admission import AdmissionConfig
 from configs.schema.consent import ConsentConfig
 from configs.schema.correction import CorrectionConfig
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.listening import ListeningConfig
 from configs.schema.openai import OpenAIConfig
 from configs.schema.plans import PlansConfig
@@ -92,7 +92,7 @@ def build_services(
     decoder = decoder or AudioDecoder()
     plans = load_yaml(PlansConfig, "plans")
     admission = load_yaml(AdmissionConfig, "admission")
-    cloning = load_yaml(CloningConfig, "cloning")
+    custom_voices = load_yaml(CustomVoicesConfig, "custom_voices")
     correction = load_yaml(CorrectionConfig, "correction")
 
     database = Database(settings.database_url)
@@ -147,8 +147,8 @@ def build_services(
                 files,
                 billing,
                 plans,
-                cloning,
-                SampleChecker(decoder, models.vad, models.speaker_encoder, cloning.samples),
+                custom_voices,
+                SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.samples),
                 models.transcriber,
                 synthesis,
                 ready_voices,

@@ -26,7 +26,7 @@ import yaml
 
 from benchmarks.hardware import hardware
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import KokoroConfig
 from configs.settings import weights_dir
 from models.loading import load_speaker_encoder
@@ -38,9 +38,9 @@ from models.weights.store import WeightStore
 from pipelines.voices.fitting.features import at_level
 from pipelines.voices.fitting.fit import FailedFit, Fit, FittedVoice
 from pipelines.voices.fitting.metrics import load_speech_raters
-from pipelines.voices.fitting.prior.knowledge import MODEL, FittingPrior, load_fitting_prior
+from pipelines.voices.fitting.prior.fitting_prior import MODEL, FittingPrior, load_fitting_prior
 from pipelines.voices.fitting.recordings import decode_all
-from pipelines.voices.fitting.selection import SelectionResult, verdict_of
+from pipelines.voices.fitting.selection import SelectionResult, selection_result
 from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials
 
 SUFFIXES = (".wav", ".flac", ".mp3")
@@ -77,30 +77,28 @@ _engines: list[Any] = []  # of this worker process
 def main() -> None:
     arguments = _parse()
     print(hardware())
-    knowledge = load_fitting_prior()
+    prior = load_fitting_prior()
     encoder = load_speaker_encoder(ENCODER, WeightStore(weights_dir()))
     if arguments.slow_fake_trials:
-        _scaling(arguments, knowledge, encoder)
+        _scaling(arguments, prior, encoder)
         return
     with tempfile.TemporaryDirectory() as forgotten:
         arguments.keep = arguments.keep or Path(forgotten)
-        _measure(arguments, knowledge, encoder)
+        _measure(arguments, prior, encoder)
 
 
-def _measure(
-    arguments: argparse.Namespace, knowledge: FittingPrior, encoder: SpeakerEncoder
-) -> None:
+def _measure(arguments: argparse.Namespace, prior: FittingPrior, encoder: SpeakerEncoder) -> None:
     arguments.keep.mkdir(parents=True, exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, spawn, _load) as pool:
         run = partial(_run, pool)
-        done = [_speaker(one, arguments, knowledge, encoder, run) for one in _folders(arguments)]
+        done = [_speaker(one, arguments, prior, encoder, run) for one in _folders(arguments)]
         rows = [row for row in done if row is not None]
         if len(rows) < len(done):
             print("to be continued")
             return
         no_speaker = np.zeros(EMBEDDING_SIZE, np.float32)
-        target = Target(no_speaker, no_speaker, LANGUAGE, knowledge.space.rows)
+        target = Target(no_speaker, no_speaker, LANGUAGE, prior.space.rows)
         stock = [_judge(target, run, Trial(0, "", None, voice=one)) for one in STOCK]
     _print(rows, stock)
 
@@ -138,10 +136,10 @@ def _load() -> None:
 def _try(target: Target, trial: Trial) -> Outcome:
     """In a worker."""
     engine, encoder = _engines
-    return Trials(engine, encoder, target, _judges).run(trial)
+    return Trials(engine, encoder, target, _raters).run(trial)
 
 
-_judges = cache(load_speech_raters)
+_raters = cache(load_speech_raters)
 
 
 def _run(pool: Executor, target: Target, trials: Sequence[Trial]) -> list[Outcome]:
@@ -151,7 +149,7 @@ def _run(pool: Executor, target: Target, trials: Sequence[Trial]) -> list[Outcom
 def _speaker(
     folder: Path,
     arguments: argparse.Namespace,
-    knowledge: FittingPrior,
+    prior: FittingPrior,
     encoder: SpeakerEncoder,
     run: Map,
 ) -> Row | None:
@@ -163,16 +161,16 @@ def _speaker(
         return None
     recordings = _recordings(folder)
     used, others = recordings[: -arguments.kept_out], recordings[-arguments.kept_out :]
-    config = load_yaml(CloningConfig, "cloning").fit
+    config = load_yaml(CustomVoicesConfig, "custom_voices").fit
     common = (used, LANGUAGE, "neutral", config, encoder, config.seed)
     fit = (
-        Fit.resume(*common, state.read_bytes(), knowledge)
+        Fit.resume(*common, state.read_bytes(), prior)
         if state.exists()
-        else Fit.begin(*common, knowledge)
+        else Fit.begin(*common, prior)
     )
-    while trials := fit.ask():
-        fit.tell(run(fit.target, trials))
-        state.write_bytes(fit.state())
+    while trials := fit.next_trials():
+        fit.observe(run(fit.target, trials))
+        state.write_bytes(fit.checkpoint())
         if time.monotonic() > arguments.until and fit.progress < 1:
             return None
     held_out = mean_embedding(
@@ -180,9 +178,9 @@ def _speaker(
     )
     target = replace(fit.target, held_out=held_out)
     fitted = fit.result()
-    near = np.argsort(-(knowledge.prior.stock @ held_out))[:NEAREST]
-    names = [knowledge.space.names[index] for index in near]
-    stock = [_judge(target, run, Trial(0, "", None, voice=name), judge=False) for name in names]
+    near = np.argsort(-(prior.mixtures.stock @ held_out))[:NEAREST]
+    names = [prior.space.names[index] for index in near]
+    stock = [_judge(target, run, Trial(0, "", None, voice=name), rate=False) for name in names]
     best = max(zip(names, stock, strict=True), key=lambda pair: pair[1].held_out)
     clone = _judge(target, run, fit.final_trial())
     row = Row(folder.name, (best[0], best[1].held_out), clone, fitted)
@@ -190,13 +188,13 @@ def _speaker(
     return row
 
 
-def _judge(target: Target, run: Map, like: Trial, *, judge: bool = True) -> SelectionResult:
+def _judge(target: Target, run: Map, like: Trial, *, rate: bool = True) -> SelectionResult:
     """A voice with sentences that no fit has seen."""
     texts = yaml.safe_load(TEXTS.read_text())[LANGUAGE]
     trials = [
-        replace(like, number=number, text=text, judge=judge) for number, text in enumerate(texts)
+        replace(like, number=number, text=text, rate=rate) for number, text in enumerate(texts)
     ]
-    return verdict_of(run(target, trials), target)
+    return selection_result(run(target, trials), target)
 
 
 def _print(rows: Sequence[Row], stock: Sequence[SelectionResult]) -> None:
@@ -221,18 +219,16 @@ def _print(rows: Sequence[Row], stock: Sequence[SelectionResult]) -> None:
     print(f"stock voices: WER {wrong:.1%}, DNSMOS {rated:.2f}")
 
 
-def _scaling(
-    arguments: argparse.Namespace, knowledge: FittingPrior, encoder: SpeakerEncoder
-) -> None:
+def _scaling(arguments: argparse.Namespace, prior: FittingPrior, encoder: SpeakerEncoder) -> None:
     """The time of a fit whose trials sleep."""
     recordings = _recordings(_folders(arguments)[0])
-    config = load_yaml(CloningConfig, "cloning").fit
+    config = load_yaml(CustomVoicesConfig, "custom_voices").fit
     for workers in (2, 4):
-        fit = Fit.begin(recordings, LANGUAGE, "neutral", config, encoder, config.seed, knowledge)
+        fit = Fit.begin(recordings, LANGUAGE, "neutral", config, encoder, config.seed, prior)
         began = time.perf_counter()
         with ThreadPoolExecutor(workers) as pool:
-            while trials := fit.ask():
-                fit.tell(list(pool.map(partial(_sleep, arguments.slow_fake_trials), trials)))
+            while trials := fit.next_trials():
+                fit.observe(list(pool.map(partial(_sleep, arguments.slow_fake_trials), trials)))
         print(f"{workers} workers: {time.perf_counter() - began:.1f} s")
 
 

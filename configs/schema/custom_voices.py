@@ -1,19 +1,14 @@
-"""The shape of `configs/cloning.yaml`: what samples must be, and how the work is given out."""
+"""The shape of `configs/custom_voices.yaml`: rules for samples, and how voices are made."""
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from configs.schema.strict import StrictModel
 
-SearchKind = Literal["cma-es", "surrogate", "cma-es with surrogate"]
-"""What a fit learns from what it heard: a population, a forecast of all styles, or both."""
-
-LEAST_POPULATION = 4  # of CMA-ES without a forecast
-
 
 class SampleRules(StrictModel):
-    """What is refused before a voice is made."""
+    """Samples that break one of these are refused."""
 
     min_files: int = Field(ge=1)
     max_files: int = Field(ge=1)
@@ -29,63 +24,58 @@ class SampleRules(StrictModel):
     min_piece_similarity: float = Field(ge=-1, le=1)  # the same of each of its pieces
 
 
-class CloningWork(StrictModel):
-    """What makes voices, how long one takes, and when it is given up."""
+class VoiceWorkConfig(StrictModel):
+    """The models that make voices, how long one takes, and when it is given up."""
 
     model: str  # a file under configs/ without .yaml: the engine that a voice is made for
-    encoder: str  # the same of the encoder that hears how alike it is
-    most_workers: int = Field(ge=1)  # processes for one voice; one a core of the cluster up to that
-    seconds_per_voice: float = Field(gt=0)  # what `estimated_completion` counts with
+    encoder: str  # the same, of the speaker encoder that measures similarity
+    most_workers: int = Field(ge=1)  # processes for one voice, at most one a core of the cluster
+    seconds_per_voice: float = Field(gt=0)  # for `estimated_completion`
     at_once: int = Field(ge=1)  # voices that are made at the same time
     lease_s: float = Field(gt=0)  # after which another worker may take over
     most_attempts: int = Field(ge=1)
-    give_up_after_hours: float = Field(gt=0)  # since it was asked for and any was finished
+    give_up_after_hours: float = Field(gt=0)  # in which it waited and no voice was finished
 
 
 class FitConfig(StrictModel):
     """How a voice is searched for, and what it must reach."""
 
-    search: SearchKind
+    search: Literal["cma-es with surrogate"] = "cma-es with surrogate"  # the one that is left
     seed: int
     evaluations: int = Field(ge=1)  # sentences that are spoken in the search, at most
-    generation: int = Field(ge=2)  # of them between two looks at the results
-    choice_sentences: int = Field(ge=1)  # that each of the last candidates is judged with
-    min_quality: float = Field(ge=1, le=5)  # mean opinion score that likeness should not cost
-    judge_sentences: int = Field(ge=1)  # that the voice is judged with when it is done, at most
+    generation: int = Field(ge=2)  # of them, spoken at once
+    choice_sentences: int = Field(ge=1)  # that rate each of the last candidates
+    min_quality: float = Field(ge=1, le=5)  # mean opinion score that similarity should not cost
+    judge_sentences: int = Field(ge=1)  # that rate the finished voice, at most
     min_similarity: float = Field(ge=-1, le=1)  # of the finished voice with the recordings
-
-    @model_validator(mode="after")
-    def _has_a_population(self) -> "FitConfig":
-        if self.search == "cma-es" and self.generation < LEAST_POPULATION:
-            raise ValueError(f"search: cma-es needs a generation of at least {LEAST_POPULATION}")
-        return self
 
 
 class PromptConfig(StrictModel):
-    """Which recording an engine is given to speak on from. Models are files under configs/."""
+    """How the recording that an engine continues is chosen. Models are files under configs/."""
 
     model: str  # the engine that the voice is made for
     vad: str
     min_seconds: float = Field(ge=2)  # of the recording
     max_seconds: float = Field(le=18)
     candidates: int = Field(ge=1)  # recordings that are tried
-    judge: bool  # whether workers load the engine, to hear how alike it sounds
+    judge: bool  # whether workers load the engine, to measure similarity
     gpus: float = Field(ge=0, le=1)  # share of one that a worker takes, where the cluster has any
     judged_sentences: int = Field(ge=1)  # for each candidate
     min_confidence: float = Field(ge=0, le=1)  # of the recogniser
     min_similarity: float = Field(ge=-1, le=1)  # of the voice with the other recordings
 
 
-class CloningConfig(StrictModel):
-    """All of it. `model` is a file under configs/: the engine that voices are made for."""
+class CustomVoicesConfig(StrictModel):
+    """The whole file."""
 
     method: Literal["fit", "prompt"]  # how voices are made
 
     samples: SampleRules
-    work: CloningWork
+    work: VoiceWorkConfig
     fit: FitConfig
     prompt: PromptConfig
 
     @property
     def model(self) -> str:
+        """A file under configs/ without .yaml: the engine that voices are made for."""
         return self.prompt.model if self.method == "prompt" else self.work.model

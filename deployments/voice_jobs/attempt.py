@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
-from configs.schema.custom_voices import CloningWork
+from configs.schema.custom_voices import VoiceWorkConfig
 from db.errors import DatabaseUnavailable
 from deployments.voice_jobs.makers import AnyFit
 from pipelines.errors import InvalidAudio, NotFound, StorageUnavailable
@@ -74,7 +74,7 @@ class FitAttempt:
         self,
         queue: VoiceQueue,
         claimed: ClaimedVoice,
-        work: CloningWork,
+        work: VoiceWorkConfig,
         begin: Callable[[list[bytes], bytes | None], AnyFit],
         workers: Callable[[Any], Workers],
         engine: str,
@@ -150,11 +150,11 @@ class FitAttempt:
                 raise  # they were decoded before: it may be the machine
             return await self._finish(FailedFit(error.code, str(error), {}))
         workers = self._workers(fit.target)
-        while trials := await self._in_thread(fit.ask):
+        while trials := await self._in_thread(fit.next_trials):
             began = time.monotonic()
             async with asyncio.timeout(STALL_S):
                 outcomes = await workers.run(trials)
-            self._state = await self._in_thread(partial(_tell, fit, outcomes))
+            self._state = await self._in_thread(partial(_observe, fit, outcomes))
             self._progress = fit.progress
             took_s = round(time.monotonic() - began, 2)
             logger.info("trials_told", extra=self._where(trials=len(trials), took_s=took_s))
@@ -208,9 +208,9 @@ class FitAttempt:
         return {"voice": str(self._claimed.id), "progress": round(self._progress or 0, 3), **more}
 
 
-def _tell(fit: AnyFit, outcomes: Sequence[Any]) -> bytes:
-    fit.tell(outcomes)
-    return fit.state()
+def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> bytes:
+    fit.observe(outcomes)
+    return fit.checkpoint()
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:

@@ -19,7 +19,7 @@ class VoiceClone(BackgroundWorker):
         import ray
 
         from configs.load import load_yaml
-        from configs.schema.custom_voices import CloningConfig
+        from configs.schema.custom_voices import CustomVoicesConfig
         from db.service import service_id
         from deployments.voice_jobs.job_client import VoiceJobClient, places
         from deployments.voice_jobs.watch import Watch
@@ -29,7 +29,7 @@ class VoiceClone(BackgroundWorker):
         settings, database = await self._open()
         service = await database.read(service_id)
         queue = VoiceQueue.of(settings, database, Encryption(settings.secrets.data_keys))
-        work = load_yaml(CloningConfig, "cloning").work
+        work = load_yaml(CustomVoicesConfig, "custom_voices").work
         cluster = ray.get_runtime_context().gcs_address
         jobs = VoiceJobClient(service, self.job, cluster, places(settings))
         self._watch = Watch(queue, jobs, work)

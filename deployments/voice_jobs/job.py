@@ -19,7 +19,7 @@ from uuid import UUID
 import ray
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from configs.settings import load_settings
 from db.session import Database
 from deployments.voice_jobs.attempt import FitAttempt
@@ -57,7 +57,7 @@ def main(maker: Maker) -> int:
 async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
     """One attempt at the voice, if that lease is still its."""
     settings = load_settings(new=False)
-    config = load_yaml(CloningConfig, "cloning").work
+    config = load_yaml(CustomVoicesConfig, "custom_voices").work
     database = Database(settings.database_url)
     queue = VoiceQueue.of(settings, database, Encryption(settings.secrets.data_keys))
     claimed = await queue.claimed(voice_id, lease)

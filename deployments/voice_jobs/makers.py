@@ -1,11 +1,11 @@
-"""What a voice is made with: the fit, and what hears its trials, of `configs/cloning.yaml`."""
+"""Makers of voices: the fit, and the engines of its trials, as configured."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import engine_of
 from configs.settings import weights_dir
 from models.weights.store import WeightStore
@@ -28,11 +28,11 @@ class AnyFit(Protocol):
     @property
     def progress(self) -> float: ...
 
-    def ask(self) -> Sequence[Any]: ...
+    def next_trials(self) -> Sequence[Any]: ...
 
-    def tell(self, outcomes: Sequence[Any]) -> None: ...
+    def observe(self, outcomes: Sequence[Any]) -> None: ...
 
-    def state(self) -> bytes: ...
+    def checkpoint(self) -> bytes: ...
 
     def result(self) -> "FittedVoice | FailedFit": ...
 
@@ -70,8 +70,8 @@ class Maker(Protocol):
 
 
 def configured_maker() -> Maker:
-    """As `configs/cloning.yaml` says. Raises ValidationError."""
-    config = load_yaml(CloningConfig, "cloning")
+    """As `configs/custom_voices.yaml` says. Raises ValidationError."""
+    config = load_yaml(CustomVoicesConfig, "custom_voices")
     return FitMaker(config) if config.method == "fit" else PromptMaker(config)
 
 
@@ -79,7 +79,7 @@ def configured_maker() -> Maker:
 class FitMaker:
     """A style of the engine is searched for."""
 
-    config: CloningConfig
+    config: CustomVoicesConfig
 
     @property
     def most_workers(self) -> int:
@@ -124,7 +124,7 @@ class FitMaker:
 class PromptMaker:
     """The engine speaks on from one of the recordings."""
 
-    config: CloningConfig
+    config: CustomVoicesConfig
 
     @property
     def most_workers(self) -> int:

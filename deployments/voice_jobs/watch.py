@@ -5,7 +5,7 @@ import logging
 import time
 from typing import Protocol
 
-from configs.schema.custom_voices import CloningWork
+from configs.schema.custom_voices import VoiceWorkConfig
 from db.errors import DatabaseUnavailable
 from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob
 from deployments.voice_jobs.progress import Paces
@@ -42,7 +42,7 @@ class Watch:
     are watched only so that this need not be waited for, and so that none goes on for nothing.
     """
 
-    def __init__(self, queue: VoiceQueue, jobs: AnyJobs, work: CloningWork) -> None:
+    def __init__(self, queue: VoiceQueue, jobs: AnyJobs, work: VoiceWorkConfig) -> None:
         self._queue = queue
         self._jobs = jobs
         self._work = work

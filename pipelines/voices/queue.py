@@ -17,7 +17,7 @@ from uuid import UUID
 from sqlmodel import Session
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig, CloningWork
+from configs.schema.custom_voices import CustomVoicesConfig, VoiceWorkConfig
 from configs.schema.plans import PlansConfig
 from configs.settings import Settings
 from db.audit import SERVICE, audit
@@ -97,7 +97,7 @@ class VoiceQueue:
     """Workspaces take turns; of one workspace the oldest voice comes first."""
 
     def __init__(
-        self, database: Database, files: Files, billing: Billing, work: CloningWork
+        self, database: Database, files: Files, billing: Billing, work: VoiceWorkConfig
     ) -> None:
         self._database = database
         self._files = files
@@ -108,7 +108,7 @@ class VoiceQueue:
     def of(cls, settings: Settings, database: Database, sealer: Encryption) -> Self:
         """With the store, the prices and the rules that the service is configured with."""
         billing = Billing(database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text)
-        work = load_yaml(CloningConfig, "cloning").work
+        work = load_yaml(CustomVoicesConfig, "custom_voices").work
         return cls(database, Files.of(settings, database, sealer), billing, work)
 
     async def claim(self) -> ClaimedVoice | None:
@@ -308,7 +308,9 @@ class VoiceQueue:
             logger.warning("files_of_a_voice_left")
 
 
-def _claim(session: Session, lease: str, now: datetime, config: CloningWork) -> ClaimedVoice | None:
+def _claim(
+    session: Session, lease: str, now: datetime, config: VoiceWorkConfig
+) -> ClaimedVoice | None:
     until = now + timedelta(seconds=config.lease_s)
     voice = claim_voice(session, lease, now, until, config.most_attempts)
     if voice is None:
@@ -320,7 +322,7 @@ def _claim(session: Session, lease: str, now: datetime, config: CloningWork) -> 
     return _as_claimed(session, voice, lease)
 
 
-def _expect_waiting(session: Session, now: datetime, work: CloningWork) -> None:
+def _expect_waiting(session: Session, now: datetime, work: VoiceWorkConfig) -> None:
     expect_waiting(session, now, work.most_attempts, work.seconds_per_voice, work.at_once)
 
 

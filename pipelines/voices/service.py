@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from sqlmodel import Session
 
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import engine_of
 from configs.schema.plans import PlansConfig
 from configs.settings import ConsentNeeded
@@ -92,7 +92,7 @@ class CustomVoices:
         files: Files,
         billing: Billing,
         plans: PlansConfig,
-        config: CloningConfig,
+        config: CustomVoicesConfig,
         checker: SampleChecker,
         transcriber: STTModel,
         speech: SpeechPipeline,

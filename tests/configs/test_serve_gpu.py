@@ -7,7 +7,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.llm import ChatConfig, TransformersChatConfig
 from configs.schema.models.stt import STTConfig, TransformersWhisperConfig
 from configs.schema.models.tts import CsmConfig, MmsConfig, TTSConfig
@@ -62,7 +62,7 @@ def test_all_shares_of_the_gpu_fit_while_models_are_swapped() -> None:
         surge * one["ray_actor_options"]["num_gpus"] * one["autoscaling_config"]["max_replicas"]
         for one in on_gpu().values()
     ]
-    worker = load_yaml(CloningConfig, "cloning").prompt.gpus
+    worker = load_yaml(CustomVoicesConfig, "custom_voices").prompt.gpus
     assert len(shares) == 3 and min(shares) > 0
     assert sum(shares) + worker <= 1 + 1e-9
 

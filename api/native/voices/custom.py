@@ -13,7 +13,7 @@ from api.http.schemas import Done, OneLine, Page, Pagination, RequestModel
 from api.http.streaming import while_connected
 from api.http.uploads import MAX_FILE_BYTES, MultipartForm, UploadLimits, receive_form
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig, SampleRules
+from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
 from db.voices.tables import Voice
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.service import NewVoice, VoiceGenderGiven, VoiceStatus
@@ -93,7 +93,7 @@ class VoiceFields(BaseModel):
 
 def _form_schema() -> dict[str, Any]:
     """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
-    rules = load_yaml(CloningConfig, "cloning").samples
+    rules = load_yaml(CustomVoicesConfig, "custom_voices").samples
     schema = VoiceFields.model_json_schema()
     file = {
         "type": "string",

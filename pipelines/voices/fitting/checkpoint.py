@@ -1,4 +1,4 @@
-"""The state of a fit as bytes: what was heard, and how far the rest has come."""
+"""The state of a fit as bytes: what was observed, and the progress of the rest."""
 
 import io
 import json
@@ -9,10 +9,10 @@ from pydantic import TypeAdapter
 
 from models.speaker.base import EMBEDDING_SIZE
 from pipelines.voices.fitting.equaliser import BANDS
-from pipelines.voices.fitting.search.search import MARKS, Searched
+from pipelines.voices.fitting.search.search import PITCH_STATISTICS, SearchState
 
 VERSION = 1
-EVOLUTION = "evolution "  # before the names of what CMA-ES remembers, where the search has it
+EVOLUTION = "evolution "  # prefix of the numbers of CMA-ES
 
 T = TypeVar("T")
 
@@ -21,10 +21,10 @@ class CheckpointError(ValueError):
     """The bytes are no checkpoint of this version."""
 
 
-def write_checkpoint(searched: Searched, progress: object) -> bytes:
-    """`progress` is a dataclass of plain values. Numbers that were measured lose a little."""
+def write_checkpoint(searched: SearchState, progress: object) -> bytes:
+    """`progress` is a dataclass of plain values. Measured numbers lose some precision."""
     target = io.BytesIO()
-    # To the last digit, so that the same is drawn again.
+    # In full precision, so that the same candidates are drawn again.
     evolution: dict[str, Any] = {
         EVOLUTION + name: value for name, value in searched.evolution.items()
     }
@@ -39,8 +39,8 @@ def write_checkpoint(searched: Searched, progress: object) -> bytes:
         bands=searched.bands,
         spectrum=searched.spectrum,
         points=np.array(searched.points, np.float16),
-        heard=np.array(searched.heard, np.float16),
-        through=np.array(searched.through, np.float16),
+        heard=np.array(searched.sounds, np.float16),
+        through=np.array(searched.filters, np.float16),
         sentences=np.array(searched.sentences, np.int32),
         centres=np.array(searched.centres, np.float32),
         squares=np.array(squares, np.float32),
@@ -50,20 +50,20 @@ def write_checkpoint(searched: Searched, progress: object) -> bytes:
     return target.getvalue()
 
 
-def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[Searched, T]:
+def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState, T]:
     """`size` is that of the space. Raises CheckpointError."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as parts:
             if int(parts["version"]) != VERSION:
                 raise CheckpointError("it is of another version")
-            searched = Searched(
+            searched = SearchState(
                 centre=parts["centre"],
                 bands=parts["bands"],
                 spectrum=parts["spectrum"],
                 generation=int(parts["generation"]),
                 points=list(parts["points"].astype(np.float64)),
-                heard=list(parts["heard"].astype(np.float64)),
-                through=list(parts["through"].astype(np.float64)),
+                sounds=list(parts["heard"].astype(np.float64)),
+                filters=list(parts["through"].astype(np.float64)),
                 sentences=parts["sentences"].tolist(),
                 curve=[(int(n), float(v)) for n, v in json.loads(parts["curve"].tobytes())],
                 centres=list(parts["centres"].astype(np.float64)),
@@ -85,8 +85,8 @@ def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[Searched, T]
         raise
     except Exception as error:  # of NumPy, zip, zlib and even the tokenizer, for any wrong byte
         raise CheckpointError("it cannot be read") from error
-    shapes = {one.shape for one in searched.heard}
-    if searched.centre.shape != (size,) or shapes - {(EMBEDDING_SIZE + MARKS,)}:
+    shapes = {one.shape for one in searched.sounds}
+    if searched.centre.shape != (size,) or shapes - {(EMBEDDING_SIZE + PITCH_STATISTICS,)}:
         raise CheckpointError("it is of another engine")
     if searched.bands.shape != (BANDS,):
         raise CheckpointError("it is of another filter")

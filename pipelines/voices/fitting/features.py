@@ -1,4 +1,4 @@
-"""What is heard of a signal: its speech, its level and its spectrum, alike for all voices."""
+"""Features of a signal: its speech, level, spectrum and pitch, measured alike for all voices."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from models.audio import Pcm
 from models.speaker.base import SPEAKER_SAMPLE_RATE
 from models.speaker.mel import Mels
 
-LEVEL_DBFS = -30.0  # the encoder hears how loud a voice is, which says nothing of whose it is
+LEVEL_DBFS = -30.0  # embeddings change with loudness, which says nothing of the speaker
 FRAME_SAMPLES = SPEAKER_SAMPLE_RATE // 50
 LOUD_PERCENTILE, SOFT_PERCENTILE = 95, 10
 SPEECH_RANGE_DB = 30.0  # below its loud parts
@@ -15,7 +15,7 @@ SILENT = 1e-10  # power
 
 
 def at_level(pcm: Pcm) -> Pcm:
-    """The signal with its speech at LEVEL_DBFS; silence stays as it is."""
+    """The signal with the root mean square of its speech at LEVEL_DBFS; silence is unchanged."""
     power = float(np.square(pcm[spoken(pcm)]).mean(dtype=np.float64)) if len(pcm) else 0.0
     if power <= SILENT:
         return pcm
@@ -32,7 +32,7 @@ def spoken(pcm: Pcm) -> NDArray[np.bool_]:
     return np.pad(loud, (0, len(pcm) - len(loud)), "edge")
 
 
-def heard(mels: Mels) -> Mels:
+def speech_frames(mels: Mels) -> Mels:
     """The frames of speech, by level alone."""
     return mels[_loud(mels.sum(axis=1))]
 
@@ -43,10 +43,10 @@ def mean_spectrum(mels: Mels) -> NDArray[np.float32]:
     return np.asarray(spectrum / max(float(spectrum.sum()), SILENT), np.float32)
 
 
-def pitch_marks(pitches: NDArray[np.float32]) -> tuple[float, float]:
-    """Level and range: the median of the logarithm, and how far most of it is from there.
+def pitch_statistics(pitches: NDArray[np.float32]) -> tuple[float, float]:
+    """Level and range: median of the logarithm, half the span from the 15th to the 85th percentile.
 
-    Both are NaN where nothing had a pitch.
+    Both are NaN where no frame had a pitch.
     """
     if not len(pitches):
         return np.nan, np.nan

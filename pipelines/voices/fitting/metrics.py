@@ -1,9 +1,10 @@
-"""Whether speech is understood and sounds natural: a recogniser and a network that rates sound."""
+"""Rates speech: the word errors of a recogniser, and the mean opinion score of DNSMOS."""
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rapidfuzz.distance import Levenshtein
 
 from configs.settings import weights_dir
 from models.audio import Pcm
@@ -21,7 +22,7 @@ class SpeechRating:
     """Of one sentence."""
 
     words: int = 0
-    errors: int = 0  # heard otherwise, left out or added
+    errors: int = 0  # substituted, deleted or inserted
     quality: float | None = None  # mean opinion score
 
 
@@ -32,15 +33,14 @@ class SpeechRaters:
     recogniser: STTEngine
     ratings: QualityEngine
 
-    def judge(self, text: str, language: str, pcm: Pcm) -> SpeechRating:
+    def rate(self, text: str, language: str, pcm: Pcm) -> SpeechRating:
         """A signal of float32 [n] at 16 kHz that should say `text`."""
         quality = self.ratings.rate(pcm).overall
         if language not in self.recogniser.languages:
             return SpeechRating(quality=quality)
         [transcript] = self.recogniser.transcribe([TranscriptionRequest(pcm, language)])
-        said = words_of(text, language)
-        heard = words_of(" ".join(one.text for one in transcript.segments), language)
-        return SpeechRating(len(said), edits(said, heard), quality)
+        heard = " ".join(one.text for one in transcript.segments)
+        return SpeechRating(*word_errors(text, heard, language), quality)
 
 
 def load_speech_raters() -> SpeechRaters:
@@ -50,6 +50,12 @@ def load_speech_raters() -> SpeechRaters:
     return SpeechRaters(recogniser, load_quality(QUALITY_CONFIG, store))
 
 
+def word_errors(text: str, heard: str, language: str) -> tuple[int, int]:
+    """The number of words of `text`, and how many were substituted, deleted or inserted."""
+    reference = words_of(text, language)
+    return len(reference), Levenshtein.distance(reference, words_of(heard, language))
+
+
 def words_of(text: str, language: str) -> list[str]:
     """Without case and punctuation."""
     plain = unicodedata.normalize("NFKC", text).casefold()
@@ -57,13 +63,3 @@ def words_of(text: str, language: str) -> list[str]:
     if language in WITHOUT_SPACES:
         return list(re.sub(r"\s", "", kept))
     return kept.split()
-
-
-def edits(said: Sequence[str], heard: Sequence[str]) -> int:
-    """The least number of words to change, leave out or add to make one of the other."""
-    row = list(range(len(heard) + 1))
-    for index, one in enumerate(said, 1):
-        before, row[0] = row[0], index
-        for at, other in enumerate(heard, 1):
-            before, row[at] = row[at], min(row[at] + 1, row[at - 1] + 1, before + (one != other))
-    return row[-1]

@@ -1,4 +1,4 @@
-"""What a fit knows of a speaker: their recordings, decoded and listened to."""
+"""The speaker of a fit: features of their recordings, decoded and split into used and held out."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,13 +15,18 @@ from models.speaker.windows import mean_embedding
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.measures import pitches_hz
 from pipelines.temporary_directories import delete_leftover_directories, temporary_directory
-from pipelines.voices.fitting.features import at_level, heard, mean_spectrum, spoken
+from pipelines.voices.fitting.features import (
+    at_level,
+    mean_spectrum,
+    speech_frames,
+    spoken,
+)
 
 FOLDERS = "recordings"
 HELD_OUT_SHARE = 0.25  # the end of each recording
 MIN_PIECE_S = 1.6  # what an embedding needs
 SHOWN_S = 5.0
-# Uploads that could not be decoded were refused; this is for the time that a busy service leaves.
+# Undecodable uploads were refused before; this allows for a busy machine.
 DECODED_WITHIN_S = 3600.0
 
 
@@ -30,28 +35,28 @@ class TargetSpeaker:
     """One person's voice."""
 
     embedding: Embedding  # of what the fit may use
-    held_out: Embedding  # of what only judges
+    held_out: Embedding  # of what only rates the result
     consistency: float  # similarity of the two
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
-    excerpt: Pcm  # some seconds, to be heard beside the voice that was made
+    excerpt: Pcm  # some seconds, for the report
     speech_s: float
 
 
-def listen(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> TargetSpeaker:
-    """Of signals at SPEAKER_SAMPLE_RATE; blocking, about a second a minute."""
+def analyse(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> TargetSpeaker:
+    """Measures signals at SPEAKER_SAMPLE_RATE; blocking, about a second a minute."""
     used, kept = [], []
     for pcm in recordings:
         cut = len(pcm) - int(len(pcm) * HELD_OUT_SHARE)
         if len(pcm) - cut < MIN_PIECE_S * SPEAKER_SAMPLE_RATE:
-            cut = len(pcm)  # too short to be shared
+            cut = len(pcm)  # too short to be split
         used.append(at_level(pcm[:cut]))
         if cut < len(pcm):
             kept.append(at_level(pcm[cut:]))
     embedding = _mean([encoder.embed(pcm) for pcm in used])
     held_out = _mean([encoder.embed(pcm) for pcm in kept]) if kept else embedding
     speech = np.concatenate([pcm[spoken(pcm)] for pcm in used])
-    spectra = np.concatenate([heard(mel_spectrum(pcm)) for pcm in used])
+    spectra = np.concatenate([speech_frames(mel_spectrum(pcm)) for pcm in used])
     longest = max(used, key=len)
     return TargetSpeaker(
         embedding=embedding,
@@ -65,8 +70,8 @@ def listen(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> TargetSpeaker:
 
 
 def decode_all(recordings: Sequence[bytes], sample_rate: int = SPEAKER_SAMPLE_RATE) -> list[Pcm]:
-    """Signals at that rate, made in processes that may die of them. Raises InvalidAudio."""
-    with ThreadPoolExecutor(1) as thread:  # the caller may have a loop of its own
+    """Signals at that rate, decoded in a worker process. Raises InvalidAudio."""
+    with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop
         return thread.submit(lambda: asyncio.run(_decode_all(recordings, sample_rate))).result()
 
 
@@ -84,7 +89,7 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
 
 
 def delete_left_recordings() -> None:
-    """Those of processes that were killed while they decoded: nothing lies unsealed for long."""
+    """Those of killed processes, so that no recording stays unencrypted on disk."""
     delete_leftover_directories(FOLDERS)
 
 

@@ -1,4 +1,4 @@
-"""What is told of a voice that was made: numbers, pictures and something to hear."""
+"""Makes the parts of a voice's report: histograms, spectra, the curve and audio samples."""
 
 import base64
 import io
@@ -15,9 +15,9 @@ from pipelines.voices.fitting.features import at_level
 from pipelines.voices.fitting.search.style_space import Vectors
 from pipelines.voices.report import Pitch, Samples, Spectrum
 
-BINS_HZ = np.geomspace(60, 400, 39)  # a twentieth of an octave and a bit
+BINS_HZ = np.geomspace(60, 400, 39)  # 0.07 octaves each
 BIT_RATE = 24_000
-LOUDER_DB = 8.0  # than what the encoder listens at
+LOUDER_DB = 8.0  # than the level of embeddings
 SILENT = 1e-9
 
 

@@ -1,4 +1,4 @@
-"""Which of the best styles becomes the voice: likeness alone does not make good speech."""
+"""Selects the style that becomes the voice: similarity alone does not make good speech."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 
 from models.speaker.windows import mean_embedding
 from pipelines.voices.fitting.equaliser import gains, levelled
-from pipelines.voices.fitting.search.search import Searched
+from pipelines.voices.fitting.search.search import SearchState
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.trials import Outcome, Target
 
@@ -20,34 +20,33 @@ ERROR_SLACK, ERROR_COST = 0.01, 1.0  # of the share of words that are heard wron
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A voice that may be the one."""
+    """A voice that may be selected."""
 
     name: str
     style: tuple[float, ...]  # [256]
     bands: tuple[float, ...]
-    warp: float = 1.0  # of the formants
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionResult:
-    """What was heard of a voice, over some sentences."""
+    """What was measured of a voice, over some sentences."""
 
     similarity: float  # with the recordings that the fit may use
     held_out: float  # with the others
-    error_rate: float | None  # None: the recogniser does not know the language
+    error_rate: float | None  # of words; None: the recogniser does not support the language
     quality: float | None
     spectrum: tuple[float, ...]
     pitches: tuple[float, ...]
 
     def score(self, stock: "SelectionResult", min_quality: float) -> float:
-        """Likeness, less what it costs to sound worse than a stock voice, or just badly."""
+        """Similarity, less penalties for quality and word errors worse than a stock voice's."""
         floor = max((stock.quality or 0.0) - QUALITY_SLACK, min_quality)
         below = 0.0 if self.quality is None else floor - self.quality
         wrong = (self.error_rate or 0.0) - (stock.error_rate or 0.0) - ERROR_SLACK
         return self.similarity - QUALITY_COST * max(0.0, below) - ERROR_COST * max(0.0, wrong)
 
 
-def candidates_of(space: StyleSpace, searched: Searched) -> list[Candidate]:
+def candidates_of(space: StyleSpace, searched: SearchState) -> list[Candidate]:
     """The mean of the last centres, and milder versions of it."""
     steady = np.mean([*searched.centres[1 - LAST :], searched.centre], axis=0)
     return [
@@ -61,8 +60,8 @@ def candidates_of(space: StyleSpace, searched: Searched) -> list[Candidate]:
     ]
 
 
-def verdict_of(outcomes: Sequence[Outcome], target: Target) -> SelectionResult:
-    """Of all sentences of one voice."""
+def selection_result(outcomes: Sequence[Outcome], target: Target) -> SelectionResult:
+    """Over all sentences of one voice."""
     embedding = mean_embedding(np.concatenate([one.embeddings for one in outcomes]))
     words = sum(one.words for one in outcomes)
     ratings = [one.quality for one in outcomes if one.quality is not None]

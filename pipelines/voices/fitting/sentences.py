@@ -26,4 +26,4 @@ def sentences_of(language: str) -> tuple[str, Sentences]:
 
 @cache
 def _all() -> dict[str, Sentences]:
-    return load_yaml(TypeAdapter(dict[str, Sentences]), "cloning_sentences")
+    return load_yaml(TypeAdapter(dict[str, Sentences]), "custom_voice_sentences")

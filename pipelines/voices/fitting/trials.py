@@ -1,4 +1,4 @@
-"""One step of a fit: a sentence is spoken with a style, and listened to."""
+"""One step of a fit: a sentence is synthesized with a style, and its sound is measured."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,15 +19,18 @@ from models.speaker.base import (
 )
 from models.speaker.mel import MEL_BANDS, mel_spectrum
 from models.tts.base import PackRef, Resting, SynthesisRequest, TTSEngine
-from models.tts.formants import with_formants
 from models.tts.voice_pack import VoicePack, pack_digest, write_pack
 from pipelines.audio.measures import pitches_hz
-from pipelines.voices.fitting.equaliser import bands_between, taps
-from pipelines.voices.fitting.features import at_level, heard, mean_spectrum, spoken
+from pipelines.voices.fitting.equaliser import taps
+from pipelines.voices.fitting.features import (
+    at_level,
+    mean_spectrum,
+    speech_frames,
+    spoken,
+)
 from pipelines.voices.fitting.metrics import SpeechRaters, SpeechRating, load_speech_raters
-from pipelines.voices.fitting.search.style_space import Vectors
 
-SHORTEST_S = 0.5  # less is no sentence
+MIN_SPEECH_S = 0.5  # less is no sentence
 
 Style = NDArray[np.float32]
 """float32 [256]: the timbre in the first half, the prosody in the second."""
@@ -38,13 +41,13 @@ Report = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom the voice shall sound like. Half a megabyte, and sent to each worker once."""
+    """The speaker to imitate. Half a megabyte, and sent to each worker once."""
 
     embedding: Embedding  # of the recordings that the fit may use
-    held_out: Embedding  # of those that only judge
+    held_out: Embedding  # of those that only rate the result
     language: str  # ISO 639-1 code of the sentences
     rows: NDArray[np.float32]  # [510, 256], how the rows of a pack differ from its style
-    british: bool = False  # how English is said
+    british: bool = False  # accent of English
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,90 +59,75 @@ class Trial:
     style: Style | None  # None: `voice` speaks as it is
     voice: str | None = None  # key of a stock voice
     filters: tuple[tuple[float, ...], ...] = ()  # decibels of each band; one sound, many filters
-    warp: float = 1.0  # of the formants, in the voice that speaks
-    warps: tuple[float, ...] = ()  # one sound, many warps, each through the first filter
-    judge: bool = False  # through the first filter for good; also read back and rated
+    rate: bool = False  # the first filter is part of the pack; speech is read back and rated
     keep_sound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the trial of the same number."""
+    """The result of the trial of the same number."""
 
     number: int
-    embeddings: Embeddings  # [filters, 256], or [warps, 256]; one where there were neither
+    embeddings: Embeddings  # [filters, 256]; one where there were none
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     duration_s: float  # of the speech; 0 when there was none
     took_s: float
     sample_rate: int  # Hz, of the engine
-    words: int = 0  # of the text, when it was to judge
-    errors: int = 0  # of them that were heard otherwise
+    words: int = 0  # of the text, when it was rated
+    errors: int = 0  # word errors of the recogniser
     quality: float | None = None  # mean opinion score
     sound: NDArray[np.int16] | None = None  # at SPEAKER_SAMPLE_RATE
-    undone: tuple[tuple[float, ...], ...] = ()
-    """Of each warp, the decibels that give the speech its mean spectrum back."""
 
 
 class Trials:
-    """What a worker process holds; made once, and then asked again and again by one thread."""
+    """What a worker process holds; made once, and used by one thread."""
 
     def __init__(
         self,
         engine: TTSEngine,
         encoder: SpeakerEncoder,
         target: Target,
-        judges: Callable[[], SpeechRaters] = load_speech_raters,
+        load_raters: Callable[[], SpeechRaters] = load_speech_raters,
     ) -> None:
-        """`judges` is called when the first trial is to be judged, and takes seconds."""
+        """`load_raters` is called when the first trial is to be rated, and takes seconds."""
         self._engine = engine
         self._encoder = encoder
         self._target = target
-        self._load_judges = judges
-        self._judges: SpeechRaters | None = None
+        self._load_raters = load_raters
+        self._raters: SpeechRaters | None = None
         self._any_voice = engine.voices()[0].key
 
     def run(self, trial: Trial) -> Outcome:
-        """Blocking: about half a second, and a second more to judge. Raises EngineError."""
+        """Blocking: about half a second, and a second more to rate. Raises EngineError."""
         began = time.perf_counter()
-        pcm = self._spoken(trial)
-        if len(pcm) < SHORTEST_S * SPEAKER_SAMPLE_RATE:
+        pcm = self._synthesized(trial)
+        if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:
             return _silent(trial, self._engine.sample_rate, time.perf_counter() - began)
         level = at_level(pcm)
-        spectrum = mean_spectrum(heard(mel_spectrum(level)))
-        filters = [np.array(one) for one in trial.filters]
-        undone: list[Vectors] = []
-        through: list[Pcm] = []
-        if trial.warps:
-            sounds = [with_formants(level, one, SPEAKER_SAMPLE_RATE) for one in trial.warps]
-            undone = [_undoing(one, spectrum) for one in sounds]
-            pairs = zip(sounds, undone, strict=True)
-            through = [_filtered(one, filters[0] + bands) for one, bands in pairs]
-        elif not trial.judge:
-            through = [_filtered(level, one) for one in filters]
-        judged = self._judge(trial.text, pcm) if trial.judge else SpeechRating()
+        filters = () if trial.rate else trial.filters
+        through = [_filtered(level, np.array(one)) for one in filters]
+        rating = self._rate(trial.text, pcm) if trial.rate else SpeechRating()
         return Outcome(
             number=trial.number,
             embeddings=np.stack([self._encoder.embed(one) for one in through or [level]]),
-            spectrum=spectrum,
+            spectrum=mean_spectrum(speech_frames(mel_spectrum(level))),
             pitches=pitches_hz(level[spoken(level)]),
             duration_s=len(pcm) / SPEAKER_SAMPLE_RATE,
             took_s=time.perf_counter() - began,
             sample_rate=self._engine.sample_rate,
-            words=judged.words,
-            errors=judged.errors,
-            quality=judged.quality,
-            sound=_whole_numbers(pcm) if trial.keep_sound else None,
-            undone=tuple(tuple(bands.tolist()) for bands in undone),
+            words=rating.words,
+            errors=rating.errors,
+            quality=rating.quality,
+            sound=_to_int16(pcm) if trial.keep_sound else None,
         )
 
-    def _spoken(self, trial: Trial) -> Pcm:
+    def _synthesized(self, trial: Trial) -> Pcm:
         """At SPEAKER_SAMPLE_RATE."""
         pack = None
         if trial.style is not None:
-            filters = trial.filters if trial.judge else ()
-            rate = self._engine.sample_rate
-            data = pack_of(self._target, trial.style, filters, rate, trial.warp)
+            filters = trial.filters if trial.rate else ()
+            data = pack_of(self._target, trial.style, filters, self._engine.sample_rate)
             pack = PackRef(pack_digest(data), data)
         voice = trial.voice or self._any_voice
         request = SynthesisRequest(trial.text, voice, self._target.language, pack=pack)
@@ -149,29 +137,19 @@ class Trials:
         pcm = np.concatenate([np.zeros(0, np.float32), *pieces])
         return resample(pcm, self._engine.sample_rate, SPEAKER_SAMPLE_RATE)
 
-    def _judge(self, text: str, pcm: Pcm) -> SpeechRating:
-        if self._judges is None:
-            self._judges = self._load_judges()
-        return self._judges.judge(text, self._target.language, pcm)
+    def _rate(self, text: str, pcm: Pcm) -> SpeechRating:
+        if self._raters is None:
+            self._raters = self._load_raters()
+        return self._raters.rate(text, self._target.language, pcm)
 
 
 def pack_of(
-    target: Target,
-    style: Style,
-    filters: Sequence[Sequence[float]],
-    sample_rate: int,
-    warp: float = 1.0,
+    target: Target, style: Style, filters: Sequence[Sequence[float]], sample_rate: int
 ) -> bytes:
     """A voice pack with the first of the filters, for an engine of that rate."""
     made = taps(np.array(filters[0]), sample_rate) if filters else None
     rows = np.asarray(style + target.rows, np.float32)
-    return write_pack(VoicePack(rows, made, target.british, warp))
-
-
-def _undoing(pcm: Pcm, spectrum: NDArray[np.float32]) -> Vectors:
-    """The filter that gives a signal this mean spectrum [40]."""
-    sounded = mean_spectrum(heard(mel_spectrum(pcm)))
-    return bands_between(sounded.astype(np.float64), spectrum.astype(np.float64))
+    return write_pack(VoicePack(rows, made, target.british))
 
 
 def _filtered(pcm: Pcm, bands: NDArray[np.float64]) -> Pcm:
@@ -180,22 +158,20 @@ def _filtered(pcm: Pcm, bands: NDArray[np.float64]) -> Pcm:
 
 
 def _silent(trial: Trial, sample_rate: int, took_s: float) -> Outcome:
-    """Nothing to hear is like nobody."""
+    """Silence is like no speaker."""
     return Outcome(
         number=trial.number,
-        embeddings=np.zeros(
-            (len(trial.warps) or max(1, len(trial.filters)), EMBEDDING_SIZE), np.float32
-        ),
+        embeddings=np.zeros((max(1, len(trial.filters)), EMBEDDING_SIZE), np.float32),
         spectrum=np.zeros(MEL_BANDS, np.float32),
         pitches=np.zeros(0, np.float32),
         duration_s=0.0,
         took_s=took_s,
         sample_rate=sample_rate,
-        words=len(trial.text.split()) if trial.judge else 0,
-        errors=len(trial.text.split()) if trial.judge else 0,
-        quality=1.0 if trial.judge else None,
+        words=len(trial.text.split()) if trial.rate else 0,
+        errors=len(trial.text.split()) if trial.rate else 0,
+        quality=1.0 if trial.rate else None,
     )
 
 
-def _whole_numbers(pcm: Pcm) -> NDArray[np.int16]:
+def _to_int16(pcm: Pcm) -> NDArray[np.int16]:
     return np.asarray(np.clip(np.rint(pcm * 32767), -32768, 32767), np.int16)

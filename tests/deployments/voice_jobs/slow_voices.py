@@ -39,17 +39,17 @@ class SlowFit:
     def progress(self) -> float:
         return self.done / self.generations
 
-    def ask(self) -> list[Any]:
+    def next_trials(self) -> list[Any]:
         if self.done == self.generations:
             return []
         return [self.done * TRIALS + number for number in range(TRIALS)]
 
-    def tell(self, outcomes: Sequence[Any]) -> None:
-        assert sorted(outcomes) == self.ask()
+    def observe(self, outcomes: Sequence[Any]) -> None:
+        assert sorted(outcomes) == self.next_trials()
         self.told += outcomes
         self.done += 1
 
-    def state(self) -> bytes:
+    def checkpoint(self) -> bytes:
         return json.dumps(self.done).encode()
 
     def result(self) -> FittedVoice | FailedFit:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from deployments.voice_jobs import makers
 from deployments.voice_jobs.makers import FitMaker, PromptMaker, configured_maker
 
-SHIPPED = load_yaml(CloningConfig, "cloning")
+SHIPPED = load_yaml(CustomVoicesConfig, "custom_voices")
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> makers.Maker:

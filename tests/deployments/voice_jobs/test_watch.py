@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlmodel import Session, update
 
-from configs.schema.custom_voices import CloningWork
+from configs.schema.custom_voices import VoiceWorkConfig
 from configs.settings import load_settings
 from db.columns import utc_now
 from db.voices.tables import Voice
@@ -76,7 +76,7 @@ class FakeJobs:
 
 @asynccontextmanager
 async def watching(
-    queue: VoiceQueue, jobs: FakeJobs, work: CloningWork = CONFIG.work
+    queue: VoiceQueue, jobs: FakeJobs, work: VoiceWorkConfig = CONFIG.work
 ) -> AsyncIterator[Watch]:
     watch = Watch(queue, jobs, work)
     task = asyncio.create_task(watch.run())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig, SampleRules
+from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
 from models.audio import Pcm
 from models.loading import load_speaker_encoder, load_vad
 from models.speaker.base import Embedding, Embeddings, SpeakerEncoder
@@ -34,7 +34,7 @@ from tests.pipelines.voices.recordings import (
     wav,
 )
 
-RULES = load_yaml(CloningConfig, "cloning").samples
+RULES = load_yaml(CustomVoicesConfig, "custom_voices").samples
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sqlalchemy import func
 from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.plans import PlansConfig
 from configs.schema.retention import RetentionConfig
 from db.accounts import read_workspace
@@ -44,7 +44,7 @@ from pipelines.voices.service import CustomVoices, NewVoice
 from tests.db.test_chats import add_workspace
 
 CREDIT = 100_000_000
-CONFIG = load_yaml(CloningConfig, "cloning")
+CONFIG = load_yaml(CustomVoicesConfig, "custom_voices")
 PLANS = load_yaml(PlansConfig, "plans")
 MADE = MadeVoice("tone", b"the pack", 0.9, b"{}")
 

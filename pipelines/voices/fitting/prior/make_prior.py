@@ -1,7 +1,7 @@
-"""Makes the file of `mixtures.py`: listens to random mixtures of the stock voices.
+"""Makes `prior.npz`: speaks random mixtures of the stock voices, and measures their sound.
 
 `python -m pipelines.voices.fitting.prior.make_prior FOLDER --part 0 --of 2` speaks every second
-one of them, and goes on where it was stopped; `--join` makes the file of what all parts have. Ten
+mixture, and continues where it was stopped; `--join` makes the file of what all parts have. Ten
 minutes of a core.
 """
 
@@ -17,9 +17,14 @@ from configs.settings import weights_dir
 from models.loading import load_speaker_encoder
 from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
-from pipelines.voices.fitting.features import pitch_marks
-from pipelines.voices.fitting.prior.knowledge import MODEL, stock_space
-from pipelines.voices.fitting.prior.mixtures import PRIOR_FILE, MixturePrior, write_prior
+from pipelines.voices.fitting.features import pitch_statistics
+from pipelines.voices.fitting.prior.fitting_prior import (
+    MODEL,
+    PRIOR_FILE,
+    MixturePrior,
+    stock_space,
+    write_prior,
+)
 from pipelines.voices.fitting.search.style_space import HALF, StyleSpace, Vectors
 from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE, sentences_of
 from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials
@@ -83,8 +88,8 @@ def _mixture(space: StyleSpace, draw: np.random.Generator) -> Vectors:
 def _speak(arguments: argparse.Namespace, space: StyleSpace, store: WeightStore) -> None:
     began = time.monotonic()
     config = load_yaml(KokoroConfig, MODEL).model_copy(update={"threads": 1})
-    nobody = np.zeros(256, np.float32)
-    target = Target(nobody, nobody, FALLBACK_LANGUAGE, space.rows)
+    zeros = np.zeros(256, np.float32)  # no speaker to compare with
+    target = Target(zeros, zeros, FALLBACK_LANGUAGE, space.rows)
     trials = Trials(KokoroEngine(config, store), load_speaker_encoder(ENCODER, store), target)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     path = arguments.folder / f"part-{arguments.part}.npy"
@@ -99,7 +104,7 @@ def _speak(arguments: argparse.Namespace, space: StyleSpace, store: WeightStore)
 
 def _row(outcome: Outcome) -> Vectors:
     """All that is kept of one, in a row."""
-    head = [outcome.number, outcome.duration_s, *pitch_marks(outcome.pitches)]
+    head = [outcome.number, outcome.duration_s, *pitch_statistics(outcome.pitches)]
     return np.concatenate([head, outcome.embeddings[0], outcome.spectrum]).astype(np.float64)
 
 

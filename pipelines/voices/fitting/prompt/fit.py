@@ -130,15 +130,15 @@ class PromptFit:
         """0 or 1."""
         return 1.0 if self._outcomes else 0.0
 
-    def ask(self) -> list[PromptTrial]:
+    def next_trials(self) -> list[PromptTrial]:
         """All trials, the first time."""
         return [] if self._outcomes else self._trials
 
-    def tell(self, outcomes: Sequence[PromptOutcome]) -> None:
+    def observe(self, outcomes: Sequence[PromptOutcome]) -> None:
         """One for each trial, in any order."""
         self._outcomes = sorted(outcomes, key=lambda outcome: outcome.number)
 
-    def state(self) -> bytes:
+    def checkpoint(self) -> bytes:
         """Nothing worth keeping."""
         return b""
 
@@ -195,13 +195,13 @@ class PromptTrials:
     def __init__(
         self,
         engine: TTSEngine | None,
-        judges: SpeechRaters,
+        raters: SpeechRaters,
         encoder: SpeakerEncoder,
         target: PromptTarget,
     ) -> None:
         """Without an engine the recordings themselves are compared."""
         self._engine = engine
-        self._judges = judges
+        self._raters = raters
         self._encoder = encoder
         self._target = target
 
@@ -230,7 +230,7 @@ class PromptTrials:
     def _read(self, heard: Pcm) -> tuple[str, float]:
         """The words, and how sure the recogniser is of them."""
         request = TranscriptionRequest(heard, self._target.language, options=READING)
-        segments = self._judges.recogniser.transcribe([request])[0].segments
+        segments = self._raters.recogniser.transcribe([request])[0].segments
         if not segments:
             return "", 0.0
         weights = [max(one.end - one.start, 0.01) for one in segments]
@@ -257,7 +257,7 @@ class PromptTrials:
     def _judged(self, said: Sequence[Pcm]) -> dict[str, Any]:
         """What the outcome tells of the sentences."""
         verdicts = [
-            self._judges.judge(text, self._target.language, pcm)
+            self._raters.rate(text, self._target.language, pcm)
             for text, pcm in zip(self._target.texts, said, strict=True)
         ]
         words = sum(one.words for one in verdicts)

@@ -7,7 +7,7 @@ import numpy as np
 
 from api.services import Services
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.voices.queue import ClaimedVoice, MadeVoice, VoiceQueue
 from tests.api.native.voices.sample_reports import full_report
@@ -20,7 +20,7 @@ PRICE = 1_000_000
 
 def queue_of(services: Services) -> VoiceQueue:
     """As a worker has it."""
-    work = load_yaml(CloningConfig, "cloning").work
+    work = load_yaml(CustomVoicesConfig, "custom_voices").work
     return VoiceQueue(
         services.infrastructure.database,
         services.infrastructure.files,

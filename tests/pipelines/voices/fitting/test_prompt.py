@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig, PromptConfig
+from configs.schema.custom_voices import CustomVoicesConfig, PromptConfig
 from models.audio import AudioChunk, Pcm
 from models.info import VoiceInfo
 from models.loading import load_speaker_encoder, load_vad
@@ -29,12 +29,12 @@ from pipelines.voices.fitting.prompt.segments import best_prompt_segment
 from pipelines.voices.report import VoiceReport
 from tests.pipelines.voices.recordings import clipped, noisy, recording, wav
 
-CONFIG = load_yaml(CloningConfig, "cloning").prompt
+CONFIG = load_yaml(CustomVoicesConfig, "custom_voices").prompt
 SAID = "Nobody had expected the letter."
 
 
 class Reader:
-    """A recogniser that hears the same in everything, and is as sure as it is told."""
+    """A recogniser that hears the same in everything, and is as sure configured."""
 
     languages: tuple[str, ...] = ("en",)
     lanes = 1
@@ -87,12 +87,12 @@ def begin(recordings: Sequence[Pcm], config: PromptConfig = CONFIG) -> PromptFit
 
 @cache
 def usual() -> PromptFit:
-    """Of three recordings of one person; not to be told anything."""
+    """Of three recordings of one person; not to be changed."""
     return begin([recording(number, 20) for number in (1, 2, 3)])
 
 
 def fresh(config: PromptConfig = CONFIG) -> PromptFit:
-    return PromptFit(usual().target, usual().ask(), config)
+    return PromptFit(usual().target, usual().next_trials(), config)
 
 
 def outcome(number: int, similarity: float = 0.9, **changes: object) -> PromptOutcome:
@@ -133,7 +133,7 @@ def test_speech_without_pauses_far_enough_apart_is_no_stretch() -> None:
 def test_the_best_recordings_are_tried_and_the_others_judge() -> None:
     clean = [recording(number, 20) for number in (1, 2, 3)]
     fit = begin([noisy(clean[0], 15), *clean[1:]], CONFIG.model_copy(update={"candidates": 2}))
-    trials = fit.ask()
+    trials = fit.next_trials()
     assert [trial.number for trial in trials] == [0, 1]
     encoder = tools()[1]
     for trial in trials:
@@ -152,64 +152,64 @@ def test_a_language_without_sentences_is_judged_by_the_recordings_alone() -> Non
     fit = PromptFit.begin(data, "xx", CONFIG, *tools())
     assert fit.target.texts == ()
     trials = PromptTrials(Parrot(), SpeechRaters(Reader(), Rater()), tools()[1], fit.target)
-    told = trials.run(fit.ask()[0])
-    assert told.sound is None and told.similarity > 0.8
+    measured = trials.run(fit.next_trials()[0])
+    assert measured.sound is None and measured.similarity > 0.8
 
 
 def test_a_trial_speaks_and_is_heard() -> None:
     fit, engine = fresh(), Parrot()
     trials = PromptTrials(engine, SpeechRaters(Reader(), Rater()), tools()[1], fit.target)
-    told = trials.run(fit.ask()[0])
+    measured = trials.run(fit.next_trials()[0])
     assert [request.text for request in engine.heard] == list(fit.target.texts)
     pack = engine.heard[0].pack
     assert pack is not None and pack.data is not None
-    assert read_prompt(pack.data).transcript == told.transcript == SAID
-    assert told.confidence == pytest.approx(np.exp(-0.1))
-    assert 0.8 < told.similarity <= 1.0 and told.took_s > 0
-    assert told.error_rate is not None and told.error_rate > 0.5  # other words were heard
-    assert told.quality == 3.25
-    assert told.sound is not None and len(told.sound) == 2 * SPEAKER_SAMPLE_RATE
+    assert read_prompt(pack.data).transcript == measured.transcript == SAID
+    assert measured.confidence == pytest.approx(np.exp(-0.1))
+    assert 0.8 < measured.similarity <= 1.0 and measured.took_s > 0
+    assert measured.error_rate is not None and measured.error_rate > 0.5  # other words were heard
+    assert measured.quality == 3.25
+    assert measured.sound is not None and len(measured.sound) == 2 * SPEAKER_SAMPLE_RATE
 
 
 @pytest.mark.parametrize("engine", [None, Parrot(level=0.0)], ids=["none", "silent"])
 def test_without_sound_of_an_engine_the_recording_is_compared(engine: Parrot | None) -> None:
     fit = fresh()
-    told = PromptTrials(engine, SpeechRaters(Reader(), Rater()), tools()[1], fit.target).run(
-        fit.ask()[0]
+    measured = PromptTrials(engine, SpeechRaters(Reader(), Rater()), tools()[1], fit.target).run(
+        fit.next_trials()[0]
     )
-    assert told.similarity > 0.8
-    assert told.sound is None and told.error_rate is None and told.quality is None
+    assert measured.similarity > 0.8
+    assert measured.sound is None and measured.error_rate is None and measured.quality is None
 
 
 def test_a_recording_without_words_is_not_spoken_from() -> None:
     fit, engine = fresh(), Parrot()
     trials = PromptTrials(engine, SpeechRaters(Reader(""), Rater()), tools()[1], fit.target)
-    told = [trials.run(trial) for trial in fit.ask()]
-    assert not engine.heard and not any(one.transcript for one in told)
-    fit.tell(told)
+    measured = [trials.run(trial) for trial in fit.next_trials()]
+    assert not engine.heard and not any(one.transcript for one in measured)
+    fit.observe(measured)
     assert isinstance(fit.result(), FailedFit)
 
 
 def test_more_words_than_anybody_says_are_not_believed() -> None:
     judges = SpeechRaters(Reader("and again " * 200), Rater())
-    found = PromptTrials(None, judges, tools()[1], usual().target).run(usual().ask()[0])
+    found = PromptTrials(None, judges, tools()[1], usual().target).run(usual().next_trials()[0])
     assert (found.transcript, found.confidence) == ("", 0.0)
 
 
-def test_the_most_alike_becomes_the_voice_in_whatever_order_it_is_told() -> None:
+def test_the_most_alike_becomes_the_voice_in_whatever_order_it_is_measured() -> None:
     packs = set()
     for seed in range(3):
         fit = fresh()
         assert fit.progress == 0.0
-        told = [outcome(0, 0.8), outcome(1, 0.9), outcome(2, 0.7)]
-        random.Random(seed).shuffle(told)
-        fit.tell(told)
-        assert fit.progress == 1.0 and fit.ask() == [] and fit.state() == b""
+        measured = [outcome(0, 0.8), outcome(1, 0.9), outcome(2, 0.7)]
+        random.Random(seed).shuffle(measured)
+        fit.observe(measured)
+        assert fit.progress == 1.0 and fit.next_trials() == [] and fit.checkpoint() == b""
         voice = fit.result()
         assert isinstance(voice, FittedVoice) and voice.similarity == 0.9
         prompt = read_prompt(voice.pack)
         assert (prompt.transcript, prompt.language) == ("Text 1.", "en")
-        assert len(prompt.pcm) == len(usual().ask()[1].recording)
+        assert len(prompt.pcm) == len(usual().next_trials()[1].recording)
         packs.add(voice.pack)
         assert VoiceReport.model_validate(voice.report).judged is None  # nothing was spoken
     assert len(packs) == 1
@@ -219,7 +219,7 @@ def test_the_report_tells_what_was_heard() -> None:
     fit = fresh()
     sound = np.zeros(2 * SPEAKER_SAMPLE_RATE, np.int16)
     heard = {"sound": sound, "error_rate": 0.1, "quality": 3.1}
-    fit.tell([outcome(0, 0.8), outcome(1, 0.9, **heard), outcome(2, 0.7)])
+    fit.observe([outcome(0, 0.8), outcome(1, 0.9, **heard), outcome(2, 0.7)])
     report = VoiceReport.model_validate(fit.result().report)
     assert report.evaluations == 3 and report.seconds == 3.0
     assert report.similarity_curve == [(1, 0.8), (2, 0.9), (3, 0.9)]
@@ -230,21 +230,25 @@ def test_the_report_tells_what_was_heard() -> None:
 
 def test_of_voices_that_are_as_alike_the_clearest_is_taken() -> None:
     fit = fresh()
-    fit.tell([outcome(0, 0.9), outcome(1, 0.89, confidence=1.0), outcome(2, 0.9, error_rate=0.3)])
+    fit.observe(
+        [outcome(0, 0.9), outcome(1, 0.89, confidence=1.0), outcome(2, 0.9, error_rate=0.3)]
+    )
     voice = fit.result()
     assert isinstance(voice, FittedVoice) and voice.similarity == 0.89
 
 
 def test_words_that_are_not_clear_are_not_taken() -> None:
     fit = fresh()
-    fit.tell([outcome(0, 0.8), outcome(1, 0.95, confidence=0.2), outcome(2, 0.94, transcript="")])
+    fit.observe(
+        [outcome(0, 0.8), outcome(1, 0.95, confidence=0.2), outcome(2, 0.94, transcript="")]
+    )
     voice = fit.result()
     assert isinstance(voice, FittedVoice) and voice.similarity == 0.8
 
 
 def test_a_voice_that_is_not_alike_fails_with_what_it_reached() -> None:
     fit = fresh()
-    fit.tell([outcome(number, 0.4) for number in range(3)])
+    fit.observe([outcome(number, 0.4) for number in range(3)])
     failed = fit.result()
     assert isinstance(failed, FailedFit) and failed.code == TOO_UNLIKE
     assert "0.40" in failed.reason and VoiceReport.model_validate(failed.report)

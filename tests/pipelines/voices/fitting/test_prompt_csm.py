@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig
+from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import CsmConfig
 from models.loading import load_speaker_encoder, load_vad
 from models.tts.base import PackRef, SynthesisRequest
@@ -37,13 +37,13 @@ def test_the_pack_that_is_made_of_recordings_is_spoken_with(
     engine = csm_engine.CsmEngine(
         shipped.model_copy(update={"device": "cpu", "dtype": "float32"}), weights
     )
-    prompt = load_yaml(CloningConfig, "cloning").prompt
+    prompt = load_yaml(CustomVoicesConfig, "custom_voices").prompt
     config = prompt.model_copy(update={"min_similarity": -1, "candidates": 1})
     encoder = load_speaker_encoder("speaker/bands", weights)
     samples = [wav(recording(number, 16)) for number in (1, 2, 3)]
     fit = PromptFit.begin(samples, "en", config, load_vad("vad/webrtc", weights), encoder)
     trials = PromptTrials(engine, SpeechRaters(Reader(), Rater()), encoder, fit.target)
-    fit.tell([trials.run(trial) for trial in fit.ask()])
+    fit.observe([trials.run(trial) for trial in fit.next_trials()])
     voice = fit.result()
     assert isinstance(voice, FittedVoice) and voice.report["judged"] is not None
     pack = PackRef(pack_digest(voice.pack), voice.pack)

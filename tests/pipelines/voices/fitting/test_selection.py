@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipelines.voices.fitting.selection import FILTERS, STYLES, SelectionResult, candidates_of
-from tests.pipelines.voices.fitting.world import fit, knowledge, outcome_of
+from tests.pipelines.voices.fitting.world import fit, outcome_of, prior
 
 FLOOR = 3.1
 GOOD = SelectionResult(
@@ -40,8 +40,8 @@ def test_a_language_that_the_recogniser_does_not_know_is_judged_without_it() -> 
 
 def test_candidates_are_as_the_search_ended_and_milder() -> None:
     one = fit()
-    one.tell([outcome_of(trial) for trial in one.ask()])
-    found = candidates_of(knowledge().space, one._search.searched)
+    one.observe([outcome_of(trial) for trial in one.next_trials()])
+    found = candidates_of(prior().space, one._search.state)
     assert len({candidate.name for candidate in found}) == len(STYLES) * len(FILTERS)
     first, last = found[0], found[-1]
     spread = [max(candidate.bands) - min(candidate.bands) for candidate in (first, last)]

@@ -36,8 +36,8 @@ def test_a_voice_is_nearer_to_its_speaker_than_any_stock_voice(weights: WeightSt
     recordings = [wav(recording(number, 12.0, deep=True)) for number in (1, 2)]
     fit = Fit.begin(recordings, "en", "male", SHORT, encoder, 1)
     trials = Trials(engine, encoder, fit.target)
-    while asked := fit.ask():
-        fit.tell([trials.run(trial) for trial in asked])
+    while asked := fit.next_trials():
+        fit.observe([trials.run(trial) for trial in asked])
     voice = fit.result()
     assert isinstance(voice, FittedVoice)
     judged = voice.report["judged"]

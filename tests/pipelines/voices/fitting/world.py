@@ -1,4 +1,4 @@
-"""A small world for fits: voices that sound as a fixed sum of their styles, and no engine."""
+"""A synthetic world for fits: embeddings are a fixed sum of a style, without an engine."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,21 +7,19 @@ from functools import cache
 import numpy as np
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CloningConfig, FitConfig
+from configs.schema.custom_voices import CustomVoicesConfig, FitConfig
 from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
 from models.tts.voice_pack import STYLE_SHAPE
-from pipelines.voices.fitting.equaliser import BANDS
 from pipelines.voices.fitting.fit import Fit, FitProgress
-from pipelines.voices.fitting.prior.knowledge import FittingPrior
-from pipelines.voices.fitting.prior.mixtures import MixturePrior
+from pipelines.voices.fitting.prior.fitting_prior import FittingPrior, MixturePrior
 from pipelines.voices.fitting.recordings import TargetSpeaker
-from pipelines.voices.fitting.search.search import Searched
+from pipelines.voices.fitting.search.search import SearchState
 from pipelines.voices.fitting.search.style_space import Vectors, style_space
 from pipelines.voices.fitting.trials import Outcome, Trial
 
 VOICES = ("af_one", "am_two", "bf_three", "em_four", "jf_five", "zm_six")
-CONFIG: FitConfig = load_yaml(CloningConfig, "cloning").fit
+CONFIG: FitConfig = load_yaml(CustomVoicesConfig, "custom_voices").fit
 SPREAD = 0.14  # of the stock voices, about as in the real space
 FLAT = np.full(MEL_BANDS, 1 / MEL_BANDS, np.float32)
 
@@ -35,24 +33,16 @@ def _sum() -> Vectors:
     return np.random.default_rng(0).normal(size=(STYLE_SHAPE[1], EMBEDDING_SIZE)) / 16 / SPREAD
 
 
-@cache
-def _mouth() -> Vectors:
-    return np.random.default_rng(3).normal(size=EMBEDDING_SIZE)
-
-
-def sound_of(style: Vectors, bands: Sequence[float] = (), warp: float = 1.0) -> Vectors:
-    """Of styles [..., 256]; a filter that is not flat takes some of it away.
-
-    What a warp adds is in no style.
-    """
-    heard = 1.5 + style @ _sum() + 5 * np.log(warp) * _mouth()
+def sound_of(style: Vectors, bands: Sequence[float] = ()) -> Vectors:
+    """Embeddings of styles [..., 256]; a filter that is not flat changes them."""
+    heard = 1.5 + style @ _sum()
     if len(bands):
         heard = heard + 0.02 * np.resize(bands, EMBEDDING_SIZE)
     return unit(np.maximum(heard, 0))
 
 
 @cache
-def knowledge() -> FittingPrior:
+def prior() -> FittingPrior:
     draw = np.random.default_rng(1)
     styles = SPREAD * draw.normal(size=(len(VOICES), 1, STYLE_SHAPE[1]))
     packs = styles + 0.1 * SPREAD * draw.normal(size=(len(VOICES), *STYLE_SHAPE))
@@ -69,12 +59,12 @@ def knowledge() -> FittingPrior:
 
 
 @cache
-def speaker(warp: float = 1.0) -> TargetSpeaker:
-    """Somebody who is between the stock voices, heard through a filter."""
-    space = knowledge().space
+def speaker() -> TargetSpeaker:
+    """Between the stock voices, through a filter."""
+    space = prior().space
     point = np.random.default_rng(2).normal(size=space.size)
     bands = np.linspace(-3, 3, 14).tolist()
-    heard = sound_of(space.style(point), bands, warp).astype(np.float32)
+    heard = sound_of(space.style(point), bands).astype(np.float32)
     return TargetSpeaker(
         embedding=heard,
         held_out=heard,
@@ -91,17 +81,16 @@ def fit(
     *,
     seed: int = 1,
     british: bool = False,
-    warp: float = 1.0,
-    searched: Searched | None = None,
+    searched: SearchState | None = None,
     progress: FitProgress | None = None,
 ) -> Fit:
     return Fit(
-        speaker(warp),
+        speaker(),
         "en",
         "female",
         config,
         seed,
-        knowledge=knowledge(),
+        prior=prior(),
         british=british,
         searched=searched,
         progress=progress,
@@ -109,16 +98,13 @@ def fit(
 
 
 def outcome_of(trial: Trial) -> Outcome:
-    """What a worker would say of it."""
-    space = knowledge().space
+    """As a worker measures it."""
+    space = prior().space
     style = (
         space.stock[space.names.index(trial.voice)] if trial.style is None else trial.style
     ).astype(np.float64)
     noise = 0.05 * np.random.default_rng(trial.number).normal(size=EMBEDDING_SIZE)
-    ways = [(bands, trial.warp) for bands in trial.filters or [()]]
-    if trial.warps:
-        ways = [(trial.filters[0], warp) for warp in trial.warps]
-    heard = [unit(sound_of(style, bands, warp) + noise / 16) for bands, warp in ways]
+    heard = [unit(sound_of(style, bands) + noise / 16) for bands in trial.filters or [()]]
     made = Outcome(
         number=trial.number,
         embeddings=np.array(heard, np.float32),
@@ -128,7 +114,6 @@ def outcome_of(trial: Trial) -> Outcome:
         took_s=0.1,
         sample_rate=24_000,
         sound=np.zeros(32_000, np.int16) if trial.keep_sound else None,
-        undone=tuple((1.0,) * BANDS for _ in trial.warps),
     )
     words = len(trial.text.split())
-    return replace(made, words=words, errors=0, quality=3.2) if trial.judge else made
+    return replace(made, words=words, errors=0, quality=3.2) if trial.rate else made

@@ -1,4 +1,4 @@
-"""What a search is made of: its model of sounds, its filter, its space and its sentences."""
+"""Parts of a search: the surrogate, the filter, the style space and the sentences."""
 
 from dataclasses import replace
 
@@ -12,48 +12,36 @@ from models.errors import WeightsCorrupt
 from models.speaker.mel import mel_centres_hz
 from models.tts.voice_pack import STYLE_SHAPE
 from pipelines.voices.fitting.equaliser import BANDS, bands_between, gains, taps
-from pipelines.voices.fitting.metrics import edits, words_of
-from pipelines.voices.fitting.prior.knowledge import check_prior
-from pipelines.voices.fitting.prior.mixtures import read_prior, write_prior
+from pipelines.voices.fitting.metrics import word_errors, words_of
+from pipelines.voices.fitting.prior.fitting_prior import check_prior, read_prior, write_prior
+from pipelines.voices.fitting.search.search import similarity
 from pipelines.voices.fitting.search.style_space import style_space
-from pipelines.voices.fitting.search.surrogate import Surrogate, likeness
+from pipelines.voices.fitting.search.surrogate import Surrogate
 from pipelines.voices.fitting.sentences import sentences_of
-from tests.pipelines.voices.fitting.world import knowledge, sound_of, unit
+from tests.pipelines.voices.fitting.world import prior, sound_of, unit
 
 
-def test_the_surrogate_foretells_styles_that_are_near_to_what_was_heard() -> None:
-    known = knowledge()
-    surrogate = Surrogate(known.prior.heard(known.space), own=False)
+def test_the_surrogate_predicts_styles_that_are_near_to_what_was_heard() -> None:
+    known = prior()
+    surrogate = Surrogate(known.mixtures.observations(known.space), own=False)
     draw = np.random.default_rng(3)
-    points = known.prior.points[:20] + 0.1 * draw.normal(size=(20, known.space.size))
-    foretold = np.stack([surrogate.sound(style)[0][:256] for style in known.space.style(points)])
+    points = known.mixtures.points[:20] + 0.1 * draw.normal(size=(20, known.space.size))
+    predicted = surrogate.sounds(known.space.style(points))[:, :256]
     truth = sound_of(known.space.style(points))
-    plain = unit(known.prior.embeddings.mean(axis=0))
-    assert (unit(foretold) * truth).sum(axis=1).mean() > (truth @ plain).mean()
+    plain = unit(known.mixtures.embeddings.mean(axis=0))
+    assert (unit(predicted) * truth).sum(axis=1).mean() > (truth @ plain).mean()
 
 
-def test_the_slopes_of_the_surrogate_are_those_of_its_values() -> None:
-    known = knowledge()
-    surrogate = Surrogate(known.prior.heard(known.space), own=False)
-    style = known.space.style(np.full(known.space.size, 0.2))
-    draw = np.random.default_rng(4)
-    step, weights = draw.normal(size=256) * 1e-4, draw.normal(size=258)
-    change = surrogate.sound(style + step)[0] - surrogate.sound(style - step)[0]
-    assert change @ weights == pytest.approx(
-        2 * step @ surrogate.sound(style)[1](weights), rel=1e-4
-    )
-
-
-def test_the_slope_of_likeness_is_that_of_its_values() -> None:
+def test_the_gradient_of_similarity_is_that_of_its_values() -> None:
     draw = np.random.default_rng(5)
     vector, target, step = draw.normal(size=(3, 256))
     target, step = unit(target), step * 1e-5
-    change = likeness(vector + step, target)[0] - likeness(vector - step, target)[0]
-    assert change == pytest.approx(2 * step @ likeness(vector, target)[1], rel=1e-4)
+    change = similarity(vector + step, target)[0] - similarity(vector - step, target)[0]
+    assert change == pytest.approx(2 * step @ similarity(vector, target)[1], rel=1e-4)
 
 
-def test_points_and_styles_say_the_same() -> None:
-    space = knowledge().space
+def test_points_and_styles_are_converted_both_ways() -> None:
+    space = prior().space
     points = np.random.default_rng(6).normal(size=(3, space.size))
     np.testing.assert_allclose(space.point(space.style(points)), points, atol=1e-9)
     np.testing.assert_allclose(space.style(space.point(space.stock)), space.stock, atol=1e-6)
@@ -77,26 +65,26 @@ def test_the_taps_of_a_filter_have_its_gains(rate: int) -> None:
     assert 20 * np.log10(np.abs(response)) == pytest.approx([0, 6, 0], abs=1.0)
 
 
-def test_what_is_known_of_mixtures_outlives_its_file() -> None:
-    prior = knowledge().prior
-    read = read_prior(write_prior(prior))
-    np.testing.assert_allclose(read.points, prior.points, atol=0.01)
-    assert (read.embeddings * prior.embeddings).sum(axis=1).min() > 0.999
-    np.testing.assert_allclose(read.spectra, prior.spectra, rtol=0.06)
-    assert read.fingerprint == prior.fingerprint
+def test_a_prior_is_read_as_it_was_written() -> None:
+    mixtures = prior().mixtures
+    read = read_prior(write_prior(mixtures))
+    np.testing.assert_allclose(read.points, mixtures.points, atol=0.01)
+    assert (read.embeddings * mixtures.embeddings).sum(axis=1).min() > 0.999
+    np.testing.assert_allclose(read.spectra, mixtures.spectra, rtol=0.06)
+    assert read.fingerprint == mixtures.fingerprint
 
 
-def test_what_was_made_with_other_stock_voices_is_refused() -> None:
+def test_a_prior_made_with_other_stock_voices_is_refused() -> None:
     draw = np.random.default_rng(1)
     packs = {name: draw.normal(size=STYLE_SHAPE).astype(np.float32) for name in ("a", "b", "c")}
     space = style_space(packs)
-    prior = replace(knowledge().prior, fingerprint=space.fingerprint)
-    check_prior(prior, style_space(dict(reversed(packs.items()))))  # in whatever order
+    mixtures = replace(prior().mixtures, fingerprint=space.fingerprint)
+    check_prior(mixtures, style_space(dict(reversed(packs.items()))))  # in whatever order
     packs["b"][7, 7] += np.float32(1e-6)
     renamed = {"d" if name == "c" else name: pack for name, pack in packs.items()}
     for other in (packs, renamed):
         with pytest.raises(WeightsCorrupt, match="make_prior"):
-            check_prior(prior, style_space(other))
+            check_prior(mixtures, style_space(other))
 
 
 def test_every_language_of_the_engine_has_sentences_of_its_own() -> None:
@@ -107,7 +95,7 @@ def test_every_language_of_the_engine_has_sentences_of_its_own() -> None:
         assert len(set(every)) == len(every) >= (40 if language == "en" else 12)
 
 
-def test_a_language_without_sentences_is_spoken_to_in_english() -> None:
+def test_a_language_without_sentences_uses_those_of_english() -> None:
     assert sentences_of("cy")[0] == "en"
 
 
@@ -120,8 +108,8 @@ def test_a_language_without_sentences_is_spoken_to_in_english() -> None:
         ("Bring it.", "Well, bring it now", 2),
     ],
 )
-def test_words_that_were_heard_otherwise_are_counted(said: str, heard: str, wrong: int) -> None:
-    assert edits(words_of(said, "en"), words_of(heard, "en")) == wrong
+def test_word_errors_are_counted(said: str, heard: str, wrong: int) -> None:
+    assert word_errors(said, heard, "en") == (len(said.split()), wrong)
 
 
 def test_characters_count_where_words_have_no_spaces() -> None:

@@ -1,0 +1,158 @@
+"""What every fit begins with: the stock voices, and how random mixtures of them sound.
+
+`prior.npz` beside this module is made by `python -m pipelines.voices.fitting.prior.make_prior`.
+"""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.load import load_yaml
+from configs.schema.models.tts import KokoroConfig
+from configs.settings import weights_dir
+from models.errors import WeightsCorrupt
+from models.tts.kokoro.engine import read_voice_pack
+from models.weights.store import WeightStore
+from pipelines.voices.fitting.recordings import TargetSpeaker
+from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors, style_space
+from pipelines.voices.fitting.search.surrogate import Observation
+from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE
+
+PRIOR_FILE = Path(__file__).with_name("prior.npz")
+MODEL = "tts/kokoro"  # that the prior was made with
+LANGUAGES = {
+    "a": "en",
+    "b": "en",
+    "e": "es",
+    "f": "fr",
+    "h": "hi",
+    "i": "it",
+    "j": "ja",
+    "p": "pt",
+    "z": "zh",
+}
+"""The language of a stock voice by the first letter of its name; the second is its gender."""
+BRITISH = "b"  # among those of English
+_EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
+_SPECTRUM_STEP_DB = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class MixturePrior:
+    """Sounds of the engine without a filter."""
+
+    points: Vectors  # [n, size of the space]
+    embeddings: Vectors  # [n, 256]
+    spectra: Vectors  # [n, 40], mean power in each mel band
+    pitches: Vectors  # [n, 2], as pitch_statistics gives them
+    sentences: NDArray[np.int64]  # [n], of those that fits speak in English
+    stock: Vectors  # [voices of the space, 256], the mean embedding of each stock voice
+    fingerprint: str  # of the space that the points are in
+
+    def observations(self, space: StyleSpace) -> Observation:
+        return Observation(
+            space.style(self.points),
+            np.concatenate([self.embeddings, self.pitches], axis=1),
+            self.sentences,
+            np.zeros(len(self.points), np.bool_),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StockVoices:
+    """Next to one speaker."""
+
+    similarities: tuple[tuple[str, float], ...]  # all, the nearest first
+    nearest: str
+    native: str  # the nearest that was trained in the language
+
+
+@dataclass(frozen=True, slots=True)
+class FittingPrior:
+    """Shared and never changed."""
+
+    space: StyleSpace
+    mixtures: MixturePrior
+    titles: Mapping[str, str] = field(default_factory=dict)  # display names of the stock voices
+
+    def stock_for(
+        self, speaker: TargetSpeaker, language: str, gender: str, *, british: bool = False
+    ) -> StockVoices:
+        """By recordings that are kept out of the fit, so that its gain is not overstated."""
+        values = self.mixtures.stock @ speaker.held_out
+        order = [int(index) for index in np.argsort(-values)]
+        ranked = tuple((self.space.names[index], float(values[index])) for index in order)
+        names = [name for name, _ in ranked]
+        known = language if language in LANGUAGES.values() else FALLBACK_LANGUAGE
+        native = [name for name in names if LANGUAGES.get(name[:1]) == known]
+        if british and known == FALLBACK_LANGUAGE:
+            native = [name for name in native if name[:1] == BRITISH]
+        alike = [name for name in native if name[1:2] == gender[:1]]
+        return StockVoices(ranked, names[0], (alike or native or names)[0])
+
+
+def load_fitting_prior() -> FittingPrior:
+    """From the weights of this machine; blocking, a second. Raises EngineError."""
+    space = stock_space(WeightStore(weights_dir()))
+    mixtures = read_prior(PRIOR_FILE.read_bytes())
+    check_prior(mixtures, space)
+    voices = load_yaml(KokoroConfig, MODEL).voices
+    return FittingPrior(space, mixtures, {voice.key: voice.name for voice in voices})
+
+
+def check_prior(mixtures: MixturePrior, space: StyleSpace) -> None:
+    """Raises WeightsCorrupt when its points are not in this space."""
+    if mixtures.fingerprint != space.fingerprint:
+        raise WeightsCorrupt(
+            f"the prior of voice fits ({PRIOR_FILE.name}) was made with other stock voices; run "
+            "python -m pipelines.voices.fitting.prior.make_prior"
+        )
+
+
+def stock_space(weights: WeightStore) -> StyleSpace:
+    """Raises EngineError."""
+    config = load_yaml(KokoroConfig, MODEL)
+    folder = weights.folder(config.voice_weights) / "voices"
+    # All that were published, whichever of them the operator offers.
+    return style_space({path.stem: read_voice_pack(path) for path in folder.glob("*.bin")})
+
+
+def write_prior(prior: MixturePrior) -> bytes:
+    """Rounded to less than what two sentences of one style differ by."""
+    target = io.BytesIO()
+    levels = -10 * np.log10(prior.spectra + 1e-10) / _SPECTRUM_STEP_DB
+    np.savez_compressed(
+        target,
+        points=prior.points.astype(np.float16),
+        embeddings=np.clip(np.rint(prior.embeddings / _EMBEDDING_STEP), 0, 255).astype(np.uint8),
+        pitches=prior.pitches.astype(np.float16),
+        stock=prior.stock.astype(np.float16),
+        spectra=np.clip(np.rint(levels), 0, 255).astype(np.uint8),
+        sentences=prior.sentences.astype(np.int16),
+        fingerprint=np.frombuffer(bytes.fromhex(prior.fingerprint), np.uint8),
+    )
+    return target.getvalue()
+
+
+def read_prior(data: bytes) -> MixturePrior:
+    """Raises WeightsCorrupt."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as parts:
+            embeddings = parts["embeddings"] * _EMBEDDING_STEP
+            stock = parts["stock"].astype(np.float64)
+            return MixturePrior(
+                points=parts["points"].astype(np.float64),
+                embeddings=embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True),
+                spectra=10 ** (-_SPECTRUM_STEP_DB * parts["spectra"].astype(np.float64) / 10),
+                pitches=parts["pitches"].astype(np.float64),
+                sentences=parts["sentences"].astype(np.int64),
+                stock=stock / np.linalg.norm(stock, axis=1, keepdims=True),
+                fingerprint=parts["fingerprint"].tobytes().hex(),
+            )
+    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise WeightsCorrupt("the prior of voice fits cannot be read") from error

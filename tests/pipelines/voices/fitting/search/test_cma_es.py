@@ -1,0 +1,149 @@
+"""CMA-ES over the style space, with predicted generations."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from configs.schema.custom_voices import FitConfig
+from pipelines.voices.fitting.checkpoint import read_checkpoint
+from pipelines.voices.fitting.fit import FitProgress
+from pipelines.voices.fitting.search.cma_es import (
+    BOUND,
+    MIN_POPULATION,
+    Evolution,
+    SearchStrategy,
+)
+from pipelines.voices.fitting.search.objective import objective_for
+from pipelines.voices.fitting.search.style_space import HALF, Vectors
+from pipelines.voices.fitting.search.surrogate import Surrogate
+from tests.pipelines.voices.fitting.test_fit import SHORT, made
+from tests.pipelines.voices.fitting.world import fit, outcome_of, prior, speaker
+
+SPACE = prior().space
+
+
+def evolution(population: int = 16, seed: int = 1) -> Evolution:
+    return Evolution.begin(SPACE, np.zeros(SPACE.size), 0.3, population, seed)
+
+
+def distance(points: Vectors) -> Vectors:
+    """From a point whose prosody does not matter."""
+    return np.asarray(np.square(points[:, SPACE.halves[0]] - 1.0).sum(axis=1))
+
+
+def test_the_halves_of_a_space_are_timbre_and_prosody() -> None:
+    timbre, prosody = SPACE.halves
+    assert timbre.stop == prosody.start and prosody.stop == SPACE.size
+    assert not SPACE.directions[timbre, HALF:].any()
+    assert not SPACE.directions[prosody, :HALF].any()
+
+
+def test_an_evolution_finds_what_costs_least() -> None:
+    one = evolution()
+    one.evolve(distance, 120)
+    assert distance(one.mean[None])[0] < 0.01
+
+
+def test_each_half_evolves_without_the_other() -> None:
+    one, other = evolution(), evolution()
+    for _ in range(5):
+        points = one.ask()
+        changed = points.copy()
+        changed[:, SPACE.halves[1]] = -0.5 * points[::-1, SPACE.halves[1]]
+        one.tell(points, distance(points))
+        other.tell(changed, distance(points))
+    left, right = one.state(), other.state()
+    for name in left:
+        assert np.array_equal(left[name], right[name]) == (name[0] == "0" or name == "1_g")
+    assert left["0_c_1d"].shape == (SPACE.halves[0].stop * (SPACE.halves[0].stop + 1) / 2,)
+
+
+def test_candidates_stay_within_bounds() -> None:
+    one = Evolution.begin(SPACE, np.full(SPACE.size, 2 * BOUND), 20.0, 8, 1)
+    assert np.abs(one.ask()).max() <= BOUND
+    one.evolve(lambda points: -np.square(points).sum(axis=1), 10)
+    assert np.abs(one.mean).max() <= BOUND
+
+
+def test_an_evolution_goes_on_as_if_it_had_never_stopped() -> None:
+    one = evolution()
+    one.evolve(distance, 7)
+    first = Evolution.resume(SPACE, one.state(), 16, seed=5)
+    second = Evolution.resume(SPACE, first.state(), 16, seed=5)
+    for _ in range(3):
+        points = first.ask()
+        np.testing.assert_array_equal(points, second.ask())
+        first.tell(points, distance(points))
+        second.tell(points, distance(points))
+    again = Evolution.resume(SPACE, one.state(), 16, seed=6)
+    assert not np.array_equal(again.ask(), Evolution.resume(SPACE, one.state(), 16, seed=5).ask())
+
+
+def test_an_evolution_of_another_space_is_refused() -> None:
+    state = evolution().state()
+    with pytest.raises(ValueError, match="another space"):
+        Evolution.resume(SPACE, {**state, "1_mean": np.zeros(3)}, 16, seed=1)
+    with pytest.raises(KeyError):
+        Evolution.resume(SPACE, {}, 16, seed=1)
+
+
+def test_the_same_trials_follow_after_a_fit_was_killed() -> None:
+    first = fit(SHORT)
+    for _ in range(2):
+        first.observe([outcome_of(trial) for trial in first.next_trials()])
+    read = partial(read_checkpoint, first.checkpoint(), FitProgress, SPACE.size)
+    asked = first.next_trials()  # and its outcomes are lost
+    searched, progress = read()
+    again = fit(SHORT, searched=searched, progress=progress).next_trials()
+    for one, other in zip(asked, again, strict=True):
+        assert (one.number, one.text) == (other.number, other.text)
+        assert one.filters == other.filters
+        np.testing.assert_array_equal(np.array(one.style), np.array(other.style))
+
+
+def test_a_checkpoint_without_an_evolution_continues_at_its_centre() -> None:
+    """As those of a search by the surrogate alone, which former versions had."""
+    first = fit(SHORT)
+    first.observe([outcome_of(trial) for trial in first.next_trials()])
+    searched, progress = read_checkpoint(first.checkpoint(), FitProgress, SPACE.size)
+    searched.evolution = {}
+    second = fit(SHORT, searched=searched, progress=progress)
+    assert np.array(second.next_trials()[0].style) == pytest.approx(
+        np.array(first.next_trials()[0].style), abs=1e-6
+    )
+    second.observe([outcome_of(trial) for trial in second.next_trials()])
+
+
+def test_each_style_of_a_generation_says_another_sentence() -> None:
+    assert len({trial.text for trial in fit(SHORT).next_trials()}) == SHORT.generation
+
+
+def test_a_population_moves_away_from_styles_that_do_not_speak() -> None:
+    strategy = SearchStrategy(SPACE, objective_for(speaker(), SPACE), MIN_POPULATION)
+    surrogate = Surrogate(prior().mixtures.observations(SPACE), own=False)
+    state = strategy.start(surrogate, np.zeros(SPACE.size), np.random.default_rng(1))
+    points = np.stack(list(strategy.points(state, MIN_POPULATION, np.random.default_rng(2))))
+
+    def moved(speaks: NDArray[np.bool_]) -> float:
+        draw = np.random.default_rng(3)
+        return float(strategy.update(state, points, speaks, surrogate, draw).centre[0])
+
+    low = points[:, 0] <= np.median(points[:, 0])
+    assert moved(low) < moved(~low)
+
+
+@pytest.mark.parametrize("search", ["cma-es", "surrogate"])
+def test_a_search_that_was_removed_is_refused_by_name(search: str) -> None:
+    with pytest.raises(ValidationError, match="cma-es with surrogate"):
+        FitConfig.model_validate(SHORT.model_dump() | {"search": search})
+    assert FitConfig.model_validate(SHORT.model_dump() | {"search": "cma-es with surrogate"})
+    without = SHORT.model_dump()
+    del without["search"]
+    assert FitConfig.model_validate(without) == SHORT
+
+
+def test_a_generation_may_be_smaller_than_its_population() -> None:
+    made(fit(SHORT.model_copy(update={"generation": 3, "evaluations": 8})))
