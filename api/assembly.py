@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from api.http.admission import InFlight
-from api.http.failure_events import FailureEvents
 from api.http.rate_limits import RequestLimits
 from api.native.paid_transcription import PaidTranscription
 from api.native.speech.paid_speech import PaidSynthesis
@@ -59,6 +58,7 @@ from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
 from pipelines.voices.service import CustomVoices
+from pipelines.webhooks.failure_events import FailureEvents
 from pipelines.webhooks.registration import Webhooks
 
 
@@ -101,7 +101,7 @@ def build_services(
     accounts = Accounts(database, settings.secrets, plans)
     billing = Billing(database, plans.prices, encryption.seal_text)
     webhooks = Webhooks(database, encryption, settings)
-    failures = FailureEvents(database, billing, webhooks)
+    failures = FailureEvents(webhooks)
     model_list = ModelList(models.speakers, models.transcribers, models.chat_models)
     sockets = SocketRegistry(
         load_socket_limits(), accounts, SocketLeases(plans, limits, admission.sockets)

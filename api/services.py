@@ -7,7 +7,6 @@ takes the objects that it needs, never a group.
 from dataclasses import dataclass, field
 
 from api.http.admission import InFlight
-from api.http.failure_events import FailureEvents
 from api.http.rate_limits import RequestLimits
 from api.native.paid_transcription import PaidTranscription
 from api.native.speech.paid_speech import PaidSynthesis
@@ -32,6 +31,7 @@ from pipelines.storage.files import Files
 from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.service import CustomVoices
+from pipelines.webhooks.failure_events import FailureEvents
 from pipelines.webhooks.registration import Webhooks
 from telemetry.reports import OwnReports, Reports
 

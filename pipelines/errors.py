@@ -1,4 +1,4 @@
-"""The errors that pipelines raise because of what the caller sent. `api` maps `code` to a status.
+"""The errors that pipelines raise for a request. `api` maps `code` to a status.
 
 * PipelineError
   x VoiceNotFound
@@ -23,6 +23,13 @@
   x RequestRunning
   x AnswerNotKept
 """
+
+from db.errors import DatabaseError
+from models.errors import EngineError
+
+INTERNAL_MESSAGE = "the service failed; the request id finds the cause in its logs"
+SERVICE_FAULTS = frozenset({"internal_error", "overloaded", "unavailable"})
+"""Codes of failures that are not the caller's."""
 
 
 class PipelineError(Exception):
@@ -167,3 +174,11 @@ class AnswerNotKept(PipelineError):
         message: str = "this Idempotency-Key was used before, and the answer was not kept",
     ) -> None:
         super().__init__(message)
+
+
+def public_error(error: Exception) -> tuple[str, str]:
+    """The code and the message that clients may see of an error of any layer."""
+    if isinstance(error, EngineError | PipelineError | DatabaseError):
+        if error.code != "internal_error":
+            return error.code, str(error)
+    return "internal_error", INTERNAL_MESSAGE

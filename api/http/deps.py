@@ -14,6 +14,7 @@ from api.services import (
     VoiceServices,
 )
 from pipelines.accounts.authentication import Principal
+from pipelines.billing.billing import IdempotentOperation
 
 
 def services_of(connection: HTTPConnection) -> Services:
@@ -47,6 +48,11 @@ async def _principal_of(request: Request) -> Principal:
     return principal
 
 
+def _operation_of(request: Request) -> IdempotentOperation | None:
+    operation: IdempotentOperation | None = getattr(request.state, "operation", None)
+    return operation
+
+
 SpeechDep = Annotated[SpeechServices, Depends(speech_of)]
 ChatDep = Annotated[ChatServices, Depends(_chat_of)]
 VoicesDep = Annotated[VoiceServices, Depends(_voices_of)]
@@ -54,3 +60,6 @@ PlatformDep = Annotated[PlatformServices, Depends(_platform_of)]
 InfrastructureDep = Annotated[InfrastructureServices, Depends(infrastructure_of)]
 PrincipalDep = Annotated[Principal, Depends(_principal_of)]
 """The workspace and scopes of the request; only on routes that are not public."""
+
+OperationDep = Annotated[IdempotentOperation | None, Depends(_operation_of)]
+"""The operation of a request with an Idempotency-Key, which makes its holds idempotent."""

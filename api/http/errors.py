@@ -11,9 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from api.http.dialect import is_openai, openai_error
-from db.errors import DatabaseError
-from models.errors import EngineError
-from pipelines.errors import PipelineError
+from pipelines.errors import INTERNAL_MESSAGE, PipelineError, public_error
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +47,10 @@ STATUS_OF_CODE = {
     "unavailable": 503,
 }
 RETRY_AFTER_S = 1
-INTERNAL_MESSAGE = "the service failed; the request id finds the cause in its logs"
 CLIENT_LEFT = 499  # for the log; nobody is there to read it
 
 
-class ApiError(Exception):
+class ApiError(PipelineError):
     """An error answer. `error` is a key of STATUS_OF_CODE, `param` the field at fault."""
 
     def __init__(
@@ -67,7 +64,7 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.error = error
+        self.error = self.code = error
         self.message = message
         self.param = param
         self.headers = dict(headers or {})
@@ -75,30 +72,12 @@ class ApiError(Exception):
 
 def to_api_error(error: Exception) -> ApiError:
     """The answer to an error of any layer; what is unknown becomes an internal error."""
-    foreseen = _foreseen(error)
-    if foreseen is not None:
-        return foreseen
-    logger.error("request_failed", exc_info=error)
-    return ApiError(500, "internal_error", INTERNAL_MESSAGE)
-
-
-def shown_error(error: Exception) -> tuple[str, str]:
-    """The code and the words that callers may know; for errors that are answered, and so logged,
-    elsewhere."""
-    foreseen = _foreseen(error)
-    if foreseen is None:
-        return "internal_error", INTERNAL_MESSAGE
-    return foreseen.error, foreseen.message
-
-
-def _foreseen(error: Exception) -> ApiError | None:
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, EngineError | PipelineError | DatabaseError):
-        status = STATUS_OF_CODE.get(error.code, 500)
-        if status < 500 or status == 503:
-            return ApiError(status, error.code, str(error))
-    return None
+    code, message = public_error(error)
+    if code == "internal_error":
+        logger.error("request_failed", exc_info=error)
+    return ApiError(STATUS_OF_CODE[code], code, message)
 
 
 def error_body(error: ApiError, request: HTTPConnection) -> dict[str, Any]:

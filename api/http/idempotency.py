@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from api.http.errors import ApiError
 from pipelines.accounts.authentication import Principal
-from pipelines.billing.billing import IdempotentOperation, paid_once
+from pipelines.billing.billing import IdempotentOperation
 from pipelines.billing.idempotency import (
     MAX_KEPT_BYTES,
     Claim,
@@ -55,7 +55,7 @@ async def answer_once(
     claim = await store.claim(principal.workspace_id, _path_of(request), key)
     if isinstance(claim, FinishedRequest):
         return await _replay(claim, body)
-    paying = paid_once.set(IdempotentOperation(claim.operation))
+    request.state.operation = IdempotentOperation(claim.operation)
     try:
         answer = await handle(Request(request.scope, body.receive))
         if answer.status_code < 400:
@@ -63,8 +63,6 @@ async def answer_once(
     except BaseException:
         await claim.release()
         raise
-    finally:
-        paid_once.reset(paying)
     keeps_body = principal.retention != "zero"
     return _RecordedAnswer(answer, claim, body, keeps_body=keeps_body)
 

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from starlette.responses import JSONResponse, Response
 
 from api.http.credentials import bearer_or_basic
-from api.http.deps import PrincipalDep, SpeechDep, VoicesDep
+from api.http.deps import OperationDep, PrincipalDep, SpeechDep, VoicesDep
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import make_router
 from api.http.streaming import while_connected
@@ -26,6 +26,7 @@ from api.native.speech.schemas import SpokenText
 from api.sockets.kernel.routes import socket_routes
 from api.sockets.tts.open_contexts import context_voice, offered_voice
 from api.sockets.tts.voice import ContextVoice, EncodedChunk
+from pipelines.billing.billing import IdempotentOperation
 from pipelines.tts.chunks import TimedWord
 from pipelines.tts.voice_selection import OfferedVoice
 
@@ -117,12 +118,15 @@ async def list_voices(
     response_model=InworldSpeech,
 )
 async def synthesize(
-    request: Request, body: InworldBody, principal: PrincipalDep, speech: SpeechDep
+    request: Request,
+    body: InworldBody,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
 ) -> Response:
     """The whole text as one file. A client that leaves stops the work."""
-    return await while_connected(
-        request.receive, _speak(body, speech.synthesis, principal.workspace_id)
-    )
+    work = _speak(body, speech.synthesis, principal.workspace_id, operation)
+    return await while_connected(request.receive, work)
 
 
 @router.post(
@@ -140,12 +144,15 @@ async def synthesize(
     },
 )
 async def stream(
-    request: Request, body: InworldBody, principal: PrincipalDep, speech: SpeechDep
+    request: Request,
+    body: InworldBody,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
 ) -> Response:
     """Lines of JSON. A client that leaves stops the work, and pays for what was spoken."""
-    return await while_connected(
-        request.receive, _begin(body, speech.synthesis, principal.workspace_id)
-    )
+    work = _begin(body, speech.synthesis, principal.workspace_id, operation)
+    return await while_connected(request.receive, work)
 
 
 def _listed(one: OfferedVoice) -> InworldVoice:
@@ -161,7 +168,11 @@ def _listed(one: OfferedVoice) -> InworldVoice:
 
 
 async def _voice(
-    body: InworldBody, synthesis: PaidSynthesis, workspace_id: int, encoding: InworldEncoding
+    body: InworldBody,
+    synthesis: PaidSynthesis,
+    workspace_id: int,
+    operation: IdempotentOperation | None,
+    encoding: InworldEncoding,
 ) -> tuple[ContextVoice, OfferedVoice]:
     async with synthesis.failures.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
         offered = await offered_voice(synthesis.pipeline, workspace_id, body.voice_id)
@@ -172,15 +183,21 @@ async def _voice(
         body.style,
         partial(InworldEncoder, encoding, body.audio_config.sample_rate_hertz),
         slow_encoder=encoding in SLOW,
+        operation=operation,
     )
     return voice, offered
 
 
-async def _speak(body: InworldBody, synthesis: PaidSynthesis, workspace_id: int) -> Response:
+async def _speak(
+    body: InworldBody,
+    synthesis: PaidSynthesis,
+    workspace_id: int,
+    operation: IdempotentOperation | None,
+) -> Response:
     audio = body.audio_config
     has_header = audio.audio_encoding in ("LINEAR16", "WAV")
     encoding = "PCM" if has_header else audio.audio_encoding
-    voice, offered = await _voice(body, synthesis, workspace_id, encoding)
+    voice, offered = await _voice(body, synthesis, workspace_id, operation, encoding)
     parts: list[bytes] = []
     words: list[TimedWord] = []
     async with aclosing(voice.speak(body.text, early_start=False)) as chunks:
@@ -194,10 +211,15 @@ async def _speak(body: InworldBody, synthesis: PaidSynthesis, workspace_id: int)
     return JSONResponse(audio_body(data, timing) | _usage(body, offered))
 
 
-async def _begin(body: InworldBody, synthesis: PaidSynthesis, workspace_id: int) -> Response:
+async def _begin(
+    body: InworldBody,
+    synthesis: PaidSynthesis,
+    workspace_id: int,
+    operation: IdempotentOperation | None,
+) -> Response:
     """The answer, with its first audio already made."""
     encoding = body.audio_config.audio_encoding
-    voice, offered = await _voice(body, synthesis, workspace_id, encoding)
+    voice, offered = await _voice(body, synthesis, workspace_id, operation, encoding)
     chunks = voice.speak(body.text)
     try:
         first = await anext(chunks, None)

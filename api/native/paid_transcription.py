@@ -3,13 +3,12 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from api.http.failure_events import FailureEvents, failure_event
 from db.webhooks.outbox import NewEvent
-from pipelines.billing.billing import Billing
-from pipelines.billing.charges import Charge, begin_charge
+from pipelines.billing.billing import Billing, Charge, IdempotentOperation
 from pipelines.stt.file import (
     DecodedRecording,
     FileRequest,
@@ -17,6 +16,7 @@ from pipelines.stt.file import (
     HeardText,
     TranscriptionPipeline,
 )
+from pipelines.webhooks.failure_events import FailureEvents, failure_event
 
 T = TypeVar("T")
 
@@ -37,6 +37,7 @@ class PaidTranscription:
     async def transcribe(
         self,
         workspace_id: int,
+        operation: IdempotentOperation | None,
         path: Path,
         asked: FileRequest,
         to_answer: Callable[[FileTranscript], T],
@@ -47,7 +48,7 @@ class PaidTranscription:
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
         """
         recording = await self.open(workspace_id, path, asked)
-        async with await self._charge(workspace_id, recording) as charge:
+        async with await self._charge(workspace_id, operation, recording) as charge:
             transcript = await self.pipeline.transcribe(recording)
             answer = to_answer(transcript)  # before the charge: what cannot be told costs nothing
             await charge.capture(
@@ -56,10 +57,13 @@ class PaidTranscription:
         return answer
 
     async def stream(
-        self, workspace_id: int, recording: DecodedRecording
+        self,
+        workspace_id: int,
+        operation: IdempotentOperation | None,
+        recording: DecodedRecording,
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
         """As `TranscriptionPipeline.stream`; closing it early charges for what was heard so far."""
-        async with await self._charge(workspace_id, recording) as charge:
+        async with await self._charge(workspace_id, operation, recording) as charge:
             async with aclosing(self.pipeline.stream(recording)) as heard:
                 async for item in heard:
                     if isinstance(item, HeardText):
@@ -68,13 +72,19 @@ class PaidTranscription:
                         await charge.capture_delivered(charge.units, _completed(charge, item))
                     yield item
 
-    async def _charge(self, workspace_id: int, recording: DecodedRecording) -> Charge:
-        def failed(error: Exception) -> NewEvent | None:
-            return failure_event("stt.failed", error, id=charge.operation)
-
-        units = _milliseconds(recording.duration_s)
-        charge = await begin_charge(self.billing, workspace_id, "stt", units, failed=failed)
-        return charge
+    async def _charge(
+        self,
+        workspace_id: int,
+        operation: IdempotentOperation | None,
+        recording: DecodedRecording,
+    ) -> Charge:
+        return await self.billing.hold(
+            workspace_id,
+            "stt",
+            _milliseconds(recording.duration_s),
+            operation=operation,
+            failed=partial(failure_event, "stt.failed"),
+        )
 
 
 def _milliseconds(seconds: float) -> int:

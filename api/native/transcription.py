@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, SpeechDep
+from api.http.deps import OperationDep, PrincipalDep, SpeechDep
 from api.http.forms import file_of, form_schema, validated
 from api.http.routing import make_router
 from api.http.streaming import while_connected
@@ -119,7 +119,9 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     openapi_extra=form_schema("audio", TranscriptionFields),
     responses=_ANSWERS,
 )
-async def transcribe(request: Request, principal: PrincipalDep, speech: SpeechDep) -> Response:
+async def transcribe(
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> Response:
     """The text of a recording. A client that leaves stops the work, and pays nothing."""
     async with receive_form(request, LIMITS) as form:
         audio = file_of(form, "audio")
@@ -132,6 +134,7 @@ async def transcribe(request: Request, principal: PrincipalDep, speech: SpeechDe
         )
         work = speech.transcription.transcribe(
             principal.workspace_id,
+            operation,
             audio.path,
             asked,
             lambda heard: _answer(heard, fields),

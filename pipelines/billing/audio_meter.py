@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 
 from db.webhooks.outbox import NewEvent
-from pipelines.billing.billing import Billing
-from pipelines.billing.charges import Charge, begin_charge
+from pipelines.billing.billing import Billing, Charge
 
 SLICE_MS = 60_000
 LEAST_MS = 1_000  # of a slice: the ledger is not filled with shreds at the end of the credit
@@ -102,7 +101,7 @@ class AudioMeter:
         credit = await self._billing.credit(self._workspace_id)
         if self._billing.cost("stt", units) > credit:
             units = max(LEAST_MS, self._billing.affordable_ms(credit))
-        return await begin_charge(self._billing, self._workspace_id, "stt", units)
+        return await self._billing.hold(self._workspace_id, "stt", units)
 
     def _end_slice(self, ended: Charge, at_ms: int, *events: NewEvent) -> None:
         """Charges for the slice up to there, beside the session."""

@@ -1,12 +1,13 @@
-"""What work costs: credit is held before it, and captured after it."""
+"""What work costs: credit is held before the work, and captured or released after it."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, Literal, TypeVar
+from itertools import chain, count
+from types import TracebackType
+from typing import Literal, Self
 from uuid import uuid4
 
 from sqlmodel import Session
@@ -19,32 +20,33 @@ from db.errors import DatabaseUnavailable
 from db.session import Database, Transaction
 from db.webhooks.outbox import NewEvent, Seal, add_event
 from pipelines.errors import InsufficientCredit
+from pipelines.tasks import TaskSet, retry
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Settlement = Callable[[Transaction], ledger.Settled]
+FailureEvent = Callable[[Exception, str], NewEvent | None]
+"""Makes the event of a failure from the error and the operation; None for a caller's mistake."""
+
 Service = Literal["tts", "stt", "chat", "voice"]
-HOLD_S = 900.0  # after which a hold that nobody settled is given back
-PATIENCE_S = 60.0  # how long the background tries while the database does not answer
+HOLD_S = 900.0  # after which a hold that was not settled expires
+SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
 MICRO_USD = 1_000_000
 
 
 @dataclass(slots=True)
 class IdempotentOperation:
-    """A request that may be sent again: its holds have the same names each time."""
+    """A request with an Idempotency-Key. Its holds have the same names whenever it runs, so that
+    a request that runs again, because its process died, is charged once."""
 
     name: str
     holds: int = 0
 
-    def next(self) -> str:
+    def next_hold(self) -> str:
+        """The name of the next hold of this run."""
         self.holds += 1
         return f"{self.name}-{self.holds}"
-
-
-paid_once: ContextVar[IdempotentOperation | None] = ContextVar("paid_once", default=None)
-"""Set by who runs such a request: no process that dies in the middle makes it cost twice."""
 
 
 def to_usd(micro_usd: int) -> float:
@@ -52,84 +54,120 @@ def to_usd(micro_usd: int) -> float:
     return round(micro_usd / MICRO_USD, 6)
 
 
-@dataclass(slots=True)
-class Hold:
-    """Credit that is kept for some work. Either `capture` or `release` settles it, once.
+class Charge:
+    """Credit that is held for some work; as a context, the end of the block settles it.
 
-    A caller that is cancelled while it settles may leave: the settlement goes on without it.
+    After the work, `capture` or `capture_delivered` charges for it. An exception in the block
+    releases the hold, records the event that `failed` makes of it, and is waited for. A caller
+    that leaves (CancelledError, GeneratorExit, `leave`) is charged for `used`, in the background.
+    Otherwise the hold is released. A charge is settled once; later calls do nothing.
     """
 
-    operation: str  # the same in every entry of the ledger
-    service: Service
-    units: int  # at most so many can be captured
-    micro_usd: int
-    workspace_id: int
-    _billing: "Billing" = field(repr=False)
-    _is_settled: bool = False
-    _is_paid: bool = False  # an earlier run of the same request was charged for it
-    _may_be_charged: bool = False  # or a capture was not confirmed, and may have happened
+    def __init__(
+        self,
+        billing: "Billing",
+        workspace_id: int,
+        service: Service,
+        units: int,
+        operation: str,
+        failed: FailureEvent | None = None,
+    ) -> None:
+        self.workspace_id = workspace_id
+        self.service: Service = service
+        self.units = units  # at most so many can be captured
+        self.micro_usd = billing.cost(service, units)
+        self.operation = operation  # the same in every entry of the ledger
+        self.used = 0  # units that the caller has received so far
+        self._billing = billing
+        self._failed = failed
+        self._is_settled = False
+        self._is_paid = False  # an earlier run of the same request was charged
+        self._may_be_charged = False  # or a capture was not confirmed, and may have happened
 
     async def capture(self, units: int, *events: NewEvent) -> int:
-        """Charges for `units`, gives the rest back, and adds the events, in one transaction.
+        """Charges for `units`, releases the rest, and adds the events, in one transaction.
 
-        Micro-USD that were charged; 0 when the hold was settled before. Raises
-        DatabaseUnavailable: then either try again, or `release`, which also undoes a charge that
-        was made without an answer.
+        Returns what was charged in micro-USD; 0 when the charge was settled before. Raises
+        DatabaseUnavailable: then either try again, or `release`, which also refunds a capture
+        that was not confirmed.
         """
         if self._is_settled:
             return 0
         self._is_settled = True
-        if self._is_paid:
-            return 0
         try:
-            return await self._billing.settle(self._capturing(units), self, events)
-        except Exception:
+            return await self._billing.settle(self, self._capture(units), events)
+        except Exception:  # whatever failed, the charge is open again, and the caller learns of it
             self._is_settled = False
             self._may_be_charged = True
             raise
 
-    def settle_as_paid(self) -> None:
-        """The work was charged before, when it was done and not answered: now it costs nothing.
-
-        A `release` still gives that charge back: the work failed this time, and is not answered.
-        """
-        self._is_paid = self._may_be_charged = True
-
-    def capture_soon(self, units: int, *events: NewEvent) -> None:
-        """As `capture`, in the background, which keeps trying while the database is down.
-
-        For work that was delivered already. `wait_for_settlements` waits for it.
-        """
-        if not self._is_settled:
-            self._is_settled = True
-            if not self._is_paid:
-                self._billing.settle_later(self._capturing(units), self, events)
+    async def capture_delivered(self, units: int, *events: NewEvent) -> int:
+        """As `capture`, for work that was delivered already: while the database is down, the
+        background retries, and this returns what will be charged."""
+        try:
+            return await self.capture(units, *events)
+        except DatabaseUnavailable:
+            self._settle_later(self._capture(units), *events)
+            return self._billing.cost(self.service, min(units, self.units))
 
     async def release(self, *events: NewEvent) -> None:
-        """Gives all of it back and adds the events, in one transaction; again does nothing.
+        """Releases the hold and adds the events, in one transaction.
 
-        Never fails: while the database is down, the background keeps trying.
+        While the database is down, the background retries.
         """
         if self._is_settled:
             return
         self._is_settled = True
         try:
-            await self._billing.settle(self._release, self, events)
+            await self._billing.settle(self, self._release, events)
         except DatabaseUnavailable:
-            self._billing.settle_later(self._release, self, events)
+            self._settle_later(self._release, *events)
 
-    def release_soon(self, *events: NewEvent) -> None:
-        """As `release`, in the background; for a caller who is gone."""
+    def leave(self) -> None:
+        """The caller is gone: charges for `used` in the background."""
         if not self._is_settled:
-            self._is_settled = True
-            self._billing.settle_later(self._release, self, events)
+            self._settle_later(self._capture(self.used) if self.used > 0 else self._release)
 
-    def _capturing(self, units: int) -> Settlement:
+    def mark_paid(self) -> None:
+        """The work was charged before, when it was done but not answered: now it costs nothing.
+
+        A `release` refunds that charge: the work has failed this time, and is not answered.
+        """
+        self._is_paid = self._may_be_charged = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None and not isinstance(error, Exception):
+            self.leave()
+        else:
+            events = []
+            if error is not None and self._failed is not None:
+                events = [event] if (event := self._failed(error, self.operation)) else []
+            await self.release(*events)
+
+    def _settle_later(self, work: Settlement, *events: NewEvent) -> None:
+        self._is_settled = True
+        self._billing.settle_later(self, work, events)
+
+    def _capture(self, units: int) -> Settlement:
         units = max(0, min(units, self.units))
         cost = self._billing.cost(self.service, units)
-        return lambda transaction: ledger.capture(
-            transaction, self.workspace_id, self.operation, self.service, cost, units
-        )
+
+        def capture(transaction: Transaction) -> ledger.Settled:
+            if self._is_paid:
+                return ledger.Settled(0, is_new=False)
+            return ledger.capture(
+                transaction, self.workspace_id, self.operation, self.service, cost, units
+            )
+
+        return capture
 
     def _release(self, transaction: Transaction) -> ledger.Settled:
         is_new = ledger.release(transaction, self.workspace_id, self.operation, self.service)
@@ -139,35 +177,32 @@ class Hold:
 
 
 class Billing:
-    """Prices, holds and balances of workspaces."""
+    """Prices, credit and charges of workspaces."""
 
     def __init__(self, database: Database, prices: Prices, seal: Seal) -> None:
-        """`seal` is for the bodies of events."""
+        """`seal` encrypts the bodies of events."""
         self._database = database
         self._prices = prices
         self._seal = seal
-        self._settling: set[asyncio.Task[Any]] = set()  # asyncio itself holds tasks weakly
+        self._tasks = TaskSet()
 
     def cost(self, service: Service, units: int) -> int:
         """Micro-USD. Units are characters, milliseconds of audio, tokens or voices."""
         if service == "stt":
-            return -(-units * self._prices.stt_second // 1000)  # a part of a micro-USD is a whole
-        return units * self._price(service)
-
-    def _price(self, service: Service) -> int:
+            return -(-units * self._prices.stt_second // 1000)  # rounded up
         prices = {
             "tts": self._prices.tts_character,
             "chat": self._prices.chat_token,
             "voice": self._prices.custom_voice,
         }
-        return prices[service]
+        return units * prices[service]
 
     def affordable_ms(self, micro_usd: int) -> int:
         """Milliseconds of audio that `micro_usd` pay for; audio must cost something."""
         return micro_usd * 1000 // self._prices.stt_second
 
     async def credit(self, workspace_id: int) -> int:
-        """Micro-USD that are left to hold. Raises DatabaseUnavailable."""
+        """Micro-USD that can be held. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.credit_of, workspace_id)
 
     async def usage(self, workspace_id: int, first: date, last: date) -> list[ledger.DayOfUsage]:
@@ -175,70 +210,82 @@ class Billing:
         return await self._database.read(ledger.usage, workspace_id, first, last)
 
     async def hold(
-        self, workspace_id: int, service: Service, units: int, *, lasts_s: float = HOLD_S
-    ) -> Hold:
-        """Raises InsufficientCredit or DatabaseUnavailable."""
-        once = paid_once.get()
-        name = uuid4().hex if once is None else once.next()
-        made = Hold(name, service, units, self.cost(service, units), workspace_id, self)
+        self,
+        workspace_id: int,
+        service: Service,
+        units: int,
+        *,
+        operation: IdempotentOperation | None = None,
+        lasts_s: float = HOLD_S,
+        failed: FailureEvent | None = None,
+    ) -> Charge:
+        """Holds the price of at most `units` for `lasts_s`.
+
+        `operation` makes the hold idempotent; `failed` makes the event of a failure of the work.
+        Raises InsufficientCredit or DatabaseUnavailable.
+        """
+        name = uuid4().hex if operation is None else operation.next_hold()
+        charge = Charge(self, workspace_id, service, units, name, failed)
         expires_at = utc_now() + timedelta(seconds=lasts_s)
-        if once is None:
-            # After a power cut there is no work either that it was held for.
-            holding = self._database.run_in_order(_hold, made, expires_at)
+        if operation is None:
+            # After a power cut the work that the hold was for is gone, too.
+            holding = self._database.run_in_order(_hold, charge, expires_at)
         else:
-            holding = self._database.run(_hold_once, made, expires_at)
-        held = self._start(holding)
+            holding = self._database.run(_hold_idempotently, charge, expires_at)
+        held = self._tasks.start(holding)
         try:
             enough = await asyncio.shield(held)
         except asyncio.CancelledError:
-            self._start(_release_after(held, made))  # nobody else knows of it
+            self._tasks.start(_release_after(held, charge))
             raise
         if not enough:
             metrics.credit_refusals.labels(service).inc()
             raise InsufficientCredit(
-                f"this may cost {to_usd(made.micro_usd):.6f} USD, which is more than the credit of "
-                "the workspace"
+                f"this may cost {to_usd(charge.micro_usd):.6f} USD, which is more than the credit "
+                "of the workspace"
             )
-        return made
+        return charge
 
-    async def wait_for_settlements(self) -> None:
-        """Returns when nothing of this process is left to settle, or could not be settled."""
-        while self._settling:
-            await asyncio.wait(self._settling)
+    async def settle(
+        self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...] = ()
+    ) -> int:
+        """Runs `work` in one transaction; returns what it charged in micro-USD.
 
-    async def settle(self, work: Settlement, hold: Hold, events: tuple[NewEvent, ...] = ()) -> int:
-        """One transaction, which returns what it charged. Raises DatabaseUnavailable.
-
-        A caller who is cancelled leaves it to the background, as `settle_later`.
+        When the caller is cancelled, the background goes on, as `settle_later`. Raises
+        DatabaseUnavailable.
         """
-        settling = self._start(self._settle(work, hold, events))
+        settling = self._tasks.start(self._settle(charge, work, events))
         try:
             return await asyncio.shield(settling)
         except asyncio.CancelledError:
-            self._start(self._settle_patiently(work, hold, events, settling))
+            self.settle_later(charge, work, events, settling)
             raise
 
+    def settle_later(
+        self,
+        charge: Charge,
+        work: Settlement,
+        events: tuple[NewEvent, ...] = (),
+        running: Awaitable[int] | None = None,
+    ) -> None:
+        """As `settle`, in the background, with retries while the database is down; the first
+        attempt is the one that is `running`, if there is one."""
+        self._tasks.start(self._settle_with_retries(charge, work, events, running))
+
+    async def wait_for_settlements(self) -> None:
+        """Returns when this process has settled every charge, or given up."""
+        await self._tasks.join()
+
     def add_events(self, session: Session, workspace_id: int, events: tuple[NewEvent, ...]) -> None:
-        """In the transaction that settles the work they tell of."""
+        """Adds events in the transaction that settles the work that they report."""
         for event in events:
             add_event(session, workspace_id, event, self._seal)
 
-    def settle_later(self, work: Settlement, hold: Hold, events: tuple[NewEvent, ...] = ()) -> None:
-        """As `settle`, in the background, again and again while the database is down."""
-        first = self._settle(work, hold, events)
-        self._start(self._settle_patiently(work, hold, events, first))
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
-        return task
-
-    async def _settle(self, work: Settlement, hold: Hold, events: tuple[NewEvent, ...]) -> int:
+    async def _settle(self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...]) -> int:
         def with_events(session: Session) -> ledger.Settled:
             settled = work(session)
             if settled.is_new:
-                self.add_events(session, hold.workspace_id, events)
+                self.add_events(session, charge.workspace_id, events)
             return settled
 
         with metrics.ledger_seconds.labels("settle").time():
@@ -246,58 +293,61 @@ class Billing:
                 settled = await self._database.run(with_events)
             else:
                 settled = await self._database.run_plain(work)
-        metrics.charged_micro_usd.labels(hold.service).inc(settled.charged)
+        metrics.charged_micro_usd.labels(charge.service).inc(settled.charged)
         return settled.charged
 
-    async def _settle_patiently(
+    async def _settle_with_retries(
         self,
+        charge: Charge,
         work: Settlement,
-        hold: Hold,
         events: tuple[NewEvent, ...],
-        attempt: Awaitable[int],
+        running: Awaitable[int] | None,
     ) -> None:
-        """After `attempt`, the first, more of them while the database is down."""
-        loop = asyncio.get_running_loop()
-        deadline, pause_s = loop.time() + PATIENCE_S, 0.1
-        while True:
-            try:
-                await attempt
-                return
-            except DatabaseUnavailable:
-                if loop.time() + pause_s > deadline:
-                    # The hold expires by itself; the operation finds it in the ledger.
-                    logger.error("settlement_given_up", extra={"operation": hold.operation})
-                    return
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, 5.0)
-                attempt = self._settle(work, hold, events)
-            except Exception:  # nobody waits for it, so here is the only place to tell
-                logger.exception("settlement_failed", extra={"operation": hold.operation})
-                return
+        attempts = chain(
+            [] if running is None else [running],
+            (self._settle(charge, work, events) for _ in count()),
+        )
+        try:
+            await retry(lambda: next(attempts), DatabaseUnavailable, within_s=SETTLE_WITHIN_S)
+        except DatabaseUnavailable:
+            # The hold expires; the ledger has the operation.
+            logger.error("settlement_given_up", extra={"operation": charge.operation})
+        except Exception:  # this task has no caller that could report it
+            logger.exception("settlement_failed", extra={"operation": charge.operation})
 
 
-def _hold(session: Transaction, made: Hold, expires_at: datetime) -> bool:
+def _hold(session: Transaction, charge: Charge, expires_at: datetime) -> bool:
     return ledger.hold(
-        session, made.workspace_id, made.operation, made.service, made.micro_usd, expires_at
+        session,
+        charge.workspace_id,
+        charge.operation,
+        charge.service,
+        charge.micro_usd,
+        expires_at,
     )
 
 
-def _hold_once(session: Session, made: Hold, expires_at: datetime) -> bool:
+def _hold_idempotently(session: Session, charge: Charge, expires_at: datetime) -> bool:
     held = hold_idempotently(
-        session, made.workspace_id, made.operation, made.service, made.micro_usd, expires_at
+        session,
+        charge.workspace_id,
+        charge.operation,
+        charge.service,
+        charge.micro_usd,
+        expires_at,
     )
     if held is None:
         return False
-    made.operation = held.operation
+    charge.operation = held.operation
     if held.is_paid:
-        made.settle_as_paid()
+        charge.mark_paid()
     return True
 
 
-async def _release_after(holding: asyncio.Task[bool], made: Hold) -> None:
+async def _release_after(holding: asyncio.Task[bool], charge: Charge) -> None:
     try:
         held = await holding
     except DatabaseUnavailable:
         held = True  # perhaps
     if held:
-        await made.release()
+        await charge.release()

@@ -21,8 +21,7 @@ from models.llm.base import (
     TokenUsage,
     ToolChoice,
 )
-from pipelines.billing.billing import HOLD_S, Billing
-from pipelines.billing.charges import Charge, begin_charge
+from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
 from pipelines.chat.history import (
     ChatHistory,
     check_results,
@@ -59,6 +58,7 @@ class ChatRequest:
     response_format: dict[str, Any] | None = None
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
+    operation: IdempotentOperation | None = None  # of a request with an Idempotency-Key
 
 
 class Completion:
@@ -203,8 +203,8 @@ class ChatPipeline:
         if answer is not None:
             tokens = min(tokens, most_tokens(prompt, request.tools) + answer)
         lasts_s = HOLD_S + tokens * HELD_S_PER_TOKEN
-        return await begin_charge(
-            self._billing, request.workspace_id, "chat", tokens, lasts_s=lasts_s
+        return await self._billing.hold(
+            request.workspace_id, "chat", tokens, operation=request.operation, lasts_s=lasts_s
         )
 
     async def choose(self, name: str) -> tuple[ChatModel, ModelInfo]:

@@ -13,8 +13,7 @@ from configs.schema.correction import CorrectionConfig, Purpose
 from models.errors import EngineError, EngineLost
 from models.info import ModelInfo
 from models.llm.base import ChatMessage, GenerationDelta, TokenUsage
-from pipelines.billing.billing import HOLD_S, Billing
-from pipelines.billing.charges import Charge, begin_charge
+from pipelines.billing.billing import HOLD_S, Billing, Charge
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.dictionary import Dictionary
@@ -136,8 +135,8 @@ class CorrectionPipeline:
         if helper is not None:
             tokens = await self._in_thread(most_for, request, self._config, request.text)
         lasts_s = HOLD_S + len(request.text) / 20 * self._config.sentence_s
-        return await begin_charge(
-            self._billing, request.workspace_id, "chat", tokens, lasts_s=lasts_s
+        return await self._billing.hold(
+            request.workspace_id, "chat", tokens, operation=request.operation, lasts_s=lasts_s
         )
 
     async def _work(

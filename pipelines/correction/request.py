@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+from pipelines.billing.billing import IdempotentOperation
+
 AppContext = Literal["email", "chat", "document", "message", "social"]
 
 MAX_CHARACTERS = 20_000  # of a text; about eight pages
@@ -40,3 +42,4 @@ class CorrectionRequest:
     model: str | None = None  # id or alias, or that of the rules; None is the default model
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
+    operation: IdempotentOperation | None = None  # of a request with an Idempotency-Key

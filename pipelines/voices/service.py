@@ -25,7 +25,7 @@ from db.voices.tables import Voice, VoiceSample
 from models.errors import EngineError
 from models.stt.base import FILE, TranscriptionRequest
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
-from pipelines.billing.billing import Billing, paid_once, to_usd
+from pipelines.billing.billing import Billing, IdempotentOperation, to_usd
 from pipelines.errors import (
     InsufficientCredit,
     InvalidRequest,
@@ -124,7 +124,11 @@ class CustomVoices:
         return self._consent.issue(principal.workspace_id, language or FALLBACK_LANGUAGE)
 
     async def create(
-        self, principal: Principal, new: NewVoice, files: Sequence[SampleFile]
+        self,
+        principal: Principal,
+        new: NewVoice,
+        files: Sequence[SampleFile],
+        operation: IdempotentOperation | None = None,
     ) -> Voice:
         """Checks the samples, keeps them, and queues the voice, whose price is held.
 
@@ -132,7 +136,7 @@ class CustomVoices:
         gets the voice that was made then. Raises InvalidRequest and the like for the samples,
         PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable.
         """
-        if (made := await self._made_before(principal)) is not None:
+        if (made := await self._made_before(principal, operation)) is not None:
             return made  # also when what came with it has expired since
         sentence = self._spoken_consent(principal, new)
         await self._database.read(self._check_room, principal.workspace_id)
@@ -141,7 +145,7 @@ class CustomVoices:
         if sentence is not None:
             place, said = await self._consent.find(sentence, checked.openings)
             await self._checker.check_speaker(said, checked, place, self._consent.min_similarity)
-        voice_id = _new_id()
+        voice_id = _new_id(operation)
         voice = Voice(
             id=voice_id,
             workspace_id=principal.workspace_id,
@@ -162,12 +166,14 @@ class CustomVoices:
             voice.consent_at = utc_now()
         return await self._keep(principal, voice, checked)
 
-    async def check_room(self, principal: Principal) -> None:
+    async def check_room(
+        self, principal: Principal, operation: IdempotentOperation | None = None
+    ) -> None:
         """Before the recordings are there; `create` looks again.
 
         Raises PlanRequired or InsufficientCredit, unless this request made its voice before.
         """
-        if await self._made_before(principal) is None:
+        if await self._made_before(principal, operation) is None:
             await self._database.read(self._check_room, principal.workspace_id)
 
     async def page(
@@ -252,11 +258,14 @@ class CustomVoices:
         except (StorageUnavailable, DatabaseError):  # they are due: the sweep tries again
             logger.warning("files_of_a_voice_left", extra={"voice_id": str(voice_id)})
 
-    async def _made_before(self, principal: Principal) -> Voice | None:
-        """The voice of the same request with its Idempotency-Key."""
-        if paid_once.get() is None:
+    async def _made_before(
+        self, principal: Principal, operation: IdempotentOperation | None
+    ) -> Voice | None:
+        """The voice that an earlier run of the same request made."""
+        if operation is None:
             return None
-        return await self._database.read(voices.voice_of, principal.workspace_id, _new_id())
+        voice_id = _new_id(operation)
+        return await self._database.read(voices.voice_of, principal.workspace_id, voice_id)
 
     def _check_room(self, session: Session, workspace_id: int) -> None:
         """Raises what would refuse a new voice."""
@@ -379,10 +388,9 @@ class CustomVoices:
         return voice
 
 
-def _new_id() -> UUID:
-    """The same for the same request with an Idempotency-Key."""
-    once = paid_once.get()
-    return uuid4() if once is None else uuid5(_ONCE, once.name)
+def _new_id(operation: IdempotentOperation | None) -> UUID:
+    """The same whenever a request with an Idempotency-Key runs."""
+    return uuid4() if operation is None else uuid5(_ONCE, operation.name)
 
 
 def _delete(session: Session, principal: Principal, voice_id: UUID) -> tuple[str | None, list[str]]:

@@ -15,7 +15,7 @@ from db.columns import utc_now
 from db.session import Database
 from db.webhooks import deliveries, webhooks
 from db.webhooks.deliveries import ListedDelivery
-from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, Seal, write_event
+from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, Seal, add_event, write_event
 from db.webhooks.tables import Webhook
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
@@ -61,6 +61,11 @@ class Webhooks:
     async def wants(self, workspace_id: int, kind: EventKind) -> bool:
         """Whether an active webhook asked for `kind`; remembered for 4 s."""
         return await self._wanted.wants(workspace_id, kind)
+
+    async def record(self, workspace_id: int, event: NewEvent) -> None:
+        """Adds the event in a transaction of its own, if a webhook subscribes to it."""
+        if await self.wants(workspace_id, event.kind):
+            await self._database.run(add_event, workspace_id, event, self._sealer.seal_text)
 
     async def register(
         self,

@@ -9,7 +9,7 @@ from fastapi import Query, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from api.http.deps import ChatDep, PrincipalDep
+from api.http.deps import ChatDep, OperationDep, PrincipalDep
 from api.http.dialect import is_openai
 from api.http.errors import to_api_error
 from api.http.routing import make_router
@@ -28,6 +28,7 @@ from models.errors import EngineLost
 from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import FinishReason
 from pipelines.accounts.authentication import Principal
+from pipelines.billing.billing import IdempotentOperation
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.pipeline import CorrectedCompletion, CorrectionPipeline
 from pipelines.correction.request import CorrectionRequest
@@ -53,12 +54,16 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
     responses=ANSWERS,
 )
 async def complete(
-    request: Request, body: ChatCompletionBody, principal: PrincipalDep, chat: ChatDep
+    request: Request,
+    body: ChatCompletionBody,
+    principal: PrincipalDep,
+    chat: ChatDep,
+    operation: OperationDep,
 ) -> Response:
     """Continues `messages`, or corrects `text`. Without `chat_id` the turn begins a saved chat."""
     began = time.monotonic()
     stream = not is_openai(request) if body.stream is None else body.stream
-    starting = _start(chat.completions, chat.correction, body, principal)
+    starting = _start(chat.completions, chat.correction, body, principal, operation)
     if stream:
         # An error that comes before the first piece still has a status of its own.
         completion = await while_connected(request.receive, starting)
@@ -72,10 +77,11 @@ async def _start(
     correction: CorrectionPipeline,
     body: ChatCompletionBody,
     principal: Principal,
+    operation: IdempotentOperation | None,
 ) -> Completion:
     if body.text is None:
-        return await completions.start(_to_chat_request(body, principal))
-    return await correction.start(_to_correction(body, body.text, principal))
+        return await completions.start(_to_chat_request(body, principal, operation))
+    return await correction.start(_to_correction(body, body.text, principal, operation))
 
 
 async def _collect(starting: Awaitable[Completion], began: float) -> dict[str, Any]:
@@ -131,7 +137,9 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
     yield DONE
 
 
-def _to_chat_request(body: ChatCompletionBody, principal: Principal) -> ChatRequest:
+def _to_chat_request(
+    body: ChatCompletionBody, principal: Principal, operation: IdempotentOperation | None
+) -> ChatRequest:
     thinking = body.chat_template_kwargs is not None and body.chat_template_kwargs.enable_thinking
     return ChatRequest(
         workspace_id=principal.workspace_id,
@@ -146,10 +154,16 @@ def _to_chat_request(body: ChatCompletionBody, principal: Principal) -> ChatRequ
         response_format=body.format(),
         save_chat=body.save_chat is not False and principal.retention != "zero",
         chat_id=None if body.chat_id is None else _to_uuid(body.chat_id),
+        operation=operation,
     )
 
 
-def _to_correction(body: ChatCompletionBody, text: str, principal: Principal) -> CorrectionRequest:
+def _to_correction(
+    body: ChatCompletionBody,
+    text: str,
+    principal: Principal,
+    operation: IdempotentOperation | None,
+) -> CorrectionRequest:
     return CorrectionRequest(
         workspace_id=principal.workspace_id,
         text=text,
@@ -159,6 +173,7 @@ def _to_correction(body: ChatCompletionBody, text: str, principal: Principal) ->
         model=body.model,
         save_chat=body.save_chat is not False and principal.retention != "zero",
         chat_id=None if body.chat_id is None else _to_uuid(body.chat_id),
+        operation=operation,
     )
 
 

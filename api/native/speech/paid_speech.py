@@ -5,22 +5,22 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from anyio import to_thread
 
-from api.http.failure_events import FailureEvents, failure_event
 from db.errors import DatabaseError
 from db.webhooks.outbox import NewEvent
 from models.audio import AudioChunk
 from pipelines.audio.encode.files import CODECS, EncodedAudio, OutputFormat, StreamEncoder
-from pipelines.billing.billing import HOLD_S, Billing
-from pipelines.billing.charges import Charge, begin_charge
+from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
+from pipelines.webhooks.failure_events import FailureEvents, failure_event
 from pipelines.webhooks.registration import Webhooks
 
 logger = logging.getLogger(__name__)
@@ -54,15 +54,15 @@ class PaidSpeech:
         self._copy = _Copy() if wanted else None
         self._charge: Charge
 
-    async def begin(self) -> Self:
+    async def begin(self, operation: IdempotentOperation | None) -> Self:
         """Holds the price of the text. Raises InsufficientCredit or DatabaseUnavailable."""
-        self._charge = await begin_charge(
-            self._billing,
+        self._charge = await self._billing.hold(
             self._workspace_id,
             "tts",
             len(self._text),
+            operation=operation,
             lasts_s=HOLD_S + len(self._text) * HELD_S_PER_CHARACTER,
-            failed=self._failed,
+            failed=partial(failure_event, "tts.failed", voice_id=self._voice_id),
         )
         return self
 
@@ -126,10 +126,6 @@ class PaidSpeech:
         }
         return NewEvent("tts.completed", data)
 
-    def _failed(self, error: Exception) -> NewEvent | None:
-        operation = self._charge.operation
-        return failure_event("tts.failed", error, id=operation, voice_id=self._voice_id)
-
 
 @dataclass(frozen=True, slots=True)
 class PaidSynthesis:
@@ -148,14 +144,19 @@ class PaidSynthesis:
         async with self.failures.recording(workspace_id, "tts.failed", voice_id=request.voice_id):
             return await self.pipeline.plan(request, early_start=early_start)
 
-    async def pay(self, workspace_id: int, text: str, voice_id: str) -> PaidSpeech:
+    async def pay(
+        self, workspace_id: int, operation: IdempotentOperation | None, text: str, voice_id: str
+    ) -> PaidSpeech:
         """The paid speech of `text`. Raises InsufficientCredit or DatabaseUnavailable."""
         wanted = await self.webhooks.wants(workspace_id, "tts.completed")
         paid = PaidSpeech(self.billing, self.files, workspace_id, text, voice_id, wanted=wanted)
-        return await paid.begin()
+        return await paid.begin(operation)
 
     async def begin_stream(
-        self, request: SpeechRequest, workspace_id: int
+        self,
+        request: SpeechRequest,
+        workspace_id: int,
+        operation: IdempotentOperation | None,
     ) -> tuple[SpeechPlan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
         """Paid speech whose first chunk is made already, and what comes after it.
 
@@ -163,7 +164,8 @@ class PaidSynthesis:
         `SpeechPipeline.stream`, InsufficientCredit or DatabaseUnavailable.
         """
         plan = await self.plan(request, workspace_id, early_start=True)
-        paid = await self.pay(workspace_id, request.text, plan.voice.voice.voice_id)
+        voice_id = plan.voice.voice.voice_id
+        paid = await self.pay(workspace_id, operation, request.text, voice_id)
         chunks = _paid_chunks(paid, self.pipeline.stream(plan))
         try:
             return plan, await anext(chunks), chunks

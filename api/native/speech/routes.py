@@ -8,7 +8,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, SpeechDep
+from api.http.deps import OperationDep, PrincipalDep, SpeechDep
 from api.http.routing import make_router
 from api.http.streaming import while_connected
 from api.native.speech.ndjson import SpeechLines, only_error, speech_lines, word_list
@@ -16,6 +16,7 @@ from api.native.speech.paid_speech import PaidSynthesis
 from api.native.speech.schemas import StreamBody, StreamLine, SynthesisBody, SynthesisResult
 from models.errors import UnknownVoice
 from pipelines.audio.encode.files import EncodedAudio, OutputFormat, encode
+from pipelines.billing.billing import IdempotentOperation
 from pipelines.errors import VoiceNotFound
 from pipelines.tts.pipeline import Speech
 
@@ -37,12 +38,15 @@ STREAM_ANSWER: dict[int | str, dict[str, Any]] = {
     response_model=SynthesisResult,
 )
 async def synthesize(
-    request: Request, body: SynthesisBody, principal: PrincipalDep, speech: SpeechDep
+    request: Request,
+    body: SynthesisBody,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
 ) -> Response:
     """The whole text as one file. A client that leaves stops the work, and pays nothing."""
-    return await while_connected(
-        request.receive, _speak(body, speech.synthesis, principal.workspace_id)
-    )
+    work = _speak(body, speech.synthesis, principal.workspace_id, operation)
+    return await while_connected(request.receive, work)
 
 
 @router.post(
@@ -54,7 +58,11 @@ async def synthesize(
     responses=STREAM_ANSWER,
 )
 async def stream(
-    request: Request, body: StreamBody, principal: PrincipalDep, speech: SpeechDep
+    request: Request,
+    body: StreamBody,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
 ) -> Response:
     """Lines of JSON; the audio of the first comes before the second sentence is spoken.
 
@@ -62,15 +70,19 @@ async def stream(
     what was spoken.
     """
     # What fails before the first sound, but for an unknown voice, still has a status of its own.
-    return await while_connected(
-        request.receive, _begin(body, speech.synthesis, principal.workspace_id)
-    )
+    work = _begin(body, speech.synthesis, principal.workspace_id, operation)
+    return await while_connected(request.receive, work)
 
 
-async def _speak(body: SynthesisBody, synthesis: PaidSynthesis, workspace_id: int) -> Response:
+async def _speak(
+    body: SynthesisBody,
+    synthesis: PaidSynthesis,
+    workspace_id: int,
+    operation: IdempotentOperation | None,
+) -> Response:
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
     voice_id = plan.voice.voice.voice_id
-    async with await synthesis.pay(workspace_id, body.text, voice_id) as paid:
+    async with await synthesis.pay(workspace_id, operation, body.text, voice_id) as paid:
         speech = await synthesis.pipeline.speak(plan)
         file, answer = await to_thread.run_sync(
             _answer, speech, body.output_format, body.timestamps
@@ -98,10 +110,16 @@ def _answer(
     return file, JSONResponse(answer)
 
 
-async def _begin(body: StreamBody, synthesis: PaidSynthesis, workspace_id: int) -> Response:
+async def _begin(
+    body: StreamBody,
+    synthesis: PaidSynthesis,
+    workspace_id: int,
+    operation: IdempotentOperation | None,
+) -> Response:
     """The answer, with its first audio already made."""
     try:
-        _, first, chunks = await synthesis.begin_stream(body.to_request(workspace_id), workspace_id)
+        asked = body.to_request(workspace_id)
+        _, first, chunks = await synthesis.begin_stream(asked, workspace_id, operation)
     except (VoiceNotFound, UnknownVoice) as error:
         return SpeechLines(only_error(error))
     lines = speech_lines(first, chunks, body.output_format, timestamps=body.timestamps)

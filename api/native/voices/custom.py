@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from api.http.deps import PrincipalDep, VoicesDep
+from api.http.deps import OperationDep, PrincipalDep, VoicesDep
 from api.http.errors import ApiError
 from api.http.routing import make_router
 from api.http.schemas import Done, OneLine, Page, Pagination, RequestModel
@@ -123,7 +123,9 @@ def _form_schema() -> dict[str, Any]:
     summary="Make a voice of recordings",
     openapi_extra=_form_schema(),
 )
-async def create_voice(request: Request, principal: PrincipalDep, voices: VoicesDep) -> CustomVoice:
+async def create_voice(
+    request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
+) -> CustomVoice:
     """Checks the recordings before it answers; the voice itself takes minutes.
 
     Its price is held until it is ready, and given back if it cannot be made. Where there is no
@@ -131,7 +133,11 @@ async def create_voice(request: Request, principal: PrincipalDep, voices: Voices
     """
     rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)
-    async with receive_form(request, limits, lambda: voices.custom.check_room(principal)) as form:
+
+    async def check_room() -> None:
+        await voices.custom.check_room(principal, operation)
+
+    async with receive_form(request, limits, check_room) as form:
         fields = _fields_of(form)
         files = _files_of(form, rules)
         new = NewVoice(
@@ -143,7 +149,8 @@ async def create_voice(request: Request, principal: PrincipalDep, voices: Voices
             consent_token=fields.consent_token.strip() or None,
             address=None if request.client is None else request.client.host,
         )
-        made = await while_connected(request.receive, voices.custom.create(principal, new, files))
+        work = voices.custom.create(principal, new, files, operation)
+        made = await while_connected(request.receive, work)
     return _shown(made)
 
 

@@ -5,8 +5,7 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, SpeechDep
-from api.http.failure_events import FailureEvents
+from api.http.deps import OperationDep, PrincipalDep, SpeechDep
 from api.http.routing import make_router
 from api.http.sse import EventStream
 from api.http.streaming import StreamedResponse, while_connected
@@ -14,7 +13,9 @@ from api.native.speech.paid_speech import PaidSynthesis
 from api.openai.names import OpenAINames
 from api.openai.speech.body import OpenAISpeechBody
 from api.openai.speech.stream import MEDIA_TYPES, audio_bytes, audio_events
+from pipelines.billing.billing import IdempotentOperation
 from pipelines.tts.pipeline import SpeechRequest
+from pipelines.webhooks.failure_events import FailureEvents
 
 router = make_router(scope="tts")
 
@@ -38,15 +39,26 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     responses=_ANSWERS,
 )
 async def create_speech(
-    request: Request, body: OpenAISpeechBody, principal: PrincipalDep, speech: SpeechDep
+    request: Request,
+    body: OpenAISpeechBody,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
 ) -> Response:
     """The first audio comes before the second sentence is spoken.
 
     A client that leaves stops the work, and pays for what was spoken. A failure after the first
     audio cuts the connection, or is an event.
     """
-    answer = _begin(body, speech.synthesis, speech.openai, speech.failures, principal.workspace_id)
-    return await while_connected(request.receive, answer)
+    work = _begin(
+        body,
+        speech.synthesis,
+        speech.openai,
+        speech.failures,
+        principal.workspace_id,
+        operation,
+    )
+    return await while_connected(request.receive, work)
 
 
 async def _begin(
@@ -55,6 +67,7 @@ async def _begin(
     names: OpenAINames,
     failures: FailureEvents,
     workspace_id: int,
+    operation: IdempotentOperation | None,
 ) -> Response:
     """The answer, with its first audio already made."""
     async with failures.recording(workspace_id, "tts.failed", voice_id=None):
@@ -63,7 +76,7 @@ async def _begin(
     asked = SpeechRequest(
         text=body.input, voice_id=voice_id, speed=body.speed, workspace_id=workspace_id
     )
-    plan, first, rest = await synthesis.begin_stream(asked, workspace_id)
+    plan, first, rest = await synthesis.begin_stream(asked, workspace_id, operation)
     answer: StreamedResponse
     if body.stream_format == "sse":
         events = audio_events(first, rest, body.response_format, len(body.input))

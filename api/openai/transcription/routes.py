@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 from fastapi import Request
 from starlette.responses import Response
 
-from api.http.deps import PrincipalDep, SpeechDep
+from api.http.deps import OperationDep, PrincipalDep, SpeechDep
 from api.http.errors import ApiError
 from api.http.forms import file_of, form_schema, validated
 from api.http.routing import make_router
@@ -18,6 +18,7 @@ from api.openai.names import OpenAINames
 from api.openai.transcription.answers import transcript_events, whole_answer
 from api.openai.transcription.form import OpenAITranscriptionFields, fields_by_name
 from configs.schema.transcription import ProfileName
+from pipelines.billing.billing import IdempotentOperation
 from pipelines.stt.file import FileRequest
 
 router = make_router(scope="stt")
@@ -44,14 +45,19 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     responses=_ANSWERS,
 )
 async def create_transcription(
-    request: Request, principal: PrincipalDep, speech: SpeechDep
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """The text of a recording. A client that leaves stops the work, and pays for what it got."""
     async with receive_form(request, LIMITS) as form:
         audio = file_of(form, "file")
         fields = validated(OpenAITranscriptionFields, fields_by_name(form))
         work = _transcribe(
-            speech.transcription, speech.openai, principal.workspace_id, audio.path, fields
+            speech.transcription,
+            speech.openai,
+            principal.workspace_id,
+            operation,
+            audio.path,
+            fields,
         )
         return await while_connected(request.receive, work)
 
@@ -67,6 +73,7 @@ async def _transcribe(
     transcription: PaidTranscription,
     names: OpenAINames,
     workspace_id: int,
+    operation: IdempotentOperation | None,
     path: Path,
     fields: OpenAITranscriptionFields,
 ) -> Response:
@@ -85,10 +92,10 @@ async def _transcribe(
     )
     if not fields.stream:
         return await transcription.transcribe(
-            workspace_id, path, asked, lambda heard: whole_answer(heard, fields)
+            workspace_id, operation, path, asked, lambda heard: whole_answer(heard, fields)
         )
     recording = await transcription.open(workspace_id, path, asked)
-    heard = transcription.stream(workspace_id, recording)
+    heard = transcription.stream(workspace_id, operation, recording)
     try:
         first = await anext(heard)  # what fails until then still has a status of its own
     except BaseException:

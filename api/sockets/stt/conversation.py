@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Literal
 
-from api.http.errors import shown_error, to_api_error
+from api.http.errors import to_api_error
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded
@@ -40,7 +40,7 @@ from models.info import ModelInfo
 from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import to_usd
-from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest
+from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, public_error
 from pipelines.stt.file import separator_of
 from pipelines.stt.session import LiveSession
 from pipelines.stt.session_events import (
@@ -342,7 +342,7 @@ class SttConversation:
             said = {"text": text, "language": language, "duration": self._meter.heard_ms / 1000}
             return [NewEvent("stt.completed", {**about, **said})]
         if self._failure is not None:
-            code, message = shown_error(self._failure)
+            code, message = public_error(self._failure)
             return [NewEvent("stt.failed", {**about, "error": code, "message": message})]
         return []
 

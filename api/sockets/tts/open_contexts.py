@@ -11,6 +11,7 @@ from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.context import ContextWire, SpeakingContext
 from api.sockets.tts.voice import ContextVoice
 from pipelines.audio.encode.stream import ChunkEncoder
+from pipelines.billing.billing import IdempotentOperation
 from pipelines.errors import VoiceNotFound
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.voice_selection import OfferedVoice
@@ -55,6 +56,7 @@ def context_voice(
     make_encoder: Callable[[], ChunkEncoder],
     *,
     slow_encoder: bool,
+    operation: IdempotentOperation | None = None,
 ) -> ContextVoice:
     """A voice for one context, which the workspace pays for."""
     voice_id = offered.voice.voice_id
@@ -74,7 +76,7 @@ def context_voice(
         make_encoder,
         slow_encoder=slow_encoder,
         boost_volume=style.boost_volume,
-        pay=partial(synthesis.pay, workspace_id, voice_id=voice_id),
+        pay=partial(synthesis.pay, workspace_id, operation, voice_id=voice_id),
     )
 
 

@@ -15,6 +15,7 @@ from models.errors import EngineLost
 from models.info import ModelInfo
 from models.stt.base import STT_SAMPLE_RATE
 from models.tts.base import SynthesisRequest
+from pipelines.webhooks import registration
 from pipelines.webhooks.registration import Webhooks
 from tests.api.money import Books, books_of
 from tests.api.native.speech.test_stream import app_with, client_of
@@ -159,7 +160,7 @@ async def test_nothing_is_written_when_no_webhook_wants_it(
 ) -> None:
     books = await books_of(services, auth)
     await books.want("stt.failed")
-    monkeypatch.setattr(services.platform.billing, "add_events", None)
+    monkeypatch.setattr(registration, "add_event", None)
     answer = await post(app_with(services, Lost()), "/tts-stream", auth, json={"text": "Hello."})
     assert answer.status_code == 503
     assert await books.events() == []

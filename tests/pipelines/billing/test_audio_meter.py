@@ -12,7 +12,7 @@ from db.billing.ledger import change_credit, credit_of, discrepancies, open_acco
 from db.errors import DatabaseUnavailable
 from db.session import Database
 from pipelines.billing.audio_meter import SLICE_LASTS_S, SLICE_MS, AudioMeter
-from pipelines.billing.billing import Billing, Hold
+from pipelines.billing.billing import Billing, Charge
 from pipelines.errors import InsufficientCredit
 from tests.db.test_outbox import plain
 from tests.migrated import migrate
@@ -38,7 +38,7 @@ class Watched(Billing):
         self.holds = 0
         self.is_down = False
 
-    async def hold(self, *args, **kwargs) -> Hold:  # type: ignore[no-untyped-def]
+    async def hold(self, *args, **kwargs) -> Charge:  # type: ignore[no-untyped-def]
         if self.is_down:
             raise DatabaseUnavailable("gone")
         self.holds += 1

@@ -20,7 +20,7 @@ from db.errors import DatabaseUnavailable
 from db.session import Database
 from db.webhooks.outbox import NewEvent
 from pipelines.billing import billing
-from pipelines.billing.billing import Billing, Hold, IdempotentOperation, paid_once, to_usd
+from pipelines.billing.billing import Billing, Charge, IdempotentOperation, to_usd
 from pipelines.errors import InsufficientCredit
 from telemetry import metrics
 from tests.db.test_outbox import plain
@@ -229,12 +229,9 @@ async def test_a_caller_that_leaves_while_the_database_goes_is_charged_later(
 async def test_a_repeated_request_that_was_paid_and_fails_now_costs_nothing(
     bills: Billing, database: FlakyDatabase
 ) -> None:
-    async def hold_again() -> Hold:
-        token = paid_once.set(IdempotentOperation("request"))
-        try:
-            return await bills.hold(WORKSPACE, "tts", 100)
-        finally:
-            paid_once.reset(token)
+    async def hold_again() -> Charge:
+        operation = IdempotentOperation("request")
+        return await bills.hold(WORKSPACE, "tts", 100, operation=operation)
 
     await (await hold_again()).capture(100)  # and its process died before it answered
     again = await hold_again()
@@ -251,7 +248,8 @@ async def test_settlements_wait_for_a_database_that_is_down(
 ) -> None:
     kept, returned = [await bills.hold(WORKSPACE, "tts", 100) for _ in range(2)]
     database.down = True
-    kept.capture_soon(20)
+    kept.used = 20
+    kept.leave()
     await returned.release()
     await asyncio.sleep(0.15)
     database.down = False
@@ -264,9 +262,10 @@ async def test_settlements_are_given_up_in_the_end_and_expire(
     bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold = await bills.hold(WORKSPACE, "tts", 100, lasts_s=0)
-    monkeypatch.setattr(billing, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(billing, "SETTLE_WITHIN_S", 0.2)
     database.down = True
-    hold.capture_soon(20)
+    hold.used = 20
+    hold.leave()
     await bills.wait_for_settlements()
     database.down = False
     assert await database.run(ledger.release_expired, utc_now()) == 1

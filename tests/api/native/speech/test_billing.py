@@ -17,7 +17,7 @@ from db.errors import DatabaseUnavailable
 from models.audio import AudioChunk
 from models.errors import EngineError, EngineOverloaded
 from models.tts.base import SynthesisRequest
-from pipelines.billing.billing import Hold
+from pipelines.billing.billing import Charge
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.chunks import SpokenChunk
@@ -233,7 +233,7 @@ async def test_a_charge_that_the_database_does_not_take_is_an_error_or_comes_lat
     async def capture(*args: Any) -> int:
         raise DatabaseUnavailable("gone")
 
-    monkeypatch.setattr(Hold, "capture", capture)
+    monkeypatch.setattr(Charge, "capture", capture)
     answer = await post(app, "/tts-synthesize", auth)
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert await books.kinds() == ["hold", "release"]

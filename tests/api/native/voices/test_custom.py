@@ -15,7 +15,7 @@ from sqlmodel import Session, update
 from api.services import Services
 from db.columns import utc_now
 from db.voices.tables import Voice
-from pipelines.billing.billing import IdempotentOperation, paid_once
+from pipelines.billing.billing import IdempotentOperation
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.queue import MadeVoice
 from pipelines.voices.service import NewVoice
@@ -287,14 +287,15 @@ async def test_a_request_whose_process_died_after_the_work_finds_its_voice(
     for name, content in good_files():
         (tmp_path / name).write_bytes(content)
         files.append(SampleFile(name, tmp_path / name))
-    paid_once.set(IdempotentOperation("once-0123"))  # as each attempt of one request has it
-    first = await services.voices.custom.create(who, NewVoice("Ann", language="en"), files)
-    again = await services.voices.custom.create(who, NewVoice("Ann", language="en"), files)
+    operation = IdempotentOperation("once-0123")  # as each run of one request has it
+    custom, new = services.voices.custom, NewVoice("Ann", language="en")
+    first = await custom.create(who, new, files, operation)
+    again = await custom.create(who, new, files, operation)
     assert first.id == again.id
     # Also when the token of its consent has expired meanwhile, and there is no room for another.
-    late = replace(NewVoice("Ann", language="en"), consent_token="expired")
-    assert (await services.voices.custom.create(who, late, files)).id == first.id
-    await services.voices.custom.check_room(who)
+    late = replace(new, consent_token="expired")
+    assert (await custom.create(who, late, files, operation)).id == first.id
+    await custom.check_room(who, operation)
     assert await (await books_of(services, auth)).kinds() == ["hold"]
 
 
