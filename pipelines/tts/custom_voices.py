@@ -4,18 +4,14 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Hashable, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from uuid import UUID
 
 from db.session import Database
 from db.voices.tables import Voice
 from db.voices.voices import ready_voices, voice_named, voice_of
-from models.audio import AudioChunk
-from models.errors import PackMissing
-from models.info import Accent, ModelInfo, VoiceGender, VoiceInfo
-from models.tts.base import PackRef, SynthesisRequest
+from models.info import Accent, VoiceGender, VoiceInfo
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
 from pipelines.ports import TTSModel, VoiceCache
 from pipelines.storage.files import Files
@@ -170,36 +166,6 @@ class ReadyCustomVoices:
         self._loading.pop(voice.pack_digest, None)
         if not done.cancelled():
             done.exception()  # seen, even when every caller has left
-
-
-class CustomVoiceModel:
-    """The Speaker port with a voice of a workspace: sends its pack to whoever has not got it."""
-
-    def __init__(
-        self, speaker: TTSModel, voice: ReadyCustomVoice, voices: ReadyCustomVoices
-    ) -> None:
-        self._speaker = speaker
-        self._voice = voice
-        self._voices = voices
-
-    async def describe(self) -> ModelInfo:
-        return await self._speaker.describe()
-
-    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
-        """As Speaker; also raises VoiceNotFound, StorageUnavailable or DatabaseUnavailable."""
-        reference = PackRef(self._voice.pack_digest)
-        try:
-            async with aclosing(
-                self._speaker.synthesize(replace(request, pack=reference))
-            ) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-            return
-        except PackMissing:
-            reference = replace(reference, data=await self._voices.pack(self._voice))
-        async with aclosing(self._speaker.synthesize(replace(request, pack=reference))) as chunks:
-            async for chunk in chunks:
-                yield chunk
 
 
 def key_of(name: str) -> str:

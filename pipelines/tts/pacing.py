@@ -1,86 +1,92 @@
-"""How far streams are ahead of their listeners, and which may use the engine next."""
+"""How far each stream is ahead of its playback, and which stream may use the engine next."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
-FAR_S = 20.0  # of audio that a listener has not heard yet
-HUNGRY_S = 2.0  # with less to hear, a listener may soon hear a gap
-# For the first sound of a stream. Beginning late is better than a gap: who listens already goes
-# before who begins, unless he has this much left.
-FIRST_SLACK_S = 5.0
-STALLED_S = 0.5  # without taking what was given, a reader does not read
-_LOOK_AGAIN_S = 0.1
-_LOOK_SOON_S = 0.02
+AMPLE_LEAD_S = 20.0  # of audio that was sent and has not been played yet
+STARVING_S = 2.0  # with less left to play, an underrun may be near
+# Until the first audio of a stream. Starting late is better than an underrun: streams that play
+# come before those that start, unless they have this much left.
+FIRST_DEADLINE_S = 5.0
+FILE_DEADLINE_S = 10.0  # a file is not played while it is made
+STALLED_S = 0.5  # a client that has not taken the last audio for so long does not read
+_POLL_S = 0.1
+_START_POLL_S = 0.02
 
 
 class PlaybackClock:
-    """One stream's lead over a listener who plays the audio as it comes."""
+    """The lead of one stream over a client that plays the audio as it comes."""
 
     def __init__(
         self,
-        rota: "FairScheduler",
-        first_slack_s: float,
+        scheduler: "FairScheduler",
+        *,
+        is_played: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rota = rota
-        self._first_slack_s = first_slack_s  # how long the first sound may take
+        """Without `is_played` the speech is for a file: it has no lead, and never starves."""
+        self._scheduler = scheduler
+        self._is_played = is_played
         self._clock = clock
-        self._began_at = clock()
-        self._unread_since: float | None = None  # when the last was given, until it was taken
-        self._silent_at: float | None = None  # when the listener will have heard all
+        self._started_at = clock()
+        self._unread_since: float | None = None  # when audio was sent that is not taken yet
+        self._runs_dry_at: float | None = None  # when all audio that was sent will be played
 
-    def __enter__(self) -> "PlaybackClock":
-        self._rota.streams[self] = None
-        return self
+    def start(self) -> None:
+        """The stream competes with the others of its model until `stop`."""
+        self._scheduler.streams[self] = None
 
-    def __exit__(self, *error: object) -> None:
-        self._rota.streams.pop(self, None)
+    def stop(self) -> None:
+        self._scheduler.streams.pop(self, None)
 
-    def gave(self, duration_s: float) -> None:
-        """So much more audio has been handed over."""
-        now = self._unread_since = self._clock()
-        self._silent_at = max(now, self._silent_at or 0.0) + duration_s
+    def audio_sent(self, duration_s: float) -> None:
+        """Call it before the audio is handed to the client."""
+        if self._is_played:
+            now = self._unread_since = self._clock()
+            self._runs_dry_at = max(now, self._runs_dry_at or 0.0) + duration_s
 
-    def taken(self) -> None:
-        """The reader has taken it, and wants more."""
+    def audio_taken(self) -> None:
+        """The client has taken the audio, and wants more."""
         self._unread_since = None
 
     @property
-    def ahead_s(self) -> float:
-        """How long the listener can go on without more; 0 before the first audio."""
-        return 0.0 if self._silent_at is None else max(0.0, self._silent_at - self._clock())
+    def lead_s(self) -> float:
+        """Seconds of audio that are left to play; 0 before the first."""
+        return 0.0 if self._runs_dry_at is None else max(0.0, self._runs_dry_at - self._clock())
 
     @property
-    def slack_s(self) -> float:
-        """How long more audio may take before somebody would notice."""
-        return self._first_slack_s if self._silent_at is None else self.ahead_s
+    def deadline_s(self) -> float:
+        """Seconds until a lack of audio would be noticed."""
+        if not self._is_played:
+            return FILE_DEADLINE_S
+        return FIRST_DEADLINE_S if self._runs_dry_at is None else self.lead_s
 
     @property
-    def is_silent(self) -> bool:
-        """Whether somebody listens who has heard nothing, and has not waited for long."""
-        if self._silent_at is not None or self._first_slack_s > FIRST_SLACK_S:
+    def is_starting(self) -> bool:
+        """Whether nothing of it was played yet, and it has not waited for long."""
+        if not self._is_played or self._runs_dry_at is not None:
             return False
-        return self._clock() - self._began_at < self._first_slack_s
+        return self._clock() - self._started_at < FIRST_DEADLINE_S
 
     @property
-    def is_hungry(self) -> bool:
-        """Whether it plays, little is left, and that is not for want of a reader."""
-        if self._silent_at is None or self.ahead_s >= HUNGRY_S:
+    def is_starving(self) -> bool:
+        """Whether it plays and little is left, unless its client does not read."""
+        if self._runs_dry_at is None or self.lead_s >= STARVING_S:
             return False
         return self._unread_since is None or self._clock() - self._unread_since < STALLED_S
 
     @property
-    def is_far(self) -> bool:
-        return self.ahead_s > FAR_S
+    def has_ample_lead(self) -> bool:
+        return self.lead_s > AMPLE_LEAD_S
 
 
 class FairScheduler:
     """The streams of one model.
 
-    A stream whose listener has plenty waits while another's has not; those with plenty use the
-    engine one at a time, so a long text is finished early without anybody noticing. Streams of a
-    slow engine begin one after the other: each gets a lead before the next one takes its share.
+    A stream with an ample lead waits while another has none; those that all have one use the engine
+    one at a time, so that a long text is done early at no cost to others. Streams of a slow engine
+    start one after another: each gets a lead before the next takes its share of the engine.
     """
 
     def __init__(self) -> None:
@@ -88,35 +94,35 @@ class FairScheduler:
         self._spare = asyncio.Lock()
 
     @property
-    def hungry(self) -> int:
+    def starving(self) -> int:
         """How many streams play and have little left."""
-        return sum(one.is_hungry for one in list(self.streams))
+        return sum(one.is_starving for one in list(self.streams))
 
     @property
     def busy(self) -> int:
-        """How many streams cannot wait yet for those who are short of sound."""
-        return sum(not one.is_far for one in list(self.streams))
+        """How many streams have no ample lead yet."""
+        return sum(not one.has_ample_lead for one in list(self.streams))
 
-    async def turn(self, pace: PlaybackClock, *, is_slow: bool = False) -> Callable[[], None]:
-        """Waits until that stream may start a piece; call the answer when the piece is made.
+    async def admit(self, stream: PlaybackClock, *, is_slow: bool = False) -> Callable[[], None]:
+        """Waits until the stream may start a chunk; call the result when the chunk is made.
 
-        `is_slow` is of the engine.
+        `is_slow` says so of the engine.
         """
-        while is_slow and pace.is_silent and self._begins_before(pace):
-            await asyncio.sleep(_LOOK_SOON_S)
-        while pace.is_far:
-            if all(one.is_far for one in self.streams) and not self._spare.locked():
+        while is_slow and stream.is_starting and self._starts_later(stream):
+            await asyncio.sleep(_START_POLL_S)
+        while stream.has_ample_lead:
+            if all(one.has_ample_lead for one in self.streams) and not self._spare.locked():
                 await self._spare.acquire()
                 return self._spare.release
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_POLL_S)
         return _nothing
 
-    def _begins_before(self, pace: PlaybackClock) -> bool:
-        """Whether the listener of an older stream has little to hear, or nothing yet."""
+    def _starts_later(self, stream: PlaybackClock) -> bool:
+        """Whether an older stream has little or nothing to play yet."""
         for one in self.streams:
-            if one is pace:
+            if one is stream:
                 return False
-            if one.is_hungry or one.is_silent:
+            if one.is_starving or one.is_starting:
                 return True
         return False
 

@@ -3,19 +3,18 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Self
 
 import numpy as np
 
 from configs.schema.voices import VoicesConfig
-from models.audio import AudioChunk, Pcm
+from models.audio import AudioChunk
 from models.errors import EngineLost, UnknownVoice
 from models.info import ModelInfo
-from models.tts.base import SynthesisRequest
-from pipelines.audio import trimming
+from models.tts.base import PackRef, SynthesisRequest
 from pipelines.audio.loudness import enhance
 from pipelines.audio.watermarking import Watermarker, WatermarkStream
 from pipelines.errors import InvalidRequest
@@ -24,19 +23,14 @@ from pipelines.text.chunking.chunker import FirstChunkPolicy, read_chunks
 from pipelines.text.cleaning import TextChunk, clean
 from pipelines.text.language_detection import detect_language
 from pipelines.tts.chunks import SpokenChunk, TimedWord
-from pipelines.tts.custom_voices import CustomVoiceModel, ReadyCustomVoices
-from pipelines.tts.metrics import underrun_metrics
-from pipelines.tts.pacing import FIRST_SLACK_S, FairScheduler, PlaybackClock
-from pipelines.tts.prefetch import InFlightChunk, prefetch
-from pipelines.tts.shaping import PieceShaper
+from pipelines.tts.custom_voices import ReadyCustomVoices
+from pipelines.tts.metrics import UnderrunMeter
+from pipelines.tts.pacing import FairScheduler, PlaybackClock
+from pipelines.tts.prefetch import InFlightChunk, PrefetchWindow
+from pipelines.tts.shaping import SpeechProcessor
 from pipelines.tts.stream_enhancer import StreamEnhancer, VoiceLevels
 from pipelines.tts.voice_selection import OfferedVoice, VoiceDirectory
 
-__all__ = ["SpeechPlan", "Speech", "SpeechPipeline", "SpeechRequest", "SpokenChunk", "TimedWord"]
-
-FILE_SLACK_S = 10.0  # nobody hears a file while it is made
-SNIPPET_S = 0.05  # as the end of a piece is; on its own it costs a message
-SNIPPET_WAITS_S = 0.3  # what the listener must have, so that nobody waits for it
 FIRST_WORK_S = 0.3  # of the engine, for the first piece of a stream
 LETTERS_PER_S = 18  # that voices say
 # Of a stream's first pieces. Short ones cost more for each second: many who are all given little
@@ -49,8 +43,6 @@ CROWDED = 0.5  # of an engine's time, by those who listen
 ENGINE_SPEEDS = (0.5, 2.0)  # that engines read in, those that do; beyond it sound is stretched
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 _DETECTED_CHARACTERS = 1000
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +78,7 @@ class SpeechPlan:
     early_start: bool
     first: TextChunk
     rest: Iterator[TextChunk]  # read as it is spoken; blocking
-    asked: float  # when, by time.perf_counter
+    asked_at: float  # by time.perf_counter
 
 
 class SpeechPipeline:
@@ -103,7 +95,7 @@ class SpeechPipeline:
         self._own = own
         self._watermarker = watermarker or Watermarker()
         self._directory = VoiceDirectory(speakers, voices, own)
-        self._rotas: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
+        self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
         self.levels = VoiceLevels()  # of what was spoken, for whoever brings speech to a level
 
     async def voices(self, workspace_id: int | None = None) -> list[OfferedVoice]:
@@ -142,7 +134,7 @@ class SpeechPipeline:
         Raises VoiceNotFound, VoiceNotReady, InvalidRequest (nothing to say), EngineLost or
         DatabaseUnavailable.
         """
-        asked = time.perf_counter()
+        asked_at = time.perf_counter()
         voice = await self._directory.find(request.voice_id, request.voice, request.workspace_id)
         if voice is None:
             offered = await self._directory.offered()
@@ -158,7 +150,7 @@ class SpeechPipeline:
         first = await asyncio.to_thread(next, rest, None)
         if first is None:
             raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
-        return SpeechPlan(request, voice, early_start, first, rest, asked)
+        return SpeechPlan(request, voice, early_start, first, rest, asked_at)
 
     def _opening(self, voice: OfferedVoice) -> FirstChunkPolicy | None:
         """The slower the engine, and the more listeners are short of sound, the more careful.
@@ -166,13 +158,13 @@ class SpeechPipeline:
         None when many listen: whoever begins then waits for them anyway, and gets whole sentences,
         since with less he would need the engine again before all others have had their turn.
         """
-        rota = self._rotas[voice.speaker]
+        scheduler = self._schedulers[voice.speaker]
         cost = voice.model.real_time_factor
-        if cost * (rota.busy + 1) > CROWDED:
+        if cost * (scheduler.busy + 1) > CROWDED:
             return None
 
         def growth() -> float:
-            shared = cost * max(1, rota.hungry)
+            shared = cost * max(1, scheduler.starving)
             return min(MOST_GROWTH, max(LEAST_GROWTH, SAFETY / shared)) if shared else MOST_GROWTH
 
         if not cost:
@@ -183,16 +175,15 @@ class SpeechPipeline:
 
     async def speak(self, plan: SpeechPlan) -> Speech:
         """The whole text at once, its loudness measured over all of it. Raises as `stream`."""
-        request = plan.request
         try:
             chunks = await self._collect(plan)
         except UnknownVoice:
             # The model was swapped since it last described itself: choose among its new voices.
-            plan = await self.plan(request)
+            plan = await self.plan(plan.request)
             chunks = await self._collect(plan)
-        audio = await asyncio.to_thread(_join, chunks, request.enhance)
-        if (marked := self.open_watermark(plan.voice)) is not None:
-            audio = await asyncio.to_thread(marked.process_all, audio)
+        audio = await asyncio.to_thread(_join, chunks, plan.request.enhance)
+        if (watermark := self.open_watermark(plan.voice)) is not None:
+            audio = await asyncio.to_thread(watermark.process_all, audio)
         words = tuple(word for chunk in chunks for word in chunk.words)
         return Speech(audio, plan.voice, words)
 
@@ -201,128 +192,127 @@ class SpeechPipeline:
         return self._watermarker.open_stream(custom_voice=voice.own is not None)
 
     async def _collect(self, plan: SpeechPlan) -> list[SpokenChunk]:
-        with PlaybackClock(self._rotas[plan.voice.speaker], FILE_SLACK_S) as pace:
-            async with aclosing(self._shaped(plan, pace)) as chunks:
-                return [chunk async for chunk in chunks]
+        chunks: list[SpokenChunk] = []
+        async with self._open(plan, is_file=True) as utterance:
+            while (chunk := await utterance.next_chunk()) is not None:
+                chunks.append(chunk)
+        return chunks
 
     async def stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
         """Yields speech as soon as the engine gives it; closing it stops the work.
 
         Raises EngineError, also in the middle, and InvalidRequest when nothing sounds.
         """
-        given = False
+        with UnderrunMeter(plan.asked_at) as meter:
+            try:
+                utterance, chunk = await self._start(plan)
+            except UnknownVoice:
+                again = await self.plan(plan.request, early_start=plan.early_start)
+                utterance, chunk = await self._start(again)
+            async with utterance:
+                while chunk is not None:
+                    meter.sends(chunk.audio.duration_s)
+                    yield chunk
+                    meter.pulls()
+                    chunk = await utterance.next_chunk()
+            if not meter.has_started:
+                raise InvalidRequest(_NO_SOUND)
+            meter.finish()
+
+    async def _start(self, plan: SpeechPlan) -> tuple["Utterance", SpokenChunk | None]:
+        """With its first chunk, which is None when nothing sounds."""
+        utterance = self._open(plan)
         try:
-            async with aclosing(underrun_metrics(self._stream(plan), plan.asked)) as chunks:
-                async for chunk in chunks:
-                    given = True
-                    yield chunk
-        except UnknownVoice:
-            if given:
-                raise
-            again = await self.plan(plan.request, early_start=plan.early_start)
-            async with aclosing(underrun_metrics(self._stream(again), plan.asked)) as chunks:
-                async for chunk in chunks:
-                    given = True
-                    yield chunk
-        if not given:
-            raise InvalidRequest(_NO_SOUND)
+            return utterance, await utterance.next_chunk()
+        except BaseException:
+            await utterance.aclose()
+            raise
 
-    async def _stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
-        voice = plan.voice
-        polish = StreamEnhancer(self.levels.of(voice)) if plan.request.enhance else None
-        marked = self.open_watermark(voice)
-        sample_rate = 0
-        held: Pcm = np.zeros(0, dtype=np.float32)  # a snippet that goes with what comes next
-        words: tuple[TimedWord, ...] = ()  # of audio that is still held back
-        text_end = 0
-        with PlaybackClock(self._rotas[voice.speaker], FIRST_SLACK_S) as pace:
-            async with aclosing(self._shaped(plan, pace)) as chunks:
-                async for chunk in chunks:
-                    audio = chunk.audio
-                    sample_rate = audio.sample_rate
-                    words += chunk.words
-                    text_end = chunk.text_end
-                    pcm = audio.pcm
-                    if polish is not None:
-                        pcm = await _run(polish.process, audio, audio.duration_s)
-                    if marked is not None:
-                        polished = AudioChunk(pcm, sample_rate)
-                        pcm = await _run(marked.process, polished, polished.duration_s)
-                    held = np.concatenate([held, pcm])
-                    is_snippet = len(held) < SNIPPET_S * sample_rate
-                    if not len(held) or (is_snippet and pace.ahead_s > SNIPPET_WAITS_S):
-                        continue
-                    ready = AudioChunk(held, sample_rate)
-                    pace.gave(ready.duration_s)
-                    yield SpokenChunk(ready, words, text_end)
-                    pace.taken()
-                    held, words = held[:0], ()
-            last: Pcm = np.zeros(0, dtype=np.float32)
-            if polish is not None and sample_rate:
-                polish.teach(self.levels, voice)
-                last = polish.flush()
-            if marked is not None and sample_rate:
-                polished = AudioChunk(last, sample_rate)
-                last = np.concatenate([marked.process(polished), marked.flush()])
-            held = np.concatenate([held, last])
-            if len(held):
-                yield SpokenChunk(AudioChunk(held, sample_rate), words, text_end)
-
-    async def _shaped(
-        self, plan: SpeechPlan, pace: PlaybackClock
-    ) -> AsyncGenerator[SpokenChunk, None]:
-        """Speech as it is made, not enhanced: pieces in order, with the pauses between them."""
+    def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "Utterance":
+        """The speech of a file is neither enhanced nor marked, which both take the whole of it."""
         request, voice = plan.request, plan.voice
-        rota = self._rotas[voice.speaker]
+        scheduler = self._schedulers[voice.speaker]
+        clock = PlaybackClock(scheduler, is_played=not is_file)
         tempo = request.speed / _engine_speed(plan)
-        flights = prefetch(
-            plan.first,
-            lambda: asyncio.to_thread(next, plan.rest, None),
-            lambda piece, waiting_s: self._launch(plan, piece, pace.slack_s + waiting_s / tempo),
-            lambda: rota.turn(pace, is_slow=2 * voice.model.real_time_factor >= CROWDED),
+        is_enhanced = request.enhance and not is_file
+        processor = SpeechProcessor(
+            tempo=tempo,
+            pitch=request.pitch,
+            speed=request.speed,
+            enhancer=StreamEnhancer(self.levels, voice) if is_enhanced else None,
+            watermark=None if is_file else self.open_watermark(voice),
         )
-        position = 0  # samples so far
-        pause_s = 0.0  # between the last piece that sounded and the next one
-        async with aclosing(flights):
-            async for flight in flights:
-                shaper = PieceShaper(flight.piece, tempo=tempo, pitch=request.pitch)
-                begins: int | None = None  # the sample at which the piece begins
-                async with aclosing(flight.arrivals()) as arrivals:
-                    async for arrived, is_end in arrivals:
-                        due_s = shaper.due_s(arrived, is_end)
-                        pcm = await _run(shaper.shape, (arrived, is_end), due_s)
-                        if not len(pcm):
-                            continue
-                        sample_rate = shaper.sample_rate
-                        if begins is None:
-                            pause = trimming.silence(pause_s, sample_rate)
-                            begins = position + len(pause)
-                            pcm = np.concatenate([pause, pcm])
-                        position += len(pcm)
-                        words = shaper.words(begins / sample_rate)
-                        end = flight.piece.text_end
-                        yield SpokenChunk(AudioChunk(pcm, sample_rate), words, end)
-                        flight.heard.set()
-                if begins is not None:
-                    pause_s = _pause_s(flight.piece) / request.speed
+        window = PrefetchWindow(
+            lambda: asyncio.to_thread(next, plan.rest, None),
+            lambda chunk, buffered_s: self._send(
+                plan, chunk, clock.deadline_s + buffered_s / tempo
+            ),
+            lambda: scheduler.admit(clock, is_slow=2 * voice.model.real_time_factor >= CROWDED),
+        )
+        window.open(plan.first)
+        return Utterance(window, clock, processor)
 
-    def _launch(self, plan: SpeechPlan, piece: TextChunk, slack_s: float) -> InFlightChunk:
-        request, voice = plan.request, plan.voice
+    def _send(self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float) -> InFlightChunk:
+        """Sends a text chunk to the engine. Raises EngineLost."""
+        request, voice, custom = plan.request, plan.voice, plan.voice.own
         speaker: TTSModel | None = self._speakers.get(voice.speaker)
         if speaker is None:  # taken away since the voice was chosen
             raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
-        if voice.own is not None and self._own is not None:
-            speaker = CustomVoiceModel(speaker, voice.own, self._own)
         call = SynthesisRequest(
-            text=piece.text,
+            text=chunk.text,
             voice=voice.voice.key,
-            language=piece.language,
+            language=chunk.language,
             speed=_engine_speed(plan),
             stability=request.stability,
             timings=request.timings,
-            slack_s=slack_s,
+            slack_s=deadline_s,
+            pack=None if custom is None else PackRef(custom.pack_digest),
         )
-        return InFlightChunk(piece, speaker, call)
+        if custom is None or self._own is None:
+            return InFlightChunk(chunk, speaker, call)
+        return InFlightChunk(chunk, speaker, call, partial(self._own.pack, custom))
+
+
+class Utterance:
+    """One text while it is spoken; `aclose` stops the work."""
+
+    def __init__(
+        self, window: PrefetchWindow, clock: PlaybackClock, processor: SpeechProcessor
+    ) -> None:
+        self._window = window
+        self._clock = clock
+        self._processor = processor
+        self._is_complete = False
+        clock.start()
+
+    async def next_chunk(self) -> SpokenChunk | None:
+        """The next speech as soon as it is made; None after the last. Raises EngineError."""
+        self._clock.audio_taken()
+        while not self._is_complete:
+            arrived = await self._window.pull(is_heard=self._processor.is_heard)
+            if arrived is None:
+                self._is_complete = True
+                self._clock.stop()
+                self._processor.finish()
+                return self._processor.take(lead_s=0.0)
+            if self._processor.due_s(arrived) > INLINE_S:
+                await asyncio.to_thread(self._processor.process, arrived)
+            else:
+                self._processor.process(arrived)
+            if (chunk := self._processor.take(self._clock.lead_s)) is not None:
+                self._clock.audio_sent(chunk.audio.duration_s)
+                return chunk
+        return None
+
+    async def aclose(self) -> None:
+        self._clock.stop()
+        await self._window.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
 
 
 async def language_of(text: str, offered: Sequence[OfferedVoice]) -> str:
@@ -335,25 +325,12 @@ async def language_of(text: str, offered: Sequence[OfferedVoice]) -> str:
 _NO_SOUND = "text gives no sound: the voice cannot read any of its letters"
 
 
-async def _run(work: Callable[..., Pcm], argument: object, duration_s: float) -> Pcm:
-    """Work on that much audio, in a thread when it is long."""
-    if duration_s > INLINE_S:
-        return await asyncio.to_thread(work, argument)
-    return work(argument)
-
-
 def _engine_speed(plan: SpeechPlan) -> float:
     """The part of the tempo that the engine changes itself, better than any stretching."""
     if not plan.voice.model.native_speed:
         return 1.0
     slowest, fastest = ENGINE_SPEEDS
     return min(fastest, max(slowest, plan.request.speed))
-
-
-def _pause_s(piece: TextChunk) -> float:
-    if piece.ends_paragraph:
-        return trimming.PARAGRAPH_PAUSE_S
-    return trimming.SENTENCE_PAUSE_S if piece.ends_sentence else 0.0
 
 
 def _join(chunks: Sequence[SpokenChunk], enhanced: bool) -> AudioChunk:

@@ -1,49 +1,136 @@
-"""From the sound that an engine gives for a piece to the sound that a listener gets."""
-
-from collections.abc import Sequence
+"""From the audio that an engine makes of each text chunk to the speech that a client gets."""
 
 import numpy as np
 
 from models.audio import AudioChunk, Pcm
 from pipelines.audio import trimming
+from pipelines.audio.watermarking import WatermarkStream
 from pipelines.text.cleaning import TextChunk
-from pipelines.tts.chunks import TimedWord
-from pipelines.tts.word_times import PieceWord, WordMatcher
+from pipelines.tts.chunks import SpokenChunk, TimedWord
+from pipelines.tts.prefetch import EngineAudio
+from pipelines.tts.stream_enhancer import StreamEnhancer
+from pipelines.tts.word_times import ChunkWord, WordMatcher
+
+SNIPPET_S = 0.05  # about the end of a text chunk; on its own it costs a message
+SNIPPET_LEAD_S = 0.3  # a client with so much left to play does not wait for a snippet
 
 
-class PieceShaper:
-    """Trims, fades and stretches one piece while it is made, and keeps the times of its words.
+class SpeechProcessor:
+    """All signal processing of one text: shaping, pauses, enhancement and the watermark."""
 
-    Tempo and pitch need the whole piece: only then is all of it given at its end.
+    def __init__(
+        self,
+        *,
+        tempo: float,
+        pitch: float,
+        speed: float,
+        enhancer: StreamEnhancer | None = None,
+        watermark: WatermarkStream | None = None,
+    ) -> None:
+        """`tempo` is the part of `speed` that the engine leaves to this."""
+        self._tempo, self._pitch, self._speed = tempo, pitch, speed
+        self._enhancer = enhancer
+        self._watermark = watermark
+        self._shaper: ChunkShaper | None = None  # of the text chunk that is being made
+        self._starts_at: int | None = None  # the sample at which that chunk starts
+        self._position = 0  # samples that were shaped
+        self._pause_s = 0.0  # before the next text chunk
+        self._sample_rate = 0
+        # Ready to be taken:
+        self._pcm: Pcm = np.zeros(0, dtype=np.float32)
+        self._words: tuple[TimedWord, ...] = ()
+        self._text_end = 0
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the text chunk has given any sound."""
+        return self._starts_at is not None
+
+    def due_s(self, arrived: EngineAudio) -> float:
+        """Seconds of audio that `process` would work on."""
+        return self._open(arrived).due_s(arrived)
+
+    def process(self, arrived: EngineAudio) -> None:
+        """Blocking: up to 5 ms for 0.5 s with enhancement, 20 ms a second with a change of tempo or
+        pitch, 15 ms with a watermark."""
+        shaper = self._open(arrived)
+        shaped = shaper.shape(arrived)
+        if len(shaped):
+            rate = self._sample_rate = shaper.sample_rate
+            if self._starts_at is None:
+                pause = trimming.silence(self._pause_s, rate)
+                self._starts_at = self._position + len(pause)
+                shaped = np.concatenate([pause, shaped])
+            self._position += len(shaped)
+            self._words += shaper.words(self._starts_at / rate)
+            self._text_end = arrived.text_chunk.text_end
+            if self._enhancer is not None:
+                shaped = self._enhancer.process(AudioChunk(shaped, rate))
+            self._add(shaped)
+        if arrived.is_end:
+            if self._starts_at is not None:
+                self._pause_s = _pause_s(arrived.text_chunk) / self._speed
+            self._shaper = None
+
+    def finish(self) -> None:
+        """After the last text chunk: completes what enhancement and watermark held back."""
+        if self._sample_rate:
+            if self._enhancer is not None:
+                self._add(self._enhancer.finish())
+            if self._watermark is not None:
+                self._pcm = np.concatenate([self._pcm, self._watermark.flush()])
+
+    def take(self, lead_s: float) -> SpokenChunk | None:
+        """What is ready; a snippet waits for more while the client has enough to play."""
+        duration_s = len(self._pcm) / (self._sample_rate or 1)
+        if not duration_s or (duration_s < SNIPPET_S and lead_s > SNIPPET_LEAD_S):
+            return None
+        chunk = SpokenChunk(AudioChunk(self._pcm, self._sample_rate), self._words, self._text_end)
+        self._pcm, self._words = self._pcm[:0], ()
+        return chunk
+
+    def _open(self, arrived: EngineAudio) -> "ChunkShaper":
+        if self._shaper is None:
+            self._shaper = ChunkShaper(arrived.text_chunk, tempo=self._tempo, pitch=self._pitch)
+            self._starts_at = None
+        return self._shaper
+
+    def _add(self, pcm: Pcm) -> None:
+        if self._watermark is not None:
+            pcm = self._watermark.process(AudioChunk(pcm, self._sample_rate))
+        self._pcm = np.concatenate([self._pcm, pcm])
+
+
+class ChunkShaper:
+    """Trims, fades and stretches the speech of one text chunk, and keeps the times of its words.
+
+    A change of tempo or pitch needs the whole chunk, which then comes at its end.
     """
 
     sample_rate = 0  # Hz, known with the first chunk
 
-    def __init__(self, piece: TextChunk, *, tempo: float, pitch: float) -> None:
+    def __init__(self, text_chunk: TextChunk, *, tempo: float, pitch: float) -> None:
         self._tempo, self._pitch = tempo, pitch
         self._stretches = tempo != 1.0 or pitch != 1.0
-        self._matcher = WordMatcher(piece.words)
+        self._matcher = WordMatcher(text_chunk.words)
         self._trimmer: trimming.SeamTrimmer | None = None
         self._unstretched: list[Pcm] = []
-        self._words: list[PieceWord] = []  # matched, and not given yet
+        self._words: list[ChunkWord] = []  # matched, and not given yet
         self._heard = 0  # samples that the engine gave
-        self._given = 0  # samples of the shaped piece
+        self._given = 0  # samples that came out
         self._ended = False
 
-    def due_s(self, chunks: Sequence[AudioChunk], is_end: bool) -> float:
+    def due_s(self, arrived: EngineAudio) -> float:
         """Seconds of audio that `shape` would work on: all of it when it stretches at the end."""
-        seconds = sum(chunk.duration_s for chunk in chunks)
-        if self._stretches and is_end and self._trimmer is not None:
+        seconds = sum(part.duration_s for part in arrived.parts)
+        if self._stretches and arrived.is_end and self._trimmer is not None:
             seconds += self._heard / self.sample_rate
         return seconds
 
-    def shape(self, arrived: tuple[Sequence[AudioChunk], bool]) -> Pcm:
-        """What can be heard after some more of the engine's chunks, and whether they end it.
-
-        Blocking: well under 1 ms for 0.5 s, 20 ms a second when tempo or pitch change.
-        """
-        chunks, self._ended = arrived
-        parts = [self._push(chunk) for chunk in chunks]
+    def shape(self, arrived: EngineAudio) -> Pcm:
+        """Blocking: well under 1 ms for 0.5 s, 20 ms a second when tempo or pitch change."""
+        self._ended = arrived.is_end
+        parts = [self._push(part) for part in arrived.parts]
         if self._ended:
             parts.append(self._finish())
         shaped = np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
@@ -51,9 +138,9 @@ class PieceShaper:
         return shaped
 
     def words(self, begins_s: float) -> tuple[TimedWord, ...]:
-        """Words that begin in what was given so far, each once; the piece begins at `begins_s`.
+        """Words that begin in what was given so far, each once; the chunk begins at `begins_s`.
 
-        Once the piece has ended, all others too.
+        After its end all words are given.
         """
         if self._trimmer is None:
             return ()
@@ -76,14 +163,14 @@ class PieceShaper:
         del self._words[: len(begun)]
         return tuple(begun)
 
-    def _push(self, chunk: AudioChunk) -> Pcm:
+    def _push(self, part: AudioChunk) -> Pcm:
         if self._trimmer is None:
-            self.sample_rate = chunk.sample_rate
-            self._trimmer = trimming.SeamTrimmer(chunk.sample_rate)
-        self._matcher.hear(chunk.words, self._heard / chunk.sample_rate)
-        self._heard += len(chunk.pcm)
+            self.sample_rate = part.sample_rate
+            self._trimmer = trimming.SeamTrimmer(part.sample_rate)
+        self._matcher.add_times(part.words, self._heard / part.sample_rate)
+        self._heard += len(part.pcm)
         self._words += self._matcher.matched()
-        pcm = self._trimmer.push(chunk.pcm)
+        pcm = self._trimmer.push(part.pcm)
         if not self._stretches:
             return pcm
         self._unstretched.append(pcm)
@@ -100,3 +187,9 @@ class PieceShaper:
             return pcm
         whole = np.concatenate([*self._unstretched, pcm])
         return trimming.stretch(whole, self.sample_rate, tempo=self._tempo, pitch=self._pitch)
+
+
+def _pause_s(text_chunk: TextChunk) -> float:
+    if text_chunk.ends_paragraph:
+        return trimming.PARAGRAPH_PAUSE_S
+    return trimming.SENTENCE_PAUSE_S if text_chunk.ends_sentence else 0.0

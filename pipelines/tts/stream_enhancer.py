@@ -29,24 +29,23 @@ class VoiceLevels:
 class StreamEnhancer:
     """High-pass, loudness and true-peak limit of one stream; blocking, 2 ms for 0.5 s."""
 
-    def __init__(self, remembered_lufs: float | None) -> None:
-        self._rider = LoudnessNormaliser(TARGET_LUFS, remembered_lufs)
+    def __init__(self, levels: VoiceLevels, voice: OfferedVoice) -> None:
+        self._levels = levels
+        self._voice = voice
+        self._normaliser = LoudnessNormaliser(TARGET_LUFS, levels.of(voice))
         self._high_pass: HighPass | None = None
 
     def process(self, chunk: AudioChunk) -> Pcm:
-        """About as many samples as come in: the last 9 ms wait."""
+        """About as many samples as come in: the last 9 ms are held back."""
         if self._high_pass is None:
             self._high_pass = HighPass(chunk.sample_rate)
-        return self._rider.process(self._high_pass.process(chunk.pcm), chunk.sample_rate)
+        return self._normaliser.process(self._high_pass.process(chunk.pcm), chunk.sample_rate)
 
-    def flush(self) -> Pcm:
-        return self._rider.flush()
-
-    def teach(self, levels: VoiceLevels, voice: OfferedVoice) -> None:
-        """Lets later streams of the voice begin at its level."""
-        lufs = self._rider.measured_lufs
-        if lufs is not None:
-            levels.learn(voice, lufs, self._rider.measured_s)
+    def finish(self) -> Pcm:
+        """What was held back. Later streams of the voice start at the level of this one."""
+        if (lufs := self._normaliser.measured_lufs) is not None:
+            self._levels.learn(self._voice, lufs, self._normaliser.measured_s)
+        return self._normaliser.flush()
 
 
 def _name(voice: OfferedVoice) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from pipelines.text.alignment import SourceWord
 
 
 @dataclass(frozen=True, slots=True)
-class PieceWord:
+class ChunkWord:
     """A word of the caller and its seconds from the start of the engine's sound of the piece."""
 
     source: SourceWord
@@ -29,16 +29,16 @@ class WordMatcher:
         self._placed_to = 0  # offset into the text of the piece, and its time
         self._placed_s = 0.0
 
-    def hear(self, words: Sequence[WordTime], offset_s: float) -> None:
+    def add_times(self, words: Sequence[WordTime], offset_s: float) -> None:
         """Takes in the words of a chunk that begins at `offset_s`."""
         self._spoken += [
             WordTime(one.text_start, one.text_end, one.start_s + offset_s, one.end_s + offset_s)
             for one in words
         ]
 
-    def matched(self) -> list[PieceWord]:
+    def matched(self) -> list[ChunkWord]:
         """Words whose times are now known, in order, each once."""
-        known: list[PieceWord] = []
+        known: list[ChunkWord] = []
         while self._waiting and self._spoken:
             if self._spoken[-1].text_end < self._waiting[0].spoken_end:
                 break
@@ -46,9 +46,9 @@ class WordMatcher:
             known.append(self._keep(self._match(source) or self._between(source)))
         return known
 
-    def finish(self, start_s: float, end_s: float) -> list[PieceWord]:
+    def finish(self, start_s: float, end_s: float) -> list[ChunkWord]:
         """All other words of a piece that sounds from `start_s` to `end_s`."""
-        known: list[PieceWord] = []
+        known: list[ChunkWord] = []
         end = max([self._placed_to, *(word.spoken_end for word in self._waiting)])
         begin, begin_s = self._placed_to, max(self._placed_s, start_s)
         rest_s = max(0.0, end_s - begin_s)
@@ -57,7 +57,7 @@ class WordMatcher:
             source = self._waiting.popleft()
             found = self._match(source)
             if found is None:
-                found = PieceWord(
+                found = ChunkWord(
                     source,
                     begin_s + max(0, source.spoken_start - begin) * per_character,
                     begin_s + max(0, source.spoken_end - begin) * per_character,
@@ -65,7 +65,7 @@ class WordMatcher:
             known.append(self._keep(found))
         return known
 
-    def _match(self, source: SourceWord) -> PieceWord | None:
+    def _match(self, source: SourceWord) -> ChunkWord | None:
         """From where the first of its spoken words begins to where the last ends."""
         spoken = [
             one
@@ -74,20 +74,20 @@ class WordMatcher:
         ]
         if not spoken:
             return None
-        return PieceWord(
+        return ChunkWord(
             source,
             _time_at(spoken[0], max(source.spoken_start, spoken[0].text_start)),
             _time_at(spoken[-1], min(source.spoken_end, spoken[-1].text_end)),
         )
 
-    def _between(self, source: SourceWord) -> PieceWord:
+    def _between(self, source: SourceWord) -> ChunkWord:
         """A word that is not spoken, as where a later one already is: no time of its own."""
-        return PieceWord(source, self._placed_s, self._placed_s)
+        return ChunkWord(source, self._placed_s, self._placed_s)
 
-    def _keep(self, word: PieceWord) -> PieceWord:
+    def _keep(self, word: ChunkWord) -> ChunkWord:
         """Words never run backwards, whatever an engine says."""
         start_s = max(word.start_s, 0.0)
-        word = PieceWord(word.source, start_s, max(word.end_s, start_s))
+        word = ChunkWord(word.source, start_s, max(word.end_s, start_s))
         self._placed_to = max(self._placed_to, word.source.spoken_end)
         self._placed_s = max(self._placed_s, word.end_s)
         self._spoken = [one for one in self._spoken if one.text_end > word.source.spoken_end]

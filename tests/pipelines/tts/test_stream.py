@@ -20,7 +20,7 @@ from pipelines.audio.trimming import SeamTrimmer, silence, trim
 from pipelines.errors import InvalidRequest
 from pipelines.text.alignment import SourceWord
 from pipelines.tts.chunks import SpokenChunk
-from pipelines.tts.pacing import FIRST_SLACK_S, PlaybackClock
+from pipelines.tts.pacing import FIRST_DEADLINE_S, PlaybackClock
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.word_times import WordMatcher
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
@@ -147,7 +147,7 @@ async def test_the_second_piece_is_there_when_the_first_ends() -> None:
     speech = pipeline(speaker)
     await spoken(speech, SpeechRequest(TEXT))
     slack = [call.slack_s for call in speaker.calls]
-    assert slack[0] == FIRST_SLACK_S  # those who listen already go first
+    assert slack[0] == FIRST_DEADLINE_S  # those who listen already go first
     assert all(later > 0.0 for later in slack[1:])  # the listener still has sound of the one before
 
 
@@ -235,7 +235,7 @@ async def test_words_are_the_callers_and_sound_when_they_say(times: bool, speed:
 
 def matched(words: Sequence[SourceWord], times: Sequence[WordTime]) -> list[tuple[str, float]]:
     matcher = WordMatcher(words)
-    matcher.hear(times, 0.0)
+    matcher.add_times(times, 0.0)
     found = [*matcher.matched(), *matcher.finish(0.0, 2.0)]
     return [(one.source.word, round(one.end_s, 2)) for one in found]
 

@@ -1,6 +1,6 @@
 """How much of the project one request for speech runs through: its files, and its generators.
 
-    python -m benchmarks.request_path [--model tts/hibari] [--list]
+    python -m benchmarks.tts.request_path [--model tts/hibari] [--list]
 
 The application, the port over a handle and a replica run in this process; only Ray between them is
 missing. Files are those of the source in which a function runs. The generators are those that are
@@ -92,7 +92,7 @@ def _pulled_generators() -> list[str]:
         path = _source_path(code.co_filename)
         if pulled and path is not None:
             found.append(f"{path}: {code.co_qualname}")
-    return sorted(found)
+    return sorted(set(found))  # of two chunks in flight, one
 
 
 class LocalHandle:
@@ -151,10 +151,12 @@ async def measure(folder: Path, model: str, *, names: bool) -> None:
     chain = watcher.chain
     met = verdict(len(files) < MOST_FILES)
     print(f"/tts-synthesize: {len(files)} files (target: < {MOST_FILES}) {met}")
-    print(*(f"  {one}" for one in files if names), sep="\n")
+    if names:
+        print(*(f"  {one}" for one in files), sep="\n")
     met = verdict(len(chain) <= MOST_GENERATORS)
     print(f"/tts-stream: {len(chain)} generators (target: <= {MOST_GENERATORS}) {met}")
-    print(*(f"  {one}" for one in chain if names), sep="\n")
+    if names:
+        print(*(f"  {one}" for one in chain), sep="\n")
     await services.speech.decoder.close()
     services.infrastructure.database.close()
 
