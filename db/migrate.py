@@ -1,10 +1,16 @@
-"""Brings a database to the newest tables: `python -m db.migrate` or `upgrade(url)`."""
+"""Migrates a database to the newest tables, and writes migrations, with Alembic.
+
+python -m db.migrate                                   applies what DATABASE_URL lacks
+python -m db.migrate new "Voices have an accent"       writes the next migration
+"""
 
 import sys
+import tempfile
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy.exc import InterfaceError, OperationalError
 
@@ -20,9 +26,7 @@ def upgrade(url: str) -> None:
 
     Raises DatabaseUnavailable, or DatabaseError when the tables are of a newer release.
     """
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.attributes["url"] = url
+    config = _config(url)
     try:
         command.upgrade(config, "head")
     except (OperationalError, InterfaceError) as error:
@@ -33,8 +37,41 @@ def upgrade(url: str) -> None:
         raise DatabaseError(message) from error
 
 
-if __name__ == "__main__":
+def new_migration(message: str, migrations: Path = MIGRATIONS) -> Path:
+    """Writes the migration from the newest revision to the tables of the code, to be read and
+    completed by hand; its name is the next number and the message."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = _config(f"sqlite:///{folder}/empty.db", migrations)
+        command.upgrade(config, "head")
+        head = ScriptDirectory.from_config(config).get_current_head()
+        script = command.revision(
+            config, message=message, autogenerate=True, rev_id=f"{int(head or 0) + 1:04}"
+        )
+    assert script is not None and not isinstance(script, list)
+    return Path(script.path)
+
+
+def _config(url: str, migrations: Path = MIGRATIONS) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(migrations))
+    config.set_main_option("file_template", "%%(rev)s_%%(slug)s")
+    config.set_main_option("truncate_slug_length", "80")
+    config.attributes["url"] = url
+    return config
+
+
+def main(arguments: list[str]) -> None:
+    """Exits with 1 and a message when it cannot be done."""
     try:
-        upgrade(load_settings().database_url)
+        if arguments[:1] == ["new"] and len(arguments) == 2:
+            sys.stdout.write(f"{new_migration(arguments[1])}\n")
+        elif arguments:
+            sys.exit(__doc__)
+        else:
+            upgrade(load_settings().database_url)
     except (SettingsError, DatabaseError) as error:
         sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

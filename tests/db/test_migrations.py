@@ -1,9 +1,12 @@
 """Migrations make the tables that the code expects, on both databases."""
 
 import multiprocessing
+import shutil
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -17,7 +20,7 @@ import db.voices.tables
 import db.webhooks.tables  # noqa: F401  (the metadata knows only tables that were imported)
 from db.billing import ledger
 from db.billing.ledger_check import check_days
-from db.migrate import MIGRATIONS, upgrade
+from db.migrate import MIGRATIONS, new_migration, upgrade
 from db.service import service_id
 from db.session import make_engine
 from db.tables import metadata
@@ -31,6 +34,22 @@ def test_migrations_and_tables_agree(database_url: str) -> None:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
     engine.dispose()
+
+
+def test_a_new_migration_has_the_next_number_and_the_columns_that_are_missing(
+    tmp_path: Path,
+) -> None:
+    migrations = tmp_path / "migrations"
+    shutil.copytree(MIGRATIONS, migrations)
+    newest = max(path.name[:4] for path in (migrations / "versions").glob("0*.py"))
+    metadata.tables["voice"].append_column(sa.Column("nickname", sa.String(16)))
+    try:
+        path = new_migration("Voices have a nickname", migrations)
+    finally:
+        metadata.tables["voice"]._columns.remove(metadata.tables["voice"].c.nickname)
+    assert path.name == f"{int(newest) + 1:04}_voices_have_a_nickname.py"
+    assert f"down_revision = {newest!r}" in path.read_text()
+    assert "batch_op.add_column(sa.Column('nickname'" in path.read_text()
 
 
 def test_a_second_upgrade_changes_nothing(database_url: str) -> None:
