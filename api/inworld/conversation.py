@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from api.http.errors import to_api_error
 from api.inworld.auto_flush import AutoFlush
-from api.inworld.encoding import SLOW, InworldEncoder
+from api.inworld.encoding import SLOW, open_inworld_encoder
 from api.inworld.events import (
     ABORTED,
     ALREADY_EXISTS,
@@ -168,7 +168,7 @@ class InworldConversation:
             workspace_id,
             offered,
             create.style,
-            partial(InworldEncoder, audio.audio_encoding, audio.sample_rate_hertz),
+            partial(open_inworld_encoder, audio.audio_encoding, audio.sample_rate_hertz),
             slow_encoder=audio.audio_encoding in SLOW,
         )
         return voice, offered

@@ -17,7 +17,7 @@ from api.http.errors import ApiError, to_api_error
 from api.http.routing import make_router
 from api.http.streaming import while_connected
 from api.inworld.conversation import InworldConversation
-from api.inworld.encoding import SLOW, InworldEncoder, InworldEncoding, joined
+from api.inworld.encoding import SLOW, InworldEncoding, joined, open_inworld_encoder
 from api.inworld.events import Alignment, RpcStatus, audio_body, code_of
 from api.inworld.messages import Voicing
 from api.native.speech.ndjson import SpeechLines
@@ -181,7 +181,7 @@ async def _voice(
         workspace_id,
         offered,
         body.style,
-        partial(InworldEncoder, encoding, body.audio_config.sample_rate_hertz),
+        partial(open_inworld_encoder, encoding, body.audio_config.sample_rate_hertz),
         slow_encoder=encoding in SLOW,
         operation=operation,
     )

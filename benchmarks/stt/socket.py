@@ -30,8 +30,7 @@ from models.audio import Pcm, resample
 from models.loading import load_stt, load_vad
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.weights.store import WeightStore
-from pipelines.audio.decode.stream import mulaw_to_float
-from pipelines.audio.encode.stream import to_mulaw
+from pipelines.audio.mulaw import decode_mulaw, encode_mulaw
 from pipelines.audio.segments import find_speech_segments
 
 LINE_RATE = 8_000  # Hz
@@ -130,7 +129,7 @@ def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
             part = clip.pcm[stretch.start : stretch.end]
             if not MIN_S <= len(part) / STT_SAMPLE_RATE <= MAX_S:
                 continue
-            pcm = mulaw_to_float(to_mulaw(resample(part, STT_SAMPLE_RATE, LINE_RATE)))
+            pcm = decode_mulaw(encode_mulaw(resample(part, STT_SAMPLE_RATE, LINE_RATE)))
             request = TranscriptionRequest(resample(pcm, LINE_RATE, STT_SAMPLE_RATE))
             (transcript,) = engine.transcribe([request])
             text = " ".join(segment.text for segment in transcript.segments)
@@ -186,7 +185,7 @@ async def speak(address: str, session: Session, seed: int, interim_ms: int | Non
     for turn in session.turns:
         first = int(turn.start_s * LINE_RATE)
         line[first : first + len(turn.utterance.pcm)] += turn.utterance.pcm
-    data = to_mulaw(line)
+    data = encode_mulaw(line)
     async with connect(address, max_size=None) as socket:
         await hello(socket, interim_ms)
         began = time.monotonic()

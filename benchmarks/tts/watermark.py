@@ -31,7 +31,7 @@ from models.tts.base import SynthesisRequest
 from models.watermark.base import Watermark
 from models.watermark.perth import HEARD_S
 from models.weights.store import WeightStore
-from pipelines.audio.encode.stream import to_mulaw
+from pipelines.audio.mulaw import encode_mulaw
 from pipelines.audio.watermarking import DETECTION_THRESHOLD
 
 VOICES = {
@@ -160,7 +160,7 @@ def _telephone(pcm: Pcm) -> Pcm:
 
 
 def _mulaw(pcm: Pcm) -> Pcm:
-    codes = to_mulaw(resample(pcm, STT_SAMPLE_RATE, 8000))
+    codes = encode_mulaw(resample(pcm, STT_SAMPLE_RATE, 8000))
     return _decoded(io.BytesIO(codes), "mulaw", {"sample_rate": "8000"})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.inworld.encoding import wav_header
+from pipelines.audio.encode.encoder import wav_header
 from tests.api.local_server import Server
 from tests.clients.conftest import english_voice
 from tests.clients.inworld_texts import LETTER, SENTENCE

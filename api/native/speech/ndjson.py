@@ -11,7 +11,8 @@ from anyio import to_thread
 from api.http.errors import to_api_error
 from api.http.streaming import StreamedResponse
 from api.native.speech.schemas import SpokenWord
-from pipelines.audio.encode.files import SpeechEncoder, StreamFormat, open_stream
+from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.audio.encode.formats import StreamFormat, open_encoder
 from pipelines.tts.chunks import SpokenChunk, TimedWord
 
 LINE_S = 0.1  # of audio in a line at least, but for the first and the last
@@ -28,7 +29,7 @@ class _LineWriter:
 
     def __init__(self, output_format: StreamFormat, timestamps: bool) -> None:
         self._format = output_format
-        self._encoder: SpeechEncoder | None = None
+        self._encoder: AudioEncoder | None = None
         self._timestamps = timestamps
         self._data: list[bytes] = []
         self._words: list[TimedWord] = []
@@ -37,8 +38,8 @@ class _LineWriter:
     def write(self, chunk: SpokenChunk) -> bytes:
         """A line, or nothing when it is too early for one."""
         if self._encoder is None:
-            self._encoder = open_stream(self._format, chunk.audio.sample_rate)
-        self._data.append(self._encoder.encode(chunk.audio.pcm))
+            self._encoder = open_encoder(self._format, chunk.audio.sample_rate)
+        self._data += self._encoder.encode(chunk.audio)
         self._words += chunk.words
         self._waiting_s += chunk.audio.duration_s
         return self._line() if self._waiting_s >= LINE_S else b""
@@ -46,7 +47,7 @@ class _LineWriter:
     def finish(self) -> bytes:
         """The line with the rest."""
         if self._encoder is not None:
-            self._data.append(self._encoder.finish())
+            self._data += self._encoder.flush()
         return self._line()
 
     def _line(self) -> bytes:

@@ -1,6 +1,5 @@
 """Speech that is paid for, and what webhooks are told of it; the same for files and streams."""
 
-import io
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -13,8 +12,7 @@ from anyio import to_thread
 
 from db.errors import DatabaseError
 from db.webhooks.outbox import NewEvent
-from models.audio import AudioChunk
-from pipelines.audio.encode.files import CODECS, EncodedAudio, OutputFormat, StreamEncoder
+from pipelines.audio.encode.files import CODECS, EncodedAudio, FileWriter, OutputFormat
 from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
@@ -51,7 +49,7 @@ class PaidSpeech:
         self._workspace_id = workspace_id
         self._text = text
         self._voice_id = voice_id
-        self._copy = _Copy() if wanted else None
+        self._copy = FileWriter(KEPT_FORMAT) if wanted else None
         self._charge: Charge
 
     async def begin(self, operation: IdempotentOperation | None) -> Self:
@@ -183,28 +181,3 @@ async def _paid_chunks(
             await paid.hear(chunk)
             yield chunk
         await paid.done()
-
-
-class _Copy:
-    """A file of what was streamed; blocking."""
-
-    def __init__(self) -> None:
-        self._target = io.BytesIO()
-        self._encoder: StreamEncoder | None = None
-
-    def add(self, audio: AudioChunk) -> None:
-        if self._encoder is None:
-            self._encoder = StreamEncoder(KEPT_FORMAT, audio.sample_rate, self._target)
-        self._encoder.encode(audio.pcm)
-
-    def finish(self) -> EncodedAudio:
-        """The whole file; there was sound."""
-        assert self._encoder is not None, "nothing sounded"
-        self._encoder.finish()
-        return EncodedAudio(
-            data=self._target.getvalue(),
-            encoding=CODECS[KEPT_FORMAT].encoding,
-            output_format=KEPT_FORMAT,
-            sample_rate=self._encoder.sample_rate,
-            duration_s=self._encoder.duration_s,
-        )

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from api.http.schemas import RequestModel
-from pipelines.audio.encode.files import OutputFormat, StreamFormat
+from pipelines.audio.encode.files import OutputFormat
+from pipelines.audio.encode.formats import StreamFormat
 from pipelines.tts.chunks import TimedWord
 from pipelines.tts.pipeline import SpeechRequest
 

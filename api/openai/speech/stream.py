@@ -12,9 +12,9 @@ from api.http.errors import to_api_error
 from api.http.sse import error_frame
 from api.http.streaming import CutShort
 from api.openai.speech.body import SpeechFormat
-from models.audio import AudioChunk, Pcm
-from pipelines.audio.encode.files import CODECS, SpeechEncoder, StreamEncoder
-from pipelines.audio.encode.stream import LiveEncoder
+from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.audio.encode.files import CODECS
+from pipelines.audio.encode.formats import open_encoder
 from pipelines.tts.chunks import SpokenChunk
 
 PCM_RATE = 24_000  # Hz, whatever the voice has
@@ -25,27 +25,11 @@ MEDIA_TYPES = {
 }
 
 
-class PcmEncoder:
-    """int16 samples without a header, at the one rate that clients expect."""
-
-    sample_rate = PCM_RATE
-
-    def __init__(self, from_hz: int) -> None:
-        self._from_hz = from_hz
-        self._encoder = LiveEncoder("PCM", PCM_RATE)
-
-    def encode(self, pcm: Pcm) -> bytes:
-        return b"".join(self._encoder.encode(AudioChunk(pcm, self._from_hz)))
-
-    def finish(self) -> bytes:
-        return b"".join(self._encoder.flush())
-
-
-def open_encoder(response_format: SpeechFormat, sample_rate: int) -> SpeechEncoder:
+def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> AudioEncoder:
     """An encoder of a stream; `sample_rate`, Hz, is that of the speech."""
     if response_format == "pcm":
-        return PcmEncoder(sample_rate)
-    return StreamEncoder("ogg" if response_format == "opus" else response_format, sample_rate)
+        return open_encoder("pcm", PCM_RATE)
+    return open_encoder("ogg" if response_format == "opus" else response_format, sample_rate)
 
 
 async def audio_bytes(
@@ -89,13 +73,13 @@ async def audio_events(
 async def _encoded(
     first: SpokenChunk, rest: AsyncGenerator[SpokenChunk, None], response_format: SpeechFormat
 ) -> AsyncGenerator[bytes, None]:
-    encoder = open_encoder(response_format, first.audio.sample_rate)
-    if data := await to_thread.run_sync(encoder.encode, first.audio.pcm):
+    encoder = open_speech_encoder(response_format, first.audio.sample_rate)
+    for data in await to_thread.run_sync(encoder.encode, first.audio):
         yield data
     async for chunk in rest:
-        if data := await to_thread.run_sync(encoder.encode, chunk.audio.pcm):
+        for data in await to_thread.run_sync(encoder.encode, chunk.audio):
             yield data
-    if data := await to_thread.run_sync(encoder.finish):
+    for data in await to_thread.run_sync(encoder.flush):
         yield data
 
 

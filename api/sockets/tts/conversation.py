@@ -35,7 +35,7 @@ from api.sockets.tts.open_contexts import (
 )
 from db.errors import DatabaseError
 from models.errors import EngineError
-from pipelines.audio.encode.stream import AudioEncoding, LiveEncoder, usable_pair
+from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
 from pipelines.errors import PipelineError
 
 ENCODINGS = get_args(AudioEncoding)
@@ -111,7 +111,7 @@ class TtsConversation:
             workspace_id,
             offered,
             style,
-            partial(LiveEncoder, encoding, sample_rate_hz),
+            partial(open_socket_encoder, encoding, sample_rate_hz),
             slow_encoder=encoding == "OGG_OPUS",
         )
         context = self._contexts.open(context_id, voice, TtsWire(context_id))

@@ -10,7 +10,7 @@ from api.native.speech.paid_speech import PaidSynthesis
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.context import ContextWire, SpeakingContext
 from api.sockets.tts.voice import ContextVoice
-from pipelines.audio.encode.stream import ChunkEncoder
+from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.errors import VoiceNotFound
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
@@ -53,7 +53,7 @@ def context_voice(
     workspace_id: int,
     offered: OfferedVoice,
     style: ContextStyle,
-    make_encoder: Callable[[], ChunkEncoder],
+    make_encoder: Callable[[], AudioEncoder],
     *,
     slow_encoder: bool,
     operation: IdempotentOperation | None = None,

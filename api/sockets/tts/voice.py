@@ -11,7 +11,7 @@ import numpy as np
 from api.native.speech.paid_speech import PaidSpeech
 from models.audio import AudioChunk
 from pipelines.audio import trimming
-from pipelines.audio.encode.stream import ChunkEncoder
+from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.loudness import LoudnessNormaliser
 from pipelines.errors import InvalidRequest
 from pipelines.tts.chunks import TimedWord
@@ -42,7 +42,7 @@ class ContextVoice:
         self,
         pipeline: SpeechPipeline,
         request: SpeechRequest,
-        make_encoder: Callable[[], ChunkEncoder],
+        make_encoder: Callable[[], AudioEncoder],
         *,
         slow_encoder: bool = False,
         boost_volume: bool = False,

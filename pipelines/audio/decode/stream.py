@@ -2,17 +2,17 @@
 
 import base64
 import binascii
-from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import numpy as np
-import soxr
 from numpy.typing import NDArray
 
 from models.audio import Pcm, pcm16_to_float
 from models.stt.base import STT_SAMPLE_RATE
+from pipelines.audio.mulaw import decode_mulaw
+from pipelines.audio.resampling import StreamResampler
 from pipelines.errors import InvalidAudio
 
 LiveEncoding = Literal["mulaw", "linear"]
@@ -38,26 +38,26 @@ class LiveAudio:
 
     def __init__(self) -> None:
         self._format: tuple[LiveEncoding, LiveSampleRate] | None = None
-        self._resampler: Resampler = PassThrough()
+        self._resampler: StreamResampler | Upsampler2x | None = None
         self._odd = b""  # the first byte of a sample whose second has not come
         self.received_s = Fraction(0)  # exact, since money is counted by it
 
     def accept(self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
         """float32 [n] at STT_SAMPLE_RATE: what these bytes complete, perhaps nothing."""
         held = _EMPTY
-        if (encoding, sample_rate) != self._format:
+        if self._resampler is None or (encoding, sample_rate) != self._format:
             held = self.flush()
             self._format = encoding, sample_rate
-            self._resampler = make_resampler(sample_rate)
-        pcm = mulaw_to_float(data) if encoding == "mulaw" else self._linear(data)
+            self._resampler = _open_resampler(sample_rate)
+        pcm = decode_mulaw(data) if encoding == "mulaw" else self._linear(data)
         self.received_s += Fraction(len(pcm), sample_rate)
-        out = self._resampler.accept(pcm)
+        out = self._resampler.process(pcm)
         return np.concatenate([held, out]) if len(held) else out
 
     def flush(self) -> Pcm:
         """What the resampler held back; the next bytes start afresh."""
-        rest = self._resampler.flush() if self._format else _EMPTY
-        self._format, self._resampler, self._odd = None, PassThrough(), b""
+        rest = _EMPTY if self._resampler is None else self._resampler.flush()
+        self._format, self._resampler, self._odd = None, None, b""
         return rest
 
     def _linear(self, data: bytes) -> Pcm:
@@ -67,55 +67,6 @@ class LiveAudio:
         return pcm16_to_float(data[:whole])
 
 
-def mulaw_to_float(data: bytes) -> Pcm:
-    """G.711 mu-law bytes to float32 [n] in (-1, 1)."""
-    samples: Pcm = _mulaw_table()[np.frombuffer(data, np.uint8)]
-    return samples
-
-
-@lru_cache(maxsize=1)
-def _mulaw_table() -> Pcm:
-    """The sample of each byte, by the formula of G.711: all bits of a byte are inverted."""
-    bits = ~np.arange(256, dtype=np.uint8)
-    exponent = (bits >> 4) & 7
-    magnitude = (((bits & 15).astype(np.int32) << 3) + 132 << exponent) - 132
-    samples = np.where(bits & 128, -magnitude, magnitude) / 32768.0
-    return np.asarray(samples, np.float32)
-
-
-class Resampler(Protocol):
-    """The state of one stream at one rate."""
-
-    def accept(self, pcm: Pcm) -> Pcm: ...
-
-    def flush(self) -> Pcm: ...
-
-
-class PassThrough:
-    """The rate is right already."""
-
-    def accept(self, pcm: Pcm) -> Pcm:
-        return pcm
-
-    def flush(self) -> Pcm:
-        return _EMPTY
-
-
-class SoxrResampler:
-    """Any rate. The quality LQ passes speech whole and holds back the least of those that do."""
-
-    def __init__(self, sample_rate: int) -> None:
-        self._stream = soxr.ResampleStream(
-            sample_rate, STT_SAMPLE_RATE, 1, dtype="float32", quality="LQ"
-        )
-
-    def accept(self, pcm: Pcm) -> Pcm:
-        return np.asarray(self._stream.resample_chunk(pcm), np.float32)
-
-    def flush(self) -> Pcm:
-        return np.asarray(self._stream.resample_chunk(_EMPTY, last=True), np.float32)
-
-
 class Upsampler2x:
     """8 to 16 kHz by a half-band filter: 2 ms late, where soxr works in blocks of 60 ms."""
 
@@ -123,7 +74,7 @@ class Upsampler2x:
         self._history: Pcm = np.zeros(HALF_BAND_TAPS - 1, np.float32)
         self._delay = HALF_BAND_TAPS  # samples still to drop from the start of the output
 
-    def accept(self, pcm: Pcm) -> Pcm:
+    def process(self, pcm: Pcm) -> Pcm:
         if not len(pcm):
             return _EMPTY
         signal = np.concatenate([self._history, pcm])
@@ -137,7 +88,7 @@ class Upsampler2x:
         return out[dropped:]
 
     def flush(self) -> Pcm:
-        return self.accept(np.zeros(HALF_BAND_TAPS // 2, np.float32))
+        return self.process(np.zeros(HALF_BAND_TAPS // 2, np.float32))
 
 
 @lru_cache(maxsize=1)
@@ -148,7 +99,9 @@ def _half_band() -> NDArray[np.float32]:
     return np.asarray(taps / taps.sum(), np.float32)
 
 
-def make_resampler(sample_rate: LiveSampleRate) -> Resampler:
+def _open_resampler(sample_rate: LiveSampleRate) -> StreamResampler | Upsampler2x:
     """From `sample_rate` to STT_SAMPLE_RATE."""
-    makers: dict[int, Callable[[], Resampler]] = {STT_SAMPLE_RATE: PassThrough, 8000: Upsampler2x}
-    return makers.get(sample_rate, lambda: SoxrResampler(sample_rate))()
+    if sample_rate == 8000:
+        return Upsampler2x()
+    # The quality LQ passes speech whole and holds back the least of those that do.
+    return StreamResampler(sample_rate, STT_SAMPLE_RATE, quality="LQ")

@@ -18,9 +18,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would reserve 
 
 import av
 import numpy as np
-import soxr
 from numpy.typing import NDArray
 
+from pipelines.audio.resampling import StreamResampler
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
 
 MAX_MEMORY_BYTES = 1536 * 2**20
@@ -72,18 +72,15 @@ class Mixer:
     target: BinaryIO
     rate: int
     written: int = 0
-    _source_rate: int = 0
-    _stream: soxr.ResampleStream | None = None
+    _resampler: StreamResampler | None = None
     _waiting: list[NDArray[np.float32]] = field(default_factory=list)
     _waiting_samples: int = 0
 
     def add(self, mono: NDArray[np.float32], rate: int) -> None:
         """Takes the next samples, [n] at `rate` Hz."""
-        if rate != self._source_rate:
+        if self._resampler is None or rate != self._resampler.from_hz:
             self.flush(last=True)
-            self._source_rate = rate
-            same = rate == self.rate
-            self._stream = None if same else soxr.ResampleStream(rate, self.rate, 1, "float32")
+            self._resampler = StreamResampler(rate, self.rate)
         self._waiting.append(mono)
         self._waiting_samples += len(mono)
         if self._waiting_samples >= BLOCK_SAMPLES:
@@ -93,8 +90,8 @@ class Mixer:
         """Writes what waits; `last` also what the resampler still holds."""
         block = np.concatenate(self._waiting) if self._waiting else np.zeros(0, np.float32)
         self._waiting, self._waiting_samples = [], 0
-        if self._stream is not None:
-            block = self._stream.resample_chunk(block, last=last)
+        if self._resampler is not None:
+            block = self._resampler.process(block, last=last)
         self.target.write(np.clip(block, -1.0, 1.0).astype("<f4").tobytes())
         self.written += len(block)
 

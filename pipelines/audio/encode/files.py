@@ -1,20 +1,19 @@
-"""Speech as files and streams of bytes: MP3, WAV, Ogg Opus, FLAC, and bare pcm in streams."""
+"""Speech as files, whole or piece by piece: MP3, WAV, Ogg Opus, FLAC, AAC."""
 
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import av
 import numpy as np
-import soxr
 
-from models.audio import AudioChunk, Pcm, float_to_pcm16
+from models.audio import AudioChunk, Pcm
+from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.provenance import TAGS, id3_length
 
 OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
 FileFormat = OutputFormat | Literal["aac"]
-StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
 
 _STREAM_OPTIONS: Mapping[FileFormat, dict[str, str]] = {
     "mp3": {"write_xing": "0"},  # the length of a stream is not known
@@ -24,6 +23,9 @@ _STREAM_OPTIONS: Mapping[FileFormat, dict[str, str]] = {
 _TAG_OPTIONS: Mapping[FileFormat, dict[str, str]] = {"aac": {"write_id3v2": "1"}}
 _FLUSH_PACKETS = 0x200  # each packet is written at once
 _MP3_DELAY = 576  # samples that LAME is late, beside what every decoder is
+
+
+_MPEG_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,7 @@ class Codec:
 
 
 CODECS: Mapping[FileFormat, Codec] = {
-    "mp3": Codec(
-        "MP3",
-        "libmp3lame",
-        "fltp",
-        "audio/mpeg",
-        (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
-        bit_rate=64_000,
-    ),
+    "mp3": Codec("MP3", "libmp3lame", "fltp", "audio/mpeg", _MPEG_RATES, bit_rate=64_000),
     "wav": Codec("LINEAR16", "pcm_s16le", "s16", "audio/wav", ()),
     "ogg": Codec(
         "OGG_OPUS",
@@ -60,15 +55,7 @@ CODECS: Mapping[FileFormat, Codec] = {
         bit_rate=48_000,
     ),
     "flac": Codec("FLAC", "flac", "s16", "audio/flac", ()),
-    "aac": Codec(
-        "AAC",
-        "aac",
-        "fltp",
-        "audio/aac",
-        (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
-        bit_rate=64_000,
-        container="adts",
-    ),
+    "aac": Codec("AAC", "aac", "fltp", "audio/aac", _MPEG_RATES, bit_rate=64_000, container="adts"),
 }
 
 
@@ -83,102 +70,67 @@ class EncodedAudio:
     duration_s: float  # of what a decoder gives
 
 
-class SpeechEncoder(Protocol):
-    """Turns consecutive pcm into consecutive bytes; blocking, for one thread at a time."""
-
-    @property
-    def sample_rate(self) -> int:
-        """Hz that a decoder gives."""
-        ...
-
-    def encode(self, pcm: Pcm) -> bytes:
-        """The bytes that are ready after `pcm`, float32 [n]; may be empty."""
-        ...
-
-    def finish(self) -> bytes:
-        """The last bytes."""
-        ...
-
-
-class RawEncoder:
-    """int16 samples without a header."""
-
-    def __init__(self, sample_rate: int) -> None:
-        self.sample_rate = sample_rate
-
-    def encode(self, pcm: Pcm) -> bytes:
-        return float_to_pcm16(pcm)
-
-    def finish(self) -> bytes:
-        return b""
-
-
-class StreamEncoder:
-    """Writes one file piece by piece."""
+class FileEncoder(AudioEncoder):
+    """A file in a container, piece by piece; after a flush another file begins."""
 
     def __init__(
         self, output_format: FileFormat, sample_rate: int, target: io.BytesIO | None = None
     ) -> None:
+        """A file in a `target` has its true length in the header; a stream cannot."""
         self._codec = CODECS[output_format]
-        self._from_hz = sample_rate
-        self._rate = _nearest_rate(self._codec, sample_rate)
-        self._resampler = (
-            soxr.ResampleStream(sample_rate, self._rate, 1, dtype="float32", quality="HQ")
-            if sample_rate != self._rate
-            else None
-        )
+        super().__init__(_nearest_rate(self._codec, sample_rate))
+        self.sample_rate = self._codec.decoded_rate or self._rate
+        self._format = output_format
+        self._target = target
+        self._container: av.container.OutputContainer | None = None
         self._samples = 0
-        self._sink = _Sink()
-        # A file that can be sought gets its true length in the header; a stream cannot.
-        options = dict(_TAG_OPTIONS.get(output_format, {}))
-        if target is None:
-            options |= _STREAM_OPTIONS.get(output_format, {})
-        container = self._codec.container or output_format
-        self._container = av.open(target or self._sink, "w", format=container, options=options)
-        self._container.metadata.update(TAGS)
-        if target is None:
-            self._container.flags |= _FLUSH_PACKETS
-        self._lacks_opening = target is None and output_format == "mp3"
-        # PyAV's types cannot tell that a codec of this name makes an audio stream.
-        self._stream: Any = cast(Any, self._container).add_stream(
-            self._codec.codec, rate=self._rate
-        )
-        self._stream.layout = "mono"
-        self._stream.format = self._codec.sample_format
-        if self._codec.bit_rate:
-            self._stream.bit_rate = self._codec.bit_rate
-
-    @property
-    def sample_rate(self) -> int:
-        """Hz that a decoder gives."""
-        return self._codec.decoded_rate or self._rate
 
     @property
     def duration_s(self) -> float:
-        """Of what was encoded so far; decoders drop the codec's padding, but for AAC's."""
+        """Of the file so far; decoders drop the codec's padding, but for AAC's."""
         return self._samples / self._rate
 
-    def encode(self, pcm: Pcm) -> bytes:
-        if self._resampler is not None:
-            pcm = np.asarray(self._resampler.resample_chunk(pcm), dtype=np.float32)
-        return self._write(pcm)
-
-    def finish(self) -> bytes:
-        before = b""
-        if self._resampler is not None:
-            rest = self._resampler.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
-            before = self._write(np.asarray(rest, dtype=np.float32))
-        self._container.mux(self._stream.encode(None))
-        self._container.close()
-        return before + self._take()
-
-    def _write(self, pcm: Pcm) -> bytes:
+    def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
         if len(pcm):
+            if self._container is None:
+                self._container = self._open()
             frame = self._frame(pcm)
             frame.pts = self._samples
             self._samples += len(pcm)
             self._container.mux(self._stream.encode(frame))
-        return self._take()
+        elif self._container is None:
+            return []
+        if last:
+            self._container.mux(self._stream.encode(None))
+            self._container.close()
+            self._container = None
+        data = self._take()
+        return [data] if data else []
+
+    def _open(self) -> av.container.OutputContainer:
+        self._samples = 0
+        self._sink = _Sink()
+        is_stream = self._target is None
+        options = dict(_TAG_OPTIONS.get(self._format, {}))
+        if is_stream:
+            options |= _STREAM_OPTIONS.get(self._format, {})
+        container = av.open(
+            self._target or self._sink,
+            "w",
+            format=self._codec.container or self._format,
+            options=options,
+        )
+        container.metadata.update(TAGS)
+        if is_stream:
+            container.flags |= _FLUSH_PACKETS
+        self._lacks_opening = is_stream and self._format == "mp3"
+        # PyAV's types cannot tell that a codec of this name makes an audio stream.
+        self._stream: Any = cast(Any, container).add_stream(self._codec.codec, rate=self._rate)
+        self._stream.layout = "mono"
+        self._stream.format = self._codec.sample_format
+        if self._codec.bit_rate:
+            self._stream.bit_rate = self._codec.bit_rate
+        return container
 
     def _take(self) -> bytes:
         data = self._sink.take()
@@ -200,26 +152,37 @@ class StreamEncoder:
         return frame
 
 
-def open_stream(output_format: StreamFormat | FileFormat, sample_rate: int) -> SpeechEncoder:
-    """An encoder of a stream of that format, which nobody can seek in."""
-    if output_format == "pcm":
-        return RawEncoder(sample_rate)
-    return StreamEncoder(output_format, sample_rate)
+class FileWriter:
+    """Collects chunks into one whole file; blocking."""
+
+    def __init__(self, output_format: OutputFormat) -> None:
+        self._format = output_format
+        self._target = io.BytesIO()
+        self._encoder: FileEncoder | None = None
+
+    def add(self, audio: AudioChunk) -> None:
+        if self._encoder is None:
+            self._encoder = FileEncoder(self._format, audio.sample_rate, self._target)
+        self._encoder.encode(audio)
+
+    def finish(self) -> EncodedAudio:
+        """The file; some audio was added before."""
+        assert self._encoder is not None, "a file of no audio"
+        self._encoder.flush()
+        return EncodedAudio(
+            data=self._target.getvalue(),
+            encoding=CODECS[self._format].encoding,
+            output_format=self._format,
+            sample_rate=self._encoder.sample_rate,
+            duration_s=self._encoder.duration_s,
+        )
 
 
 def encode(audio: AudioChunk, output_format: OutputFormat) -> EncodedAudio:
     """A whole file of `audio`; blocking."""
-    target = io.BytesIO()
-    encoder = StreamEncoder(output_format, audio.sample_rate, target)
-    encoder.encode(audio.pcm)
-    encoder.finish()
-    return EncodedAudio(
-        data=target.getvalue(),
-        encoding=CODECS[output_format].encoding,
-        output_format=output_format,
-        sample_rate=encoder.sample_rate,
-        duration_s=encoder.duration_s,
-    )
+    writer = FileWriter(output_format)
+    writer.add(audio)
+    return writer.finish()
 
 
 def _nearest_rate(codec: Codec, sample_rate: int) -> int:

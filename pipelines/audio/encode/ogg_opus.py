@@ -1,4 +1,4 @@
-"""Ogg Opus files of short pieces (RFC 7845) that decode alone and join without a gap.
+"""Short Ogg Opus files (RFC 7845) that decode alone and join without a gap.
 
 A container library writes such a file too, but cannot say how many samples of the start a decoder
 drops: here each file begins with some of the sound before it, so that the codec has settled.
@@ -7,10 +7,21 @@ drops: here each file begins with some of the sound before it, so that the codec
 import struct
 import zlib
 from itertools import accumulate
+from typing import Any, cast
 
+import av
+import numpy as np
+
+from models.audio import Pcm
+from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.provenance import vorbis_comments
 
-PACKET_SAMPLES = 960  # 20 ms at the 48 kHz that Ogg Opus counts in
+_FILE_S = 0.2  # of sound in a file, but for the first and the last
+_DROPPED_PACKETS = 4  # of the sound before, so that the codec has settled (RFC 7845, 4.6)
+_BIT_RATE = 48_000
+_ENCODER_DELAY = 312  # samples at 48 kHz
+_OGG_RATE = 48_000  # Hz that Ogg Opus counts in
+_PACKET_SAMPLES = 960  # 20 ms at that rate
 _SERIAL = 1
 _PAGE_SEGMENTS = 255
 _BEGINS, _ENDS = 2, 4
@@ -21,7 +32,68 @@ _SUM_AT = 22
 _REVERSED_BITS = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 
-def write_file(packets: list[bytes], *, sample_rate: int, dropped: int, samples: int) -> bytes:
+class OpusMessageEncoder(AudioEncoder):
+    """Messages that are files of 0.2 s or more; the first is as short as its sound."""
+
+    def __init__(self, sample_rate: int) -> None:
+        super().__init__(sample_rate)
+        self._scale = _OGG_RATE // sample_rate
+        # Whole packets are dropped: FFmpeg cannot drop both ends of one.
+        settling = (_DROPPED_PACKETS * _PACKET_SAMPLES - _ENCODER_DELAY) // self._scale
+        self._settling: Pcm = np.zeros(settling, dtype=np.float32)
+        self._waiting: list[Pcm] = []
+        self._shortest = 1
+
+    def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
+        if len(pcm):
+            self._waiting.append(pcm)
+        samples = sum(map(len, self._waiting))
+        if not samples or (samples < self._shortest and not last):
+            return []
+        whole = np.concatenate(self._waiting)
+        self._waiting.clear()
+        # After a flush the next file is again one that a listener waits for.
+        self._shortest = 1 if last else round(_FILE_S * self._rate)
+        return [self._file(whole)]
+
+    def _file(self, pcm: Pcm) -> bytes:
+        """A file that decodes to exactly `pcm`."""
+        before = self._settling
+        packet = _PACKET_SAMPLES // self._scale
+        total = len(before) + len(pcm) + _ENCODER_DELAY // self._scale
+        spare = -(-total // packet) * packet - len(before) - len(pcm)
+        known = np.concatenate([before, pcm])[-2 : -spare - 2 : -1]
+        # Past its end the sound goes on as its own mirror image, without a step or a kink: the
+        # codec would smear those over the last samples.
+        after = np.clip(2.0 * pcm[-1] - known, -1.0, 1.0)
+        whole = np.concatenate([before, pcm, after])
+        self._settling = np.concatenate([before, pcm])[-len(before) :]
+        return _write_file(
+            _opus_packets(whole, self._rate, packet),
+            sample_rate=self._rate,
+            dropped=_DROPPED_PACKETS * _PACKET_SAMPLES,
+            samples=len(pcm) * self._scale,
+        )
+
+
+def _opus_packets(pcm: Pcm, sample_rate: int, packet: int) -> list[bytes]:
+    """Packets of 20 ms each; `pcm` is a whole number of them."""
+    encoder = cast(Any, av.CodecContext.create("libopus", "w"))
+    encoder.sample_rate = sample_rate
+    encoder.format = "flt"
+    encoder.layout = "mono"
+    encoder.bit_rate = _BIT_RATE
+    packets: list[bytes] = []
+    for start in range(0, len(pcm), packet):
+        part = np.ascontiguousarray(pcm[np.newaxis, start : start + packet])
+        frame = av.AudioFrame.from_ndarray(part, "flt", "mono")
+        frame.sample_rate = sample_rate
+        frame.pts = start
+        packets += [bytes(one) for one in encoder.encode(frame)]
+    return packets
+
+
+def _write_file(packets: list[bytes], *, sample_rate: int, dropped: int, samples: int) -> bytes:
     """A file of mono packets of 20 ms.
 
     A decoder drops the first `dropped` samples and gives `samples`, both counted at 48 kHz;
@@ -36,7 +108,7 @@ def write_file(packets: list[bytes], *, sample_rate: int, dropped: int, samples:
     for group in _groups(packets):
         done = min(group[-1] + 1, len(packets))
         ends = done == len(packets)
-        position = last if ends else done * PACKET_SAMPLES
+        position = last if ends else done * _PACKET_SAMPLES
         of_page = [packets[index] for index in group]
         pages.append(_page(of_page, position, len(pages), _ENDS if ends else 0))
     return b"".join(pages)

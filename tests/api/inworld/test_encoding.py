@@ -6,14 +6,15 @@ import av
 import numpy as np
 import pytest
 
-from api.inworld.encoding import InworldEncoder, InworldEncoding, joined, wav_header
+from api.inworld.encoding import InworldEncoding, joined, open_inworld_encoder
 from models.audio import AudioChunk, Pcm
+from pipelines.audio.encode.encoder import AudioEncoder, wav_header
 
 TIME_S = np.arange(24_000) / 24_000
 TONE: Pcm = (0.3 * np.sin(2 * np.pi * 440 * TIME_S)).astype(np.float32)
 
 
-def encoded(encoder: InworldEncoder) -> list[bytes]:
+def encoded(encoder: AudioEncoder) -> list[bytes]:
     """One second in tenths, and the rest."""
     parts = [
         part
@@ -31,7 +32,7 @@ def seconds(data: bytes) -> float:
 
 @pytest.mark.parametrize("encoding", ["MP3", "OGG_OPUS", "FLAC", "WAV"])
 def test_each_flush_is_a_file_of_its_own(encoding: InworldEncoding) -> None:
-    encoder = InworldEncoder(encoding, 16_000)
+    encoder = open_inworld_encoder(encoding, 16_000)
     for _ in range(2):
         parts = encoded(encoder)
         assert len(parts) > 2
@@ -41,18 +42,20 @@ def test_each_flush_is_a_file_of_its_own(encoding: InworldEncoding) -> None:
 
 @pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 24_000, 44_100, 48_000])
 def test_raw_samples_have_the_rate_that_was_asked_for(rate: int) -> None:
-    assert len(b"".join(encoded(InworldEncoder("PCM", rate)))) == pytest.approx(2 * rate, abs=4)
-    assert len(b"".join(encoded(InworldEncoder("MULAW", rate)))) == pytest.approx(rate, abs=2)
+    assert len(b"".join(encoded(open_inworld_encoder("PCM", rate)))) == pytest.approx(
+        2 * rate, abs=4
+    )
+    assert len(b"".join(encoded(open_inworld_encoder("MULAW", rate)))) == pytest.approx(rate, abs=2)
 
 
 def test_every_chunk_of_linear16_plays_alone() -> None:
-    parts = encoded(InworldEncoder("LINEAR16", 16_000))
+    parts = encoded(open_inworld_encoder("LINEAR16", 16_000))
     assert all(seconds(part) == pytest.approx((len(part) - 44) / 32_000) for part in parts)
     assert sum(len(part) - 44 for part in parts) == pytest.approx(32_000, abs=4)
 
 
 def test_a_whole_text_has_one_header_with_its_length() -> None:
-    samples = encoded(InworldEncoder("PCM", 16_000))
+    samples = encoded(open_inworld_encoder("PCM", 16_000))
     length = sum(map(len, samples))
     for encoding in ("LINEAR16", "WAV"):
         file = joined(encoding, 16_000, samples)

@@ -10,9 +10,9 @@ import pytest
 
 from configs.settings import BRAND
 from models.audio import AudioChunk
-from pipelines.audio.encode.files import CODECS, OutputFormat, StreamEncoder, encode
+from pipelines.audio.encode.files import CODECS, FileEncoder, OutputFormat, encode
+from pipelines.audio.encode.formats import open_socket_encoder
 from pipelines.audio.encode.provenance import TAGS, id3_length
-from pipelines.audio.encode.stream import LiveEncoder
 
 PCM = (0.1 * np.sin(np.arange(24_000) / 20)).astype(np.float32)
 
@@ -22,9 +22,10 @@ def whole(output_format: OutputFormat) -> bytes:
 
 
 def streamed(output_format: OutputFormat) -> bytes:
-    encoder = StreamEncoder(output_format, 24_000)
-    parts = [encoder.encode(PCM[:100]), encoder.encode(PCM[100:9000]), encoder.encode(PCM[9000:])]
-    return b"".join([*parts, encoder.finish()])
+    encoder = FileEncoder(output_format, 24_000)
+    chunks = [AudioChunk(pcm, 24_000) for pcm in (PCM[:100], PCM[100:9000], PCM[9000:])]
+    parts = [part for chunk in chunks for part in encoder.encode(chunk)]
+    return b"".join([*parts, *encoder.flush()])
 
 
 def tags_of(data: bytes) -> dict[str, str]:
@@ -46,7 +47,7 @@ def test_every_file_and_stream_says_that_it_is_synthetic(
 
 
 def test_files_of_the_socket_say_so_too() -> None:
-    encoder = LiveEncoder("OGG_OPUS", 24_000)
+    encoder = open_socket_encoder("OGG_OPUS", 24_000)
     for data in [*encoder.encode(AudioChunk(PCM, 24_000)), *encoder.flush()]:
         found = tags_of(data)
         assert {name: found[name] for name in TAGS} == TAGS

@@ -17,7 +17,7 @@ from db.migrate import upgrade
 from models.loading import load_tts
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
-from pipelines.audio.encode.stream import LiveEncoder
+from pipelines.audio.encode.encoder import MulawEncoder
 from tests.deployments.conftest import TestCluster, gateway_app, until_ready
 from tests.deployments.gateway.socket_client import (
     Client,
@@ -95,7 +95,7 @@ def utterance(weights: WeightStore) -> bytes:
     """Speech as a telephone sends it."""
     engine, info = load_tts("tts/hibari", weights)
     request = SynthesisRequest("Please call me back tomorrow.", info.voices[0].key, "en")
-    encoder = LiveEncoder("MULAW", 8000)
+    encoder = MulawEncoder(8000)
     parts = [part for chunk in engine.synthesize(request) for part in encoder.encode(chunk)]
     return b"".join([*parts, *encoder.flush()])
 

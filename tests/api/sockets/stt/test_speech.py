@@ -14,7 +14,7 @@ from models.errors import WeightsMissing
 from models.loading import load_stt, load_vad
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.decode.stream import mulaw_to_float
+from pipelines.audio.mulaw import decode_mulaw
 from pipelines.local_ports import LocalSTTModel
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
@@ -54,7 +54,7 @@ def words(text: str) -> list[str]:
 
 def mulaw(pcm: Pcm) -> bytes:
     """The nearest of the 256 samples of mu-law."""
-    table = mulaw_to_float(bytes(range(256)))
+    table = decode_mulaw(bytes(range(256)))
     order = np.argsort(table, kind="stable")
     return np.uint8(order[np.searchsorted(table[order], pcm).clip(0, 255)]).tobytes()
 

@@ -15,8 +15,8 @@ from pipelines.audio.decode.stream import (
     LIVE_SAMPLE_RATES,
     LiveAudio,
     decode_base64,
-    mulaw_to_float,
 )
+from pipelines.audio.mulaw import decode_mulaw
 from pipelines.errors import InvalidAudio
 
 
@@ -60,7 +60,7 @@ def test_the_telephone_band_has_no_image_above_4_khz() -> None:
 
 
 def test_mulaw_is_that_of_g711() -> None:
-    samples = mulaw_to_float(bytes([0xFF, 0x7F, 0x80, 0x00, 0xF0, 0x8F])) * 32768
+    samples = decode_mulaw(bytes([0xFF, 0x7F, 0x80, 0x00, 0xF0, 0x8F])) * 32768
     assert samples.tolist() == [0, 0, 32124, -32124, 120, 16764]
 
 

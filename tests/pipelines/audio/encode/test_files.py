@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from models.audio import AudioChunk, Pcm
-from pipelines.audio.encode.files import CODECS, FileFormat, OutputFormat, StreamEncoder, encode
+from pipelines.audio.encode.files import CODECS, FileEncoder, FileFormat, OutputFormat, encode
 
 FORMATS = get_args(OutputFormat)  # whole files; AAC is streamed only
 
@@ -53,10 +53,11 @@ def test_the_sound_survives(output_format: OutputFormat) -> None:
 @pytest.mark.parametrize("output_format", CODECS)
 def test_a_stream_of_pieces_is_one_file(output_format: FileFormat) -> None:
     pcm = sine(30_000, 24_000)
-    encoder = StreamEncoder(output_format, 24_000)
+    encoder = FileEncoder(output_format, 24_000)
     edges = [0, 1, 5_000, 5_000, 17_123, 30_000]
-    data = b"".join(encoder.encode(pcm[start:end]) for start, end in pairwise(edges))
-    data += encoder.finish()
+    chunks = [AudioChunk(pcm[start:end], 24_000) for start, end in pairwise(edges)]
+    parts = [part for chunk in chunks for part in encoder.encode(chunk)]
+    data = b"".join([*parts, *encoder.flush()])
     decoded, sample_rate = decode(data)
     assert sample_rate == encoder.sample_rate
     # MP3 without a header that is written last keeps the codec's padding, as AAC always does.

@@ -9,7 +9,9 @@ import pytest
 import soxr
 
 from models.audio import AudioChunk, Pcm, pcm16_to_float
-from pipelines.audio.encode.stream import FALLBACK, LiveEncoder, to_mulaw, usable_pair
+from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.audio.encode.formats import FALLBACK, open_socket_encoder, usable_pair
+from pipelines.audio.mulaw import encode_mulaw
 from tests.pipelines.audio.encode.test_files import decode
 
 SAMPLE_RATE = 24_000
@@ -23,7 +25,7 @@ def speech(duration_s: float = 2.0, sample_rate: int = SAMPLE_RATE) -> Pcm:
     return (0.12 * buzz * (0.6 + 0.4 * np.sin(2 * np.pi * 3 * time_s))).astype(np.float32)
 
 
-def encode(encoder: LiveEncoder, pcm: Pcm, sample_rate: int = SAMPLE_RATE) -> list[bytes]:
+def encode(encoder: AudioEncoder, pcm: Pcm, sample_rate: int = SAMPLE_RATE) -> list[bytes]:
     messages: list[bytes] = []
     for start, end in pairwise(EDGES):
         messages += encoder.encode(AudioChunk(pcm[start:end], sample_rate))
@@ -56,25 +58,25 @@ def test_pairs_that_do_not_go_together_fall_back(
     asked: tuple[str, int], used: tuple[str, int]
 ) -> None:
     assert usable_pair(*asked) == used
-    assert LiveEncoder(*usable_pair(*asked)).flush() == []
+    assert open_socket_encoder(*usable_pair(*asked)).flush() == []
 
 
 def test_an_unusable_pair_is_refused() -> None:
     with pytest.raises(ValueError, match="OGG_OPUS"):
-        LiveEncoder("OGG_OPUS", 8000)
+        open_socket_encoder("OGG_OPUS", 8000)
 
 
 @pytest.mark.parametrize("sample_rate", [8000, 16_000, 24_000, 48_000])
 def test_a_stream_is_resampled_as_the_whole_would_be(sample_rate: int) -> None:
     pcm = speech()
-    sent = pcm16_to_float(b"".join(encode(LiveEncoder("LINEAR16", sample_rate), pcm)))
+    sent = pcm16_to_float(b"".join(encode(open_socket_encoder("LINEAR16", sample_rate), pcm)))
     whole = soxr.resample(pcm, SAMPLE_RATE, sample_rate, quality="HQ")
     assert len(sent) == len(whole) == 2 * sample_rate
     np.testing.assert_allclose(sent, whole, atol=1.0 / 32767)
 
 
 def test_an_encoder_goes_on_after_a_flush_and_with_another_rate() -> None:
-    encoder = LiveEncoder("PCM", 16_000)
+    encoder = open_socket_encoder("PCM", 16_000)
     first = b"".join(encode(encoder, speech()))
     second = b"".join(encode(encoder, speech()))
     assert first == second
@@ -87,19 +89,19 @@ def test_an_encoder_goes_on_after_a_flush_and_with_another_rate() -> None:
 def test_mulaw_is_g711() -> None:
     """Every int16 goes to the level that is nearest to it, as FFmpeg decodes levels."""
     linear = np.arange(-32_768, 32_768)
-    codes = to_mulaw((linear / 32767.0).astype(np.float32))
+    codes = encode_mulaw((linear / 32767.0).astype(np.float32))
     levels = decode_mulaw(bytes(range(256))) * 32_768
     decoded = levels[np.frombuffer(codes, dtype=np.uint8)]
     best = np.min(np.abs(np.clip(linear, -32_767, None)[:, None] - np.unique(levels)), axis=1)
     np.testing.assert_allclose(np.abs(decoded - np.clip(linear, -32_767, None)), best, atol=0.5)
-    assert to_mulaw(np.zeros(3, dtype=np.float32)) == b"\xff\xff\xff"
-    assert to_mulaw(np.array([1.0, -1.0], dtype=np.float32)) == b"\x80\x00"
+    assert encode_mulaw(np.zeros(3, dtype=np.float32)) == b"\xff\xff\xff"
+    assert encode_mulaw(np.array([1.0, -1.0], dtype=np.float32)) == b"\x80\x00"
 
 
 @pytest.mark.parametrize("encoding", ["MULAW", "ULAW"])
 def test_mulaw_is_a_byte_a_sample_at_8000_hz(encoding: str) -> None:
     pcm = speech()
-    data = b"".join(encode(LiveEncoder(*usable_pair(encoding, 8000)), pcm))
+    data = b"".join(encode(open_socket_encoder(*usable_pair(encoding, 8000)), pcm))
     decoded = decode_mulaw(data)
     whole = soxr.resample(pcm, SAMPLE_RATE, 8000, quality="HQ")
     assert len(decoded) == len(whole) == 16_000
@@ -109,7 +111,7 @@ def test_mulaw_is_a_byte_a_sample_at_8000_hz(encoding: str) -> None:
 
 def test_each_opus_message_decodes_alone_to_its_share_of_the_sound() -> None:
     pcm = speech()
-    files = encode(LiveEncoder("OGG_OPUS", 24_000), pcm)
+    files = encode(open_socket_encoder("OGG_OPUS", 24_000), pcm)
     decoded = [decode(file)[0] for file in files]
     assert all(file.startswith(b"OggS") and b"OpusHead" in file[:40] for file in files)
     assert len(decoded[0]) == 2  # the first is sent however short it is, here one sample
@@ -121,7 +123,7 @@ def test_each_opus_message_decodes_alone_to_its_share_of_the_sound() -> None:
 
 def test_joined_opus_messages_have_no_gap_and_no_click() -> None:
     pcm = speech(6.0)
-    encoder = LiveEncoder("OGG_OPUS", 24_000)
+    encoder = open_socket_encoder("OGG_OPUS", 24_000)
     files: list[bytes] = []
     for start in range(0, len(pcm), 2_400):
         files += encoder.encode(AudioChunk(pcm[start : start + 2_400], SAMPLE_RATE))
@@ -141,6 +143,6 @@ def test_joined_opus_messages_have_no_gap_and_no_click() -> None:
 
 def test_a_long_chunk_is_one_opus_file() -> None:
     pcm = speech(20.0)
-    (file,) = LiveEncoder("OGG_OPUS", 24_000).encode(AudioChunk(pcm, SAMPLE_RATE))
+    (file,) = open_socket_encoder("OGG_OPUS", 24_000).encode(AudioChunk(pcm, SAMPLE_RATE))
     assert len(decode(file)[0]) == 20 * 48_000
     assert len(file) < 20 * 48_000 / 8 * 1.5
