@@ -1,8 +1,13 @@
-"""Tokens as they come, read as what an answer is made of: thoughts, text and calls of tools."""
+"""Reads tokens as they come: thoughts, text and tool calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from models.llm.answer_assembly import joined_calls
+from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, TokenUsage
+from models.llm.budgeted_completion import BudgetedCompletion
+from models.llm.structured_output.answer import is_json_or_calls, may_call_tools
+from models.llm.structured_output.ast import Grammar
 from models.llm.tool_calls import CallDelta, ToolTextReader
 
 THINK, END_OF_THINKING = "<think>", "</think>"
@@ -18,6 +23,18 @@ class AnswerPiece:
     def __bool__(self) -> bool:
         return bool(self.text or self.reasoning or self.calls)
 
+    def __add__(self, later: "AnswerPiece") -> "AnswerPiece":
+        return AnswerPiece(
+            self.text + later.text,
+            self.reasoning + later.reasoning,
+            joined_calls(self.calls, later.calls),
+        )
+
+    def to_delta(
+        self, usage: TokenUsage | None, finish: FinishReason | None = None
+    ) -> GenerationDelta:
+        return GenerationDelta(self.text, finish, usage, self.calls, self.reasoning)
+
 
 class TokenText:
     """The text of tokens; a character of several tokens comes when it is whole."""
@@ -28,8 +45,8 @@ class TokenText:
         self._from = 0  # where the tokens begin that the next ones are decoded with
         self._read = 0  # tokens whose text has come out
 
-    def add(self, tokens: Sequence[int]) -> str:
-        self._tokens += tokens
+    def add(self, token: int) -> str:
+        self._tokens.append(token)
         text = self._new()
         if text.endswith(UNFINISHED):
             return ""
@@ -47,41 +64,74 @@ class TokenText:
 
 
 class AnswerReader:
-    """Parts an answer while it is written."""
+    """Parts an answer while it is written, and completes it within its tokens."""
 
     def __init__(
         self,
         stop: Sequence[str] = (),
         *,
-        thinking: bool = False,
-        calls: bool = False,
-        json_or_calls: bool = False,
+        thinking: bool | None = False,
+        tools: ToolTextReader | None = None,
+        budget: BudgetedCompletion | None = None,
     ) -> None:
-        """`thinking` when the prompt has begun the thoughts; `calls` when there are tools."""
+        """`thinking` when the prompt has begun the thoughts; None where they come apart."""
         self.stopped = False  # one of the texts of `stop` has come: the rest is not for the caller
-        self._thoughts = _ThoughtReader(begun=thinking)
-        self._tools = ToolTextReader(json_or_calls=json_or_calls) if calls else None
+        self._thoughts = None if thinking is None else _ThoughtReader(begun=thinking)
+        self._tools = tools
         self._stop = _StopReader(stop)
+        self._budget = budget
+
+    @classmethod
+    def of(
+        cls,
+        request: GenerationRequest,
+        grammar: Grammar | None,
+        context_tokens: int,
+        *,
+        stop: Sequence[str] = (),
+        thinking: bool | None,
+    ) -> "AnswerReader":
+        """For the answer of a request; `grammar` is what it is constrained to."""
+        tools = budget = None
+        if may_call_tools(request):
+            tools = ToolTextReader(json_or_calls=is_json_or_calls(request))
+        if grammar is not None:
+            budget = BudgetedCompletion(grammar, request.sampling.max_tokens, context_tokens)
+        return cls(stop, thinking=thinking, tools=tools, budget=budget)
 
     @property
     def calls(self) -> int:
         """Calls that are whole."""
         return self._tools.whole if self._tools is not None else 0
 
-    def feed(self, text: str) -> AnswerPiece:
-        reasoning, answer = self._thoughts.feed(text)
-        return self._read(reasoning, answer)
+    @property
+    def repeats_itself(self) -> bool:
+        """A call has come twice: small models go on so to no end."""
+        return self._tools is not None and self._tools.repeated
 
-    def finish(self, *, lost: bool = False) -> AnswerPiece:
-        """What was held back, when nothing follows, or only a call that was `lost`."""
-        reasoning, answer = self._thoughts.finish()
-        piece = self._read(reasoning, answer)
-        held = self._tools.finish() if self._tools is not None and not lost else ""
-        text = piece.text
+    def feed(self, text: str, usage: TokenUsage | None = None) -> AnswerPiece:
+        """What is new, now that `text` is the end of what `usage` was spent on."""
+        if self._budget is not None and text and usage is not None:
+            text = self._budget.feed(text, usage)
+        return self._read(*(self._thoughts.feed(text) if self._thoughts else ("", text)))
+
+    def finish(
+        self, finish: FinishReason | None = None, unfinished: str = ""
+    ) -> tuple[AnswerPiece, FinishReason | None]:
+        """What was held back, and why the answer ended, when the model has written all that it
+        will, perhaps an `unfinished` character."""
+        lost = False  # what waits is the beginning of a call for which there is no room
+        if self._budget is not None:  # which knows better what an unfinished character becomes
+            unfinished, finish = self._budget.end(finish, self.calls)
+            lost = self._budget.lost
+        piece = self.feed(unfinished)
+        if self._thoughts is not None:
+            piece += self._read(*self._thoughts.finish())
         if not self.stopped:
-            text += self._stop.feed(held) + self._stop.finish()
+            held = self._tools.finish() if self._tools is not None and not lost else ""
+            piece += AnswerPiece(self._stop.feed(held) + self._stop.finish())
             self.stopped = self._stop.found
-        return AnswerPiece(text, piece.reasoning, piece.calls)
+        return piece, "tool_calls" if finish == "stop" and self.calls else finish
 
     def _read(self, reasoning: str, answer: str) -> AnswerPiece:
         if self.stopped:

@@ -17,6 +17,7 @@ from models.errors import (
     InvalidEngineRequest,
     UnsupportedFeature,
 )
+from models.llm.answer_reader import AnswerPiece, AnswerReader
 from models.llm.base import (
     ChatMessage,
     FinishReason,
@@ -24,17 +25,14 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
-from models.llm.budgeted_completion import BudgetedCompletion
 from models.llm.llama_cpp.chunk_stream import Chunk, ChunkStream
 from models.llm.llama_cpp.slots import Slots
 from models.llm.structured_output.answer import (
-    answer_form,
-    is_all_ruled,
-    is_json_or_calls,
-    may_call,
+    answer_grammar,
+    is_constrained_throughout,
 )
-from models.llm.structured_output.grammar import Grammar
-from models.llm.tool_calls import CallDelta, ToolTextReader
+from models.llm.structured_output.ast import Grammar
+from models.llm.structured_output.gbnf import to_gbnf
 from models.weights.store import WeightStore
 
 # How long an OpenMP thread spins at a barrier before it sleeps. The default is about a
@@ -62,11 +60,11 @@ class LlamaCppEngine:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         if request.tools and not self._has_tools:
             raise UnsupportedFeature("this model has no tools")
-        form = None
+        grammar = None
         if request.tools or request.response_format:
-            # Forms can take half a second to write; other streams go on meanwhile.
-            form = await asyncio.to_thread(answer_form, request)
-        body = _to_body(request, form)
+            # Grammars can take half a second to compile; other streams go on meanwhile.
+            grammar = await asyncio.to_thread(answer_grammar, request)
+        body = _to_body(request, grammar)
         stream = ChunkStream(asyncio.get_running_loop())
 
         def work_in_slot(body: Chunk, push: Callable[[Chunk], bool]) -> None:
@@ -75,29 +73,23 @@ class LlamaCppEngine:
                 self._server.handle_chat_completions(body, push)
 
         work = self._threads.submit(stream.run, work_in_slot, body)
-        either = is_json_or_calls(request)
-        held = None
-        if form is not None:
-            most = request.sampling.max_tokens
-            held = BudgetedCompletion(form, most, self.context_tokens, json_or_calls=either)
-        reader = ToolTextReader(json_or_calls=either) if may_call(request) else None
+        reader = AnswerReader.of(request, grammar, self.context_tokens, thinking=None)
         finish: FinishReason | None = None
         try:
             while chunks := await stream.take():
-                pieces = _read(chunks, held)
-                finish = pieces.finish or finish  # it comes before the usage, perhaps a batch ago
-                text, calls = reader.feed(pieces.text) if reader else (pieces.text, ())
-                if text or calls or pieces.reasoning:
-                    yield GenerationDelta(text, None, pieces.running, calls, pieces.reasoning)
-                if reader and reader.repeated and pieces.running is not None:
+                batch = _read(chunks, reader)
+                finish = batch.finish or finish  # it comes before the usage, perhaps a batch ago
+                if batch.piece:
+                    yield batch.piece.to_delta(batch.running)
+                if reader.repeats_itself and batch.running is not None:
                     stream.close()
                     await _end_of(stream)
-                    yield GenerationDelta(finish_reason="tool_calls", usage=pieces.running)
+                    yield GenerationDelta(finish_reason="tool_calls", usage=batch.running)
                     return
-                if pieces.total is not None:
-                    text, calls, finish = _ended(finish, held, reader)
+                if batch.total is not None:
+                    rest, finish = reader.finish(finish)
                     await _end_of(stream)
-                    yield GenerationDelta(text, finish, pieces.total, calls)
+                    yield rest.to_delta(batch.total, finish)
                     return
             raise EngineLost("llama.cpp ended the answer before its finish")
         finally:
@@ -145,26 +137,9 @@ def start_server(config: LlamaCppConfig, path: str) -> Any:
         raise EngineError(f"llama.cpp cannot load the model of {config.id!r}: {error}") from None
 
 
-def _ended(
-    finish: FinishReason | None, held: BudgetedCompletion | None, reader: ToolTextReader | None
-) -> tuple[str, tuple[CallDelta, ...], FinishReason | None]:
-    """The rest of an answer when the model has written all that it will, and why it ended."""
-    text = ""
-    if held is not None:
-        text, finish = held.end(finish, reader.whole if reader else None)
-    if reader is None:
-        return text, (), finish
-    said, calls = reader.feed(text)
-    if finish == "stop" and reader.whole:
-        finish = "tool_calls"
-    if held is None or not held.lost:  # else what waits is the beginning of a call
-        said += reader.finish()
-    return said, calls, finish
-
-
-def _to_body(request: GenerationRequest, form: Grammar | None) -> dict[str, Any]:
+def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, Any]:
     """The request as llama.cpp's chat route takes it."""
-    ruled = is_all_ruled(request)
+    constrained = is_constrained_throughout(request)
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
     body: dict[str, Any] = {
@@ -178,58 +153,54 @@ def _to_body(request: GenerationRequest, form: Grammar | None) -> dict[str, Any]
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
         "max_tokens": -1 if sampling.max_tokens is None else sampling.max_tokens,
-        "stop": [] if ruled else list(sampling.stop),
+        "stop": [] if constrained else list(sampling.stop),
         "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
         "repeat_last_n": -1 if penalised else 0,
         "chat_template_kwargs": {
             **request.template_kwargs,
-            "enable_thinking": request.enable_thinking and not ruled,
+            "enable_thinking": request.enable_thinking and not constrained,
             # Given to the template only: llama.cpp's own reading of calls knows no bounds.
             "tools": list(request.tools) or None,
         },
     }
-    return body if form is None else {**body, "grammar": form.text}
+    return body if grammar is None else {**body, "grammar": to_gbnf(grammar)}
 
 
 def _to_message(message: ChatMessage) -> dict[str, Any]:
     return {"role": message.role, "content": message.content, **message.extra}
 
 
-class _Pieces(NamedTuple):
+class _Batch(NamedTuple):
     """What a batch of llama.cpp's chunks says."""
 
-    text: str
-    reasoning: str
+    piece: AnswerPiece
     finish: FinishReason | None
     running: TokenUsage | None  # so far
     total: TokenUsage | None  # with the last chunk only
 
 
-def _read(chunks: list[dict[str, Any]], held: BudgetedCompletion | None) -> _Pieces:
+def _read(chunks: list[Chunk], reader: AnswerReader) -> _Batch:
     """Raises EngineError when one of the chunks is an error."""
-    text: list[str] = []
-    reasoning: list[str] = []
+    piece = AnswerPiece()
     finish: FinishReason | None = None
     running: TokenUsage | None = None
     total: TokenUsage | None = None
     for chunk in chunks:
         if "error" in chunk:
             raise _to_error(chunk["error"])
-        said = ""
-        for choice in chunk["choices"]:
-            said += choice["delta"].get("content") or ""
-            reasoning.append(choice["delta"].get("reasoning_content") or "")
-            finish = choice["finish_reason"] or finish
         if "usage" in chunk:
             usage = chunk["usage"]
             cached = chunk.get("timings", {}).get("cache_n", 0)
             total = TokenUsage(usage["prompt_tokens"], usage["completion_tokens"], cached)
         elif timings := chunk.get("timings"):
             running = TokenUsage(timings["cache_n"] + timings["prompt_n"], timings["predicted_n"])
-        text.append(held.feed(said, running) if held and said and running else said)
-    return _Pieces("".join(text), "".join(reasoning), finish, running, total)
+        for choice in chunk["choices"]:
+            piece += AnswerPiece(reasoning=choice["delta"].get("reasoning_content") or "")
+            piece += reader.feed(choice["delta"].get("content") or "", running)
+            finish = choice["finish_reason"] or finish
+    return _Batch(piece, finish, running, total)
 
 
 def _to_error(error: dict[str, Any]) -> EngineError:

@@ -1,23 +1,27 @@
-"""JSON schemas as rules for JSON in one line, which is always valid.
+"""JSON schemas (draft 2020-12) as grammars for JSON in one line.
 
-What the rules allow is what the schema allows or less: properties in their order, strings, lists
-and depths with a bound as wide as the engine can take. What cannot be guaranteed is refused by
-name.
+What the grammar derives is what the schema allows or less: properties in their order, strings,
+lists and depths with a bound as wide as the engine can take. What cannot be guaranteed is refused
+by name.
 """
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from models.llm.structured_output.alternatives import exclude_each_other
+from models.llm.structured_output.ambiguity import Alternative, AmbiguityCheck
+from models.llm.structured_output.ast import EMPTY, GrammarBuilder, Node, SchemaError
 from models.llm.structured_output.keywords import bounded, listed, refuse_unsupported, types_of
-from models.llm.structured_output.merging import Schema, SchemaTree, as_schema, merged
-from models.llm.structured_output.patterns import FORMATS, pattern_rule
-from models.llm.structured_output.readings import Readings
-from models.llm.structured_output.rules import GrammarRules, SchemaError, literal
+from models.llm.structured_output.merging import (
+    MAX_LEAVES,
+    Schema,
+    SchemaTree,
+    as_schema,
+    merged,
+)
+from models.llm.structured_output.patterns import FORMATS, compile_pattern
 
 MAX_SCHEMA_CHARS = 60_000
 MAX_SCHEMAS = 2_000  # each with what is within it
@@ -40,103 +44,102 @@ class Bounds:
 NARROW = Bounds()  # what small models need to come to an end, and llama.cpp to be quick
 WIDE = Bounds(math.inf, math.inf, math.inf, 8)
 
-CHAR = r'([^"\\\x00-\x1F\x7F] | "\\" ["\\/bfnrt])'
-
 
 class SchemaCompiler:
-    """Adds the rules of one schema to `rules`."""
+    """Makes the nodes of one schema in `builder`."""
 
-    def __init__(self, root: Any, rules: GrammarRules, bounds: Bounds = NARROW) -> None:
+    def __init__(self, root: Any, builder: GrammarBuilder, bounds: Bounds = NARROW) -> None:
         self._bounds = bounds
         self._tree = SchemaTree(root)
-        self._rules = rules
-        self._referred: dict[str, str] = {}  # references to their rules
-        self._open: list[str] = []  # the rules that are being made
-        self._readings = Readings()
-        self._count = 0
+        self._build = builder
+        self._referred: dict[str, Node] = {}  # references to their nonterminals
+        self._ambiguity = AmbiguityCheck()
+        self._depth = self._count = 0
 
-    def compile(self) -> str:
-        """The name of the rule for the whole. Raises SchemaError."""
+    def compile(self) -> Node:
+        """Raises SchemaError."""
         if len(json.dumps(self._tree.root)) > MAX_SCHEMA_CHARS:
             raise SchemaError(f"the schema has more than {MAX_SCHEMA_CHARS} characters")
-        name = self._rule(self._tree.root)
-        self._readings.check()
-        return name
+        node = self._schema(self._tree.root)
+        self._ambiguity.check(node)
+        return node
 
-    def _rule(self, value: Any) -> str:
-        """The name of the rule of a schema. Raises SchemaError."""
+    def _schema(self, value: Any) -> Node:
         schema = as_schema(value)
         reference = schema.get("$ref")
-        if len(schema) == 1 and isinstance(reference, str):
-            if reference not in self._referred:
-                name = self._referred[reference] = self._rules.reserve()
-                self._make(name, self._tree.referred(reference))
-            name = self._referred[reference]
-        else:
-            name = self._rules.reserve()
-            self._make(name, schema)
-        self._readings.contains(self._open, name)
-        return name
+        if len(schema) > 1 or not isinstance(reference, str):
+            return self._resolved(schema)
+        if reference not in self._referred:
+            nonterminal = self._referred[reference] = self._build.nonterminal()
+            self._build.define(nonterminal, self._resolved(self._tree.referred(reference)))
+        return self._referred[reference]
 
-    def _make(self, name: str, schema: Schema) -> None:
+    def _resolved(self, schema: Schema) -> Node:
         self._count += 1
-        if self._count > MAX_SCHEMAS or len(self._open) >= MAX_DEPTH:
+        if self._count > MAX_SCHEMAS or self._depth >= MAX_DEPTH:
             raise SchemaError("the schema is too large or too deep")
-        self._open.append(name)
-        self._rules.define(name, self._body(self._tree.resolved(schema)))
-        self._open.pop()
+        self._depth += 1
+        node = self._body(self._tree.resolved(schema))
+        self._depth -= 1
+        return node
 
-    def _body(self, schema: Schema) -> str:
+    def _body(self, schema: Schema) -> Node:
         refuse_unsupported(schema)
         for key in ("anyOf", "oneOf"):
             if key in schema:
                 return self._union(schema, key)
         if "enum" in schema or "const" in schema:
-            return listed(schema)
-        kinds = types_of(schema)
-        if not kinds:
-            return self._free(self._bounds.depth)
-        if len(kinds) > 1:
-            return " | ".join(self._rule({**schema, "type": kind}) for kind in kinds)
-        return self._typed(kinds[0], schema)
+            return self._build.one_of(listed(schema))
+        types = types_of(schema)
+        if not types:
+            return self._anything(self._bounds.depth)
+        if len(types) > 1:
+            return self._build.choice(*(self._schema({**schema, "type": one}) for one in types))
+        return self._typed(types[0], schema)
 
-    def _typed(self, kind: str, schema: Schema) -> str:
-        if kind == "object":
+    def _typed(self, name: str, schema: Schema) -> Node:
+        if name == "object":
             return self._object(schema)
-        if kind == "array":
+        if name == "array":
             return self._array(schema)
-        if kind == "string":
+        if name == "string":
             return self._string(schema)
-        if kind == "boolean":
-            return '"true" | "false"'
-        if kind == "null":
-            return '"null"'
-        return bounded(schema, whole=kind == "integer")
+        if name == "boolean":
+            return self._build.one_of(["true", "false"])
+        if name == "null":
+            return self._build.text("null")
+        return bounded(schema, self._build, whole=name == "integer")
 
-    def _union(self, schema: Schema, key: str) -> str:
+    def _union(self, schema: Schema, key: str) -> Node:
         base = {name: value for name, value in schema.items() if name != key}
-        wholes = [merged(base, as_schema(part)) for part in schema[key]]
-        leaves = [self._tree.alternatives(whole) for whole in wholes]
-        kept = [(w, ls) for w, ls in zip(wholes, leaves, strict=True) if ls]
+        kept: list[tuple[Schema, list[Alternative]]] = []
+        number = 0
+        for part in schema[key]:
+            whole = merged(base, as_schema(part))
+            if leaves := [Alternative.of(leaf) for leaf in self._tree.alternatives(whole)]:
+                kept.append((whole, leaves))
+                number += len(leaves)
+            if number > MAX_LEAVES:
+                raise SchemaError(f"{key}: there are more than {MAX_LEAVES} alternatives")
         if not kept:
             raise SchemaError(f"{key}: no value is allowed")
+        self._ambiguity.compare(number)
         if key == "oneOf" and not all(
-            exclude_each_other(a, b)
-            for (_, one), (_, other) in combinations(kept, 2)
-            for a in one
-            for b in other
+            one.excludes(other)
+            for (_, mine), (_, theirs) in combinations(kept, 2)
+            for one in mine
+            for other in theirs
         ):
             raise SchemaError(
                 "oneOf: alternatives that may hold at once are not supported; use anyOf, "
                 "or tell them apart by a required property with a const"
             )
-        names = [self._rule(whole) for whole, _ in kept]
-        self._readings.parts_alike(
-            self._open[-1], [(name, ls) for name, (_, ls) in zip(names, kept, strict=True)]
-        )
-        return " | ".join(dict.fromkeys(names))
+        parts = [(self._schema(whole), leaves) for whole, leaves in kept]
+        choice = self._build.choice(*(node for node, _ in parts))
+        self._ambiguity.add(choice, parts)
+        return choice
 
-    def _object(self, schema: Schema) -> str:
+    def _object(self, schema: Schema) -> Node:
         properties = dict(schema.get("properties", {}))
         required = schema.get("required", [])
         others = schema.get("additionalProperties", True)
@@ -152,41 +155,38 @@ class SchemaCompiler:
             raise SchemaError(f"properties: at most {MAX_PROPERTIES} are supported")
         least, most = schema.get("minProperties", 0), schema.get("maxProperties")
         if not named:
-            # Whoever lists no property at all means that there is none.
+            # An empty list of properties means that there is none.
             listed_none = "properties" in schema and "additionalProperties" not in schema
             return self._map(False if listed_none else others, least, most)
         if least > len(required) or (most is not None and most < len(named)):
             raise SchemaError("minProperties and maxProperties: only of objects without properties")
-        return f'"{{" {self._members(named)} "}}"'
+        return self._between("{", self._members(named), "}")
 
-    def _members(self, named: Sequence[tuple[str, Any, bool]]) -> str:
+    def _members(self, named: list[tuple[str, Any, bool]]) -> Node:
         """The properties in their order; those that are optional may be left out."""
-        first = later = '""'  # what follows when nothing was written yet, and when something was
+        build = self._build
+        first: list[Node] = [EMPTY]  # what follows when nothing was written yet
+        later = EMPTY  # and when something was
         for name, value, needed in reversed(named):
-            pair = f"{literal(json.dumps(name, ensure_ascii=False) + ': ')} {self._rule(value)}"
-            begin, go_on = f"{pair} {later}", f'", " {pair} {later}'
-            if needed:
-                first, later = begin, go_on
-            else:
-                rest = self._rules.add(later)
-                begin, go_on = f"{pair} {rest}", f'", " {pair} {rest}'
-                first = self._rules.add(f"{begin} | {self._rules.add(first)}")
-                later = self._rules.add(f"{go_on} | {rest}")
-        return first
+            key = build.text(json.dumps(name, ensure_ascii=False) + ": ")
+            pair = build.sequence(key, self._schema(value), later)
+            then = build.sequence(build.text(", "), pair)
+            first = [pair] if needed else [pair, *first]
+            later = then if needed else build.choice(then, later)
+        return build.choice(*first)
 
-    def _map(self, others: Any, least: int, most: float | None) -> str:
+    def _map(self, others: Any, least: int, most: float | None) -> Node:
         most = self._bounds.free if most is None else _whole(min(most, self._bounds.free))
         # Names can come twice, and then one of them does not count.
         empty = not most or not self._tree.alternatives(others)
         if least > (0 if empty else 1):
             raise SchemaError("minProperties: it is not supported without named properties")
         if empty:
-            return '"{" "}"'
-        value = self._free_rule(self._bounds.depth - 1) if others is True else self._rule(others)
-        members = self._list(f'{self._text(1, 100)} ": " {value}', least, most)
-        return f'"{{" {members} "}}"'
+            return self._between("{", EMPTY, "}")
+        value = self._anything(self._bounds.depth - 1) if others is True else self._schema(others)
+        return self._pairs(value, least, most)
 
-    def _array(self, schema: Schema) -> str:
+    def _array(self, schema: Schema) -> Node:
         first, rest = schema.get("prefixItems", []), schema.get("items", True)
         if isinstance(rest, list):  # as it was before prefixItems
             first, rest = rest, schema.get("additionalItems", True)
@@ -202,26 +202,37 @@ class SchemaCompiler:
         if least > most or least > MAX_ITEMS:
             raise SchemaError("minItems: no list is as long, or it is too long to be supported")
         if not most:
-            return '"[" "]"'
+            return self._between("[", EMPTY, "]")
         if not first:
-            item = self._free_rule(self._bounds.depth - 1) if rest is True else self._rule(rest)
-            return f'"[" {self._list(item, least, most)} "]"'
-        names = [self._rule(value) for value in first[: int(most)]]
-        if most > len(names):
-            names += [self._rule(rest)] * (int(most) - len(names))
-        body = ""
-        for index in range(len(names) - 1, -1, -1):
-            body = f"{names[index]} {body}" if not index else f'", " {names[index]} {body}'
+            item = self._anything(self._bounds.depth - 1) if rest is True else self._schema(rest)
+            return self._between("[", self._list(item, least, most), "]")
+        items = [self._schema(value) for value in first[: int(most)]]
+        if most > len(items):
+            items += [self._schema(rest)] * (int(most) - len(items))
+        body = EMPTY
+        for index in range(len(items) - 1, -1, -1):
+            comma = self._build.text(", " if index else "")
+            body = self._build.sequence(comma, items[index], body)
             if index >= least:
-                body = f"({body})?"
-        return f'"[" {body} "]"'
+                body = self._build.optional(body)
+        return self._between("[", body, "]")
 
-    def _list(self, item: str, least: int, most: float) -> str:
+    def _list(self, item: Node, least: int, most: float) -> Node:
         """`item` with commas between."""
-        more = self._rules.repeated(f'", " {item}', max(0, least - 1), most - 1)
-        return f"{item} {more}" if least else f"({item} {more})?"
+        build = self._build
+        more = build.sequence(build.text(", "), item)
+        items = build.sequence(item, build.repeat(more, max(0, least - 1), most - 1))
+        return items if least else build.optional(items)
 
-    def _string(self, schema: Schema) -> str:
+    def _pairs(self, value: Node, least: int, most: float) -> Node:
+        """An object with any names."""
+        pair = self._build.sequence(self._text(1, 100), self._build.text(": "), value)
+        return self._between("{", self._list(pair, least, most), "}")
+
+    def _between(self, opening: str, node: Node, closing: str) -> Node:
+        return self._build.sequence(self._build.text(opening), node, self._build.text(closing))
+
+    def _string(self, schema: Schema) -> Node:
         least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
         if most is not None and least > most:
             raise SchemaError("minLength: it is more than maxLength")
@@ -230,29 +241,31 @@ class SchemaCompiler:
             return self._text(least, self._bounds.string if most is None else most)
         if "pattern" in schema and schema.get("format") in FORMATS:
             raise SchemaError("pattern: it is not supported together with a format")
-        return f'"\\"" {pattern_rule(pattern, least, most, self._rules)} "\\""'
+        return self._between('"', compile_pattern(pattern, least, most, self._build), '"')
 
-    def _text(self, least: int, most: float) -> str:
+    def _text(self, least: int, most: float) -> Node:
         """Any string of so many characters."""
         if least > MAX_STRING:
             raise SchemaError(f"minLength: at most {MAX_STRING} is supported")
-        char = self._rules.add(CHAR)
-        text = self._rules.repeated(char, least, _whole(max(least, min(most, self._bounds.string))))
-        return self._rules.add(f'"\\"" {text} "\\""')
+        build = self._build
+        controls = "".join(map(chr, [*range(0x20), 0x7F]))
+        escape = build.char_set([(ord(char), ord(char)) for char in '"\\/bfnrt'])
+        char = build.choice(
+            build.all_but('"\\' + controls), build.sequence(build.text("\\"), escape)
+        )
+        most = _whole(max(least, min(most, self._bounds.string)))
+        return self._between('"', build.repeat(char, least, most), '"')
 
-    def _free(self, depth: int) -> str:
+    def _anything(self, depth: int) -> Node:
         """Any value; lists and objects are `depth` deep at most."""
-        text, number = self._text(0, self._bounds.string), bounded({}, whole=False)
-        scalar = f'{text} | {number} | "true" | "false" | "null"'
-        if not depth:
-            return scalar
-        inner = self._free_rule(depth - 1)
-        items = self._list(inner, 0, self._bounds.free)
-        members = self._list(f'{self._text(1, 100)} ": " {inner}', 0, self._bounds.free)
-        return f'{scalar} | "[" {items} "]" | "{{" {members} "}}"'
-
-    def _free_rule(self, depth: int) -> str:
-        return self._rules.add(self._free(depth))
+        build = self._build
+        ways = [self._text(0, self._bounds.string), bounded({}, build, whole=False)]
+        ways += map(build.text, ("true", "false", "null"))
+        if depth:
+            inner = self._anything(depth - 1)
+            ways.append(self._between("[", self._list(inner, 0, self._bounds.free), "]"))
+            ways.append(self._pairs(inner, 0, self._bounds.free))
+        return build.choice(*ways)
 
 
 def _whole(most: float) -> float:

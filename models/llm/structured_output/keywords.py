@@ -1,13 +1,13 @@
-"""Reads single keywords of a JSON schema."""
+"""Single keywords of a JSON schema."""
 
 import json
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-from models.llm.structured_output.alternatives import kind_of
+from models.llm.structured_output.ambiguity import type_of
+from models.llm.structured_output.ast import GrammarBuilder, Node, SchemaError
 from models.llm.structured_output.merging import Schema
-from models.llm.structured_output.numbers import MAX_DIGITS, integers, numbers
-from models.llm.structured_output.rules import SchemaError, one_of
+from models.llm.structured_output.numbers import MAX_DIGITS, NumberCompiler
 
 SUPPORTED = frozenset(
     "$ref allOf anyOf oneOf enum const type properties required additionalProperties items "
@@ -30,13 +30,14 @@ LARGEST = 10**MAX_DIGITS  # beyond it a bound is none
 
 
 def refuse_unsupported(schema: Schema) -> None:
-    """Words that nobody knows describe only; the others must be kept. Raises SchemaError."""
+    """Unknown keywords are annotations; known ones must be kept. Raises SchemaError."""
     for key in schema:
         if key in REFUSED:
             raise SchemaError(f"{key} is not supported")
 
 
-def listed(schema: Schema) -> str:
+def listed(schema: Schema) -> list[str]:
+    """The values of `enum` or `const`, as JSON. Raises SchemaError."""
     values = [schema["const"]] if "const" in schema else schema["enum"]
     if "const" in schema and "enum" in schema:
         values = [value for value in values if value in schema["enum"]]
@@ -47,11 +48,11 @@ def listed(schema: Schema) -> str:
     shown = [json.dumps(v, ensure_ascii=False) for v in values if not kinds or _is_any(v, kinds)]
     if not shown:
         raise SchemaError("no value is allowed")
-    return one_of(list(dict.fromkeys(shown)))
+    return list(dict.fromkeys(shown))
 
 
 def _is_any(value: Any, kinds: list[str]) -> bool:
-    kind = kind_of(value)
+    kind = type_of(value)
     whole = kind == "number" and float(value).is_integer()
     return kind in kinds or (whole and "integer" in kinds)
 
@@ -70,7 +71,7 @@ def types_of(schema: Schema) -> list[str]:
     return [name for name in names if name != "integer" or "number" not in names]
 
 
-def bounded(schema: Schema, *, whole: bool) -> str:
+def bounded(schema: Schema, builder: GrammarBuilder, *, whole: bool) -> Node:
     """Numbers within the bounds of the schema. Raises SchemaError."""
     least, above = _bound(schema, "minimum"), _bound(schema, "exclusiveMinimum")
     most, below = _bound(schema, "maximum"), _bound(schema, "exclusiveMaximum")
@@ -78,12 +79,12 @@ def bounded(schema: Schema, *, whole: bool) -> str:
     open_high = below is not None and (most is None or below <= most)
     low, high = above if open_low else least, below if open_high else most
     if not whole:
-        return numbers(low, high, (open_low, open_high))
+        return NumberCompiler(builder).decimals(low, high, (open_low, open_high))
     if low is not None and open_low:
         low = low.to_integral_value(ROUND_FLOOR) + 1
     if high is not None and open_high:
         high = high.to_integral_value(ROUND_CEILING) - 1
-    return integers(low, high)
+    return NumberCompiler(builder).integers(low, high)
 
 
 def _bound(schema: Schema, key: str) -> Decimal | None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from models.llm.structured_output.rules import SchemaError
+from models.llm.structured_output.ast import SchemaError
 
 Schema = dict[str, Any]
 

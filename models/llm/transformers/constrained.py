@@ -12,15 +12,14 @@ from models.errors import UnsupportedFeature
 from models.llm.base import GenerationRequest
 from models.llm.structured_output.answer import (
     MAX_CALLS,
-    answer_form,
+    answer_grammar,
     is_json_or_calls,
-    may_call,
+    may_call_tools,
     schema_of,
 )
-from models.llm.structured_output.grammar import Grammar
+from models.llm.structured_output.ast import Grammar, SchemaError
 from models.llm.structured_output.json_schema import WIDE
-from models.llm.structured_output.lark import lark_of
-from models.llm.structured_output.rules import SchemaError
+from models.llm.structured_output.lark import to_lark
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
 Matcher: TypeAlias = Any  # llguidance.LLMatcher; the library is not there in the CPU profile
@@ -33,7 +32,8 @@ JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separat
 @dataclass(frozen=True, slots=True)
 class ConstrainedAnswer:
     matcher: Matcher  # of the tokens that may come next
-    form: Grammar | None  # what its text is, to end it before its tokens do; None: it is not known
+    grammar: Grammar | None  # what its text is, to complete it in time; None where llguidance reads
+    # the schema by itself
 
 
 class ConstrainedAnswers:
@@ -55,13 +55,12 @@ class ConstrainedAnswers:
         Takes some milliseconds, and up to a second for a large schema.
         """
         try:
-            form = answer_form(request, WIDE)
-            if form is None:
+            grammar = answer_grammar(request, WIDE)
+            if grammar is None:
                 return None
-            grammar = lark_of(form, mark_is_token=self._mark_is_special)
-            matcher = self._matcher(grammar)
+            matcher = self._matcher(to_lark(grammar, mark_is_token=self._mark_is_special))
             if not matcher.is_error():
-                return ConstrainedAnswer(matcher, form)
+                return ConstrainedAnswer(matcher, grammar)
         except SchemaError:
             pass
         matcher = self._matcher(self._grammar(request))
@@ -81,7 +80,7 @@ class ConstrainedAnswers:
     def _grammar(self, request: GenerationRequest) -> str:
         """With schemas as llguidance reads them."""
         answer = request.response_format
-        if not may_call(request):
+        if not may_call_tools(request):
             assert answer is not None
             return f"start: {_json(schema_of(answer))}\n"
         tools = [tool["function"] for tool in request.tools]

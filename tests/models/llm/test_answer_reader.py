@@ -5,7 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.llm.answer_reader import AnswerPiece, AnswerReader, TokenText, beginning_at_end
-from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
+from models.llm.base import TokenUsage
+from models.llm.budgeted_completion import BudgetedCompletion
+from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader
+from tests.models.llm.structured_output.test_json_schema import CLOCK, calling
 
 CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
 
@@ -13,7 +16,7 @@ CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
 def read(reader: AnswerReader, pieces: Sequence[str]) -> tuple[str, str, str]:
     """Thoughts, text and the arguments of all calls."""
     got: list[AnswerPiece] = [reader.feed(piece) for piece in pieces]
-    got.append(reader.finish())
+    got.append(reader.finish()[0])
     arguments = [call["function"]["arguments"] for one in got for call in one.calls]
     return (
         "".join(one.reasoning for one in got),
@@ -43,7 +46,7 @@ def test_an_answer_reads_the_same_wherever_it_is_cut(
 ) -> None:
     places = sorted({0, len(said), *(min(cut, len(said)) for cut in cuts)})
     pieces = [said[a:b] for a, b in zip(places, places[1:], strict=False)]
-    assert read(AnswerReader(calls=True), pieces) == expected
+    assert read(AnswerReader(tools=ToolTextReader()), pieces) == expected
 
 
 def test_thoughts_that_the_prompt_began_need_no_tag() -> None:
@@ -72,17 +75,19 @@ def test_stop_texts_do_not_end_thoughts() -> None:
 
 
 def test_the_mark_of_a_call_that_had_no_room_is_no_text() -> None:
-    for lost, expected in ((True, ""), (False, "<tool_call")):
-        reader = AnswerReader(("Yes.No",), calls=True)
-        said = reader.feed("Yes.<tool_call").text + reader.finish(lost=lost).text
-        assert said == f"Yes.{expected}"
+    budget = BudgetedCompletion(calling(CLOCK), 16, 100)
+    for budgeted, said, expected in ((budget, ">", "Yes."), (None, "", "Yes.<tool_call")):
+        reader = AnswerReader(("Yes.No",), tools=ToolTextReader(), budget=budgeted)
+        said = f"Yes.<tool_call{said}"
+        text = "".join(reader.feed(char, TokenUsage(5, n)).text for n, char in enumerate(said, 1))
+        assert text + reader.finish("length")[0].text == expected
 
 
 def test_a_character_of_several_tokens_comes_whole() -> None:
     text = TokenText(lambda tokens: bytes(tokens).decode(errors="replace"))
     said = "é😀x".encode()
-    assert [text.add([byte]) for byte in said] == ["", "é", "", "", "", "😀", "x"]
-    text.add([0xF0])
+    assert [text.add(byte) for byte in said] == ["", "é", "", "", "", "😀", "x"]
+    text.add(0xF0)
     assert text.finish() == "\ufffd"
 
 

@@ -18,7 +18,7 @@ from models.llm.base import (
     TokenUsage,
 )
 from models.llm.llama_cpp.engine import LlamaCppEngine
-from models.llm.structured_output.rules import SchemaError
+from models.llm.structured_output.ast import SchemaError
 from models.weights.store import WeightStore
 from tests.models.llm.llama_cpp.smollm import SMOLLM
 from tests.models.llm.structured_output.schemas import BAD, GOOD, record, strings

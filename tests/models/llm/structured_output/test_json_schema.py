@@ -12,29 +12,36 @@ from jsonschema import Draft202012Validator as Validator  # type: ignore[import-
 
 from models.errors import InvalidEngineRequest
 from models.llm.base import GenerationRequest
-from models.llm.structured_output.answer import answer_form
-from models.llm.structured_output.rules import MAX_GRAMMAR_CHARS, SchemaError
+from models.llm.structured_output.answer import answer_grammar
+from models.llm.structured_output.ast import MAX_GRAMMAR_CHARS, Grammar, SchemaError
+from models.llm.structured_output.gbnf import to_gbnf
+from models.llm.structured_output.json_schema import NARROW, Bounds
 from models.llm.tool_calls import MARK, ToolTextReader
 from tests.models.llm.structured_output.gbnf_samples import parse, sample
 from tests.models.llm.structured_output.schemas import BAD, GOOD, HOSTILE
 
 
-def grammar_of(schema: Any) -> str:
-    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    answer = answer_form(GenerationRequest((), response_format=form))
-    assert answer is not None
-    return answer.text
+def grammar_of(schema: Any, bounds: Bounds = NARROW) -> Grammar:
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    grammar = answer_grammar(GenerationRequest((), response_format=wanted), bounds)
+    assert grammar is not None
+    return grammar
 
 
-def calling(*tools: dict[str, Any], **more: Any) -> str:
+def calling(*tools: dict[str, Any], **more: Any) -> Grammar:
     shaped = tuple({"type": "function", "function": tool} for tool in tools)
-    answer = answer_form(GenerationRequest((), tools=shaped, **more))
-    assert answer is not None
-    return answer.text
+    grammar = answer_grammar(GenerationRequest((), tools=shaped, **more))
+    assert grammar is not None
+    return grammar
+
+
+def rules_of(grammar: Grammar) -> dict[str, Any]:
+    """What `sample` draws texts from: the grammar as llama.cpp reads it."""
+    return parse(to_gbnf(grammar))
 
 
 def check(schema: Any, random: Random, texts: int) -> None:
-    rules = parse(grammar_of(schema))
+    rules = rules_of(grammar_of(schema))
     validator = Validator(schema, format_checker=Validator.FORMAT_CHECKER)
     for _ in range(texts):
         text = sample(rules, random, random.random())
@@ -57,7 +64,7 @@ def test_what_cannot_be_guaranteed_is_refused_by_name(named: str) -> None:
 def test_a_hostile_schema_is_refused_or_stays_small_and_takes_no_time(name: str) -> None:
     began = time.process_time()
     try:
-        assert len(grammar_of(HOSTILE[name])) < 2 * MAX_GRAMMAR_CHARS
+        assert len(to_gbnf(grammar_of(HOSTILE[name]))) < 2 * MAX_GRAMMAR_CHARS
     except SchemaError:
         pass
     assert time.process_time() - began < 1.0
@@ -147,7 +154,7 @@ def read(text: str) -> tuple[str, list[tuple[str, Any]]]:
 
 
 def test_required_calls_are_calls_and_nothing_else() -> None:
-    rules = parse(calling(WEATHER, CLOCK, tool_choice="required"))
+    rules = rules_of(calling(WEATHER, CLOCK, tool_choice="required"))
     random = Random(1)
     names = set()
     for _ in range(100):
@@ -161,17 +168,17 @@ def test_required_calls_are_calls_and_nothing_else() -> None:
 
 
 def test_a_named_tool_is_called_once_and_no_other() -> None:
-    rules = parse(calling(WEATHER, CLOCK, tool_choice="required", called_tool="clock"))
+    rules = rules_of(calling(WEATHER, CLOCK, tool_choice="required", called_tool="clock"))
     assert read(sample(rules, Random(1), 0.0)) == ("", [("clock", {})])
 
 
 def test_without_parallel_calls_there_is_one() -> None:
-    rules = parse(calling(CLOCK, tool_choice="required", parallel_tool_calls=False))
+    rules = rules_of(calling(CLOCK, tool_choice="required", parallel_tool_calls=False))
     assert len(read(sample(rules, Random(1), 0.0))[1]) == 1
 
 
 def test_auto_allows_any_text_but_the_mark() -> None:
-    rules = parse(calling(CLOCK))
+    rules = rules_of(calling(CLOCK))
     random = Random(1)
     texts = [sample(rules, random) for _ in range(300)]
     # A mark by chance is all but impossible.
@@ -180,8 +187,8 @@ def test_auto_allows_any_text_but_the_mark() -> None:
 
 def test_tools_that_may_not_be_called_rule_nothing() -> None:
     tools = ({"type": "function", "function": CLOCK},)
-    assert answer_form(GenerationRequest((), tools=tools, tool_choice="none")) is None
-    assert answer_form(GenerationRequest(())) is None
+    assert answer_grammar(GenerationRequest((), tools=tools, tool_choice="none")) is None
+    assert answer_grammar(GenerationRequest(())) is None
 
 
 def test_a_schema_at_fault_is_named_by_its_tool() -> None:

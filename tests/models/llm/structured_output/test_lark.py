@@ -11,40 +11,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.llm.base import GenerationRequest
-from models.llm.structured_output.answer import answer_form
-from models.llm.structured_output.grammar import Grammar
-from models.llm.structured_output.json_schema import NARROW, WIDE, Bounds
-from models.llm.structured_output.lark import lark_of
-from models.llm.structured_output.rules import MAX_GRAMMAR_CHARS, SchemaError
+from models.llm.structured_output.answer import answer_grammar
+from models.llm.structured_output.ast import MAX_GRAMMAR_CHARS, Grammar, SchemaError
+from models.llm.structured_output.json_schema import NARROW, WIDE
+from models.llm.structured_output.lark import to_lark
+from models.llm.structured_output.parser_state import ParserState
 from models.llm.tool_calls import MARK
-from tests.models.llm.structured_output.gbnf_samples import parse, sample
+from tests.models.llm.structured_output.gbnf_samples import sample
 from tests.models.llm.structured_output.schemas import GOOD, HOSTILE, record, strings
-from tests.models.llm.structured_output.test_json_schema import CLOCK, SCHEMAS, WEATHER
-
-
-def form_of(schema: Any, bounds: Bounds = WIDE) -> Grammar:
-    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    form = answer_form(GenerationRequest((), response_format=wanted), bounds)
-    assert form is not None
-    return form
+from tests.models.llm.structured_output.test_json_schema import (
+    CLOCK,
+    SCHEMAS,
+    WEATHER,
+    grammar_of,
+    rules_of,
+)
 
 
 def calling(choice: Any, *tools: dict[str, Any]) -> Grammar:
     shaped = tuple({"type": "function", "function": tool} for tool in tools)
-    form = answer_form(GenerationRequest((), tools=shaped, tool_choice=choice), WIDE)
+    form = answer_grammar(GenerationRequest((), tools=shaped, tool_choice=choice), WIDE)
     assert form is not None
     return form
 
 
 def test_what_has_no_brackets_is_one_expression() -> None:
-    written = lark_of(form_of({"enum": ["a", "b/"]}), mark_is_token=False)
-    assert written == r"start: /(?:(?:\x22(?:a\x22|b\x2F\x22)))/" + "\n"
-    long = lark_of(form_of({"enum": ["x" * 9_000, "y"]}), mark_is_token=False)
+    written = to_lark(grammar_of({"enum": ["a", "b/"]}, WIDE), mark_is_token=False)
+    assert written == r"start: /\x22(?:a\x22|b\x2F\x22)/" + "\n"
+    long = to_lark(grammar_of({"enum": ["x" * 9_000, "y"]}, WIDE), mark_is_token=False)
     assert "x" * 9_000 in long and "/x" not in long
 
 
 def test_a_schema_that_contains_itself_is_made_of_rules() -> None:
-    written = lark_of(form_of(GOOD["list of itself"]), mark_is_token=False)
+    written = to_lark(grammar_of(GOOD["list of itself"], WIDE), mark_is_token=False)
     names = [line.partition(":")[0] for line in written.splitlines()]
     assert names[0] == "start" and len(names) == len(set(names)) > 1
 
@@ -52,7 +51,7 @@ def test_a_schema_that_contains_itself_is_made_of_rules() -> None:
 def test_the_mark_of_calls_is_text_or_a_token() -> None:
     for choice in ("auto", "required"):
         form = calling(choice, WEATHER, CLOCK)
-        text, token = (lark_of(form, mark_is_token=is_token) for is_token in (False, True))
+        text, token = (to_lark(form, mark_is_token=is_token) for is_token in (False, True))
         assert json.dumps(MARK) in text or r"\x3Ctool_call\x3E" in text
         assert f" {MARK} " in token.replace("\n", " \n")
         assert json.dumps(MARK) not in token and r"\x3Ctool_call\x3E" not in token
@@ -69,7 +68,7 @@ DEEP: dict[str, Any] = {
 def test_a_hostile_schema_is_refused_or_takes_no_time(name: str) -> None:
     began = time.process_time()
     try:
-        written = lark_of(form_of((HOSTILE | DEEP)[name]), mark_is_token=False)
+        written = to_lark(grammar_of((HOSTILE | DEEP)[name], WIDE), mark_is_token=False)
         assert len(written) < 4 * MAX_GRAMMAR_CHARS
     except SchemaError:
         assert name in HOSTILE
@@ -94,7 +93,7 @@ class Held:
         self._tokens = llguidance.hf.from_tokenizer(self.tokenizer)
 
     def matcher(self, form: Grammar) -> Any:
-        matcher = self._guidance.LLMatcher(self._tokens, lark_of(form, mark_is_token=False))
+        matcher = self._guidance.LLMatcher(self._tokens, to_lark(form, mark_is_token=False))
         assert not matcher.is_error(), matcher.get_error()
         return matcher
 
@@ -133,17 +132,17 @@ def check(held: Held, form: Grammar, random: Random, times: int) -> None:
     """What is drawn is of the form: where it may end, and where it was cut."""
     for _ in range(times):
         text, whole = held.drawn(form, random)
-        place = form.begin().after(text.removesuffix("\ufffd"))
-        assert place.cost == 0 if whole else place.cost < float("inf"), text
+        state = ParserState.start(form).advance(text.removesuffix("\ufffd"))
+        assert state.min_bytes == 0 if whole else state.min_bytes < float("inf"), text
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*GOOD, *DEEP])
 def test_both_allow_the_same(held: Held, name: str) -> None:
     random, schema = Random(name), (GOOD | DEEP)[name]
-    rules = parse(form_of(schema, NARROW).text)
+    rules = rules_of(grammar_of(schema, NARROW))
     for bounds in (NARROW, WIDE):
-        form = form_of(schema, bounds)
+        form = grammar_of(schema, bounds)
         assert all(held.takes(form, sample(rules, random, random.random())) for _ in range(8))
         check(held, form, random, 4)
 
@@ -154,7 +153,7 @@ def test_both_allow_the_same(held: Held, name: str) -> None:
 def test_nothing_is_allowed_beyond_the_form(held: Held, schema: Any, random: Random) -> None:
     if isinstance(schema, dict):
         try:
-            form = form_of(schema)
+            form = grammar_of(schema, WIDE)
         except SchemaError:
             return
         check(held, form, random, 2)

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
 
+from models.llm.answer_reader import AnswerReader
 from models.llm.base import GenerationRequest, TokenUsage
 from models.llm.budgeted_completion import BudgetedCompletion
-from models.llm.llama_cpp.engine import _ended
-from models.llm.structured_output.answer import answer_form
-from models.llm.structured_output.grammar import Grammar
-from models.llm.structured_output.rules import SchemaError
+from models.llm.structured_output.answer import answer_grammar
+from models.llm.structured_output.ast import SchemaError
+from models.llm.structured_output.parser_state import ParserState
 from models.llm.tool_calls import ToolTextReader
-from tests.models.llm.structured_output.gbnf_samples import parse, sample
+from tests.models.llm.structured_output.gbnf_samples import sample
 from tests.models.llm.structured_output.schemas import GOOD
 from tests.models.llm.structured_output.test_json_schema import (
     CLOCK,
@@ -27,6 +27,7 @@ from tests.models.llm.structured_output.test_json_schema import (
     calling,
     grammar_of,
     read,
+    rules_of,
 )
 
 BUDGETS = st.integers(1, 300)
@@ -35,15 +36,15 @@ BUDGETS = st.integers(1, 300)
 def check(schema: Any, random: Random, times: int) -> None:
     """Cuts texts anywhere and ends them."""
     grammar = grammar_of(schema)
-    form, rules = Grammar(grammar), parse(grammar)
+    rules = rules_of(grammar)
     validator = Validator(schema, format_checker=Validator.FORMAT_CHECKER)
     for _ in range(times):
         text = sample(rules, random, random.random())
         begun = text[: random.randint(0, len(text))]
-        place = form.begin().after(begun)
-        assert place.cost == len(place.ending().encode())
-        validator.validate(json.loads(begun + place.ending()))
-        assert form.begin().after(text).cost == 0
+        state = ParserState.start(grammar).advance(begun)
+        assert state.min_bytes == len(state.completion().encode())
+        validator.validate(json.loads(begun + state.completion()))
+        assert ParserState.start(grammar).advance(text).min_bytes == 0
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -62,7 +63,7 @@ def test_every_schema_that_is_kept_has_an_answer_that_ends(schema: Any, random: 
 
 
 def test_the_shortest_answer_has_what_is_required_and_no_more() -> None:
-    shortest = {name: Grammar(grammar_of(GOOD[name])).begin().ending() for name in GOOD}
+    shortest = {name: ParserState.start(grammar_of(GOOD[name])).completion() for name in GOOD}
     assert shortest["person"] == '{"name": "", "age": 0}'
     assert shortest["list of itself"] == '{"v": 0, "next": null}'
     assert shortest["tree of itself"] == '{"op": "num", "v": 0}'
@@ -70,25 +71,25 @@ def test_the_shortest_answer_has_what_is_required_and_no_more() -> None:
 
 
 def test_what_is_not_of_the_form_has_no_end() -> None:
-    begin = Grammar(grammar_of(GOOD["person"])).begin()
-    assert begin.after('{"name": "x').cost < math.inf
-    assert begin.after('{"nome').cost == math.inf
-    assert begin.after('{"name": "", "age": 1}.').cost == math.inf
+    begin = ParserState.start(grammar_of(GOOD["person"]))
+    assert begin.advance('{"name": "x').min_bytes < math.inf
+    assert begin.advance('{"nome').min_bytes == math.inf
+    assert begin.advance('{"name": "", "age": 1}.').min_bytes == math.inf
 
 
 def test_a_long_list_of_values_and_a_long_value_take_no_time() -> None:
     began = time.process_time()
     for values in (["x" * 50_000], [f"{n * 7919:07}" for n in range(5_000)]):
-        form = Grammar(grammar_of({"enum": values}))
+        form = grammar_of({"enum": values})
         for value in (values[0], values[-1]):
-            assert form.begin().after(json.dumps(value)).cost == 0
+            assert ParserState.start(form).advance(json.dumps(value)).min_bytes == 0
     assert time.process_time() - began < 2.0
 
 
 def spend(held: BudgetedCompletion, text: str, tokens: int) -> str | None:
     """What comes of `text`, a character a token, if it is not over when they are spent."""
     let_through = [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate(text[:tokens])]
-    rest, finish = held.end("stop" if len(text) < tokens else "length", None)
+    rest, finish = held.end("stop" if len(text) < tokens else "length", 0)
     return "".join(let_through) + rest if finish == "stop" else None
 
 
@@ -97,48 +98,48 @@ def spend(held: BudgetedCompletion, text: str, tokens: int) -> str | None:
 @given(budget=BUDGETS, random=st.randoms(use_true_random=False))
 def test_answers_end_within_their_tokens(name: str, budget: int, random: Random) -> None:
     grammar = grammar_of(GOOD[name])
-    form = Grammar(grammar)
+    form = grammar
     answer = spend(
-        BudgetedCompletion(form, budget, 10_000), sample(parse(grammar), random, 0.1), budget
+        BudgetedCompletion(form, budget, 10_000), sample(rules_of(grammar), random, 0.1), budget
     )
     if answer is None:
-        assert form.begin().cost > budget
+        assert ParserState.start(form).min_bytes > budget
     else:
         assert len(answer) <= budget
         Validator(GOOD[name]).validate(json.loads(answer))
 
 
 def test_a_full_context_ends_an_answer_as_well() -> None:
-    held = BudgetedCompletion(Grammar(grammar_of(GOOD["person"])), None, 30)
+    held = BudgetedCompletion((grammar_of(GOOD["person"])), None, 30)
     assert spend(held, '{"name": "' + "x" * 90, 25) == '{"name": "xxx", "age": 0}'
 
 
 def test_an_answer_that_ends_by_itself_is_not_touched() -> None:
     text = '{"name": "Ada Lovelace", "age": 36}'
-    form = Grammar(grammar_of(GOOD["person"]))
+    form = grammar_of(GOOD["person"])
     for tokens in range(len(text) + 1, len(text) + 9):
         assert spend(BudgetedCompletion(form, tokens, 10_000), text, tokens) == text
 
 
 def test_text_comes_while_there_is_room_for_its_end_and_waits_where_there_is_none() -> None:
     held = BudgetedCompletion(
-        Grammar(grammar_of({"type": "array", "items": {"type": "string"}})), 9, 10_000
+        (grammar_of({"type": "array", "items": {"type": "string"}})), 9, 10_000
     )
     came = [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate('["ab", "')]
-    assert came == ["[", '"', "a", "b", '"', "", "", ""] and held.end("length", None)[0] == "]"
+    assert came == ["[", '"', "a", "b", '"', "", "", ""] and held.end("length", 0)[0] == "]"
 
 
 def test_where_there_is_no_room_for_any_answer_it_comes_as_it_is_written() -> None:
-    held = BudgetedCompletion(Grammar(grammar_of(GOOD["person"])), 5, 10_000)
+    held = BudgetedCompletion((grammar_of(GOOD["person"])), 5, 10_000)
     assert [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate('{"nam')] == list(
         '{"nam'
     )
-    assert held.end("length", None) == ("", "length")
+    assert held.end("length", 0) == ("", "length")
 
 
 def test_why_an_answer_ended_depends_on_its_calls() -> None:
-    def ended(said: str, calls: int | None, tokens: int = 60) -> tuple[str, str | None]:
-        held = BudgetedCompletion(Grammar(calling(CLOCK)), tokens, 10_000)
+    def ended(said: str, calls: int, tokens: int = 60) -> tuple[str, str | None]:
+        held = BudgetedCompletion(calling(CLOCK), tokens, 10_000)
         for n, char in enumerate(said):
             held.feed(char, TokenUsage(5, n + 1))
         return held.end("length", calls)
@@ -151,28 +152,34 @@ def test_why_an_answer_ended_depends_on_its_calls() -> None:
 
 def test_json_that_was_chosen_instead_of_a_call_ends_well() -> None:
     tools = ({"type": "function", "function": CLOCK},)
-    form = answer_form(GenerationRequest((), tools=tools, response_format={"type": "json_object"}))
-    assert form is not None
+    wanted = {"type": "json_object"}
+    grammar = answer_grammar(GenerationRequest((), tools=tools, response_format=wanted))
+    assert grammar is not None
     for said, ending in (
         ('{"a": "b', ('"}', "stop")),
         ('<tool_call>\n{"name"', (': "clock", "arguments": {}}\n</tool_call>', "length")),
     ):
-        held = BudgetedCompletion(form, 70, 10_000, json_or_calls=True)
+        held = BudgetedCompletion(grammar, 70, 10_000)
         for n, char in enumerate(said):
             held.feed(char, TokenUsage(5, n + 1))
         assert held.end("length", 0) == ending
 
 
 def test_calls_are_ended_and_plain_text_needs_no_end() -> None:
-    begin = Grammar(calling(WEATHER, CLOCK)).begin()
-    assert begin.after("Hello there, a < b").cost == 0
+    begin = ParserState.start(calling(WEATHER, CLOCK))
+    assert begin.advance("Hello there, a < b").min_bytes == 0
     begun = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Pa'
-    assert read(begun + begin.after(begun).ending()) == ("", [("get_weather", {"city": "Pa"})])
+    assert read(begun + begin.advance(begun).completion()) == (
+        "",
+        [("get_weather", {"city": "Pa"})],
+    )
 
 
 def test_a_call_without_room_leaves_no_mark_in_the_text() -> None:
-    held, reader = BudgetedCompletion(Grammar(calling(CLOCK)), 16, 10_000), ToolTextReader()
-    said = [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate("Yes. <tool_call>")]
-    text = "".join(reader.feed(piece)[0] for piece in said)
-    rest, calls, finish = _ended("length", held, reader)
-    assert (text + rest, calls, finish) == ("Yes. ", (), "length")
+    budget = BudgetedCompletion(calling(CLOCK), 16, 10_000)
+    reader = AnswerReader(thinking=None, tools=ToolTextReader(), budget=budget)
+    said = "Yes. <tool_call>"
+    pieces = [reader.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate(said)]
+    rest, finish = reader.finish("length")
+    text = "".join(piece.text for piece in [*pieces, rest])
+    assert (text, rest.calls, finish) == ("Yes. ", (), "length")

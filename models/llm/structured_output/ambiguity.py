@@ -1,0 +1,158 @@
+"""Which alternatives of a schema can be told apart, and when.
+
+An engine follows all parses of an answer at once. Alternatives that begin alike double them, and
+inside a schema that contains itself there would be no end of it.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from models.llm.structured_output.ast import Node, SchemaError, post_order
+from models.llm.structured_output.merging import Schema
+
+MAX_PARSES = 16
+MAX_AMBIGUOUS = 50  # choices with alternatives that begin alike
+MAX_COMPARISONS = 100_000  # of alternatives with each other, of all choices together
+TYPES = ("string", "number", "object", "array", "boolean", "null")
+
+Values = frozenset[str] | None
+"""The only values that a schema allows, as JSON; None when they are not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What tells a resolved schema apart from others."""
+
+    types: frozenset[str]  # integers are numbers here
+    values: Values
+    properties: dict[str, Values]
+    required: frozenset[str]
+
+    @classmethod
+    def of(cls, schema: Schema) -> "Alternative":
+        properties = schema.get("properties", {})
+        return cls(
+            _types_of(schema),
+            _values_of(schema),
+            {name: _values_of(value) for name, value in properties.items()},
+            frozenset(schema.get("required", ())),
+        )
+
+    def begins_like(self, other: "Alternative") -> bool:
+        """Whether an answer can be a parse of both for more than a few characters."""
+        shared = self.types & other.types
+        if not shared:
+            return False
+        if self.values is not None and other.values is not None:
+            return False  # listed values part at their first difference
+        mine, theirs = self._first(), other._first()
+        if shared != {"object"} or mine is None or theirs is None:
+            return True
+        return mine == theirs and not _disjoint(self.properties[mine], other.properties[theirs])
+
+    def excludes(self, other: "Alternative") -> bool:
+        """Whether no answer that is written for one of them obeys the other too."""
+        shared = self.types & other.types
+        if not shared or _disjoint(self.values, other.values):
+            return True
+        if shared != {"object"}:
+            return False
+        for name in self.required & other.required:
+            if _disjoint(self.properties.get(name), other.properties.get(name)):
+                return True
+        # Answers have no properties beyond those that are named.
+        mine, theirs = self.properties.keys(), other.properties.keys()
+        only_mine = self.required - theirs - other.required
+        return bool(only_mine and other.required - mine - self.required)
+
+    def _first(self) -> str | None:
+        """The property that every answer begins with."""
+        first = next(iter(self.properties), None)
+        return first if first in self.required else None
+
+
+class AmbiguityCheck:
+    """How many parses of an answer an engine may have to follow at once."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Node, list[set[Node]]] = {}  # of alternatives that begin alike
+        self._comparisons = 0
+
+    def compare(self, alternatives: int) -> None:
+        """Counts comparisons of so many alternatives with each other. Raises SchemaError."""
+        self._comparisons += alternatives**2
+        if self._comparisons > MAX_COMPARISONS:
+            raise SchemaError("anyOf, oneOf: there are too many alternatives")
+
+    def add(self, choice: Node, parts: list[tuple[Node, list[Alternative]]]) -> None:
+        """A choice and its parts, each with all that it may be."""
+        groups: list[tuple[set[Node], list[Alternative]]] = []
+        for node, leaves in parts:
+            for nodes, others in groups:
+                if any(one.begins_like(other) for one in leaves for other in others):
+                    nodes.add(node)
+                    others += leaves
+                    break
+            else:
+                groups.append(({node}, list(leaves)))
+        self._groups[choice] = [nodes for nodes, _ in groups]
+
+    def check(self, root: Node) -> None:
+        """Raises SchemaError when there may be too many parses."""
+        ambiguous = [c for c, groups in self._groups.items() if any(len(g) > 1 for g in groups)]
+        if len(ambiguous) > MAX_AMBIGUOUS:
+            raise SchemaError("anyOf: too many alternatives begin alike")
+        for choice in ambiguous:
+            if any(choice in post_order(part) for part in choice.parts):
+                raise SchemaError(
+                    "anyOf: alternatives that begin alike are not supported in a schema that "
+                    "contains itself; tell them apart by a first required property with a const"
+                )
+        # Where nodes contain each other nothing multiplies, as was just seen.
+        parses: dict[Node, int] = {}
+        for node in post_order(root):
+            groups = self._groups.get(node) or [{part} for part in node.parts]
+            sums = (sum(parses.get(part, 1) for part in group) for group in groups)
+            parses[node] = max(sums, default=1)
+            if parses[node] > MAX_PARSES:
+                raise SchemaError("anyOf: too many alternatives begin alike")
+
+
+def type_of(value: Any) -> str:
+    """The JSON type of a value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def _types_of(schema: Schema) -> frozenset[str]:
+    if "const" in schema:
+        return frozenset({type_of(schema["const"])})
+    if "enum" in schema:
+        return frozenset(map(type_of, schema["enum"]))
+    given = schema.get("type")
+    if given is None:
+        return frozenset(TYPES)
+    names = given if isinstance(given, list) else [given]
+    return frozenset("number" if name == "integer" else name for name in names)
+
+
+def _values_of(schema: Any) -> Values:
+    if not isinstance(schema, dict):
+        return None
+    if "const" in schema:
+        return frozenset({json.dumps(schema["const"], sort_keys=True)})
+    if isinstance(schema.get("enum"), list):
+        return frozenset(json.dumps(value, sort_keys=True) for value in schema["enum"])
+    return None
+
+
+def _disjoint(one: Values, other: Values) -> bool:
+    return one is not None and other is not None and not one & other

@@ -1,0 +1,276 @@
+"""The syntax tree (AST) of a context-free grammar that answers are constrained to.
+
+The schema compiler builds it, `gbnf` and `lark` print it for the engines, and `parser_state` walks
+it. A grammar runs for each token of an answer, over all of the vocabulary, beside other answers:
+what is too large is refused while it is built.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from models.errors import InvalidEngineRequest
+
+MAX_GRAMMAR_CHARS = 200_000  # of GBNF, about: a part of a production takes some characters
+MAX_REPEATS = 20_000  # of all repetitions together: llama.cpp writes each one out
+
+Ranges = list[tuple[int, int]]
+"""Code points, ends included."""
+
+LAST_CODE_POINT = 0x10FFFF
+_PART = 5  # characters
+_SURROGATES = (0xD800, 0xDFFF)
+# What completes a set of characters: the first of these that it has.
+_USUAL = "a0A-_.x1 9zZ:/"
+
+N = TypeVar("N", bound="Node")
+
+
+class SchemaError(InvalidEngineRequest):
+    """A JSON schema that cannot be guaranteed; the message says where and why."""
+
+
+class Node:
+    """A part of a production. `min_bytes` is the length in UTF-8 of the shortest text that it
+    derives, set by Grammar."""
+
+    __slots__ = ("min_bytes", "parts")
+
+    def __init__(self, *parts: "Node") -> None:
+        self.parts = parts
+        self.min_bytes = math.inf
+
+
+class Text(Node):
+    """A terminal: exactly this text, from one of its characters on."""
+
+    __slots__ = ("_after", "_at", "_text")
+
+    def __init__(self, text: str, at: int = 0) -> None:
+        super().__init__()
+        self._text, self._at = text, at
+        self._after: Text | None = None
+
+    @property
+    def char(self) -> str:
+        return self._text[self._at]
+
+    @property
+    def text(self) -> str:
+        return self._text[self._at :]
+
+    def after(self) -> "Text | None":
+        """What is left after the first character."""
+        if self._after is None and self._at + 1 < len(self._text):
+            self._after = Text(self._text, self._at + 1)
+            self._after.min_bytes = self.min_bytes - len(self.char.encode())
+        return self._after
+
+
+class CharSet(Node):
+    """A terminal: one character of a set, which is never empty."""
+
+    __slots__ = ("has", "sample", "token")
+
+    def __init__(self, *ranges: tuple[int, int]) -> None:
+        super().__init__()
+        self.token = f"[{''.join(map(_range, ranges))}]"
+        """The set as GBNF, Python and Rust all read it."""
+        self.has = re.compile(self.token).match
+        self.sample = next(filter(self.has, _USUAL), chr(ranges[0][0]))
+
+
+class Sequence(Node):
+    """Its parts, one after the other."""
+
+    __slots__ = ()
+
+
+class Choice(Node):
+    """One of its parts. A nonterminal is a choice whose parts are given later, so that they can
+    refer to it."""
+
+    __slots__ = ()
+
+
+class Repeat(Node):
+    """`item` between `least` and `most` times; `most` may be infinite."""
+
+    __slots__ = ("_after", "item", "least", "most")
+
+    def __init__(self, item: Node, least: int, most: float) -> None:
+        super().__init__(item)
+        self.item, self.least, self.most = item, least, most
+        self._after: Repeat | None = None
+
+    def after(self) -> "Repeat":
+        """What is left after the item was derived once."""
+        if not self.least and math.isinf(self.most):
+            return self
+        if self._after is None:
+            self._after = Repeat(self.item, max(0, self.least - 1), self.most - 1)
+            self._after.min_bytes = self._after.shortest()
+        return self._after
+
+    def shortest(self) -> float:
+        return self.least * self.item.min_bytes if self.least else 0
+
+
+EMPTY: Node = Sequence()
+"""Derives the empty text."""
+
+
+class GrammarBuilder:
+    """Makes nodes; equal ones are the same object. Raises SchemaError when there are too many."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[tuple[Any, ...], Node] = {}
+        self._size = 0
+        self._repeats = 0
+
+    def text(self, text: str) -> Node:
+        return self._unique(len(text), Text, text) if text else EMPTY
+
+    def char_set(self, ranges: Ranges) -> Node:
+        return self._unique(_PART * len(ranges), CharSet, *ranges)
+
+    def all_but(self, characters: str) -> Node:
+        """A character that is none of these."""
+        return self.char_set(
+            without([(0, LAST_CODE_POINT)], [(ord(c), ord(c)) for c in characters])
+        )
+
+    def sequence(self, *parts: Node) -> Node:
+        parts = tuple(part for part in parts if part is not EMPTY)
+        if len(parts) < 2:
+            return parts[0] if parts else EMPTY
+        return self._unique(_PART * len(parts), Sequence, *parts)
+
+    def choice(self, *parts: Node) -> Node:
+        parts = tuple(dict.fromkeys(parts))
+        return parts[0] if len(parts) == 1 else self._unique(_PART * len(parts), Choice, *parts)
+
+    def nonterminal(self) -> Choice:
+        """A choice that is no other's equal; `define` it later."""
+        return Choice()
+
+    def define(self, nonterminal: Choice, body: Node) -> None:
+        self._grow(_PART)
+        nonterminal.parts = (body,)
+
+    def repeat(self, item: Node, least: int, most: float) -> Node:
+        if not most or item is EMPTY:
+            return EMPTY
+        if least == most == 1:
+            return item
+        if (Repeat, item, least, most) not in self._nodes:
+            self._repeats += max(least, 1) if math.isinf(most) else int(most)
+        if self._repeats > MAX_REPEATS:
+            raise SchemaError("the schema allows too many repetitions")
+        return self._unique(_PART, Repeat, item, least, most)
+
+    def optional(self, item: Node) -> Node:
+        return self.repeat(item, 0, 1)
+
+    def one_of(self, texts: list[str]) -> Node:
+        """One of these texts, as a tree of their common prefixes: with one parse of each, so that
+        the engine never follows many at once."""
+        if len(texts) == 1:
+            return self.text(texts[0])
+        prefix = _common_prefix(texts)
+        rests: dict[str, list[str]] = {}
+        for text in texts:
+            rests.setdefault(text[len(prefix) :][:1], []).append(text[len(prefix) :])
+        return self.sequence(self.text(prefix), self.choice(*map(self.one_of, rests.values())))
+
+    def _unique(self, size: int, kind: type[N], *values: Any) -> Node:
+        key = (kind, *values)
+        if key not in self._nodes:
+            self._grow(size)
+            self._nodes[key] = kind(*values)
+        return self._nodes[key]
+
+    def _grow(self, characters: int) -> None:
+        self._size += characters
+        if self._size > MAX_GRAMMAR_CHARS:
+            raise SchemaError("the schema is too large")
+
+
+class Grammar:
+    """What an answer may be: all that `root` derives."""
+
+    def __init__(self, root: Node, calls: Node | None = None) -> None:
+        """`calls` is what follows the mark of tool calls, where the rest is free text.
+
+        Raises SchemaError where an answer could come to a place from which it cannot end.
+        """
+        self.root = root
+        self.calls = calls
+        self.nodes = post_order(root)
+        _measure(self.nodes)
+        if any(math.isinf(node.min_bytes) for node in self.nodes):
+            raise SchemaError("$ref: a value that must contain itself has no end")
+
+
+def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:
+    """The code points of `ranges` but for `holes`, and for surrogates, which no text has."""
+    kept = ranges
+    for low, high in (*holes, _SURROGATES):
+        cut = [[(a, min(b, low - 1)), (max(a, high + 1), b)] for a, b in kept]
+        kept = [(a, b) for pair in cut for a, b in pair if a <= b]
+    return kept
+
+
+def post_order(root: Node) -> list[Node]:
+    """All nodes, each after its parts but for those that contain themselves."""
+    order: list[Node] = []
+    opened: set[Node] = set()
+    waiting: list[tuple[Node, bool]] = [(root, False)]
+    while waiting:
+        node, done = waiting.pop()
+        if done:
+            order.append(node)
+        elif node not in opened:
+            opened.add(node)
+            waiting.append((node, True))
+            waiting += ((part, False) for part in node.parts)
+    return order
+
+
+def _measure(order: list[Node]) -> None:
+    """Sets `min_bytes`, which only falls: there and back until none does."""
+    changed = True
+    while changed:
+        changed = False
+        for node in order:
+            before = node.min_bytes
+            if isinstance(node, Text):
+                node.min_bytes = len(node.text.encode())
+            elif isinstance(node, CharSet):
+                node.min_bytes = len(node.sample.encode())
+            elif isinstance(node, Repeat):
+                node.min_bytes = node.shortest()
+            elif isinstance(node, Choice):
+                node.min_bytes = min(part.min_bytes for part in node.parts)
+            else:
+                node.min_bytes = sum(part.min_bytes for part in node.parts)
+            changed = changed or node.min_bytes != before
+        order = order[::-1]
+
+
+def _common_prefix(texts: list[str]) -> str:
+    first, last = min(texts), max(texts)
+    length = 0
+    while length < min(len(first), len(last)) and first[length] == last[length]:
+        length += 1
+    return first[:length]
+
+
+def _range(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return _code(low) if low == high else f"{_code(low)}-{_code(high)}"
+
+
+def _code(code: int) -> str:
+    return chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\U{code:08X}"
