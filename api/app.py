@@ -45,9 +45,9 @@ from telemetry.logs import redact_logs
 
 
 def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
-    """The whole HTTP interface; several may live in one process.
+    """The whole HTTP interface; one process may hold several.
 
-    Without `sees_clients` a proxy stands before it, whose word on addresses proves nothing.
+    `sees_clients` is False behind a proxy, where the peer's address is not that of the client.
     """
     redact_logs()
     app = FastAPI(
@@ -64,10 +64,10 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
     app.state.request_guard = RequestGuard(
         platform.accounts,
         platform.request_limits,
-        infrastructure.in_flight,
+        infrastructure.admission,
         infrastructure.idempotency,
     )
-    app.add_middleware(RequestFrame, in_flight=infrastructure.in_flight)
+    app.add_middleware(RequestFrame, admission=infrastructure.admission)
     for error in (ApiError, EngineError, PipelineError, DatabaseError):
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_left)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from api.http.admission import InFlight
+from api.http.admission import AdmissionControl
 from api.http.rate_limits import RequestLimits
 from api.native.paid_transcription import PaidTranscription
 from api.native.speech.paid_speech import PaidSynthesis
@@ -174,7 +174,7 @@ def build_services(
             ),
             models=model_list,
             limits=limits,
-            in_flight=InFlight(admission),
+            admission=AdmissionControl(admission),
             sockets=sockets,
         ),
     )

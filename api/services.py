@@ -6,7 +6,7 @@ takes the objects that it needs, never a group.
 
 from dataclasses import dataclass, field
 
-from api.http.admission import InFlight
+from api.http.admission import AdmissionControl
 from api.http.rate_limits import RequestLimits
 from api.native.paid_transcription import PaidTranscription
 from api.native.speech.paid_speech import PaidSynthesis
@@ -91,7 +91,7 @@ class InfrastructureServices:
     idempotency: IdempotencyStore
     models: ModelList
     limits: SharedLimits
-    in_flight: InFlight
+    admission: AdmissionControl
     sockets: SocketRegistry
     reports: Reports = field(default_factory=OwnReports)  # what GET /metrics shows
 

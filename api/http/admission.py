@@ -1,4 +1,8 @@
-"""How much this process has in hand: what comes beyond a number is refused at once."""
+"""Admission control: beyond a number in progress, work is refused at once with 503 and Retry-After.
+
+A refusal after a millisecond is backpressure that a client can act on; a queue would only make
+every answer late.
+"""
 
 import os
 import time
@@ -8,14 +12,14 @@ from api.http.errors import ApiError
 from configs.schema.admission import AdmissionConfig
 from telemetry import metrics
 
-LEAVE = "leave_work"  # the name in the scope's state of what ends a request's work
+RELEASE = "release_admission"  # key in the scope's state of the call that ends a request's work
 REQUEST = "request"
-RECOVERY = 0.1  # seconds of patience that come back in a second of calm
+RECOVERY = 0.1  # seconds of burst that come back in a calm second
 CALM_S = 1.0  # since the last refusal: else what comes back lets in one too many all the time
 
 
-class InFlight:
-    """One a process. Who was let in says when it has ended."""
+class AdmissionControl:
+    """The requests in progress of this process, in all and by route."""
 
     def __init__(
         self,
@@ -24,38 +28,41 @@ class InFlight:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         cores = cores or os.cpu_count() or 1
-        self._kinds = {REQUEST: _Kind(config.requests, config.requests, config.burst_s, clock())}
+        self._kinds = {REQUEST: _Limit(config.requests, config.requests, config.burst_s, clock())}
         for path, number in config.work_per_core.items():
             lasting = config.lasting_per_core.get(path, number)
-            self._kinds[path] = _Kind(number * cores, lasting * cores, config.burst_s, clock())
+            self._kinds[path] = _Limit(number * cores, lasting * cores, config.burst_s, clock())
         self._clock = clock
 
     def enter(self, kind: str) -> Callable[[], None]:
-        """Returns what to call at the end, once. Raises ApiError(overloaded).
+        """Returns the function to call once, at the end. Raises ApiError(overloaded).
 
-        A kind is REQUEST, for every one, or the path of a route, most of which have no limit.
+        `kind` is REQUEST, or the path of a route; most routes have no limit of their own.
         """
-        limits = self._kinds.get(kind)
-        if limits is None:
+        limit = self._kinds.get(kind)
+        if limit is None:
             return _nothing
-        if not limits.enter(self._clock()):
+        if not limit.enter(self._clock()):
             metrics.overload_refusals.labels(kind).inc()
             raise ApiError(503, "overloaded", "too much is going on; try again in a moment")
-        return lambda: limits.leave(self._clock())
+        return lambda: limit.leave(self._clock())
 
 
-class _Kind:
-    """`limit` may be under way in a burst, and `lasting` when the patience with it is used up."""
+class _Limit:
+    """At most `burst` in progress while the burst budget lasts, then at most `sustained`.
 
-    def __init__(self, limit: int, lasting: int, burst_s: float, now: float) -> None:
-        self._limit, self._lasting = limit, lasting
-        self._burst_s = self._patience_s = burst_s
-        self._count, self._noted = 0, now
+    The budget, in seconds, is spent while more than `sustained` are in progress.
+    """
+
+    def __init__(self, burst: int, sustained: int, budget_s: float, now: float) -> None:
+        self._burst, self._sustained = burst, sustained
+        self._most_budget_s = self._budget_s = budget_s
+        self._count, self._updated = 0, now
         self._refused = float("-inf")
 
     def enter(self, now: float) -> bool:
-        self._note(now)
-        allowed = self._limit if self._patience_s > 0 else self._lasting
+        self._update_budget(now)
+        allowed = self._burst if self._budget_s > 0 else self._sustained
         if self._count >= allowed:
             self._refused = now
             return False
@@ -63,17 +70,16 @@ class _Kind:
         return True
 
     def leave(self, now: float) -> None:
-        self._note(now)
+        self._update_budget(now)
         self._count -= 1
 
-    def _note(self, now: float) -> None:
-        """What the time since the last change costs in patience, or gives back."""
-        since, self._noted = self._noted, now
-        if self._count > self._lasting:
+    def _update_budget(self, now: float) -> None:
+        since, self._updated = self._updated, now
+        if self._count > self._sustained:
             change = since - now
         else:
             change = max(0.0, now - max(since, self._refused + CALM_S)) * RECOVERY
-        self._patience_s = min(self._burst_s, max(0.0, self._patience_s + change))
+        self._budget_s = min(self._most_budget_s, max(0.0, self._budget_s + change))
 
 
 def _nothing() -> None:

@@ -1,16 +1,19 @@
-"""Every error of the API, and the one place that gives it a status."""
+"""The errors of the API: their status, and their body in either dialect.
+
+The dialects are the service's own and that of OpenAI's clients.
+"""
 
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
-from api.http.dialect import is_openai, openai_error
 from pipelines.errors import INTERNAL_MESSAGE, PipelineError, public_error
 
 logger = logging.getLogger(__name__)
@@ -47,7 +50,8 @@ STATUS_OF_CODE = {
     "unavailable": 503,
 }
 RETRY_AFTER_S = 1
-CLIENT_LEFT = 499  # for the log; nobody is there to read it
+CLIENT_LEFT = 499  # for the log; there is no client to read it
+OPENAI_PREFIX = "/openai/"
 
 
 class ApiError(PipelineError):
@@ -71,13 +75,34 @@ class ApiError(PipelineError):
 
 
 def to_api_error(error: Exception) -> ApiError:
-    """The answer to an error of any layer; what is unknown becomes an internal error."""
+    """The answer to an error of any layer; an unexpected one becomes an internal error."""
     if isinstance(error, ApiError):
         return error
     code, message = public_error(error)
     if code == "internal_error":
         logger.error("request_failed", exc_info=error)
     return ApiError(STATUS_OF_CODE[code], code, message)
+
+
+def is_openai(request: HTTPConnection) -> bool:
+    """Whether errors and defaults follow OpenAI: by path, or by a header its clients send."""
+    path: str = request.scope["path"]
+    return path.startswith(OPENAI_PREFIX) or "x-stainless-lang" in request.headers
+
+
+def openai_error(status: int, code: str, message: str, param: str | None) -> dict[str, Any]:
+    """The error body that OpenAI's clients read."""
+    if status in (401, 403):
+        kind = "authentication_error" if status == 401 else "permission_error"
+    elif status == 429:
+        kind = "rate_limit_error"
+    else:
+        kind = "invalid_request_error" if status < 500 else "server_error"
+    return {
+        "success": False,
+        "message": message,
+        "error": {"message": message, "type": kind, "code": code, "param": param},
+    }
 
 
 def error_body(error: ApiError, request: HTTPConnection) -> dict[str, Any]:
@@ -103,7 +128,7 @@ async def on_error(request: Request, error: Exception) -> Response:
 
 
 async def on_client_left(request: Request, error: Exception) -> Response:
-    """The client left while its body was read or its answer made; that is no fault of ours."""
+    """The client disconnected while its body was read or its answer made."""
     assert isinstance(error, ClientDisconnect)
     return Response(status_code=CLIENT_LEFT)
 
@@ -111,13 +136,22 @@ async def on_client_left(request: Request, error: Exception) -> Response:
 async def on_validation_error(request: Request, error: Exception) -> Response:
     """Names the first field at fault and its limit; never repeats the input."""
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    # The first item says where the field is: body, query, path.
-    place = [str(part) for part in first["loc"]][1:]
-    field = ".".join(place)
-    text = str(first["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    message = f"{field}: {text}" if field else f"the body: {text}"
+    # The first item of a location is body, query or path.
+    field, text = first_fault(error, skip=1)
+    message = f"{field or 'the body'}: {text}"
     return error_response(ApiError(400, "validation_error", message, param=field or None), request)
+
+
+def first_fault(error: ValidationError | RequestValidationError, skip: int = 0) -> tuple[str, str]:
+    """The dotted path of the first field at fault and its limit, without the input.
+
+    The path is "" when the fault is not in one field. `skip` leaves out leading parts of it.
+    """
+    first = error.errors()[0]
+    text = str(first["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if first["type"] == "model_type":  # pydantic's own message names a class of this program
+        text = "Input should be an object"
+    return ".".join(map(str, first["loc"][skip:])), text
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

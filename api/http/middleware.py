@@ -1,4 +1,4 @@
-"""What surrounds every HTTP request: id, access log, HEAD and the last resort for errors."""
+"""The outermost middleware: request id, access log, metrics, HEAD, admission control, errors."""
 
 import logging
 import re
@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.admission import LEAVE, REQUEST, InFlight
+from api.http.admission import RELEASE, REQUEST, AdmissionControl
 from api.http.errors import error_response, to_api_error
 from api.http.rate_limits import add_rate_headers
 from telemetry import metrics
@@ -29,9 +29,9 @@ QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 class RequestFrame:
     """Pure ASGI, so that it costs microseconds and streams stay streams."""
 
-    def __init__(self, app: ASGIApp, in_flight: InFlight) -> None:
+    def __init__(self, app: ASGIApp, admission: AdmissionControl) -> None:
         self._app = app
-        self._in_flight = in_flight
+        self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,10 +59,10 @@ class RequestFrame:
                 message = {**message, "body": b""}
             await send(message)
 
-        leave: Callable[[], None] | None = None
+        release: Callable[[], None] | None = None
         try:
             if scope["path"] not in QUIET_PATHS:
-                leave = self._in_flight.enter(REQUEST)
+                release = self._admission.enter(REQUEST)
             await self._app(scope, receive, send_framed)
         except Exception as error:
             if status:  # too late for an error answer: the server closes the connection
@@ -72,7 +72,7 @@ class RequestFrame:
         finally:
             elapsed_s = time.perf_counter() - started
             metrics.http_requests_live.dec()
-            for end in filter(None, (leave, state.get(LEAVE))):
+            for end in filter(None, (release, state.get(RELEASE))):
                 end()
             _count(method, scope, status, elapsed_s)
             if scope["path"] not in QUIET_PATHS:
@@ -89,14 +89,14 @@ class RequestFrame:
 
 
 def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:
-    """Counts one request by what is the same for many: the pattern of its path, not the path."""
+    """Counts one request by the pattern of its path, of which there are few."""
     route = getattr(scope.get("route"), "path", "none")  # the router left it in the scope
     counter, histogram = _series(method if method in _METHODS else "other", route, status)
     counter.inc()
     histogram.observe(elapsed_s)
 
 
-@cache  # finding a series takes longer than to count
+@cache  # looking up a series takes longer than counting
 def _series(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
     counter = metrics.http_requests.labels(method, route, status)
     return counter, metrics.http_request_seconds.labels(route)

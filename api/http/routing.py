@@ -1,4 +1,4 @@
-"""Routers whose routes check who calls before they read what is sent."""
+"""Routers whose routes authenticate, rate limit and admit a request before they read its body."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.http.admission import LEAVE, InFlight
+from api.http.admission import RELEASE, AdmissionControl
 from api.http.credentials import CredentialOf, authenticate, bearer, require_scope
 from api.http.idempotency import answer_once
 from api.http.json_body import read_json
@@ -45,7 +45,7 @@ class _ParsedRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """Reads JSON bodies strictly; lets everyone in."""
+    """Reads JSON bodies strictly; needs no credential."""
 
     public = True
 
@@ -63,16 +63,16 @@ class StrictRoute(APIRoute):
 
 @dataclass(frozen=True, slots=True)
 class RequestGuard:
-    """What guarded routes check a request with; the application sets it as its state."""
+    """The checks of guarded routes; the application holds one in its state."""
 
     accounts: Accounts
     limits: RequestLimits
-    in_flight: InFlight
+    admission: AdmissionControl
     idempotency: IdempotencyStore
 
 
 def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRoute]:
-    """A route class that lets in only principals with that scope."""
+    """A route class that admits only principals with that scope."""
 
     class GuardedRoute(StrictRoute):
         public = False
@@ -86,7 +86,7 @@ def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRou
                 request.state.principal = principal
                 await guard.limits.count_request(request, principal)
                 require_scope(guard.accounts, principal, scope)
-                request.scope["state"][LEAVE] = guard.in_flight.enter(self.path)
+                request.scope["state"][RELEASE] = guard.admission.enter(self.path)
                 return await answer_once(request, guard.idempotency, principal, handle)
 
             return authenticate_and_handle
@@ -97,7 +97,7 @@ def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRou
 def make_router(
     *, scope: str | None = None, public: bool = False, credential: CredentialOf = bearer
 ) -> APIRouter:
-    """A router; `scope` is what a key needs, `public` routes ask for no key.
+    """A router; a key needs `scope`, `public` routes need no key.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """

@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from api.http.dialect import openai_error
-from api.http.errors import ApiError
+from api.http.errors import ApiError, openai_error
 from api.http.streaming import StreamedResponse
 from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import FinishReason, GenerationDelta, TokenUsage

@@ -1,4 +1,4 @@
-"""A streamed response that stops its work when the client leaves, and what waits for an answer."""
+"""Streamed responses with backpressure, and work that stops when its client disconnects."""
 
 import logging
 import time
@@ -19,23 +19,24 @@ KEEP_ALIVE_AFTER_S = 15.0
 
 
 class Closable(Protocol):
-    """Work that can be stopped, once or again."""
+    """Work that can be stopped; stopping it twice is harmless."""
 
     async def aclose(self) -> object: ...
 
 
 class CutShort(Exception):
-    """A stream cannot go on, and its format has no way to say so; the message says why."""
+    """A stream failed in a format that cannot carry an error; the message is for the log."""
 
 
 class StreamedResponse(Response):
-    """Sends each item of `frames` at once; a slow reader makes `frames` wait.
+    """Sends each item of `frames` at once; a slow reader pauses `frames` (backpressure).
 
-    When they raise CutShort the connection is cut, so that nobody takes a part for the whole.
+    When `frames` raise CutShort the connection is closed without the end of the response, so that
+    no client takes a part for the whole.
 
-    A client that leaves closes `frames`, also while the next item is awaited, and `source`, which
-    frames that were never begun could not close. `keep_alive` is what is sent after each 15 idle
-    seconds, in formats that have something to say nothing with.
+    A client that disconnects closes `frames`, also while the next item is awaited, and `source`,
+    which an unstarted generator could not close. `keep_alive` is sent after each 15 idle seconds,
+    in formats with an item that means nothing.
     """
 
     keep_alive: bytes | None = None
@@ -91,9 +92,9 @@ class StreamedResponse(Response):
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the client leaves before.
+    """The result of `work`, which is cancelled when the client disconnects first.
 
-    For work between the reading of the body and the answer. Raises ClientDisconnect.
+    For work between reading the body and the response. Raises ClientDisconnect.
     """
     working: Task[T] = create_task(work)
     leaving = create_task(_wait_until_left(receive))

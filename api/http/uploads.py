@@ -1,25 +1,52 @@
-"""Multipart forms with files, read as they arrive and cut off at their limits."""
+"""Multipart forms with files: read as they arrive, cut off at their limits, and validated.
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+Starlette's own `request.form()` keeps no such limits: it does not bound the size of a file while
+it is read, takes a body without its closing boundary, decodes broken UTF-8 as Latin-1, and its
+files have no path that the decoder's process could open.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from api.http.errors import ApiError
+from api.http.errors import ApiError, first_fault
 from pipelines.temporary_directories import temporary_directory
 
-UPLOAD_FOLDERS = "upload"  # their purpose, by which those of killed processes are found
+UPLOAD_FOLDERS = "upload"  # the purpose by which folders of killed processes are found
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
 WRITE_BYTES = 2**20  # gathered before a thread writes them
-LARGE_BODY_BYTES = 2**20  # what is worth a look whether it will be of use
+LARGE_BODY_BYTES = 2**20  # declared lengths above it are checked for use before they are read
+
+Fields = TypeVar("Fields", bound=BaseModel)
+
+_FILE = {
+    "type": "string",
+    "format": "binary",
+    "contentMediaType": "application/octet-stream",
+    "description": "MP3, WAV, FLAC, OGG, M4A or WebM; at most 25 MB and 10 minutes.",
+}
+
+
+def form_schema(file_field: str, fields: type[BaseModel] | None = None) -> dict[str, Any]:
+    """The body as OpenAPI describes it: the framework cannot know it."""
+    schema: dict[str, Any] = {"type": "object"}
+    if fields is not None:
+        schema = fields.model_json_schema()
+    schema["properties"] = {file_field: _FILE, **schema.get("properties", {})}
+    schema["required"] = [file_field]
+    return {
+        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +64,7 @@ class UploadLimits:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A received file. `path` is ours; `filename` is only what the client calls it."""
+    """A received file at `path`; `filename` is only the client's name for it."""
 
     field: str
     filename: str
@@ -53,6 +80,26 @@ class MultipartForm:
     values: list[tuple[str, str]] = field(default_factory=list)  # every value, in order
     files: list[Upload] = field(default_factory=list)
 
+    def file(self, name: str) -> Upload:
+        """The file of that field. Raises ApiError(validation_error)."""
+        for file in self.files:
+            if file.field == name:
+                return file
+        raise ApiError(
+            400, "validation_error", f"{name}: a file is required in this field", param=name
+        )
+
+
+def validated(shape: type[Fields], values: Mapping[str, Any]) -> Fields:
+    """The fields as `shape` has them. Raises ApiError(validation_error) that names the first."""
+    try:
+        return shape.model_validate(values)
+    except ValidationError as error:
+        field, text = first_fault(error)
+        # Validators of the whole form begin their message with the field.
+        name, message = (field, f"{field}: {text}") if field else (text.partition(":")[0], text)
+        raise ApiError(400, "validation_error", message, param=name) from None
+
 
 @asynccontextmanager
 async def receive_form(
@@ -62,9 +109,9 @@ async def receive_form(
 ) -> AsyncGenerator[MultipartForm, None]:
     """The form of a request; its files are deleted when the block ends.
 
-    `before_large` may refuse a body that is said to be large, by what it raises: nobody then sends
-    all of it for nothing. Raises ApiError: unsupported_media_type, file_too_large,
-    invalid_file_count, validation_error.
+    `before_large` is awaited before a body whose declared length is large: it may refuse it, by
+    raising, before the client has sent all of it. Raises ApiError: unsupported_media_type,
+    file_too_large, invalid_file_count, validation_error.
     """
     boundary = _boundary(request)
     header = request.headers.get("content-length", "")

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 
 from api.inworld.encoding import InworldEncoding
 from api.sockets.kernel.conversation import ClientFault
-from api.sockets.kernel.events import first_fault
+from api.sockets.kernel.events import fault_message
 from api.sockets.tts.events import PITCHES, SPEAKING_RATES, STABILITIES, LenientModel, clamped
 from api.sockets.tts.open_contexts import ContextStyle
 
@@ -171,7 +171,7 @@ def parse_message(event: dict[str, Any]) -> ClientMessage:
     try:
         return _MESSAGES[names[0]].model_validate(event)
     except ValidationError as error:
-        raise ClientFault(first_fault(error)) from None
+        raise ClientFault(fault_message(error)) from None
 
 
 def updated(create: Create, update: UpdateConfig) -> Create:
@@ -185,4 +185,4 @@ def updated(create: Create, update: UpdateConfig) -> Create:
     try:
         return Create.model_validate(before | after)
     except ValidationError as error:
-        raise ClientFault(first_fault(error, "update_config")) from None
+        raise ClientFault(fault_message(error, "update_config")) from None

@@ -4,10 +4,9 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 
 from api.http.deps import PrincipalDep, SpeechDep
-from api.http.forms import file_of, form_schema
 from api.http.routing import make_router
 from api.http.streaming import while_connected
-from api.http.uploads import UploadLimits, receive_form
+from api.http.uploads import UploadLimits, form_schema, receive_form
 from pipelines.audio.watermarking import WatermarkDetection
 
 router = make_router(scope="stt")
@@ -16,7 +15,7 @@ LIMITS = UploadLimits(max_files=1)
 
 
 class MarkedStretch(BaseModel):
-    """Some seconds in which somebody speaks."""
+    """Some seconds of speech."""
 
     start: float = Field(description="Seconds from the start of the file.")
     end: float
@@ -44,7 +43,7 @@ async def verify(request: Request, principal: PrincipalDep, speech: SpeechDep) -
     Who finds no mark knows nothing: speech of before, or of elsewhere, has none.
     """
     async with receive_form(request, LIMITS) as form:
-        audio = file_of(form, "audio")
+        audio = form.file("audio")
         work = speech.watermarks.verify(speech.decoder, audio.path)
         return _to_verification(await while_connected(request.receive, work))
 

@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether the service can work."""
+"""Liveness (`/healthz`) and readiness (`/readyz`)."""
 
 from typing import Annotated, Literal
 

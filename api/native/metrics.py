@@ -1,4 +1,4 @@
-"""The scrape page of Prometheus: what every process of the cluster has counted."""
+"""`GET /metrics`: the metrics of every process of the cluster, for Prometheus."""
 
 import hmac
 from ipaddress import IPv6Address, ip_address
@@ -16,19 +16,19 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
 def routes() -> list[BaseRoute]:
-    """A plain Starlette route: it is for the operator, and no part of the OpenAPI."""
+    """A plain Starlette route: it is the operator's, and not part of the OpenAPI document."""
     return [Route("/metrics", _metrics)]
 
 
 async def _metrics(request: Request) -> Response:
     infrastructure = await infrastructure_of(request)
-    _let_in(request, infrastructure.settings.metrics_token)
+    _check_access(request, infrastructure.settings.metrics_token)
     page = render(await infrastructure.reports.all())
     return Response(page, headers={"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"})
 
 
-def _let_in(request: Request, token: str | None) -> None:
-    """Raises ApiError. Without a token only this machine may look, and nobody through a proxy."""
+def _check_access(request: Request, token: str | None) -> None:
+    """Raises ApiError. Without a token only this machine is admitted, and not through a proxy."""
     if token is not None:
         given = bearer(request) or ""
         if not hmac.compare_digest(given.encode(), token.encode()):

@@ -9,10 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import Response
 
 from api.http.deps import OperationDep, PrincipalDep, SpeechDep
-from api.http.forms import file_of, form_schema, validated
 from api.http.routing import make_router
 from api.http.streaming import while_connected
-from api.http.uploads import UploadLimits, receive_form
+from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
 from models.stt.base import Word
 from pipelines.stt.file import FileRequest, FileTranscript, separator_of
@@ -124,7 +123,7 @@ async def transcribe(
 ) -> Response:
     """The text of a recording. A client that leaves stops the work, and pays nothing."""
     async with receive_form(request, LIMITS) as form:
-        audio = file_of(form, "audio")
+        audio = form.file("audio")
         fields = validated(TranscriptionFields, form.fields)
         asked = FileRequest(
             language=fields.language or None,

@@ -10,8 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from api.http.deps import ChatDep, OperationDep, PrincipalDep
-from api.http.dialect import is_openai
-from api.http.errors import to_api_error
+from api.http.errors import is_openai, to_api_error
 from api.http.routing import make_router
 from api.http.schemas import Done, Page, Pagination
 from api.http.sse import DONE, CompletionFrames, EventStream, answer_body, error_frame, usage_body

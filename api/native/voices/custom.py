@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from api.http.deps import OperationDep, PrincipalDep, VoicesDep
 from api.http.errors import ApiError
 from api.http.routing import make_router
 from api.http.schemas import Done, OneLine, Page, Pagination, RequestModel
 from api.http.streaming import while_connected
-from api.http.uploads import MAX_FILE_BYTES, MultipartForm, UploadLimits, receive_form
+from api.http.uploads import MAX_FILE_BYTES, MultipartForm, UploadLimits, receive_form, validated
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
 from db.voices.tables import Voice
@@ -138,7 +138,7 @@ async def create_voice(
         await voices.custom.check_room(principal, operation)
 
     async with receive_form(request, limits, check_room) as form:
-        fields = _fields_of(form)
+        fields = validated(VoiceFields, form.fields)
         files = _files_of(form, rules)
         new = NewVoice(
             name=fields.name,
@@ -221,16 +221,6 @@ async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep
 
 def _shown(voice: Voice) -> CustomVoice:
     return CustomVoice.model_validate(voice_object(voice))
-
-
-def _fields_of(form: MultipartForm) -> VoiceFields:
-    try:
-        return VoiceFields.model_validate(form.fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = str(first["loc"][0])
-        text = str(first["msg"]).removeprefix("Value error, ")
-        raise ApiError(400, "validation_error", f"{name}: {text}", param=name) from None
 
 
 def _files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:

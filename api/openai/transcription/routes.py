@@ -8,11 +8,10 @@ from starlette.responses import Response
 
 from api.http.deps import OperationDep, PrincipalDep, SpeechDep
 from api.http.errors import ApiError
-from api.http.forms import file_of, form_schema, validated
 from api.http.routing import make_router
 from api.http.sse import EventStream
 from api.http.streaming import while_connected
-from api.http.uploads import UploadLimits, receive_form
+from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from api.native.paid_transcription import PaidTranscription
 from api.openai.names import OpenAINames
 from api.openai.transcription.answers import transcript_events, whole_answer
@@ -49,7 +48,7 @@ async def create_transcription(
 ) -> Response:
     """The text of a recording. A client that leaves stops the work, and pays for what it got."""
     async with receive_form(request, LIMITS) as form:
-        audio = file_of(form, "file")
+        audio = form.file("file")
         fields = validated(OpenAITranscriptionFields, fields_by_name(form))
         work = _transcribe(
             speech.transcription,

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from api.http.errors import ApiError
+from api.http.errors import ApiError, first_fault
 from api.http.json_body import parse_json
 from api.sockets.kernel.conversation import ClientFault, Service
 from configs.settings import BRAND
@@ -50,14 +50,11 @@ def parse_event(text: str) -> dict[str, Any]:
     return value
 
 
-def first_fault(error: ValidationError, name: str = "", skip: int = 0) -> str:
+def fault_message(error: ValidationError, name: str = "", skip: int = 0) -> str:
     """Names the first field at fault and its limit.
 
-    `name` is what the fields belong to, `skip` counts leading parts of the place to leave out.
+    `name` is the object of the fields, `skip` leaves out leading parts of the field's path.
     """
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    text = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "model_type":  # pydantic's own words name a class of this program
-        text = "Input should be an object"
-    field = ".".join([*filter(None, [name]), *map(str, first["loc"][skip:])])
-    return f"{field}: {text}" if field else text
+    field, text = first_fault(error, skip)
+    place = ".".join(filter(None, (name, field)))
+    return f"{place}: {text}" if place else text

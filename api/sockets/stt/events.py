@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from api.sockets.kernel.conversation import ClientFault
-from api.sockets.kernel.events import first_fault, parse_event
+from api.sockets.kernel.events import fault_message, parse_event
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate
 
 MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
@@ -90,7 +90,7 @@ def parse_client_event(text: str) -> Start | Audio | Config | Stop | Test:
     try:
         return _CLIENT_EVENT.validate_python(value)
     except ValidationError as error:
-        raise ClientFault(first_fault(error, skip=1)) from None
+        raise ClientFault(fault_message(error, skip=1)) from None
 
 
 class Features(BaseModel):

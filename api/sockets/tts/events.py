@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 
 from api.http.schemas import RequestModel
 from api.sockets.kernel.conversation import ClientFault
-from api.sockets.kernel.events import first_fault, parse_event
+from api.sockets.kernel.events import fault_message, parse_event
 from api.sockets.tts.voice import EncodedChunk
 from pipelines.tts.chunks import TimedWord
 
@@ -126,7 +126,7 @@ def check_message(name: str, body: Any) -> TTSClientMessage:
     try:
         return MESSAGES[name].model_validate(body)
     except ValidationError as error:
-        raise ClientFault(first_fault(error, name)) from None
+        raise ClientFault(fault_message(error, name)) from None
 
 
 def shown(value: Any) -> str:

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 from api.app import create_app
-from api.http.admission import REQUEST, InFlight
+from api.http.admission import REQUEST, AdmissionControl
 from api.http.errors import ApiError
 from api.http.rate_limits import client_address
 from api.services import Services
@@ -234,9 +234,9 @@ def crowded(services: Services, requests: int, work: int) -> Iterator[Services]:
     config = services.platform.request_limits.admission.model_copy(
         update={"requests": requests, "work_per_core": {"/tts-synthesize": work}}
     )
-    in_flight = InFlight(config, cores=1)
+    in_flight = AdmissionControl(config, cores=1)
     leave = [in_flight.enter("/tts-synthesize") for _ in range(work)]
-    yield with_infrastructure(services, in_flight=in_flight)
+    yield with_infrastructure(services, admission=in_flight)
     for one in leave:
         one()
 
@@ -264,7 +264,7 @@ def test_a_burst_is_taken_on_and_a_lasting_overload_is_not(services: Services) -
     config = services.platform.request_limits.admission.model_copy(
         update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 5.0}
     )
-    in_flight = InFlight(config, cores=1, clock=lambda: now)
+    in_flight = AdmissionControl(config, cores=1, clock=lambda: now)
 
     def admitted() -> list[Callable[[], None]]:
         leaves = []
@@ -297,7 +297,7 @@ def test_while_requests_are_refused_no_patience_comes_back(services: Services) -
     config = services.platform.request_limits.admission.model_copy(
         update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 1.0}
     )
-    in_flight = InFlight(config, cores=1, clock=lambda: now)
+    in_flight = AdmissionControl(config, cores=1, clock=lambda: now)
     under_way: list[tuple[float, Callable[[], None]]] = []  # with when each ends
     while now < 30:
         for ends, leave in [one for one in under_way if one[0] <= now]:
@@ -319,7 +319,8 @@ async def test_places_are_given_back_however_a_request_ends(
         update={"work_per_core": work}
     )
     one_each = with_infrastructure(
-        with_request_limits(services, admission=admission), in_flight=InFlight(admission, cores=1)
+        with_request_limits(services, admission=admission),
+        admission=AdmissionControl(admission, cores=1),
     )
     transport = httpx.ASGITransport(app=create_app(one_each), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -343,9 +344,9 @@ async def test_too_many_requests_of_any_kind_are_refused_but_health_is_told(
     services: Services, auth: dict[str, str]
 ) -> None:
     config = services.platform.request_limits.admission.model_copy(update={"requests": 1})
-    full = InFlight(config)
+    full = AdmissionControl(config)
     full.enter(REQUEST)
-    app = create_app(with_infrastructure(services, in_flight=full))
+    app = create_app(with_infrastructure(services, admission=full))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         answer = await get(client, auth)
