@@ -50,6 +50,22 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
     `sees_clients` is False behind a proxy, where the peer's address is not that of the client.
     """
     redact_logs()
+    app = routed_app()
+    platform, infrastructure = services.platform, services.infrastructure
+    app.state.services = services
+    app.state.sees_clients = sees_clients
+    app.state.request_guard = RequestGuard(
+        platform.accounts,
+        platform.request_limits,
+        infrastructure.admission,
+        infrastructure.idempotency,
+    )
+    app.add_middleware(RequestFrame, admission=infrastructure.admission)
+    return app
+
+
+def routed_app() -> FastAPI:
+    """The routes, error handlers and OpenAPI document, without the services behind them."""
     app = FastAPI(
         title=BRAND,
         version="1.0.0",
@@ -58,16 +74,6 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.services = services
-    app.state.sees_clients = sees_clients
-    platform, infrastructure = services.platform, services.infrastructure
-    app.state.request_guard = RequestGuard(
-        platform.accounts,
-        platform.request_limits,
-        infrastructure.admission,
-        infrastructure.idempotency,
-    )
-    app.add_middleware(RequestFrame, admission=infrastructure.admission)
     for error in (ApiError, EngineError, PipelineError, DatabaseError):
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_left)
