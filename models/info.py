@@ -49,6 +49,8 @@ class ModelInfo:
     native_speed: bool = False  # tts only: the engine changes tempo itself
     real_time_factor: float = 0.0  # tts only: seconds of work for a second of speech
     crosses_languages: bool = False  # tts only: any of its voices speaks any of its languages
-    takes_packs: bool = False  # tts only: it also speaks with a pack that comes with the request
+    takes_voice_packs: bool = (
+        False  # tts only: it also speaks with a pack that comes with the request
+    )
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     context_tokens: int | None = None  # chat only

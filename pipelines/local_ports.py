@@ -10,12 +10,12 @@ from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
 from models.stt.speaker_embeddings import add_voices
-from models.tts.base import KeepingPacks, SynthesisRequest, TTSEngine
+from models.tts.base import SynthesisRequest, TTSEngine
 from pipelines.bridge import iterate_in_thread
 
 
 class LocalTTSModel:
-    """The Speaker port over an engine of this process."""
+    """The TTSModel port over an engine of this process."""
 
     def __init__(self, engine: TTSEngine, info: ModelInfo) -> None:
         self._engine = engine
@@ -30,13 +30,12 @@ class LocalTTSModel:
                 if len(chunk.pcm):
                     yield chunk
 
-    async def forget_pack(self, digest: str) -> None:
-        if isinstance(self._engine, KeepingPacks):
-            self._engine.forget_pack(digest)
+    async def forget_voice(self, digest: str) -> None:
+        self._engine.forget_voice(digest)
 
 
 class LocalSTTModel:
-    """The Transcriber port over an engine of this process; an encoder lets it tell voices apart."""
+    """The STTModel port over an engine of this process; `encoder` embeds speakers."""
 
     def __init__(
         self, engine: STTEngine, info: ModelInfo, encoder: SpeakerEncoder | None = None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from models.audio import AudioChunk
 from models.errors import EngineError
@@ -39,14 +39,12 @@ class TTSModel(Port, Protocol):
         """Speech of one sentence; closing the generator stops the work. Raises EngineError."""
         ...
 
+    async def forget_voice(self, digest: str) -> None:
+        """Drops the voice pack of a deleted voice from the cache of every replica.
 
-@runtime_checkable
-class VoiceCache(Protocol):
-    """A speaker that remembers the packs of custom voices, in any number of processes."""
-
-    async def forget_pack(self, digest: str) -> None:
-        """Of a voice that was deleted. Raises EngineError when not all could be told."""
-        ...
+        Raises EngineError when not all of them answered.
+        """
+        del digest  # a model that takes no voice packs has none
 
 
 class STTModel(Port, Protocol):

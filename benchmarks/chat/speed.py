@@ -33,7 +33,8 @@ from configs.load import load_yaml
 from configs.schema.models.llm import ChatConfig, LlamaCppConfig
 from configs.settings import weights_dir
 from models.llm.llama_cpp.engine import start_server
-from models.loading import load_chat
+from models.loading import load_model
+from models.registry import CHAT
 from models.weights.store import WeightStore
 from tests.api.chat_server import serve_chat
 
@@ -122,7 +123,7 @@ def serve_bare(connection: Connection, defaults: bool) -> None:
 
 def serve_http(connection: Connection) -> None:
     """In a process of its own: the application over the engine."""
-    engine, info = load_chat(MODEL, WeightStore(weights_dir()))
+    engine, info = load_model(CHAT, MODEL, WeightStore(weights_dir()))
     with tempfile.TemporaryDirectory() as folder, serve_chat(Path(folder), engine, info) as server:
         connection.send((server.url, server.token))
         connection.recv()

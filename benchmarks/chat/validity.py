@@ -19,7 +19,8 @@ from benchmarks.hardware import hardware, versions
 from configs.settings import weights_dir
 from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import ChatEngine, ChatMessage, GenerationRequest, SamplingOptions
-from models.loading import load_chat
+from models.loading import load_model
+from models.registry import CHAT
 from models.weights.store import WeightStore
 from tests.models.llm.structured_output.schemas import GOOD
 
@@ -179,7 +180,7 @@ def kinds(number: int) -> dict[str, list[tuple[GenerationRequest, Judge]]]:
 
 
 async def measure(number: int, only: list[str]) -> None:
-    engine, _ = load_chat(MODEL, WeightStore(weights_dir()))
+    engine, _ = load_model(CHAT, MODEL, WeightStore(weights_dir()))
     for name, asked in kinds(number).items():
         if not only or name in only:
             print(f"{name}: {await tally(engine, asked)}", flush=True)

@@ -25,7 +25,8 @@ from benchmarks.correction.clean import CleanSentence, clean_sentences
 from benchmarks.correction.gleu import gleu
 from benchmarks.hardware import hardware, versions
 from configs.settings import weights_dir
-from models.loading import load_chat
+from models.loading import load_model
+from models.registry import CHAT
 from models.weights.store import WeightStore
 from pipelines.correction.edits import Edit, apply_edits
 from tests.api.chat_server import ChatServer, serve_chat
@@ -117,7 +118,7 @@ def _tell_clean(corrector: _Corrector, sentences: Sequence[CleanSentence], verbo
 
 @contextmanager
 def _served(ask: bool) -> Iterator[ChatServer]:
-    engine, info = load_chat(MODEL, WeightStore(weights_dir()))
+    engine, info = load_model(CHAT, MODEL, WeightStore(weights_dir()))
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as folder:
         # A model that the configuration does not name is asked for everything.
         shown = dataclasses.replace(info, id="svc/asked") if ask else info

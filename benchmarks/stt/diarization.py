@@ -24,7 +24,8 @@ from benchmarks.hardware import hardware
 from configs.schema.transcription import load_profiles
 from configs.settings import weights_dir
 from models.audio import Pcm
-from models.loading import load_speaker_encoder, load_stt, load_vad
+from models.loading import load, load_model
+from models.registry import SPEAKER, STT, VAD
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.stt.speaker_embeddings import add_voices
@@ -140,9 +141,9 @@ def _parse() -> argparse.Namespace:
 
 def _pipeline() -> tuple[TranscriptionPipeline, TimedTranscriber]:
     weights = WeightStore(weights_dir())
-    transcriber = TimedTranscriber(*load_stt("stt/whisper_base", weights))
-    transcriber.encoder = load_speaker_encoder("speaker/resemblyzer", weights)
-    vad = load_vad("vad/silero", weights)
+    transcriber = TimedTranscriber(*load_model(STT, "stt/whisper_base", weights))
+    transcriber.encoder = load(SPEAKER, "speaker/resemblyzer", weights)
+    vad = load(VAD, "vad/silero", weights)
     return TranscriptionPipeline(transcriber, AudioDecoder(), vad, load_profiles()), transcriber
 
 

@@ -27,7 +27,8 @@ from benchmarks.service import running_service, upgrade_plan
 from benchmarks.stt.file import find_clips, plain_words
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
-from models.loading import load_stt, load_vad
+from models.loading import load, load_model
+from models.registry import STT, VAD
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.weights.store import WeightStore
 from pipelines.audio.mulaw import decode_mulaw, encode_mulaw
@@ -113,13 +114,13 @@ def main() -> None:
 def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
     """Stretches of the clips as a telephone carries them, with the bare engine's texts."""
     store = WeightStore(weights_dir())
-    engine, _ = load_stt("stt/whisper_base", store)
-    vad = load_vad("vad/silero", store)
+    engine, _ = load_model(STT, "stt/whisper_base", store)
+    vad = load(VAD, "vad/silero", store)
     utterances = []
     for clip in find_clips(folders, language, MIN_S, 60.0):
         stretches = find_speech_segments(
             vad.probabilities(clip.pcm),
-            vad.frame_samples,
+            vad.capabilities.frame_samples,
             len(clip.pcm),
             threshold=0.5,
             min_speech_ms=250,

@@ -16,7 +16,8 @@ from benchmarks.hardware import hardware, versions
 from benchmarks.service import running_service, upgrade_plan
 from configs.settings import weights_dir
 from models.audio import AudioChunk
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.encode.files import encode
@@ -31,7 +32,7 @@ WARM_UP = 5
 
 def bare_engine(config: str) -> tuple[Callable[[], AudioChunk], str]:
     """A call that speaks the sentence in this process, and the id of its voice."""
-    engine, info = load_tts(config, WeightStore(weights_dir()))
+    engine, info = load_model(TTS, config, WeightStore(weights_dir()))
     voice = next(voice for voice in info.voices if voice.language == "en")
     request = SynthesisRequest(SENTENCE, voice.key, "en")
 

@@ -26,7 +26,8 @@ from configs.schema.models.tts import EspeakConfig, EspeakVoiceConfig
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.info import VoiceInfo
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.tts.espeak.engine import EspeakEngine
 from models.tts.kokoro.japanese import japanese_phonemes
@@ -68,12 +69,12 @@ def listen(pcm: Pcm, language: str) -> str:
 
 def speak(engine: TTSEngine, voice: str, language: str, sentences: list[str]) -> Pcm:
     """The sentences with pauses between them, float32 [n] at LISTENING_HZ."""
-    pause = np.zeros(round(PAUSE_S * engine.sample_rate), np.float32)
+    pause = np.zeros(round(PAUSE_S * engine.capabilities.sample_rate), np.float32)
     pieces = []
     for sentence in sentences:
         request = SynthesisRequest(text=sentence, voice=voice, language=language)
         pieces += [*(chunk.pcm for chunk in engine.synthesize(request)), pause]
-    return resample(np.concatenate(pieces), engine.sample_rate, LISTENING_HZ)
+    return resample(np.concatenate(pieces), engine.capabilities.sample_rate, LISTENING_HZ)
 
 
 def plain(text: str, language: str) -> str:
@@ -186,7 +187,9 @@ def main() -> None:
     arguments = parser.parse_args()
     sentences: dict[str, list[str]] = load_yaml(dict[str, list[str]], str(SENTENCES_FILE))
     store = WeightStore(weights_dir())
-    engines = {name: load_tts(f"tts/{name}", store)[0] for name in ("hibari", "vits", "kokoro")}
+    engines = {
+        name: load_model(TTS, f"tts/{name}", store)[0] for name in ("hibari", "vits", "kokoro")
+    }
     figures = FOLDER / "languages.json"
     results = json.loads(figures.read_text(encoding="utf-8")) if figures.exists() else {}
     for language in arguments.languages or sentences:

@@ -28,7 +28,8 @@ from benchmarks.plans import verdict
 from configs.settings import PROJECT_DIR, weights_dir
 from deployments.gateway.handles import TTSModelHandle
 from deployments.replicas.tts import TTSDeployment
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.weights.store import WeightStore
 from pipelines.ports import TTSModel
 from tests.api.local_server import local_settings
@@ -125,7 +126,7 @@ def main() -> None:
 
 async def measure(folder: Path, model: str, *, names: bool) -> None:
     """Prints both figures."""
-    engine, _ = load_tts(model, WeightStore(weights_dir()))
+    engine, _ = load_model(TTS, model, WeightStore(weights_dir()))
     engine_code = type(engine).synthesize.__code__
     watcher = Watcher(str(_source_path(engine_code.co_filename)))
     speakers: dict[str, TTSModel] = {}

@@ -23,7 +23,8 @@ from benchmarks.hardware import hardware, versions
 from benchmarks.service import running_service, upgrade_plan
 from benchmarks.tts.client import Heard, TTSSocket, tts_socket, until
 from configs.settings import weights_dir
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 
@@ -94,7 +95,7 @@ def percentile(values: list[float], share: float) -> float:
 
 def bare_first_ms(tier: Tier, rounds: int) -> list[float]:
     """The first chunk of the engine in this process, after a warm-up."""
-    engine, info = load_tts(tier.config, WeightStore(weights_dir()))
+    engine, info = load_model(TTS, tier.config, WeightStore(weights_dir()))
     voice = next(voice for voice in info.voices if voice.language == "en")
     times = []
     for number in range(rounds + 3):

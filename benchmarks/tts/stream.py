@@ -17,7 +17,8 @@ from benchmarks.hardware import hardware, versions
 from benchmarks.service import running_service, upgrade_plan
 from configs.settings import weights_dir
 from models.info import VoiceInfo
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
 from pipelines.text.chunking.chunker import FirstChunkPolicy, read_chunks
@@ -44,7 +45,7 @@ def main() -> None:
         headers = {"Authorization": f"Bearer {key}"}
         client = stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=60))
         for tier, config in ENGINES.items():
-            engine, info = load_tts(config, store)
+            engine, info = load_model(TTS, config, store)
             voice = next(voice for voice in info.voices if voice.language == "en")
             for characters in SIZES:
                 compare(client, tier, engine, voice, characters, options.rounds)

@@ -25,7 +25,8 @@ from benchmarks.hardware import hardware
 from benchmarks.stt.file import plain_words
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
-from models.loading import load_quality, load_stt, load_tts, load_watermark
+from models.loading import load, load_model
+from models.registry import QUALITY, STT, TTS, WATERMARK
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from models.watermark.base import Watermark
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=2000, help="stretches of the recordings")
     options = parser.parse_args()
     weights = WeightStore(weights_dir())
-    watermark = load_watermark("watermark/perth", weights)
+    watermark = load(WATERMARK, "watermark/perth", weights)
     print(hardware())
     clips = _clips(weights, watermark)
     print(f"{len(clips)} sentences, {sum(len(c.pcm) / c.sample_rate for c in clips):.0f} s\n")
@@ -68,13 +69,13 @@ def main() -> None:
     print(f"the mark lies {np.mean(noise):.1f} dB below the speech ({min(noise):.1f} at least)")
     print(f"highest peak {max(float(np.abs(c.marked).max()) for c in clips):.2f}")
     print(f"cost {np.mean([c.cost for c in clips]):.3f} s a second, in chunks of {CHUNK_S:g} s")
-    quality = load_quality("quality/dnsmos", weights)
+    quality = load(QUALITY, "quality/dnsmos", weights)
     drops = [
         quality.rate(_at_16(c, c.pcm)).overall - quality.rate(_at_16(c, c.marked)).overall
         for c in clips
     ]
     print(f"DNSMOS falls by {np.mean(drops):.3f} (at most {max(drops):.3f} for one sentence)")
-    stt, _ = load_stt("stt/whisper_base", weights)
+    stt, _ = load_model(STT, "stt/whisper_base", weights)
     plain, marked = (_wer(stt, clips, pick) for pick in (lambda c: c.pcm, lambda c: c.marked))
     print(f"words that Whisper reads wrongly: {plain:.2%} plain, {marked:.2%} marked\n")
     print(f"{'after':12} {'found':>7} {'least likely':>13} {'unmarked, most likely':>23}")
@@ -92,8 +93,8 @@ def _clips(weights: WeightStore, watermark: Watermark) -> list[Clip]:
     texts = yaml.safe_load(path.read_text(encoding="utf-8"))["en"][:SENTENCES]
     clips = []
     for model, keys in VOICES.items():
-        engine, info = load_tts(model, weights)
-        rate = engine.sample_rate
+        engine, info = load_model(TTS, model, weights)
+        rate = engine.capabilities.sample_rate
         for key in keys or [voice.key for voice in info.voices]:
             for text in texts:
                 request = SynthesisRequest(text=text, voice=key, language="en")

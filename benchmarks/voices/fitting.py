@@ -29,7 +29,8 @@ from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import KokoroConfig
 from configs.settings import weights_dir
-from models.loading import load_speaker_encoder
+from models.loading import load
+from models.registry import SPEAKER
 from models.speaker.base import EMBEDDING_SIZE, SpeakerEncoder
 from models.speaker.mel import MEL_BANDS
 from models.speaker.windows import mean_embedding
@@ -78,7 +79,7 @@ def main() -> None:
     arguments = _parse()
     print(hardware())
     prior = load_fitting_prior()
-    encoder = load_speaker_encoder(ENCODER, WeightStore(weights_dir()))
+    encoder = load(SPEAKER, ENCODER, WeightStore(weights_dir()))
     if arguments.slow_fake_trials:
         _scaling(arguments, prior, encoder)
         return
@@ -130,7 +131,7 @@ def _load() -> None:
     """Once for each worker."""
     store = WeightStore(weights_dir())
     config = load_yaml(KokoroConfig, MODEL).model_copy(update={"threads": 1})
-    _engines.extend((KokoroEngine(config, store), load_speaker_encoder(ENCODER, store)))
+    _engines.extend((KokoroEngine(config, store), load(SPEAKER, ENCODER, store)))
 
 
 def _try(target: Target, trial: Trial) -> Outcome:

@@ -176,10 +176,10 @@ class TTSModelHandle(ModelHandle):
             self.forget()  # the model was swapped, and its voices with it
             raise
 
-    async def forget_pack(self, digest: str) -> None:
+    async def forget_voice(self, digest: str) -> None:
         """Tells every replica. Raises EngineLost when not all answer."""
         with engine_errors(self.name):
-            told = self.handle.broadcast("forget_pack", digest)
+            told = self.handle.broadcast("forget_voice", digest)
             try:
                 await told.results_async(timeout_s=DESCRIBE_TIMEOUT_S)
             except TimeoutError:

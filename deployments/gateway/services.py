@@ -9,7 +9,8 @@ from configs.load import load_yaml
 from configs.schema.listening import ListeningConfig
 from configs.settings import Settings
 from deployments.gateway.directory import ModelDirectory
-from models.loading import load_grammar, load_speaker_encoder, load_vad, load_watermark
+from models.loading import load
+from models.registry import GRAMMAR_CHECK, SPEAKER, VAD, WATERMARK
 from models.weights.store import WeightStore
 from pipelines.limits.shared import SharedLimits
 from telemetry.reports import Reports
@@ -29,7 +30,7 @@ def gateway_services(
     """Nothing here waits for a model: routes answer 503 until their model is up."""
     weights = WeightStore(settings.weights_dir)
     live = load_yaml(ListeningConfig, "listening").vad
-    vad = load_vad(VAD_CONFIG, weights)
+    vad = load(VAD, VAD_CONFIG, weights)
     models = Models(
         speakers=directory.speakers,
         transcribers=directory.transcribers,
@@ -37,12 +38,12 @@ def gateway_services(
         chat_models=directory.chat_models,
         vad=vad,
         # One instance serves both where they name the same: what it hears lives in its streams.
-        live_vad=vad if live == VAD_CONFIG else load_vad(live, weights),
-        speaker_encoder=cache(lambda: load_speaker_encoder(SPEAKER_CONFIG, weights)),
-        grammar=lambda: load_grammar(GRAMMAR_CONFIG, weights),
+        live_vad=vad if live == VAD_CONFIG else load(VAD, live, weights),
+        speaker_encoder=cache(lambda: load(SPEAKER, SPEAKER_CONFIG, weights)),
+        grammar=lambda: load(GRAMMAR_CHECK, GRAMMAR_CONFIG, weights),
         # Now, so that a service that cannot mark what it must does not begin to speak.
         watermark=(
-            None if settings.watermark == "off" else load_watermark(WATERMARK_CONFIG, weights)
+            None if settings.watermark == "off" else load(WATERMARK, WATERMARK_CONFIG, weights)
         ),
     )
     services = build_services(settings, models, limits=limits)

@@ -7,7 +7,7 @@ from deployments.replicas.model import ModelDeployment
 from deployments.replicas.timing import answer_timed
 from models.llm.answer_assembly import joined_calls
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
-from models.loading import load_chat
+from models.registry import CHAT
 from pipelines.chat.coalescing import coalesce
 
 # A piece that crosses processes costs as much CPU as a fifth of a token of a small model, on the
@@ -30,7 +30,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     """One language model, which batches the requests it holds by itself."""
 
     def __init__(self) -> None:
-        super().__init__(load_chat)
+        super().__init__(CHAT)
 
     async def generate(
         self, request: GenerationRequest, caller: str | None = None

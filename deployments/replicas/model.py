@@ -4,9 +4,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from configs.schema.serve import ModelUserConfig
 from configs.settings import weights_dir
@@ -14,6 +14,8 @@ from deployments.cluster_reports import cluster_reports
 from deployments.memory import give_back
 from models.errors import EngineError, EngineLost, PackMissing
 from models.info import ModelInfo
+from models.loading import ModelT, load_model
+from models.registry import EngineKind
 from models.weights.store import WeightStore
 from telemetry import metrics
 from telemetry.logs import request_id, setup_logs
@@ -22,23 +24,21 @@ logger = logging.getLogger(__name__)
 
 NICENESS = 10
 
-E = TypeVar("E")
 
-
-class ModelDeployment(Generic[E]):
+class ModelDeployment(Generic[ModelT]):
     """One engine a replica. Serve calls `reconfigure` at the start and after each edit.
 
     A new model is loaded beside the old one, so requests that run keep the engine that they began
     with, and new ones never wait. The old engine goes with the last request that holds it.
     """
 
-    def __init__(self, load: Callable[[str, WeightStore], tuple[E, ModelInfo]]) -> None:
+    def __init__(self, kind: EngineKind[ModelT]) -> None:
         setup_logs()
         # Measured under overload: the gateway on the same cores refuses in 77 instead of 132 ms
         # (p99) when those who compute stand back, and they serve as many requests.
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # this thread, and those that it starts
-        self._load = load
-        self._loaded: tuple[E, ModelInfo] | None = None
+        self._kind = kind
+        self._loaded: tuple[ModelT, ModelInfo] | None = None
         self._swap = asyncio.Lock()  # two quick edits load one after the other
         self._reporting: asyncio.Task[None] | None = None
 
@@ -60,10 +60,10 @@ class ModelDeployment(Generic[E]):
                 return
             logger.info("model_loaded", extra={"model": self._loaded[1].id})
 
-    def _load_wanted(self, user_config: dict[str, Any]) -> tuple[E, ModelInfo]:
+    def _load_wanted(self, user_config: dict[str, Any]) -> tuple[ModelT, ModelInfo]:
         wanted = ModelUserConfig.model_validate(user_config)
         with metrics.model_load_seconds.time():
-            loaded = self._load(wanted.model, WeightStore(weights_dir()))
+            loaded = load_model(self._kind, wanted.model, WeightStore(weights_dir()))
         give_back()  # measured: loading leaves up to 40 MB of garbage behind
         return loaded
 
@@ -75,11 +75,11 @@ class ModelDeployment(Generic[E]):
         """What is loaded now."""
         return self._current()[1]
 
-    def engine(self) -> E:
+    def engine(self) -> ModelT:
         return self._current()[0]
 
     @contextmanager
-    def serving(self, caller: str | None) -> Iterator[E]:
+    def serving(self, caller: str | None) -> Iterator[ModelT]:
         """The engine for one request; this process's logs then carry `caller`, the request's id."""
         request_id.set(caller)  # not reset: Serve runs each request in a task of its own
         started = time.perf_counter()
@@ -107,7 +107,7 @@ class ModelDeployment(Generic[E]):
     def check_health(self) -> None:
         """Serve restarts the replica when this raises."""
 
-    def _current(self) -> tuple[E, ModelInfo]:
+    def _current(self) -> tuple[ModelT, ModelInfo]:
         if self._loaded is None:
             raise EngineLost("the model is still loading")
         return self._loaded

@@ -7,15 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from configs.settings import weights_dir
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.timing import batch_timed
-from deployments.replicas.urgent_first import MAX_BATCH, PriorityBatcher, Results
+from deployments.replicas.urgent_first import PriorityBatcher, Results
 from models.errors import EngineError
-from models.loading import load_speaker_encoder, load_stt
+from models.loading import load
+from models.registry import SPEAKER, STT
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
 from models.stt.speaker_embeddings import add_voices
 from models.weights.store import WeightStore
 
-MAX_LANES = 16
+MAX_CONCURRENCY = 16
 SPEAKER_CONFIG = "speaker/resemblyzer"
 
 
@@ -23,13 +24,12 @@ class STTDeployment(ModelDeployment[STTEngine]):
     """One speech-to-text engine; the most urgent of the waiting requests goes first."""
 
     def __init__(self) -> None:
-        super().__init__(load_stt)
-        self._threads = ThreadPoolExecutor(MAX_LANES, thread_name_prefix="stt")
+        super().__init__(STT)
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="stt")
         self._queue = PriorityBatcher(
             self._decode,
-            lambda: min(self.engine().lanes, MAX_LANES),
-            # An engine on a GPU says by itself how many it decodes as soon as one.
-            most=lambda: getattr(self.engine(), "most_together", MAX_BATCH),
+            lambda: min(self.engine().capabilities.max_concurrency, MAX_CONCURRENCY),
+            lambda: self.engine().capabilities.max_batch_size,
         )
         self._voices = SpeakerEmbedder()
 
@@ -59,7 +59,7 @@ class SpeakerEmbedder:
         """Raises WeightsMissing or WeightsCorrupt."""
         with self._loading:
             if self._encoder is None:
-                self._encoder = load_speaker_encoder(SPEAKER_CONFIG, WeightStore(weights_dir()))
+                self._encoder = load(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir()))
             return self._encoder
 
 

@@ -12,15 +12,15 @@ from deployments.replicas.timing import speech_timed
 from deployments.replicas.turns import DeadlineScheduler
 from models.audio import AudioChunk
 from models.errors import EngineError
-from models.loading import load_tts
-from models.tts.base import KeepingPacks, Rehearsing, Resting, SynthesisRequest, TTSEngine
+from models.registry import TTS
+from models.tts.base import SynthesisRequest, TTSEngine
 from models.tts.word_times import cut
 from pipelines.bridge import iterate_in_thread
 
-MAX_LANES = 4
-REHEARSE_AFTER_S = 10.0  # when the other models of the machine have loaded, too
-REST_S = 0.5  # between the parts of a rehearsal, and after somebody has spoken
-KEEPS_S = 2.0  # so long after somebody has spoken, the engine keeps its memory
+MAX_CONCURRENCY = 4
+WARM_UP_AFTER_S = 10.0  # when the other models of the machine have loaded, too
+PAUSE_S = 0.5  # between the parts of a warm-up, and after a request
+KEEP_MEMORY_S = 2.0  # so long after the last request, the engine keeps its memory
 
 logger = logging.getLogger(__name__)
 
@@ -29,83 +29,83 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
     """One text-to-speech engine."""
 
     def __init__(self) -> None:
-        super().__init__(load_tts)
-        self._turns = DeadlineScheduler(MAX_LANES, "tts", lambda: self.engine().lanes, _is_nothing)
+        super().__init__(TTS)
+        self._scheduler = DeadlineScheduler(
+            MAX_CONCURRENCY, "tts", lambda: self.engine().capabilities.max_concurrency, _is_empty
+        )
         self._speaking = 0  # requests
-        self._rehearsal: asyncio.Task[None] | None = None
-        self._resting: asyncio.Task[None] | None = None
+        self._warm_up: asyncio.Task[None] | None = None
+        self._release: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         await super().reconfigure(user_config)
-        await self.stop_rehearsing()
-        engine = self.engine()
-        if isinstance(engine, Rehearsing):
-            self._rehearsal = asyncio.create_task(self._rehearse(engine), name="rehearse")
+        await self.stop_warm_up()
+        self._warm_up = asyncio.create_task(self._warm(self.engine()), name="warm up")
 
     async def synthesize(
         self, request: SynthesisRequest, caller: str | None = None
     ) -> AsyncGenerator[AudioChunk, None]:
         """Speech of one sentence, piece by piece, for the request `caller`. Raises EngineError."""
         with self.serving(caller) as engine:
-            line = self._turns.line(request.slack_s)
+            executor = self._scheduler.executor(request.deadline_s)
             speech = speech_timed(lambda: engine.synthesize(request))
-            chunks = iterate_in_thread(lambda: speech, line)
+            chunks = iterate_in_thread(lambda: speech, executor)
             self._speaking += 1
             try:
                 async with aclosing(chunks):
                     async for chunk in chunks:
-                        line.spoke(chunk.duration_s)
+                        executor.extend_deadline(chunk.duration_s)
                         for part in cut(chunk):  # here, since what is made must not wait for a turn
                             yield part
             finally:
                 self._speaking -= 1
-                line.leave()
-                self._rest_soon(engine)
+                executor.leave()
+                self._release_soon(engine)
 
-    async def forget_pack(self, digest: str) -> None:
-        """Each replica is told, when a voice was deleted."""
-        if self._loaded is not None and isinstance(engine := self.engine(), KeepingPacks):
-            engine.forget_pack(digest)
+    async def forget_voice(self, digest: str) -> None:
+        """Drops the voice pack of a deleted voice; every replica is asked."""
+        if self._loaded is not None:
+            self.engine().forget_voice(digest)
 
-    def _rest_soon(self, engine: TTSEngine) -> None:
-        """Has the engine give back its memory, unless somebody speaks again."""
-        if not isinstance(engine, Resting) or self._speaking:
+    def _release_soon(self, engine: TTSEngine) -> None:
+        """Has the engine give back its memory, unless another request comes."""
+        if self._speaking:
             return
-        if self._resting is not None:
-            self._resting.cancel()
-        self._resting = asyncio.create_task(self._rest(engine), name="rest")
+        if self._release is not None:
+            self._release.cancel()
+        self._release = asyncio.create_task(self._release_memory(engine), name="release memory")
 
-    async def _rest(self, engine: Resting) -> None:
-        await asyncio.sleep(KEEPS_S)
+    async def _release_memory(self, engine: TTSEngine) -> None:
+        await asyncio.sleep(KEEP_MEMORY_S)
         if not self._speaking:
-            await asyncio.to_thread(engine.rest)
+            await asyncio.to_thread(engine.release_memory)
 
-    async def stop_rehearsing(self) -> None:
-        """Returns when nothing is rehearsed any more, but for the step in the thread."""
-        while (rehearsal := self._rehearsal) is not None:  # another swap may begin one meanwhile
-            self._rehearsal = None
-            rehearsal.cancel()
-            await asyncio.gather(rehearsal, return_exceptions=True)
+    async def stop_warm_up(self) -> None:
+        """Returns when no warm-up runs any more, but for the step in the thread."""
+        while (warm_up := self._warm_up) is not None:  # another swap may begin one meanwhile
+            self._warm_up = None
+            warm_up.cancel()
+            await asyncio.gather(warm_up, return_exceptions=True)
 
-    async def _rehearse(self, engine: Rehearsing) -> None:
-        """While nobody speaks; a request that comes waits for one step at most."""
-        await asyncio.sleep(REHEARSE_AFTER_S)
-        line = self._turns.line(math.inf)
-        steps = iterate_in_thread(engine.rehearse, line)
+    async def _warm(self, engine: TTSEngine) -> None:
+        """Between requests; one that comes waits for one step at most."""
+        await asyncio.sleep(WARM_UP_AFTER_S)
+        executor = self._scheduler.executor(math.inf)
+        steps = iterate_in_thread(engine.warm_up, executor)
         try:
             async with aclosing(steps):
                 async for _ in steps:
-                    if isinstance(engine, Resting) and not self._speaking:
-                        await asyncio.to_thread(engine.rest)
-                    await asyncio.sleep(REST_S)
+                    if not self._speaking:
+                        await asyncio.to_thread(engine.release_memory)
+                    await asyncio.sleep(PAUSE_S)
                     while self._speaking:
-                        await asyncio.sleep(REST_S)
+                        await asyncio.sleep(PAUSE_S)
         except (EngineError, RuntimeError):  # the next request would tell its caller
             logger.exception("rehearsal_failed")
         finally:
-            line.leave()
+            executor.leave()
 
 
-def _is_nothing(item: object) -> bool:
-    """An empty chunk, by which an engine says that it is at work."""
+def _is_empty(item: object) -> bool:
+    """Whether it is a chunk by which an engine says that the work goes on."""
     return isinstance(item, AudioChunk) and not len(item.pcm)

@@ -25,7 +25,7 @@ class _ScheduledStep:
 class DeadlineScheduler:
     """A few threads that run steps of many requests, those with the earliest deadline first.
 
-    A request keeps its turn over steps that give nothing yet, as told by `is_nothing`, until a more
+    A request keeps its turn over steps that give nothing yet, as told by `is_empty`, until a more
     urgent one comes or its client leaves: a step in between would begin work of somebody else,
     which the engine then finishes first. Two side by side are slower than each alone, so those who
     have time stand back while somebody has none.
@@ -35,14 +35,14 @@ class DeadlineScheduler:
         self,
         threads: int,
         name: str,
-        lanes: Callable[[], int] | None = None,
-        is_nothing: Callable[[Any], bool] = lambda item: False,
+        max_concurrency: Callable[[], int] | None = None,
+        is_empty: Callable[[Any], bool] = lambda item: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`lanes` says how many of the threads may work at once; all, without it."""
+        """`max_concurrency` says how many of the threads may work at once; all, without it."""
         self.clock = clock
-        self.is_nothing = is_nothing
-        self._lanes = lanes or (lambda: threads)
+        self.is_empty = is_empty
+        self._max_concurrency = max_concurrency or (lambda: threads)
         self._running: list[float] = []  # deadlines
         self._waiting: list[_ScheduledStep] = []
         self._count = itertools.count()
@@ -55,9 +55,9 @@ class DeadlineScheduler:
         for thread in self._threads:
             thread.start()
 
-    def line(self, slack_s: float) -> "RequestExecutor":
-        """For one request that can wait `slack_s` before its listener hears a gap."""
-        return RequestExecutor(self, self.clock() + slack_s)
+    def executor(self, deadline_s: float) -> "RequestExecutor":
+        """For one request whose listener would hear a gap in `deadline_s` seconds."""
+        return RequestExecutor(self, self.clock() + deadline_s)
 
     def put(self, deadline: float, work: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
@@ -105,7 +105,7 @@ class DeadlineScheduler:
             return turn
 
     def _must_wait(self, turn: _ScheduledStep) -> bool:
-        return len(self._running) >= self._lanes() or self._stands_back(turn.deadline)
+        return len(self._running) >= self._max_concurrency() or self._stands_back(turn.deadline)
 
     def _stands_back(self, deadline: float) -> bool:
         now = self.clock()
@@ -136,7 +136,7 @@ class RequestExecutor(Executor):
         def step() -> T:
             while True:
                 item = fn(*args, **kwargs)
-                if not self._turns.is_nothing(item):
+                if not self._turns.is_empty(item):
                     return item
                 if self._left or self._turns.is_behind(self._deadline):
                     return item
@@ -145,7 +145,7 @@ class RequestExecutor(Executor):
         self._last = future
         return future
 
-    def spoke(self, seconds: float) -> None:
+    def extend_deadline(self, seconds: float) -> None:
         """Moves the deadline by the audio that the listener got."""
         self._deadline = max(self._deadline, self._turns.clock()) + seconds
 

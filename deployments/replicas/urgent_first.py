@@ -18,7 +18,6 @@ from models.stt.base import (
 )
 from telemetry import metrics
 
-MAX_BATCH = 4  # measured on one thread: 4 side by side take 0.87 of the time of one by one
 MAX_LENGTH_RATIO = 2.0  # in a batch, the shorter ones wait for the longest
 CAPACITY = 96  # requests waiting
 PATIENCE_S = 2.0  # of waiting raise a request by one step of urgency
@@ -59,18 +58,15 @@ class PriorityBatcher:
     def __init__(
         self,
         run: Run,
-        lanes: Callable[[], int],
+        max_concurrency: Callable[[], int],
+        max_batch_size: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
-        most: Callable[[], int] = lambda: MAX_BATCH,
     ) -> None:
-        """`run` answers a batch, in order; `lanes` says how many calls may run at once.
-
-        `most` says how many requests a call may have.
-        """
+        """`run` answers a batch, in order; `max_batch_size` is of one call."""
         self._clock = clock
-        self._most = most
+        self._max_batch_size = max_batch_size
         self._run = run
-        self._lanes = lanes
+        self._max_concurrency = max_concurrency
         self._waiting: list[_Waiting] = []
         self._running: dict[asyncio.Task[None], int] = {}  # with the urgency of their batches
         self._live_at = float("-inf")
@@ -107,7 +103,7 @@ class PriorityBatcher:
 
     def _start(self) -> None:
         """Fills the free lanes."""
-        while (free := self._lanes() - len(self._running)) > 0:
+        while (free := self._max_concurrency() - len(self._running)) > 0:
             batch = self._take(free)
             if not batch:
                 return
@@ -124,7 +120,7 @@ class PriorityBatcher:
         now = self._clock()
         self._drop_late(now)
         ready = sorted(self._waiting, key=lambda one: one.rank(now))
-        if free == 1 and self._lanes() > 1 and now - self._live_at < LIVE_S:
+        if free == 1 and self._max_concurrency() > 1 and now - self._live_at < LIVE_S:
             ready = [
                 one
                 for one in ready
@@ -135,7 +131,7 @@ class PriorityBatcher:
         if not ready:
             return []
         first = ready[0]
-        size = min(self._most(), max(1, len(ready) // self._lanes()))
+        size = min(self._max_batch_size(), max(1, len(ready) // self._max_concurrency()))
         if first.request.urgency == INTERIM:
             size = 1  # a final that comes meanwhile waits for one at most
         alike = [one for one in ready if _alike(first.request, one.request)]
@@ -149,7 +145,7 @@ class PriorityBatcher:
     def _room_for_interim(self) -> bool:
         """Whether a final that comes meanwhile finds a lane, and nobody's text is slowed down."""
         live = sum(urgency < FILE for urgency in self._running.values())
-        return live < max(1, self._lanes() - 1)
+        return live < max(1, self._max_concurrency() - 1)
 
     def _drop_late(self, now: float) -> None:
         for one in list(self._waiting):

@@ -94,11 +94,12 @@ class FitMaker:
 
     def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> "Fit":
         """Every attempt has the same seed: one that resumes decides as the one before."""
-        from models.loading import load_speaker_encoder
+        from models.loading import load
+        from models.registry import SPEAKER
         from pipelines.voices.fitting.fit import Fit
 
         fit = self.config.fit
-        encoder = load_speaker_encoder(self.config.work.encoder, WeightStore(weights_dir()))
+        encoder = load(SPEAKER, self.config.work.encoder, WeightStore(weights_dir()))
         return Fit.resume(
             samples,
             claimed.language,
@@ -112,12 +113,13 @@ class FitMaker:
 
     def trials(self, target: "Target") -> "Trials":
         """The engine computes on one thread."""
-        from models.loading import load_speaker_encoder, load_tts
+        from models.loading import load, load_model
+        from models.registry import SPEAKER, TTS
         from pipelines.voices.fitting.trials import Trials
 
         work, weights = self.config.work, WeightStore(weights_dir())
-        engine, _ = load_tts(work.model, weights, threads=1)
-        return Trials(engine, load_speaker_encoder(work.encoder, weights), target)
+        engine, _ = load_model(TTS, work.model, weights, threads=1)
+        return Trials(engine, load(SPEAKER, work.encoder, weights), target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ class PromptMaker:
     def begin(
         self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None
     ) -> "PromptFit":
-        from models.loading import load_speaker_encoder, load_vad
+        from models.loading import load
+        from models.registry import SPEAKER, VAD
         from pipelines.voices.fitting.prompt.fit import PromptFit
 
         weights = WeightStore(weights_dir())
@@ -149,17 +152,18 @@ class PromptMaker:
             samples,
             claimed.language,
             prompt,
-            load_vad(prompt.vad, weights),
-            load_speaker_encoder(self.config.work.encoder, weights),
+            load(VAD, prompt.vad, weights),
+            load(SPEAKER, self.config.work.encoder, weights),
         )
 
     def trials(self, target: "PromptTarget") -> "PromptTrials":
-        from models.loading import load_speaker_encoder, load_tts
+        from models.loading import load, load_model
+        from models.registry import SPEAKER, TTS
         from pipelines.voices.fitting.metrics import load_speech_raters
         from pipelines.voices.fitting.prompt.fit import PromptTrials
 
         weights = WeightStore(weights_dir())
         prompt = self.config.prompt
-        engine = load_tts(prompt.model, weights)[0] if prompt.judge else None
-        encoder = load_speaker_encoder(self.config.work.encoder, weights)
+        engine = load_model(TTS, prompt.model, weights)[0] if prompt.judge else None
+        encoder = load(SPEAKER, self.config.work.encoder, weights)
         return PromptTrials(engine, load_speech_raters(), encoder, target)

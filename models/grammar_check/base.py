@@ -1,7 +1,9 @@
 """Grammar and spelling."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+
+from models.base import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +17,21 @@ class Finding:
     is_spelling: bool  # a word that the engine does not know
 
 
-class GrammarEngine(Protocol):
-    """Checks texts of one language. Blocking; one shared instance serves all threads."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrammarCapabilities:
+    """What a grammar checker can do."""
 
-    language: str  # ISO 639-1
+    language: str  # ISO 639-1 code
 
+
+class GrammarEngine(Engine, ABC):
+    """Checks texts of one language. Blocking; serves all threads."""
+
+    capabilities: GrammarCapabilities
+
+    @abstractmethod
     def check(self, text: str) -> list[Finding]:
         """All findings, which may overlap, in the order of the text.
 
         Give it a paragraph at a time: the time of an odd text may grow with its square.
         """
-        ...

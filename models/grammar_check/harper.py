@@ -10,16 +10,16 @@ from harper import Dialect, Linter, SuggestionKind
 
 from configs.schema.models.grammar_check import HarperConfig
 from models.errors import EngineError
-from models.grammar_check.base import Finding
+from models.grammar_check.base import Finding, GrammarCapabilities, GrammarEngine
 from models.weights.store import WeightStore
 
 _SPELLING = ("SpellCheck",)
 
 
-class HarperEngine:
+class HarperEngine(GrammarEngine):
     """One linter; it takes one call at a time, and gives the interpreter's lock back meanwhile."""
 
-    language = "en"
+    capabilities = GrammarCapabilities(language="en")
 
     def __init__(self, config: HarperConfig, weights: WeightStore) -> None:
         self._lock = Lock()

@@ -1,8 +1,11 @@
 """Chat language models."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
+
+from models.base import Engine
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 ToolChoice = Literal["auto", "none", "required"]
@@ -70,14 +73,24 @@ class GenerationDelta:
     reasoning: str = ""  # what the model thought, apart from the answer
 
 
-class ChatEngine(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatCapabilities:
+    """What a chat engine can do."""
+
+    context_tokens: int  # prompt and answer together
+    languages: tuple[str, ...]  # ISO 639-1 codes that the model was trained for
+    tools: bool = False
+    max_concurrency: int = 1  # streams generated together; more wait
+
+
+class ChatEngine(Engine, ABC):
     """Continues a conversation. The one kind of engine that is async: it batches by itself."""
 
-    context_tokens: int
+    capabilities: ChatCapabilities
 
+    @abstractmethod
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """Yields the answer as it grows; closing the generator stops generation at once.
 
         Raises ContextLengthExceeded or UnsupportedFeature before the first piece.
         """
-        ...

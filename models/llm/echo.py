@@ -6,31 +6,40 @@ from collections.abc import AsyncGenerator
 
 from configs.schema.models.llm import EchoConfig
 from models.errors import ContextLengthExceeded
-from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
+from models.llm.base import (
+    ChatCapabilities,
+    ChatEngine,
+    GenerationDelta,
+    GenerationRequest,
+    TokenUsage,
+)
 from models.llm.tool_calls import ToolTextReader
 from models.weights.store import WeightStore
 
 _WORD = re.compile(r"\s*\S+|\s+$")
 
 
-class EchoEngine:
+class EchoEngine(ChatEngine):
     """Repeats the last message word by word; a word, with the space before it, is a token.
 
     With tools a message that has a call in the notation of models is such a call.
     """
 
     def __init__(self, config: EchoConfig, weights: WeightStore) -> None:
-        self.context_tokens = config.context_tokens
+        self.capabilities = ChatCapabilities(
+            context_tokens=config.context_tokens, languages=config.languages, tools=True
+        )
         self._pause_s = config.pause_s
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        context_tokens = self.capabilities.context_tokens
         prompt_tokens = sum(len(_WORD.findall(message.content)) for message in request.messages)
-        if prompt_tokens >= self.context_tokens:
+        if prompt_tokens >= context_tokens:
             raise ContextLengthExceeded(
-                f"the messages take {prompt_tokens} tokens; the context holds {self.context_tokens}"
+                f"the messages take {prompt_tokens} tokens; the context holds {context_tokens}"
             )
         words = _WORD.findall(request.messages[-1].content)
-        allowed = self.context_tokens - prompt_tokens
+        allowed = context_tokens - prompt_tokens
         if request.sampling.max_tokens is not None:
             allowed = min(allowed, request.sampling.max_tokens)
         reader = ToolTextReader() if request.tools and request.tool_choice != "none" else None

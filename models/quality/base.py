@@ -1,9 +1,10 @@
 """How good speech sounds, as people would rate it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from models.audio import Pcm
+from models.base import Engine
 
 QUALITY_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
 
@@ -17,9 +18,9 @@ class Quality:
     overall: float
 
 
-class QualityEngine(Protocol):
-    """Rates speech. A shared instance without state; its calls block."""
+class QualityEngine(Engine, ABC):
+    """Rates speech. Stateless; its calls block."""
 
+    @abstractmethod
     def rate(self, pcm: Pcm) -> Quality:
         """Of a signal, float32 [n] at QUALITY_SAMPLE_RATE with n > 0."""
-        ...

@@ -4,7 +4,7 @@ import numpy as np
 
 from configs.schema.models.quality import QualityConfig
 from models.audio import Pcm
-from models.quality.base import QUALITY_SAMPLE_RATE, Quality
+from models.quality.base import QUALITY_SAMPLE_RATE, Quality, QualityEngine
 from models.runtimes.onnx import open_session
 from models.weights.store import WeightStore
 
@@ -15,7 +15,7 @@ BACKGROUND = (-0.13166888, 1.60915514, -0.39604546)
 OVERALL = (-0.06766283, 1.11546468, 0.04602535)
 
 
-class DnsmosEngine:
+class DnsmosEngine(QualityEngine):
     """One graph; a shorter signal is repeated, a longer one is rated at each second."""
 
     def __init__(self, config: QualityConfig, weights: WeightStore) -> None:

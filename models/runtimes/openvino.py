@@ -67,7 +67,7 @@ class OpenVinoModel:
             yield
         return outputs
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """Gives back what runs need, unless one computes.
 
         To do so after each costs a third of the speed: the memory has to be found again, page by

@@ -9,7 +9,14 @@ import numpy as np
 
 from configs.schema.models.speaker import BandsConfig
 from models.audio import Pcm
-from models.speaker.base import EMBEDDING_SIZE, SPEAKER_SAMPLE_RATE, Embedding, Embeddings
+from models.speaker.base import (
+    EMBEDDING_SIZE,
+    SPEAKER_SAMPLE_RATE,
+    Embedding,
+    Embeddings,
+    SpeakerCapabilities,
+    SpeakerEncoder,
+)
 from models.speaker.mel import MEL_BANDS, mel_spectrum
 from models.speaker.windows import mean_embedding, window_starts
 from models.weights.store import WeightStore
@@ -18,10 +25,10 @@ WINDOW_SAMPLES = 25_600
 RATE = 1.3  # windows a second of a whole signal
 
 
-class BandsEngine:
+class BandsEngine(SpeakerEncoder):
     """Levels of the mel bands around their mean, in the first 40 of 256 numbers."""
 
-    window_s = WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE
+    capabilities = SpeakerCapabilities(window_s=WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE)
 
     def __init__(self, config: BandsConfig, weights: WeightStore) -> None:
         pass

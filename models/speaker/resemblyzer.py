@@ -8,7 +8,14 @@ import numpy as np
 from configs.schema.models.speaker import ResemblyzerConfig
 from models.audio import Pcm
 from models.runtimes.onnx import open_session
-from models.speaker.base import EMBEDDING_SIZE, SPEAKER_SAMPLE_RATE, Embedding, Embeddings
+from models.speaker.base import (
+    EMBEDDING_SIZE,
+    SPEAKER_SAMPLE_RATE,
+    Embedding,
+    Embeddings,
+    SpeakerCapabilities,
+    SpeakerEncoder,
+)
 from models.speaker.mel import HOP_SAMPLES, MEL_BANDS, mel_spectrum
 from models.speaker.windows import mean_embedding, window_starts
 from models.weights.derived import write_whole
@@ -22,10 +29,10 @@ TARGET_RMS = 10 ** (-30 / 20)  # quieter signals are made louder: the network he
 MIN_RMS = 1e-6  # digital silence stays as it is
 
 
-class ResemblyzerEngine:
+class ResemblyzerEngine(SpeakerEncoder):
     """Equal to the library, whose own trimming of silences is left to who calls."""
 
-    window_s = WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE
+    capabilities = SpeakerCapabilities(window_s=WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE)
 
     def __init__(self, config: ResemblyzerConfig, weights: WeightStore) -> None:
         self._session = open_session(_graph(config.artefact, weights), config.threads)

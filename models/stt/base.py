@@ -1,10 +1,11 @@
 """Speech to text."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from models.audio import Pcm
+from models.base import Engine
 from models.speaker.base import Embeddings
 
 STT_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
@@ -71,15 +72,24 @@ class Transcript:
     voices: Embeddings | None = None  # of the windows asked for, when something was said
 
 
-class STTEngine(Protocol):
-    """Turns speech into text. A shared instance; all per-request state lives in the call."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class STTCapabilities:
+    """What a speech-to-text engine can do."""
 
     languages: tuple[str, ...]  # ISO 639-1 codes
-    lanes: int  # calls from different threads that run side by side; more would only wait
+    max_concurrency: int = 1  # calls that run side by side; more would only wait
+    max_batch_size: int = 1  # requests of a call
+    device: str = "cpu"
 
+
+class STTEngine(Engine, ABC):
+    """Turns speech into text. All state of a request lives in the call."""
+
+    capabilities: STTCapabilities
+
+    @abstractmethod
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         """Decodes a micro-batch of requests, in order; blocking.
 
         Raises UnsupportedLanguage.
         """
-        ...

@@ -7,19 +7,31 @@ import numpy as np
 
 from configs.schema.models.stt import ScriptedConfig
 from models.errors import UnsupportedLanguage
-from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
+from models.stt.base import (
+    STT_SAMPLE_RATE,
+    Segment,
+    STTCapabilities,
+    STTEngine,
+    Transcript,
+    TranscriptionRequest,
+    Word,
+)
 from models.weights.store import WeightStore
 
 AUDIBLE_PEAK = 0.01
+MAX_BATCH_SIZE = 4
 
 
-class ScriptedEngine:
+class ScriptedEngine(STTEngine):
     """Hears `config.text` in every sound and nothing in silence."""
 
     def __init__(self, config: ScriptedConfig, weights: WeightStore) -> None:
         self._words = config.text.split()
-        self.languages = config.languages
-        self.lanes = config.lanes
+        self.capabilities = STTCapabilities(
+            languages=config.languages,
+            max_concurrency=config.max_concurrency,
+            max_batch_size=MAX_BATCH_SIZE,
+        )
         self._delay_s = config.delay_s
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
@@ -27,9 +39,10 @@ class ScriptedEngine:
         return [self._transcribe(request) for request in requests]
 
     def _transcribe(self, request: TranscriptionRequest) -> Transcript:
-        language = request.language or (request.languages or self.languages)[0]
-        if language not in self.languages:
-            raise UnsupportedLanguage(f"no language {language!r}; known: {list(self.languages)}")
+        known = self.capabilities.languages
+        language = request.language or (request.languages or known)[0]
+        if language not in known:
+            raise UnsupportedLanguage(f"no language {language!r}; known: {list(known)}")
         if not len(request.pcm) or float(np.abs(request.pcm).max()) < AUDIBLE_PEAK:
             return Transcript(language, 1.0)
         duration_s = len(request.pcm) / STT_SAMPLE_RATE

@@ -1,11 +1,13 @@
 """Text to speech."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from models.audio import AudioChunk
+from models.base import Engine
 from models.info import VoiceInfo
+from models.tts.voice_table import VoiceTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,58 +25,55 @@ class SynthesisRequest:
     text: str  # normalised; digits stay where no library spells the language (espeak-ng reads them)
     voice: str  # VoiceInfo.key
     language: str  # ISO 639-1 code of `text`
-    speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored unless the engine has native_speed
+    speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored without the capability native_speed
     stability: float = 1.0  # 0.6 most expressive, 1.5 most consistent
     timings: bool = False  # whether chunks carry the times of their words
-    slack_s: float = 0.0  # how long the caller can wait before a listener hears a gap
-    pack: PackRef | None = None  # speaks with it in place of `voice`, where the engine takes packs
+    # Seconds from now until the listener would hear a gap. Relative, as processes share no clock.
+    deadline_s: float = 0.0
+    pack: PackRef | None = None  # replaces `voice`; needs the capability takes_voice_packs
 
 
-class TTSEngine(Protocol):
-    """Turns text into speech. One shared instance; all per-request state lives in the generator."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TTSCapabilities:
+    """What a text-to-speech engine can do."""
 
     sample_rate: int  # Hz
-    native_speed: bool  # whether `SynthesisRequest.speed` is honoured
-    lanes: int  # calls from different threads that run side by side; more would only wait
+    languages: tuple[str, ...]  # ISO 639-1 codes
+    streaming: bool = False  # sound comes while the rest of a sentence is still being made
+    word_times: bool = False  # times of words are the model's own; else spread by their letters
+    native_speed: bool = False  # honours `SynthesisRequest.speed`
+    takes_voice_packs: bool = False  # speaks with a voice pack that comes with the request
+    crosses_languages: bool = False  # any of its voices speaks any of its languages
+    max_concurrency: int = 1  # calls that run side by side; more would only wait
+    device: str = "cpu"
+
+
+class TTSEngine(Engine, ABC):
+    """Turns text into speech. All state of a request lives in its generator."""
+
+    capabilities: TTSCapabilities
+    _voices: VoiceTable
 
     def voices(self) -> Sequence[VoiceInfo]:
-        """Every voice that `synthesize` accepts."""
-        ...
+        """Every voice that `synthesize` accepts without a voice pack."""
+        return tuple(self._voices.values())
 
+    @abstractmethod
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        """Yields consecutive pieces of mono speech at `sample_rate`; closing it stops the work.
+        """Yields consecutive pieces of mono speech; closing the generator stops the work.
 
         An empty piece says that the work goes on; it lets another request have the next turn.
         Raises UnknownVoice, UnsupportedLanguage or PackMissing before the first piece.
         """
-        ...
 
+    def warm_up(self) -> Generator[AudioChunk, None, None]:
+        """Does in advance what is slow the first time, such as compiling for usual lengths.
 
-@runtime_checkable
-class KeepingPacks(Protocol):
-    """An engine that remembers the packs that came with requests."""
-
-    def forget_pack(self, digest: str) -> None:
-        """Of a voice that was deleted; does nothing for one that is not known."""
-        ...
-
-
-@runtime_checkable
-class Rehearsing(Protocol):
-    """An engine that meets something for the first time faster when nobody waits for it."""
-
-    def rehearse(self) -> Generator[AudioChunk, None, None]:
-        """Does so in steps: an empty chunk says that the work goes on, another that a part is done.
-
-        It may be left at any step, and need not be called.
+        An empty chunk says that the work goes on, another that a part is done. It may be closed at
+        any step, and need not be called.
         """
-        ...
+        yield from ()
 
-
-@runtime_checkable
-class Resting(Protocol):
-    """An engine that keeps memory from one request to the next."""
-
-    def rest(self) -> None:
-        """Gives that back; the next request needs it again. Blocking, and safe at any time."""
-        ...
+    def forget_voice(self, digest: str) -> None:
+        """Drops the voice pack of that digest, since its voice was deleted, if it is known."""
+        del digest  # without takes_voice_packs there is none

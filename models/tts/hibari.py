@@ -1,6 +1,6 @@
 """Hibari: small English voices distilled from Kokoro, two orders faster than real time."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from configs.schema.models.tts import HibariConfig
 from models.audio import AudioChunk, Pcm
-from models.info import VoiceInfo
 from models.runtimes.onnx import open_session
-from models.tts.base import SynthesisRequest
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.tts.trimming import sounding
-from models.tts.voice_table import one_language_voice, voice_table
+from models.tts.voice_table import VoiceTable
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
@@ -24,16 +23,16 @@ SEED = 0  # of the breath noise, so the same request sounds the same on every re
 DURATIONS = "/Clip_output_0"  # frames of each symbol, float32 [1, n], inside the graph
 
 
-class HibariEngine:
+class HibariEngine(TTSEngine):
     """The voice inside the wheel; its reading rules need no GPL part."""
 
-    sample_rate: int = SAMPLE_RATE
-    native_speed = True
-    lanes = 1
+    capabilities = TTSCapabilities(
+        sample_rate=SAMPLE_RATE, languages=("en",), word_times=True, native_speed=True
+    )
 
     def __init__(self, config: HibariConfig, weights: WeightStore) -> None:
         del weights  # they come with the library
-        self._voices = voice_table(config.voices, config.engine)
+        self._voices = VoiceTable(config.voices, config.engine)
         self._models = {key: Hibari(voice=key, threads=config.threads) for key in self._voices}
         for model in self._models.values():
             model.sess = open_session(_with_durations(Path(model.model_path)), config.threads)
@@ -41,11 +40,8 @@ class HibariEngine:
             for chunk in self.synthesize(SynthesisRequest("Ready.", key, "en")):
                 del chunk
 
-    def voices(self) -> Sequence[VoiceInfo]:
-        return tuple(self._voices.values())
-
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        voice = one_language_voice(self._voices, request)
+        voice = self._voices.speaking(request.voice, request.language)
         model = self._models[voice.key]
         noise = np.random.default_rng(SEED)
         at = 0  # where the sentence begins in the text
@@ -70,11 +66,11 @@ class HibariEngine:
                     if first <= span.first < first + len(piece)
                 ]
                 pcm, starts_s = _spoken(model, piece, request.speed, noise)
-                start, end = sounding(pcm, self.sample_rate)
-                starts_s -= start / self.sample_rate + DURATIONS_LAG_S
+                start, end = sounding(pcm, SAMPLE_RATE)
+                starts_s -= start / SAMPLE_RATE + DURATIONS_LAG_S
                 pcm = np.clip(pcm[start:end], -1.0, 1.0)
                 times = timed(inside, starts_s.tolist())
-                yield AudioChunk(pcm, self.sample_rate, tuple(times))
+                yield AudioChunk(pcm, SAMPLE_RATE, tuple(times))
                 first += len(piece) + 1
             at += len(sentence)
 

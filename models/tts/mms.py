@@ -2,7 +2,7 @@
 
 import gc
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,10 +13,9 @@ from transformers import AutoTokenizer, VitsModel
 from configs.schema.models.tts import MmsConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineError, EngineLost, WeightsCorrupt
-from models.info import VoiceInfo
-from models.tts.base import SynthesisRequest
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.tts.trimming import trim
-from models.tts.voice_table import one_language_voice, voice_table
+from models.tts.voice_table import VoiceTable
 from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
@@ -25,22 +24,21 @@ Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in th
 MOST_SYMBOLS = 1000  # at a time; the memory grows with their square
 
 
-class MmsEngine:
+class MmsEngine(TTSEngine):
     """Networks on one device; each speaks its own language from its letters."""
-
-    native_speed = True
-    lanes = 1
 
     def __init__(self, config: MmsConfig, weights: WeightStore) -> None:
         """Raises EngineError."""
-        self._voices = voice_table(config.voices, config.engine)
+        self._voices = VoiceTable(config.voices, config.engine)
         self._networks: dict[str, _Network] | None = {
             voice.key: _Network(weights.folder(voice.weights), config) for voice in config.voices
         }
         rates = {network.sample_rate for network in self._networks.values()}
         if len(rates) != 1:
             raise WeightsCorrupt(f"the voices differ in sample rate: {sorted(rates)}")
-        self.sample_rate = rates.pop()
+        self.capabilities = TTSCapabilities(
+            sample_rate=rates.pop(), languages=self._voices.languages, native_speed=True
+        )
 
     def __del__(self) -> None:
         # A model that was swapped goes with the last request that holds it.
@@ -54,11 +52,8 @@ class MmsEngine:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def voices(self) -> Sequence[VoiceInfo]:
-        return tuple(self._voices.values())
-
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        voice = one_language_voice(self._voices, request)
+        voice = self._voices.speaking(request.voice, request.language)
         if self._networks is None:
             raise EngineLost("the model was unloaded")
         network = self._networks[voice.key]
@@ -69,9 +64,13 @@ class MmsEngine:
             network.speak(symbols[at : at + MOST_SYMBOLS], request.speed, request.stability)
             for at in range(0, len(symbols), MOST_SYMBOLS)
         ]
-        pcm = np.clip(trim(np.concatenate(made), self.sample_rate), -1.0, 1.0)
-        words = spread(request.text, len(pcm) / self.sample_rate) if request.timings else ()
-        yield AudioChunk(pcm, self.sample_rate, tuple(words))
+        pcm = np.clip(trim(np.concatenate(made), self.capabilities.sample_rate), -1.0, 1.0)
+        words = (
+            spread(request.text, len(pcm) / self.capabilities.sample_rate)
+            if request.timings
+            else ()
+        )
+        yield AudioChunk(pcm, self.capabilities.sample_rate, tuple(words))
 
 
 class _Network:

@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
 import numpy as np
 from pydantic import BaseModel
@@ -10,12 +10,11 @@ from pydantic import BaseModel
 from configs.schema.models.tts import VitsConfig
 from models.audio import AudioChunk
 from models.errors import WeightsCorrupt
-from models.info import VoiceInfo
 from models.runtimes.onnx import open_session
-from models.tts.base import SynthesisRequest
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.tts.espeak.library import espeak_library
 from models.tts.trimming import trim
-from models.tts.voice_table import one_language_voice, voice_table
+from models.tts.voice_table import VoiceTable
 from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
@@ -45,14 +44,11 @@ class PiperSettings(BaseModel):
     phoneme_id_map: dict[str, list[int]]
 
 
-class VitsEngine:
+class VitsEngine(TTSEngine):
     """One graph for each voice; all of them at one sample rate."""
 
-    native_speed = True
-    lanes = 1
-
     def __init__(self, config: VitsConfig, weights: WeightStore) -> None:
-        self._voices = voice_table(config.voices, config.engine)
+        self._voices = VoiceTable(config.voices, config.engine)
         self._models = {}
         rates = set()
         for voice in config.voices:
@@ -67,16 +63,15 @@ class VitsEngine:
             )
         if len(rates) != 1:
             raise WeightsCorrupt(f"the voices differ in sample rate: {sorted(rates)}")
-        self.sample_rate = rates.pop()
+        self.capabilities = TTSCapabilities(
+            sample_rate=rates.pop(), languages=self._voices.languages, native_speed=True
+        )
         for voice in config.voices:  # the first run allocates memory
             for piece in self.synthesize(SynthesisRequest("Ready.", voice.key, voice.language)):
                 del piece
 
-    def voices(self) -> Sequence[VoiceInfo]:
-        return tuple(self._voices.values())
-
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        voice = one_language_voice(self._voices, request)
+        voice = self._voices.speaking(request.voice, request.language)
         session, settings = self._models[voice.key]
         phonemes = espeak_library().phonemes(request.text, settings.espeak.voice)
         ids = phoneme_ids(phonemes, settings.phoneme_id_map)
@@ -98,10 +93,10 @@ class VitsEngine:
                 ),
             },
         )[0].reshape(-1)  # float32 [n]
-        pcm = np.clip(trim(pcm, self.sample_rate), -1.0, 1.0)
-        seconds = len(pcm) / self.sample_rate
+        pcm = np.clip(trim(pcm, self.capabilities.sample_rate), -1.0, 1.0)
+        seconds = len(pcm) / self.capabilities.sample_rate
         words = spread(request.text, seconds) if request.timings else ()
-        yield AudioChunk(pcm, self.sample_rate, tuple(words))
+        yield AudioChunk(pcm, self.capabilities.sample_rate, tuple(words))
 
 
 def phoneme_ids(phonemes: str, table: dict[str, list[int]]) -> list[int]:

@@ -72,7 +72,7 @@ def pack_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class PackCache(Generic[Pack]):
+class VoiceCache(Generic[Pack]):
     """The packs that were used last, by digest; for many threads."""
 
     def __init__(

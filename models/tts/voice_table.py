@@ -1,48 +1,50 @@
-"""From the voices of a configuration to what the engine offers."""
+"""The voices of one engine by their keys."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from configs.schema.models.tts import VoiceConfig
 from models.errors import UnknownVoice, UnsupportedLanguage
 from models.info import VoiceInfo
-from models.tts.base import SynthesisRequest
 
 
 class VoiceTable(dict[str, VoiceInfo]):
-    """The voices of one engine by key; an unknown key raises UnknownVoice."""
+    """Voices by key; an unknown key raises UnknownVoice."""
+
+    def __init__(self, voices: Iterable[VoiceConfig] = (), engine: str = "") -> None:
+        """`voices` of a configuration, as the engine of that registry name offers them."""
+        super().__init__(
+            (
+                voice.key,
+                VoiceInfo(
+                    engine=engine,
+                    key=voice.key,
+                    name=voice.name,
+                    language=voice.language,
+                    gender=voice.gender,
+                    accent=voice.accent,
+                    description=voice.description,
+                    categories=voice.categories,
+                ),
+            )
+            for voice in voices
+        )
 
     def __missing__(self, key: str) -> VoiceInfo:
         raise UnknownVoice(f"no voice {key!r}")
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """ISO 639-1 codes, sorted."""
+        return tuple(sorted({voice.language for voice in self.values()}))
 
-def voice_table(voices: Iterable[VoiceConfig], engine: str) -> Mapping[str, VoiceInfo]:
-    """`voices` as the engine of that registry name offers them."""
-    return VoiceTable(
-        (
-            voice.key,
-            VoiceInfo(
-                engine=engine,
-                key=voice.key,
-                name=voice.name,
-                language=voice.language,
-                gender=voice.gender,
-                accent=voice.accent,
-                description=voice.description,
-                categories=voice.categories,
-            ),
-        )
-        for voice in voices
-    )
+    def speaking(self, key: str, language: str) -> VoiceInfo:
+        """The voice of that key, where each voice speaks its own language only.
 
-
-def one_language_voice(table: Mapping[str, VoiceInfo], request: SynthesisRequest) -> VoiceInfo:
-    """The voice that is asked for, of an engine whose voices speak their own language only.
-
-    Raises UnknownVoice or UnsupportedLanguage.
-    """
-    voice = table[request.voice]
-    if request.language != voice.language:
-        raise UnsupportedLanguage(
-            f"voice {voice.name!r} speaks {voice.language!r}, not {request.language!r}"
-        )
-    return voice
+        Raises UnknownVoice or UnsupportedLanguage.
+        """
+        voice = self[key]
+        if language != voice.language:
+            raise UnsupportedLanguage(
+                f"voice {voice.name!r} speaks {voice.language!r}, not {language!r}"
+            )
+        return voice

@@ -1,11 +1,14 @@
 """Voice activity detection: how likely each short frame is to be speech."""
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.audio import Pcm
+from models.base import Engine
 
 VAD_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
 
@@ -25,13 +28,22 @@ class VADStream(Protocol):
         ...
 
 
-class VADEngine(Protocol):
-    """One shared instance; the state of a signal lives in its stream."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VADCapabilities:
+    """What a voice activity detector can do."""
 
-    frame_samples: int  # samples of a frame at VAD_SAMPLE_RATE
+    frame_samples: int  # of a frame at VAD_SAMPLE_RATE
 
-    def start_stream(self) -> VADStream: ...
 
+class VADEngine(Engine, ABC):
+    """Detects speech; the state of a signal lives in its stream."""
+
+    capabilities: VADCapabilities
+
+    @abstractmethod
+    def start_stream(self) -> VADStream:
+        """For one live signal."""
+
+    @abstractmethod
     def probabilities(self, pcm: Pcm) -> Probabilities:
         """The probabilities of a whole signal; a last piece of a frame is filled with silence."""
-        ...

@@ -11,7 +11,7 @@ from configs.schema.models.vad import SileroConfig
 from models.audio import Pcm
 from models.errors import WeightsMissing
 from models.runtimes.onnx import open_session
-from models.vad.base import Probabilities
+from models.vad.base import Probabilities, VADCapabilities, VADEngine
 from models.weights.store import WeightStore
 
 FRAME_SAMPLES = 512
@@ -19,10 +19,10 @@ CONTEXT_SAMPLES = 64  # the end of the frame before, which the network also sees
 BATCH_FRAMES = 512  # 16 s; bounds the memory of a long file
 
 
-class SileroEngine:
+class SileroEngine(VADEngine):
     """The network with its sequence of frames as a dimension: a whole file is a few calls."""
 
-    frame_samples = FRAME_SAMPLES
+    capabilities = VADCapabilities(frame_samples=FRAME_SAMPLES)
 
     def __init__(self, config: SileroConfig, weights: WeightStore) -> None:
         self._session = open_session(_network(), threads=1)  # a frame is too small to share

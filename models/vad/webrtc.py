@@ -6,16 +6,16 @@ from numpy.typing import NDArray
 
 from configs.schema.models.vad import WebRtcConfig
 from models.audio import Pcm, float_to_pcm16
-from models.vad.base import VAD_SAMPLE_RATE, Probabilities
+from models.vad.base import VAD_SAMPLE_RATE, Probabilities, VADCapabilities, VADEngine
 from models.weights.store import WeightStore
 
 FRAME_SAMPLES = 480
 
 
-class WebRtcEngine:
+class WebRtcEngine(VADEngine):
     """A Gaussian mixture over six bands; its probabilities are 0 or 1."""
 
-    frame_samples = FRAME_SAMPLES
+    capabilities = VADCapabilities(frame_samples=FRAME_SAMPLES)
 
     def __init__(self, config: WebRtcConfig, weights: WeightStore) -> None:
         self._aggressiveness = config.aggressiveness

@@ -1,8 +1,10 @@
-"""A mark in speech that nobody hears, and a program finds."""
+"""Audio watermarking: a mark in speech that is not heard, and that a program finds."""
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 from models.audio import Pcm
+from models.base import Engine
 
 
 class Marking(Protocol):
@@ -17,16 +19,16 @@ class Marking(Protocol):
         ...
 
 
-class Watermark(Protocol):
-    """Marks speech, and finds the mark. A shared instance; all state lives in the streams."""
+class Watermark(Engine, ABC):
+    """Marks speech, and finds the mark. All state lives in the streams."""
 
+    @abstractmethod
     def stream(self, sample_rate: int) -> Marking:
         """For one stream at that rate in Hz."""
-        ...
 
+    @abstractmethod
     def likelihoods(self, pcm: Pcm, sample_rate: int) -> list[tuple[float, float, float]]:
         """Of each stretch of some seconds that is not silent: (start s, end s, 0 to 1). Blocking.
 
         `pcm` is float32 [n].
         """
-        ...

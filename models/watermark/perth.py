@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from configs.schema.models.watermark import PerthConfig
 from models.audio import Pcm
 from models.runtimes.onnx import open_session
+from models.watermark.base import Watermark
 from models.weights.convert.perth import BINS, LAYERS, SPEEDS, decoder_graph, encoder_graph
 from models.weights.derived import write_whole
 from models.weights.store import WeightStore
@@ -35,7 +36,7 @@ Spectra = NDArray[np.complex64]
 Magnitudes = NDArray[np.float32]
 
 
-class PerthWatermark:
+class PerthWatermark(Watermark):
     """The encoder is small and loaded at once; the decoder when somebody first asks."""
 
     def __init__(self, config: PerthConfig, weights: WeightStore) -> None:

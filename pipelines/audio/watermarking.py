@@ -86,7 +86,7 @@ class Watermarker:
 def _detect(watermark: Watermark, vad: VADEngine, audio: DecodedAudio) -> tuple[MarkedSegment, ...]:
     """Blocking: 0.03 s for each second."""
     is_speech = vad.probabilities(audio.pcm) >= SPEECH_PROBABILITY
-    frame_s = vad.frame_samples / VAD_SAMPLE_RATE
+    frame_s = vad.capabilities.frame_samples / VAD_SAMPLE_RATE
     return tuple(
         MarkedSegment(start_s, end_s, likelihood)
         for start_s, end_s, likelihood in watermark.likelihoods(audio.pcm, audio.sample_rate)

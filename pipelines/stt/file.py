@@ -210,14 +210,14 @@ class TranscriptionPipeline:
         probabilities = self._vad.probabilities(pcm)
         stretches = find_speech_segments(
             probabilities,
-            self._vad.frame_samples,
+            self._vad.capabilities.frame_samples,
             len(pcm),
             threshold=profile.vad_threshold,
             min_speech_ms=profile.min_speech_ms,
             min_silence_ms=profile.min_silence_ms,
         )
         windows = {
-            stretch: voice_windows(probabilities, self._vad.frame_samples, stretch)
+            stretch: voice_windows(probabilities, self._vad.capabilities.frame_samples, stretch)
             for stretch in stretches
             if recording.speakers
         }

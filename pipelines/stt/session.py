@@ -91,11 +91,11 @@ class LiveSession:
         self._options = options
         self._emit = emit
         self._clock = clock
-        self._frame_s = vad.frame_samples / STT_SAMPLE_RATE
+        self._frame_s = vad.capabilities.frame_samples / STT_SAMPLE_RATE
         self._vad = vad.start_stream()
-        self._frames = Frames(vad.frame_samples)
+        self._frames = Frames(vad.capabilities.frame_samples)
         self._endpointer = Endpointer(
-            config.endpointing, vad.frame_samples, options.utterance_end_ms
+            config.endpointing, vad.capabilities.frame_samples, options.utterance_end_ms
         )
         self._position = 0
         self._languages = options.languages

@@ -13,7 +13,7 @@ from db.voices.tables import Voice
 from db.voices.voices import ready_voices, voice_named, voice_of
 from models.info import Accent, VoiceGender, VoiceInfo
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
-from pipelines.ports import TTSModel, VoiceCache
+from pipelines.ports import TTSModel
 from pipelines.storage.files import Files
 from pipelines.voices.voice_object import heard_gender, stated_accent
 
@@ -123,9 +123,9 @@ class ReadyCustomVoices:
         """Twice, since for some seconds another process may send the pack again."""
         for pause_s in (0.0, REMEMBERED_S + 1.0):
             await asyncio.sleep(pause_s)
-            keepers = [one for one in self._speakers.values() if isinstance(one, VoiceCache)]
             told = await asyncio.gather(
-                *(keeper.forget_pack(pack_digest) for keeper in keepers), return_exceptions=True
+                *(model.forget_voice(pack_digest) for model in self._speakers.values()),
+                return_exceptions=True,
             )
             for error in told:
                 if error is not None:  # they forget by themselves, but later

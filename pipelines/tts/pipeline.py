@@ -265,7 +265,7 @@ class SpeechPipeline:
             speed=_engine_speed(plan),
             stability=request.stability,
             timings=request.timings,
-            slack_s=deadline_s,
+            deadline_s=deadline_s,
             pack=None if custom is None else PackRef(custom.pack_digest),
         )
         if custom is None or self._own is None:

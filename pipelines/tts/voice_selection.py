@@ -64,7 +64,7 @@ class VoiceDirectory:
         Of several it is that of `engine`, which new voices are made for.
         """
         await self._ask()
-        taking = [info for info in self._seen.values() if info.takes_packs]
+        taking = [info for info in self._seen.values() if info.takes_voice_packs]
         if not taking:
             raise EngineLost("no model that speaks custom voices is up")
         return next((info for info in taking if info.engine == engine), taking[0])
@@ -130,7 +130,7 @@ class VoiceDirectory:
         """With the model that speaks it, if that was ever up."""
         for name in dict(self._speakers):
             info = self._seen.get(name)
-            if info is not None and info.takes_packs and info.engine == own.engine:
+            if info is not None and info.takes_voice_packs and info.engine == own.engine:
                 return OfferedVoice(own.info(), info, name, own)
         return None
 

@@ -145,7 +145,7 @@ class SampleChecker:
         rules, name = self._rules, file.name
         probabilities = self._vad.probabilities(pcm)
         is_speech = probabilities >= rules.speech_threshold
-        speech = speech_only(pcm, is_speech, self._vad.frame_samples)
+        speech = speech_only(pcm, is_speech, self._vad.capabilities.frame_samples)
         share = len(speech) / len(pcm)
         if share < rules.min_speech_share:
             raise InvalidAudio(
@@ -161,7 +161,7 @@ class SampleChecker:
                 f"files: {name!r} is clipped: {clipped:.1%} of it lies at its ceiling; record it "
                 "at a lower level"
             )
-        snr = snr_db(pcm, probabilities, is_speech, self._vad.frame_samples)
+        snr = snr_db(pcm, probabilities, is_speech, self._vad.capabilities.frame_samples)
         if snr < rules.min_snr_db:
             raise InvalidAudio(
                 f"files: {name!r} is too noisy: its speech is {snr:.0f} dB above the noise, and "

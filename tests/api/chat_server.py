@@ -12,7 +12,8 @@ from api.assembly import Models, build_services
 from api.services import Services
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
-from models.loading import load_grammar
+from models.loading import load
+from models.registry import GRAMMAR_CHECK
 from models.weights.store import WeightStore
 from pipelines.local_ports import LocalChatModel
 from tests.api.local_server import local_settings, serve_app
@@ -47,7 +48,7 @@ def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services
         nothing,
         nothing,
         nothing,
-        lambda: load_grammar("grammar/harper", WeightStore(settings.weights_dir)),
+        lambda: load(GRAMMAR_CHECK, "grammar/harper", WeightStore(settings.weights_dir)),
     )
     return build_services(settings, models)
 

@@ -7,14 +7,8 @@ from api.services import Services
 from configs.load import load_yaml
 from configs.schema.listening import ListeningConfig
 from configs.settings import Settings
-from models.loading import (
-    load_chat,
-    load_grammar,
-    load_speaker_encoder,
-    load_stt,
-    load_tts,
-    load_vad,
-)
+from models.loading import load, load_model
+from models.registry import CHAT, GRAMMAR_CHECK, SPEAKER, STT, TTS, VAD
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
@@ -33,18 +27,18 @@ def local_services(
     """
     weights = WeightStore(settings.weights_dir)
     migrate(settings.database_url)
-    encoder = load_speaker_encoder("speaker/bands", weights)
-    transcriber = LocalSTTModel(*load_stt("stt/scripted", weights), encoder)
+    encoder = load(SPEAKER, "speaker/bands", weights)
+    transcriber = LocalSTTModel(*load_model(STT, "stt/scripted", weights), encoder)
     models = Models(
-        speakers={"tone": LocalTTSModel(*load_tts("tts/tone", weights))}
+        speakers={"tone": LocalTTSModel(*load_model(TTS, "tts/tone", weights))}
         if speakers is None
         else speakers,
         transcribers={"scripted": transcriber},
         transcriber=transcriber,
-        chat_models={"echo": LocalChatModel(*load_chat("llm/echo", weights))},
-        vad=load_vad("vad/webrtc", weights),
-        live_vad=load_vad(load_yaml(ListeningConfig, "listening").vad, weights),
-        speaker_encoder=lambda: load_speaker_encoder("speaker/bands", weights),
-        grammar=lambda: load_grammar("grammar/harper", weights),
+        chat_models={"echo": LocalChatModel(*load_model(CHAT, "llm/echo", weights))},
+        vad=load(VAD, "vad/webrtc", weights),
+        live_vad=load(VAD, load_yaml(ListeningConfig, "listening").vad, weights),
+        speaker_encoder=lambda: load(SPEAKER, "speaker/bands", weights),
+        grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
     )
     return build_services(settings, models, decoder)

@@ -19,7 +19,8 @@ from models.errors import EngineLost, WeightsMissing
 from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.llm.echo import EchoEngine
-from models.loading import load_stt, load_tts, load_vad
+from models.loading import load, load_model
+from models.registry import STT, TTS, VAD
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
 from pipelines.local_ports import LocalSTTModel, LocalTTSModel
@@ -71,8 +72,8 @@ def speech_server(
 ) -> Iterator[Server]:
     """Speaks with the fast voices and listens with Whisper. Skips without their weights."""
     try:
-        speaker = LocalTTSModel(*load_tts("tts/hibari", weights))
-        transcriber = LocalSTTModel(*load_stt("stt/whisper_base", weights))
+        speaker = LocalTTSModel(*load_model(TTS, "tts/hibari", weights))
+        transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights))
     except WeightsMissing as missing:
         pytest.skip(str(missing))
     built = local_services(local_settings(tmp_path_factory.mktemp("speech")))
@@ -84,13 +85,13 @@ def speech_server(
     services = with_transcription(
         services,
         TranscriptionPipeline(
-            transcriber, built.speech.decoder, load_vad("vad/webrtc", weights), load_profiles()
+            transcriber, built.speech.decoder, load(VAD, "vad/webrtc", weights), load_profiles()
         ),
     )
     services = with_speech(
         services,
         live_transcription=LiveTranscriptionPipeline(
-            transcriber, load_vad(listening.vad, weights), listening
+            transcriber, load(VAD, listening.vad, weights), listening
         ),
         openai=replace(services.speech.openai, models=models),
     )

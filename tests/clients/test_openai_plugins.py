@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from models.errors import WeightsMissing
-from models.loading import load_chat
+from models.loading import load_model
+from models.registry import CHAT
 from models.weights.store import WeightStore
 from tests.api.chat_server import serve_chat
 from tests.api.local_server import Server
@@ -41,7 +42,7 @@ def test_langchain_gets_the_shape_that_it_wants_from_a_real_model(
     registry_clients: RegistryClients, tmp_path: Path, weights: WeightStore
 ) -> None:
     try:
-        engine, info = load_chat("llm/smollm2", weights)
+        engine, info = load_model(CHAT, "llm/smollm2", weights)
     except WeightsMissing as missing:
         pytest.skip(str(missing))
     with serve_chat(tmp_path, engine, info) as server:

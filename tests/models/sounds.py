@@ -3,7 +3,8 @@
 import numpy as np
 
 from models.audio import Pcm, resample
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.stt.base import STT_SAMPLE_RATE
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
@@ -40,8 +41,8 @@ def wordless(seconds: float) -> dict[str, Pcm]:
 
 def speak(text: str, weights: WeightStore) -> Pcm:
     """English speech at STT_SAMPLE_RATE, by the engine whose weights are always there."""
-    engine, info = load_tts("tts/hibari", weights)
+    engine, info = load_model(TTS, "tts/hibari", weights)
     request = SynthesisRequest(text=text, voice=info.voices[0].key, language="en")
     chunks = list(engine.synthesize(request))
     pcm = np.concatenate([chunk.pcm for chunk in chunks])
-    return resample(pcm, engine.sample_rate, STT_SAMPLE_RATE)
+    return resample(pcm, engine.capabilities.sample_rate, STT_SAMPLE_RATE)

@@ -19,6 +19,8 @@ from models.errors import (
 )
 from models.llm.answer_reader import AnswerPiece, AnswerReader
 from models.llm.base import (
+    ChatCapabilities,
+    ChatEngine,
     ChatMessage,
     FinishReason,
     GenerationDelta,
@@ -42,7 +44,7 @@ BARRIER_SPINS = "2000"
 _SEEDS = 2**32 - 1  # llama.cpp reads the last 32-bit number as "choose one"
 
 
-class LlamaCppEngine:
+class LlamaCppEngine(ChatEngine):
     """One llama.cpp server object with `config.parallel` slots.
 
     Each stream has a thread, which waits in llama.cpp without the interpreter's lock and wakes for
@@ -51,14 +53,18 @@ class LlamaCppEngine:
 
     def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
         path = weights.folder(config.weights) / "model.gguf"
-        self.context_tokens = config.context_tokens
+        self.capabilities = ChatCapabilities(
+            context_tokens=config.context_tokens,
+            languages=config.languages,
+            tools=config.chat_template is not None,
+            max_concurrency=config.parallel,
+        )
         self._server = start_server(config, str(path))
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
         self._slots = Slots(config.parallel)
-        self._has_tools = config.chat_template is not None
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        if request.tools and not self._has_tools:
+        if request.tools and not self.capabilities.tools:
             raise UnsupportedFeature("this model has no tools")
         grammar = None
         if request.tools or request.response_format:
@@ -73,7 +79,7 @@ class LlamaCppEngine:
                 self._server.handle_chat_completions(body, push)
 
         work = self._threads.submit(stream.run, work_in_slot, body)
-        reader = AnswerReader.of(request, grammar, self.context_tokens, thinking=None)
+        reader = AnswerReader.of(request, grammar, self.capabilities.context_tokens, thinking=None)
         finish: FinishReason | None = None
         try:
             while chunks := await stream.take():

@@ -7,7 +7,13 @@ from collections.abc import AsyncGenerator
 from configs.schema.models.llm import TransformersChatConfig
 from models.errors import ContextLengthExceeded
 from models.llm.answer_reader import AnswerPiece, AnswerReader, TokenText
-from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
+from models.llm.base import (
+    ChatCapabilities,
+    ChatEngine,
+    GenerationDelta,
+    GenerationRequest,
+    TokenUsage,
+)
 from models.llm.structured_output.answer import (
     is_constrained_throughout,
 )
@@ -20,12 +26,17 @@ from models.weights.store import WeightStore
 _SEEDS = 2**63  # of torch's generators
 
 
-class TransformersEngine:
+class TransformersEngine(ChatEngine):
     """One model and the streams that are generated together."""
 
     def __init__(self, config: TransformersChatConfig, weights: WeightStore) -> None:
         folder = weights.folder(config.weights)
-        self.context_tokens = config.context_tokens
+        self.capabilities = ChatCapabilities(
+            context_tokens=config.context_tokens,
+            languages=config.languages,
+            tools=config.tools != "none",
+            max_concurrency=config.parallel,
+        )
         self._writer = PromptWriter(folder, config)
         self._batch = StreamBatch(folder, config, self._writer.tokenizer)
         self._constraints = ConstrainedAnswers(
@@ -44,10 +55,11 @@ class TransformersEngine:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         prompt, answer = await asyncio.to_thread(self._prepare, request)
         read = len(prompt.tokens)
-        room = self.context_tokens - read
+        context_tokens = self.capabilities.context_tokens
+        room = context_tokens - read
         if room <= 0:
             raise ContextLengthExceeded(
-                f"the messages take {read} tokens; the context holds {self.context_tokens}"
+                f"the messages take {read} tokens; the context holds {context_tokens}"
             )
         sampling = request.sampling
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
@@ -56,7 +68,7 @@ class TransformersEngine:
         reader = AnswerReader.of(
             request,
             answer.grammar if answer else None,
-            self.context_tokens,
+            context_tokens,
             stop=stop,
             thinking=prompt.thinking,
         )

@@ -21,6 +21,8 @@ from models.stt.base import (
     STT_SAMPLE_RATE,
     DecodingOptions,
     Segment,
+    STTCapabilities,
+    STTEngine,
     Transcript,
     TranscriptionRequest,
     Word,
@@ -98,7 +100,7 @@ class DecodingJob:
         return time.monotonic() < self.deadline
 
 
-class WhisperEngine:
+class WhisperEngine(STTEngine):
     """All 99 languages of Whisper's vocabulary, or English alone for an English model."""
 
     def __init__(self, config: WhisperConfig, weights: WeightStore) -> None:
@@ -119,21 +121,31 @@ class WhisperEngine:
         )
         self._encoder = window
         self._full_window = config.window == "full"
-        self._begin(config, whisper, window, config.workers)
+        self._begin(config, whisper, window, max_concurrency=config.workers, device=config.device)
 
     def _begin(
-        self, config: WhisperGuards, whisper: WhisperModel, window: EncoderLength, lanes: int
+        self,
+        config: WhisperGuards,
+        whisper: WhisperModel,
+        window: EncoderLength,
+        *,
+        max_concurrency: int,
+        device: str,
     ) -> None:
         """`whisper.model` is CTranslate2's, or what has the same methods."""
         self._config = config
         self._whisper = whisper
         self._model: ctranslate2.models.Whisper = whisper.model
         self._window = window
-        self.lanes = lanes
-        self.languages: tuple[str, ...] = tuple(
-            code
-            for code in whisper.supported_languages
-            if whisper.hf_tokenizer.token_to_id(f"<|{code}|>") is not None
+        self.capabilities = STTCapabilities(
+            languages=tuple(
+                code
+                for code in whisper.supported_languages
+                if whisper.hf_tokenizer.token_to_id(f"<|{code}|>") is not None
+            ),
+            max_concurrency=max_concurrency,
+            max_batch_size=config.batch_size,
+            device=device,
         )
         self._tokenizers: dict[str, Tokenizer] = {}
 
@@ -190,7 +202,7 @@ class WhisperEngine:
 
     def _check(self, request: TranscriptionRequest) -> None:
         for language in (request.language, *request.languages):
-            if language is not None and language not in self.languages:
+            if language is not None and language not in self.capabilities.languages:
                 raise UnsupportedLanguage(f"this model does not know the language {language!r}")
         if len(request.pcm) > WINDOW_S * STT_SAMPLE_RATE:
             raise InvalidEngineRequest(f"a request is at most {WINDOW_S} s long")
@@ -211,7 +223,7 @@ class WhisperEngine:
         """Sets the language; returns the probability of the likeliest, expected or not."""
         ranking = self._model.detect_language(self._view([states]))[0]
         scores = {token[2:-2]: probability for token, probability in ranking}
-        allowed = job.request.languages or self.languages
+        allowed = job.request.languages or self.capabilities.languages
         job.language = max(allowed, key=lambda code: scores.get(code, 0.0))
         job.probability = scores.get(job.language, 0.0)
         likeliest = job.probability

@@ -25,9 +25,8 @@ class TransformersWhisperEngine(WhisperEngine):
 
     def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
         whisper = _Whisper(config, weights)
-        self.most_together = config.batch_size
-        self.device: str = whisper.model.device  # where it really is
-        self._begin(config, whisper, _WholeWindow(whisper.model), lanes=1)
+        window = _WholeWindow(whisper.model)
+        self._begin(config, whisper, window, max_concurrency=1, device=whisper.model.device)
 
     def __del__(self) -> None:
         # A model that was swapped goes with the last request that holds it.

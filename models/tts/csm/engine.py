@@ -7,7 +7,7 @@ times as large and has a licence of its own, and VibeVoice and Pocket TTS take n
 """
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from zlib import crc32
 
 import numpy as np
@@ -15,12 +15,12 @@ import numpy as np
 from configs.schema.models.tts import CsmConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import UnknownVoice, UnsupportedLanguage
-from models.info import VoiceInfo
-from models.tts.base import SynthesisRequest
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.tts.csm.network import CsmModel, Tensor, joined
 from models.tts.csm.voice_prompt import read_prompt
 from models.tts.trimming import LEAD_S, TAIL_S
-from models.tts.voice_pack import PackCache
+from models.tts.voice_pack import VoiceCache
+from models.tts.voice_table import VoiceTable
 from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
@@ -30,20 +30,22 @@ SLOWEST_S, LONGEST_PAUSE_S = 0.15, 2.0
 SILENT = 0.003  # of full scale: -50 dB
 
 
-class CsmEngine:
+class CsmEngine(TTSEngine):
     """Has no voices of its own: each request brings a pack of `models.tts.csm.voice_prompt`."""
 
-    native_speed = False
-    lanes = 1
-    takes_packs = True
+    _voices = VoiceTable()
 
     def __init__(self, config: CsmConfig, weights: WeightStore) -> None:
         self._model = CsmModel(weights.folder(config.weights), config.device, config.dtype)
-        self.sample_rate = self._model.sample_rate
-        self.languages = config.languages
+        self.capabilities = TTSCapabilities(
+            sample_rate=self._model.sample_rate,
+            languages=config.languages,
+            streaming=True,
+            takes_voice_packs=True,
+        )
         self._temperature = config.temperature
         self._top_k = config.top_k
-        self._prompts: PackCache[Tensor] = PackCache(_PromptReader(self._model).read)
+        self._prompts: VoiceCache[Tensor] = VoiceCache(_PromptReader(self._model).read)
 
     def __del__(self) -> None:
         # A model that was swapped goes with the last request that holds it.
@@ -52,22 +54,20 @@ class CsmEngine:
 
     def close(self) -> None:
         """Gives the memory back, the GPU's too; requests that still run raise EngineLost."""
-        self._prompts = PackCache(_PromptReader(self._model).read)
+        self._prompts = VoiceCache(_PromptReader(self._model).read)
         self._model.close()
 
-    def forget_pack(self, digest: str) -> None:
+    def forget_voice(self, digest: str) -> None:
         self._prompts.forget(digest)
-
-    def voices(self) -> Sequence[VoiceInfo]:
-        return ()
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """The same request sounds the same each time. An empty chunk comes after each 80 ms."""
         if request.pack is None:
             raise UnknownVoice(f"no voice {request.voice!r}; this model has only voices of packs")
-        if request.language not in self.languages:
+        languages = self.capabilities.languages
+        if request.language not in languages:
             raise UnsupportedLanguage(
-                f"the model speaks {', '.join(self.languages)}, not {request.language!r}"
+                f"the model speaks {', '.join(languages)}, not {request.language!r}"
             )
         prompt = self._prompts.take(request.pack)
         if not any(letter.isalnum() for letter in request.text):
@@ -81,17 +81,17 @@ class CsmEngine:
             top_k=self._top_k,
             seed=crc32(request.text.encode(), int(request.pack.digest[:8], 16)),
         )
-        pieces = _without_ends(self._sounds(frames), self.sample_rate)
+        pieces = _without_ends(self._sounds(frames), self.capabilities.sample_rate)
         if not request.timings:
-            yield from (AudioChunk(pcm, self.sample_rate) for pcm in pieces)
+            yield from (AudioChunk(pcm, self.capabilities.sample_rate) for pcm in pieces)
             return
         made: list[Pcm] = []
         for pcm in pieces:  # the times of the words are known when the last one was said
             made.append(pcm)
-            yield AudioChunk(np.zeros(0, np.float32), self.sample_rate)
+            yield AudioChunk(np.zeros(0, np.float32), self.capabilities.sample_rate)
         whole = joined(made)
-        words = spread(request.text, len(whole) / self.sample_rate)
-        yield AudioChunk(whole, self.sample_rate, tuple(words))
+        words = spread(request.text, len(whole) / self.capabilities.sample_rate)
+        yield AudioChunk(whole, self.capabilities.sample_rate, tuple(words))
 
     def _sounds(self, frames: Iterator[Tensor]) -> Iterator[Pcm]:
         """Pieces of sound, as they come; an empty one for each step in between."""

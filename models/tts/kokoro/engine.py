@@ -19,22 +19,22 @@ from scipy.signal import oaconvolve
 from configs.schema.models.tts import KokoroConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import UnknownVoice, WeightsCorrupt
-from models.info import VoiceInfo
 from models.runtimes.onnx import open_session
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
-from models.tts.base import SynthesisRequest
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.tts.espeak.library import espeak_installed
 from models.tts.formants import with_formants
 from models.tts.kokoro.alphabet import SYMBOL_IDS
 from models.tts.kokoro.files import PLAN_OUTPUTS, kokoro_files
 from models.tts.kokoro.phonemes import WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.trimming import sounding
-from models.tts.voice_pack import STYLE_SHAPE, PackCache, VoicePack, read_pack
-from models.tts.voice_table import voice_table
+from models.tts.voice_pack import STYLE_SHAPE, VoiceCache, VoicePack, read_pack
+from models.tts.voice_table import VoiceTable
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
 MAX_SYMBOLS = 120  # about 7 s; the model takes 510, but memory grows with the length of a piece
+SAMPLE_RATE = 24_000  # Hz
 WARM_UP = "Ready."
 TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
 FRAME_S = 0.025  # of the durations
@@ -46,14 +46,8 @@ LENGTHS: tuple[int, ...] = (*range(24, 96, 8), *range(96, 289, STEP))  # frames
 STEPS_A_FRAME = 120  # of the source
 
 
-class KokoroEngine:
+class KokoroEngine(TTSEngine):
     """One graph and a style pack for each voice."""
-
-    sample_rate = 24_000
-    native_speed = True
-    lanes = 2  # 1.2 times as fast as one, for a graph alone leaves cores idle at its joints
-    takes_packs = True
-    crosses_languages = True  # a timbre is not bound to the language that it was learnt in
 
     def __init__(self, config: KokoroConfig, weights: WeightStore) -> None:
         packs = weights.folder(config.voice_weights) / "voices"
@@ -67,17 +61,24 @@ class KokoroEngine:
             for voice in config.voices
             if voice.language in WITHOUT_ESPEAK or espeak_installed()
         ]
-        self._voices = voice_table(offered, config.engine)
+        self._voices = VoiceTable(offered, config.engine)
         self._styles = {
             voice.key: read_voice_pack(packs / f"{voice.pack or voice.key}.bin")
             for voice in offered
         }
-        self._packs = PackCache(read_pack)
+        self.capabilities = TTSCapabilities(
+            sample_rate=SAMPLE_RATE,
+            languages=self._voices.languages,
+            word_times=True,
+            native_speed=True,
+            takes_voice_packs=True,
+            crosses_languages=True,  # a timbre is not bound to the language that it was learnt in
+            # 1.2 times as fast as one, for a graph alone leaves cores idle at its joints.
+            max_concurrency=2,
+        )
+        self._packs = VoiceCache(read_pack)
         for piece in self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")):
             del piece  # it loaded the English dictionary, and put the weights in their order
-
-    def voices(self) -> Sequence[VoiceInfo]:
-        return tuple(self._voices.values())
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """Speaks in the language of the request with any voice: the timbre crosses languages."""
@@ -96,7 +97,7 @@ class KokoroEngine:
             yield from self._speak(piece, pack, request, inside)
             at += len(piece)
 
-    def forget_pack(self, digest: str) -> None:
+    def forget_voice(self, digest: str) -> None:
         self._packs.forget(digest)
 
     def _pack_of(self, request: SynthesisRequest) -> VoicePack:
@@ -106,7 +107,7 @@ class KokoroEngine:
         british = self._voices[request.voice].accent == "British"
         return VoicePack(self._styles[request.voice], british=british)
 
-    def rehearse(self) -> Generator[AudioChunk, None, None]:
+    def warm_up(self) -> Generator[AudioChunk, None, None]:
         """Makes silence of each usual length, which the compiler then knows.
 
         As `synthesize`, it yields empty chunks while it works; one with sound ends each length.
@@ -120,11 +121,11 @@ class KokoroEngine:
                     "style": tensor(np.zeros((1, TIMBRE.stop), np.float32)),
                 }
             )
-            yield AudioChunk(np.zeros(1, np.float32), self.sample_rate)
+            yield AudioChunk(np.zeros(1, np.float32), SAMPLE_RATE)
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         for part in self._parts:
-            part.rest()
+            part.release_memory()
 
     def _speak(
         self,
@@ -134,7 +135,7 @@ class KokoroEngine:
         words: Sequence[Span],
     ) -> Generator[AudioChunk, None, None]:
         """One piece of at most MAX_SYMBOLS; `words` counts its symbols."""
-        empty = AudioChunk(np.zeros(0, np.float32), self.sample_rate)
+        empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
         row = _style_row(pack.style, len(phonemes), request.stability)
         durations, features, source = self._plan.run(
             PLAN_OUTPUTS,
@@ -148,18 +149,18 @@ class KokoroEngine:
         values, lead_frames = sounding_part(durations, features, source)
         values["style"] = tensor(row[:, TIMBRE])
         pcm = yield from self._vocode(values)
-        pcm = with_formants(pcm, pack.warp, self.sample_rate)
+        pcm = with_formants(pcm, pack.warp, SAMPLE_RATE)
         if pack.filter is not None:
             pcm = oaconvolve(pcm, pack.filter, mode="same").astype(np.float32)
-        start, end = sounding(pcm, self.sample_rate)
+        start, end = sounding(pcm, SAMPLE_RATE)
         starts_s = np.cumsum(durations.reshape(-1)) * FRAME_S
-        starts_s -= lead_frames * FRAME_S + start / self.sample_rate + DURATIONS_LAG_S
+        starts_s -= lead_frames * FRAME_S + start / SAMPLE_RATE + DURATIONS_LAG_S
         times = timed(words, starts_s.tolist())
-        yield AudioChunk(np.clip(pcm[start:end], -1.0, 1.0), self.sample_rate, tuple(times))
+        yield AudioChunk(np.clip(pcm[start:end], -1.0, 1.0), SAMPLE_RATE, tuple(times))
 
     def _vocode(self, values: Values) -> Generator[AudioChunk, None, Pcm]:
         """The sound, float32 [n], of what `sounding_part` gave and a style."""
-        empty = AudioChunk(np.zeros(0, np.float32), self.sample_rate)
+        empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
         for index, part in enumerate(self._parts):
             run = part.run(values)
             while True:

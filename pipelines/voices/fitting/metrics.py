@@ -8,8 +8,9 @@ from rapidfuzz.distance import Levenshtein
 
 from configs.settings import weights_dir
 from models.audio import Pcm
-from models.loading import load_quality, load_stt
+from models.loading import load, load_model
 from models.quality.base import QualityEngine
+from models.registry import QUALITY, STT
 from models.stt.base import STTEngine, TranscriptionRequest
 from models.weights.store import WeightStore
 
@@ -36,7 +37,7 @@ class SpeechRaters:
     def rate(self, text: str, language: str, pcm: Pcm) -> SpeechRating:
         """A signal of float32 [n] at 16 kHz that should say `text`."""
         quality = self.ratings.rate(pcm).overall
-        if language not in self.recogniser.languages:
+        if language not in self.recogniser.capabilities.languages:
             return SpeechRating(quality=quality)
         [transcript] = self.recogniser.transcribe([TranscriptionRequest(pcm, language)])
         heard = " ".join(one.text for one in transcript.segments)
@@ -46,8 +47,8 @@ class SpeechRaters:
 def load_speech_raters() -> SpeechRaters:
     """From the weights of this machine. Raises EngineError."""
     store = WeightStore(weights_dir())
-    recogniser, _ = load_stt(STT_CONFIG, store)
-    return SpeechRaters(recogniser, load_quality(QUALITY_CONFIG, store))
+    recogniser, _ = load_model(STT, STT_CONFIG, store)
+    return SpeechRaters(recogniser, load(QUALITY, QUALITY_CONFIG, store))
 
 
 def word_errors(text: str, heard: str, language: str) -> tuple[int, int]:

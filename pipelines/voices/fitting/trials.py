@@ -18,7 +18,7 @@ from models.speaker.base import (
     SpeakerEncoder,
 )
 from models.speaker.mel import MEL_BANDS, mel_spectrum
-from models.tts.base import PackRef, Resting, SynthesisRequest, TTSEngine
+from models.tts.base import PackRef, SynthesisRequest, TTSEngine
 from models.tts.voice_pack import VoicePack, pack_digest, write_pack
 from pipelines.audio.measures import pitches_hz
 from pipelines.voices.fitting.equaliser import taps
@@ -103,7 +103,9 @@ class Trials:
         began = time.perf_counter()
         pcm = self._synthesized(trial)
         if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:
-            return _silent(trial, self._engine.sample_rate, time.perf_counter() - began)
+            return _silent(
+                trial, self._engine.capabilities.sample_rate, time.perf_counter() - began
+            )
         level = at_level(pcm)
         filters = () if trial.rate else trial.filters
         through = [_filtered(level, np.array(one)) for one in filters]
@@ -115,7 +117,7 @@ class Trials:
             pitches=pitches_hz(level[spoken(level)]),
             duration_s=len(pcm) / SPEAKER_SAMPLE_RATE,
             took_s=time.perf_counter() - began,
-            sample_rate=self._engine.sample_rate,
+            sample_rate=self._engine.capabilities.sample_rate,
             words=rating.words,
             errors=rating.errors,
             quality=rating.quality,
@@ -127,15 +129,16 @@ class Trials:
         pack = None
         if trial.style is not None:
             filters = trial.filters if trial.rate else ()
-            data = pack_of(self._target, trial.style, filters, self._engine.sample_rate)
+            data = pack_of(
+                self._target, trial.style, filters, self._engine.capabilities.sample_rate
+            )
             pack = PackRef(pack_digest(data), data)
         voice = trial.voice or self._any_voice
         request = SynthesisRequest(trial.text, voice, self._target.language, pack=pack)
         pieces = [chunk.pcm for chunk in self._engine.synthesize(request)]
-        if isinstance(self._engine, Resting):
-            self._engine.rest()  # there are several such processes beside the service
+        self._engine.release_memory()  # there are several such processes beside the service
         pcm = np.concatenate([np.zeros(0, np.float32), *pieces])
-        return resample(pcm, self._engine.sample_rate, SPEAKER_SAMPLE_RATE)
+        return resample(pcm, self._engine.capabilities.sample_rate, SPEAKER_SAMPLE_RATE)
 
     def _rate(self, text: str, pcm: Pcm) -> SpeechRating:
         if self._raters is None:

@@ -55,7 +55,7 @@ async def test_the_pack_of_a_deleted_voice_is_forgotten_by_each_replica(
 
     assert await spoken(replace(known, pack=PackRef(pack_digest(data), data)))
     assert await spoken(known)
-    await speaker.forget_pack(pack_digest(data))
+    await speaker.forget_voice(pack_digest(data))
     with pytest.raises(PackMissing):
         await spoken(known)
 

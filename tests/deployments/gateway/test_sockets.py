@@ -14,7 +14,8 @@ import pytest_asyncio
 from websockets.exceptions import InvalidStatus
 
 from db.migrate import upgrade
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.encode.encoder import MulawEncoder
@@ -93,7 +94,7 @@ async def site(
 @pytest.fixture(scope="module")
 def utterance(weights: WeightStore) -> bytes:
     """Speech as a telephone sends it."""
-    engine, info = load_tts("tts/hibari", weights)
+    engine, info = load_model(TTS, "tts/hibari", weights)
     request = SynthesisRequest("Please call me back tomorrow.", info.voices[0].key, "en")
     encoder = MulawEncoder(8000)
     parts = [part for chunk in engine.synthesize(request) for part in encoder.encode(chunk)]

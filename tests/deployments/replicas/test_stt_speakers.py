@@ -5,7 +5,8 @@ import pytest
 
 from deployments.replicas.stt import SpeakerEmbedder, decode
 from models.errors import WeightsMissing
-from models.loading import load_speaker_encoder, load_stt
+from models.loading import load, load_model
+from models.registry import SPEAKER, STT
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
 from models.weights.store import WeightStore
@@ -17,14 +18,14 @@ LABELLED = TranscriptionRequest(PCM, "en", voice_windows=((0, 8000), (8000, 16_0
 
 @pytest.fixture
 def engine(weights: WeightStore) -> STTEngine:
-    return load_stt("stt/scripted", weights)[0]
+    return load_model(STT, "stt/scripted", weights)[0]
 
 
 def test_only_who_asks_gets_voices(
     engine: STTEngine, weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     voices = SpeakerEmbedder()
-    encoder = load_speaker_encoder("speaker/bands", weights)
+    encoder = load(SPEAKER, "speaker/bands", weights)
     monkeypatch.setattr(voices, "encoder", lambda: encoder)
     plain, labelled = decode(engine, [PLAIN, LABELLED], voices)
     assert isinstance(plain, Transcript) and isinstance(labelled, Transcript)

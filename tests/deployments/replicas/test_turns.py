@@ -40,7 +40,7 @@ class Held:
 def test_the_request_with_the_least_slack_is_served_first(turns: DeadlineScheduler) -> None:
     held = Held(turns)
     served: list[float] = []
-    lines = {slack: turns.line(slack) for slack in (5.0, 0.0, 2.0)}
+    lines = {slack: turns.executor(slack) for slack in (5.0, 0.0, 2.0)}
     futures = [line.submit(served.append, slack) for slack, line in lines.items()]
     held.let_go()
     for future in futures:
@@ -51,16 +51,16 @@ def test_the_request_with_the_least_slack_is_served_first(turns: DeadlineSchedul
 def test_requests_of_equal_slack_are_served_in_turn(turns: DeadlineScheduler) -> None:
     held = Held(turns)
     served: list[str] = []
-    futures = [turns.line(1.0).submit(served.append, name) for name in "abc"]
+    futures = [turns.executor(1.0).submit(served.append, name) for name in "abc"]
     held.let_go()
     for future in futures:
         future.result(PATIENCE_S)
     assert served == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_as_many_compute_at_once_as_the_engine_has_lanes(lanes: int) -> None:
-    turns = DeadlineScheduler(4, "test", lambda: lanes)
+@pytest.mark.parametrize("max_concurrency", [1, 2])
+def test_no_more_compute_at_once_than_the_concurrency_of_the_engine(max_concurrency: int) -> None:
+    turns = DeadlineScheduler(4, "test", lambda: max_concurrency)
     begun = threading.Semaphore(0)
     go = threading.Event()
 
@@ -68,8 +68,8 @@ def test_as_many_compute_at_once_as_the_engine_has_lanes(lanes: int) -> None:
         begun.release()
         go.wait(PATIENCE_S)
 
-    futures = [turns.line(0.0).submit(work) for _ in range(3)]
-    for _ in range(lanes):
+    futures = [turns.executor(0.0).submit(work) for _ in range(3)]
+    for _ in range(max_concurrency):
         assert begun.acquire(timeout=PATIENCE_S)
     assert not begun.acquire(timeout=0.05)
     go.set()
@@ -82,8 +82,10 @@ def test_who_has_time_stands_back_while_somebody_has_none() -> None:
     turns = DeadlineScheduler(2, "test", clock=lambda: 100.0)
     held = Held(turns, 100.5)
     served: list[str] = []
-    patient = turns.line(5.0).submit(served.append, "patient")
-    turns.line(1.5).submit(served.append, "soon").result(PATIENCE_S)  # beside the one who is held
+    patient = turns.executor(5.0).submit(served.append, "patient")
+    turns.executor(1.5).submit(served.append, "soon").result(
+        PATIENCE_S
+    )  # beside the one who is held
     assert served == ["soon"]
     held.let_go()
     patient.result(PATIENCE_S)
@@ -91,8 +93,8 @@ def test_who_has_time_stands_back_while_somebody_has_none() -> None:
 
 
 def test_who_has_spoken_lets_another_speak(turns: DeadlineScheduler) -> None:
-    ahead, late = turns.line(0.0), turns.line(0.5)
-    ahead.spoke(1.0)
+    ahead, late = turns.executor(0.0), turns.executor(0.5)
+    ahead.extend_deadline(1.0)
     held = Held(turns)
     served: list[str] = []
     futures = [ahead.submit(served.append, "ahead"), late.submit(served.append, "late")]
@@ -105,7 +107,7 @@ def test_who_has_spoken_lets_another_speak(turns: DeadlineScheduler) -> None:
 def test_a_request_that_leaves_gives_its_turn_back(turns: DeadlineScheduler) -> None:
     held = Held(turns)
     served: list[str] = []
-    gone, stays = turns.line(0.0), turns.line(1.0)
+    gone, stays = turns.executor(0.0), turns.executor(1.0)
     gone.submit(served.append, "gone")
     future = stays.submit(served.append, "stays")
     gone.leave()
@@ -118,7 +120,7 @@ def test_an_error_reaches_only_its_own_request(turns: DeadlineScheduler) -> None
     def fail() -> None:
         raise ValueError("broken")
 
-    broken, whole = turns.line(0.0).submit(fail), turns.line(0.0).submit(lambda: 7)
+    broken, whole = turns.executor(0.0).submit(fail), turns.executor(0.0).submit(lambda: 7)
     with pytest.raises(ValueError, match="broken"):
         broken.result(PATIENCE_S)
     assert whole.result(PATIENCE_S) == 7
@@ -126,12 +128,12 @@ def test_an_error_reaches_only_its_own_request(turns: DeadlineScheduler) -> None
 
 def test_no_turn_is_given_after_the_end(turns: DeadlineScheduler) -> None:
     held = Held(turns)
-    waiting = turns.line(0.0).submit(lambda: None)
+    waiting = turns.executor(0.0).submit(lambda: None)
     turns.close()
     held.let_go()
     assert waiting.cancelled()
     with pytest.raises(RuntimeError, match="turns"):
-        turns.line(0.0).submit(lambda: None)
+        turns.executor(0.0).submit(lambda: None)
 
 
 async def _first(line: RequestExecutor, generator: Generator[int, None, None]) -> Any:
@@ -151,7 +153,7 @@ async def test_a_generator_whose_reader_left_in_the_queue_is_closed(
         finally:
             closed.set()
 
-    generator, line = count(), turns.line(0.0)
+    generator, line = count(), turns.executor(0.0)
     assert next(generator) == 1
     held = Held(turns)
     reader = asyncio.create_task(_first(line, generator))
@@ -166,15 +168,15 @@ async def test_a_generator_whose_reader_left_in_the_queue_is_closed(
 
 
 def test_a_turn_lasts_over_steps_that_give_nothing(turns: DeadlineScheduler) -> None:
-    turns.is_nothing = lambda item: item is None
+    turns.is_empty = lambda item: item is None
     steps = iter([None, None, "sound"])
-    assert turns.line(0.0).submit(next, steps).result(PATIENCE_S) == "sound"
+    assert turns.executor(0.0).submit(next, steps).result(PATIENCE_S) == "sound"
 
 
 def test_a_more_urgent_request_takes_over_between_two_steps(turns: DeadlineScheduler) -> None:
-    turns.is_nothing = lambda item: item is None
+    turns.is_empty = lambda item: item is None
     served: list[str] = []
-    urgent = turns.line(0.0)
+    urgent = turns.executor(0.0)
 
     def serve() -> str:
         served.append("urgent")
@@ -185,14 +187,16 @@ def test_a_more_urgent_request_takes_over_between_two_steps(turns: DeadlineSched
         if len(served) == 1:
             urgent.submit(serve)
 
-    assert turns.line(1.0).submit(step).result(PATIENCE_S) is None
-    turns.line(2.0).submit(lambda: "end").result(PATIENCE_S)  # once the urgent one has been served
+    assert turns.executor(1.0).submit(step).result(PATIENCE_S) is None
+    turns.executor(2.0).submit(lambda: "end").result(
+        PATIENCE_S
+    )  # once the urgent one has been served
     assert served == ["patient", "urgent"]
 
 
 def test_who_leaves_ends_his_turn_after_the_step(turns: DeadlineScheduler) -> None:
-    turns.is_nothing = lambda item: item is None
-    line = turns.line(0.0)
+    turns.is_empty = lambda item: item is None
+    line = turns.executor(0.0)
     begun = threading.Event()
     future = line.submit(begun.set)  # set() gives None, for ever
     assert begun.wait(PATIENCE_S)

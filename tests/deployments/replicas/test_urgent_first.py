@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deployments.replicas import urgent_first
-from deployments.replicas.urgent_first import MAX_BATCH, PriorityBatcher, Results
+from deployments.replicas.urgent_first import PriorityBatcher, Results
 from models.errors import EngineError, EngineOverloaded, UnsupportedLanguage
 from models.stt.base import (
     FILE,
@@ -18,17 +18,21 @@ from models.stt.base import (
     TranscriptionRequest,
 )
 
+MAX_BATCH_SIZE = 4
+
 
 class Engine:
     """Answers a batch when told, and remembers what it was given, by the name of its language."""
 
-    def __init__(self, lanes: int = 1, most: int = MAX_BATCH) -> None:
-        self.lanes = lanes
+    def __init__(self, concurrency: int = 1, batch_size: int = MAX_BATCH_SIZE) -> None:
+        self.concurrency = concurrency
         self.batches: list[list[str | None]] = []
         self.requests: list[TranscriptionRequest] = []
         self.gates: list[asyncio.Event] = []
         self.now = 1000.0
-        self.queue = PriorityBatcher(self._run, lambda: self.lanes, lambda: self.now, lambda: most)
+        self.queue = PriorityBatcher(
+            self._run, lambda: self.concurrency, lambda: batch_size, lambda: self.now
+        )
 
     async def _run(self, requests: list[TranscriptionRequest]) -> Results:
         self.batches.append([request.language for request in requests])
@@ -111,7 +115,7 @@ async def test_interims_share_no_batch() -> None:
 
 
 async def test_an_engine_that_decodes_more_at_once_gets_more() -> None:
-    engine = Engine(most=16)
+    engine = Engine(batch_size=16)
     tasks = [engine.submit("blocker")]
     await settle()
     tasks += [engine.submit(str(number)) for number in range(20)]
@@ -124,7 +128,7 @@ async def test_an_engine_that_decodes_more_at_once_gets_more() -> None:
 
 
 async def test_two_lanes_take_one_each_rather_than_a_batch() -> None:
-    engine = Engine(lanes=2)
+    engine = Engine(concurrency=2)
     tasks = [engine.submit(name) for name in ("a", "b")]
     await settle()
     assert engine.batches == [["a"], ["b"]]
@@ -133,7 +137,7 @@ async def test_two_lanes_take_one_each_rather_than_a_batch() -> None:
 
 
 async def test_files_leave_a_lane_to_live_speech() -> None:
-    engine = Engine(lanes=2)
+    engine = Engine(concurrency=2)
     tasks = [engine.submit("live")]
     tasks += [engine.submit(f"file {i}", FILE) for i in range(2)]
     await settle()
@@ -148,7 +152,7 @@ async def test_files_leave_a_lane_to_live_speech() -> None:
 
 
 async def test_steady_live_speech_does_not_starve_files() -> None:
-    engine = Engine(lanes=2)
+    engine = Engine(concurrency=2)
     tasks = [engine.submit("live"), engine.submit("file", FILE)]
     await settle()
     for number in range(4):  # before one ends, the next one came
@@ -211,7 +215,7 @@ async def test_a_fault_of_the_engine_reaches_its_callers_and_frees_the_lane() ->
             raise faults.pop()
         return [Transcript("en", 1.0)]
 
-    queue = PriorityBatcher(run, lambda: 1)
+    queue = PriorityBatcher(run, lambda: 1, lambda: MAX_BATCH_SIZE)
     request = TranscriptionRequest(np.ones(16, np.float32))
     with pytest.raises(ValueError, match="broken"):
         await queue.submit(request)
@@ -236,7 +240,7 @@ async def test_interims_give_way_when_finals_wait() -> None:
 
 
 async def test_interims_leave_a_lane_to_finals() -> None:
-    engine = Engine(lanes=2)
+    engine = Engine(concurrency=2)
     tasks = [engine.submit("interim", INTERIM), engine.submit("other", INTERIM)]
     await settle()
     assert engine.batches == [["interim"]]
@@ -252,7 +256,7 @@ async def test_interims_leave_a_lane_to_finals() -> None:
 
 
 async def test_files_keep_no_interim_out() -> None:
-    engine = Engine(lanes=2)
+    engine = Engine(concurrency=2)
     tasks = [engine.submit("file", FILE), engine.submit("interim", INTERIM)]
     await settle()
     assert engine.batches == [["file"], ["interim"]]

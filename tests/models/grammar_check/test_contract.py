@@ -5,16 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from models.grammar_check.base import GrammarEngine
-from models.loading import load_grammar
-from models.registry import GRAMMAR_ENGINES
+from models.loading import load
+from models.registry import GRAMMAR_CHECK
 from models.weights.store import WeightStore
 
 TEXT = "😀 She go too school with an friend , yesterday."
 
 
-@pytest.fixture(scope="module", params=GRAMMAR_ENGINES)
+@pytest.fixture(scope="module", params=GRAMMAR_CHECK.engines)
 def engine(request: pytest.FixtureRequest, weights: WeightStore) -> GrammarEngine:
-    return load_grammar(f"grammar/{request.param}", weights)
+    return load(GRAMMAR_CHECK, f"grammar/{request.param}", weights)
 
 
 def test_findings_lie_in_the_text_and_offer_something(engine: GrammarEngine) -> None:

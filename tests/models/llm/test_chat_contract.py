@@ -9,8 +9,8 @@ from configs.load import CONFIGS_DIR
 from models.errors import ContextLengthExceeded, UnsupportedFeature, WeightsMissing
 from models.llm.base import ChatEngine, ChatMessage, GenerationDelta, GenerationRequest
 from models.llm.base import SamplingOptions as Sampling
-from models.loading import load_chat
-from models.registry import CHAT_ENGINES
+from models.loading import load_model
+from models.registry import CHAT
 from models.weights.store import WeightStore
 
 NAMES = sorted(path.stem for path in (CONFIGS_DIR / "llm").glob("*.yaml"))
@@ -22,7 +22,7 @@ NAMES = sorted(path.stem for path in (CONFIGS_DIR / "llm").glob("*.yaml"))
 )
 def engine(request: pytest.FixtureRequest, weights: WeightStore) -> ChatEngine:
     try:
-        return load_chat(f"llm/{request.param}", weights)[0]
+        return load_model(CHAT, f"llm/{request.param}", weights)[0]
     except (WeightsMissing, UnsupportedFeature) as error:
         pytest.skip(str(error))
 
@@ -37,7 +37,7 @@ async def collect(engine: ChatEngine, request: GenerationRequest) -> list[Genera
 
 def test_every_engine_has_a_configuration(weights: WeightStore) -> None:
     texts = [(CONFIGS_DIR / "llm" / f"{name}.yaml").read_text() for name in NAMES]
-    for name in CHAT_ENGINES:
+    for name in CHAT.engines:
         assert any(f"engine: {name}\n" in text for text in texts), name
 
 
@@ -66,8 +66,8 @@ async def test_max_tokens_ends_with_length(engine: ChatEngine) -> None:
 async def test_a_prompt_beyond_the_context_fails_before_the_first_piece(
     engine: ChatEngine,
 ) -> None:
-    with pytest.raises(ContextLengthExceeded, match=str(engine.context_tokens)):
-        await anext(engine.generate(ask("word " * (engine.context_tokens + 1))))
+    with pytest.raises(ContextLengthExceeded, match=str(engine.capabilities.context_tokens)):
+        await anext(engine.generate(ask("word " * (engine.capabilities.context_tokens + 1))))
 
 
 async def test_an_early_close_is_clean_and_the_engine_goes_on(engine: ChatEngine) -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from models.errors import WeightsMissing
-from models.loading import load_quality
+from models.loading import load
 from models.quality.base import QUALITY_SAMPLE_RATE, QualityEngine
+from models.registry import QUALITY
 from models.weights.store import WeightStore
 from tests.models.sounds import speak
 
@@ -15,7 +16,7 @@ TEXT = "The morning train leaves the station before sunrise."
 @pytest.fixture
 def engine(weights: WeightStore) -> QualityEngine:
     try:
-        return load_quality("quality/dnsmos", weights)
+        return load(QUALITY, "quality/dnsmos", weights)
     except WeightsMissing as error:
         pytest.skip(str(error))
 

@@ -100,7 +100,7 @@ def test_a_run_that_was_left_keeps_the_next_one_waiting_until_it_is_over(
     left.close()
     next(second)
     assert not slow.is_over
-    model.rest()
+    model.release_memory()
     slow.is_over = True
     next(second)
     slow.is_over = True

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from models.errors import WeightsMissing
-from models.loading import load_speaker_encoder
-from models.registry import SPEAKER_ENGINES
+from models.loading import load
+from models.registry import SPEAKER
 from models.speaker.base import EMBEDDING_SIZE, SPEAKER_SAMPLE_RATE, SpeakerEncoder
 from models.weights.store import WeightStore
 from tests.models.speaker.buzzes import buzz
@@ -13,10 +13,10 @@ from tests.models.speaker.buzzes import buzz
 LOW, HIGH = (110.0, 0.1), (330.0, 0.1)
 
 
-@pytest.fixture(params=SPEAKER_ENGINES)
+@pytest.fixture(params=SPEAKER.engines)
 def encoder(request: pytest.FixtureRequest, weights: WeightStore) -> SpeakerEncoder:
     try:
-        return load_speaker_encoder(f"speaker/{request.param}", weights)
+        return load(SPEAKER, f"speaker/{request.param}", weights)
     except WeightsMissing as error:
         pytest.skip(str(error))
 

@@ -12,7 +12,8 @@ import pytest
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.errors import WeightsCorrupt, WeightsMissing
-from models.loading import load_speaker_encoder
+from models.loading import load
+from models.registry import SPEAKER
 from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
 from models.speaker.mel import mel_spectrum
 from models.speaker.resemblyzer import RATE, TARGET_RMS
@@ -29,7 +30,7 @@ TEXTS = ("Nobody knows what tomorrow brings.", "The old harbour was quiet that e
 @pytest.fixture(scope="module")
 def encoder() -> SpeakerEncoder:
     try:
-        return load_speaker_encoder("speaker/resemblyzer", WeightStore(weights_dir()))
+        return load(SPEAKER, "speaker/resemblyzer", WeightStore(weights_dir()))
     except WeightsMissing as error:
         pytest.skip(str(error))
 
@@ -43,7 +44,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def said(voice: str, text: str) -> Pcm:
     engine, _ = loaded("kokoro")
     pcm = speech(engine, SynthesisRequest(text=text, voice=voice, language="en"))
-    return resample(pcm, engine.sample_rate, SPEAKER_SAMPLE_RATE)
+    return resample(pcm, engine.capabilities.sample_rate, SPEAKER_SAMPLE_RATE)
 
 
 def reference(name: str) -> dict[str, Any]:

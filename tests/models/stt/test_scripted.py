@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from models.errors import UnsupportedLanguage
-from models.loading import load_stt
+from models.loading import load_model
+from models.registry import STT
 from models.stt.base import DecodingOptions, STTEngine, TranscriptionRequest
 from models.weights.store import WeightStore
 
 
 @pytest.fixture
 def engine(weights: WeightStore) -> STTEngine:
-    return load_stt("stt/scripted", weights)[0]
+    return load_model(STT, "stt/scripted", weights)[0]
 
 
 def test_silence_gives_empty_text(engine: STTEngine) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, UnsupportedLanguage, WeightsMissing
-from models.loading import load_stt
+from models.loading import load_model
+from models.registry import STT
 from models.stt.base import (
     FINAL,
     INTERIM,
@@ -32,7 +33,7 @@ TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps under a 
 @pytest.fixture(scope="module")
 def engine(weights: WeightStore) -> WhisperEngine:
     try:
-        engine, _ = load_stt("stt/whisper_base", weights)
+        engine, _ = load_model(STT, "stt/whisper_base", weights)
     except WeightsMissing as error:
         pytest.skip(str(error))
     assert isinstance(engine, WhisperEngine)

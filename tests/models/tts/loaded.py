@@ -9,14 +9,15 @@ from configs.settings import weights_dir
 from models.audio import Pcm
 from models.errors import UnsupportedFeature, WeightsMissing
 from models.info import ModelInfo
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
 
 
 @cache
 def _load(name: str) -> tuple[TTSEngine, ModelInfo]:
-    return load_tts(f"tts/{name}", WeightStore(weights_dir()))
+    return load_model(TTS, f"tts/{name}", WeightStore(weights_dir()))
 
 
 def loaded(name: str) -> tuple[TTSEngine, ModelInfo]:

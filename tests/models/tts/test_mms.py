@@ -13,7 +13,8 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.models.tts import MmsConfig
 from models.errors import EngineError, EngineLost, UnknownVoice, UnsupportedLanguage
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import SynthesisRequest
 from models.weights.store import load_catalogue
 from tests.models.tts.loaded import speech
@@ -90,7 +91,7 @@ def asked(text: str = TEXT) -> SynthesisRequest:
 
 def test_speech_is_mono_in_range_with_a_time_for_each_word(engine: MmsEngine) -> None:
     [chunk] = engine.synthesize(replace(asked(), timings=True))
-    assert chunk.sample_rate == engine.sample_rate == 16_000
+    assert chunk.sample_rate == engine.capabilities.sample_rate == 16_000
     assert chunk.pcm.dtype == np.float32 and chunk.pcm.ndim == 1
     assert 0 < np.abs(chunk.pcm).max() <= 1.0
     said = [TEXT[word.text_start : word.text_end] for word in chunk.words]
@@ -153,7 +154,7 @@ def test_a_closed_engine_says_so_and_leaves_no_weights(config: MmsConfig, folder
 
 
 def test_the_shipped_configuration_tells_what_it_can_and_is_for_no_profile(folder: Path) -> None:
-    engine, info = load_tts("tts/mms", OneFolder(folder))
+    engine, info = load_model(TTS, "tts/mms", OneFolder(folder))
     assert (info.engine, info.tier, info.sample_rate) == ("mms", "fast", 16_000)
     assert info.languages == ("bn", "en", "gu", "hi", "kn", "ml", "mr", "pa", "ta", "te")
     for voice in load_yaml(MmsConfig, "tts/mms").voices:

@@ -11,13 +11,13 @@ from configs.load import CONFIGS_DIR
 from models.audio import AudioChunk
 from models.errors import UnknownVoice
 from models.info import ModelInfo
-from models.registry import TTS_ENGINES
+from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
 from tests.models.tts.loaded import loaded, speech
 
 FETCHED = {"kokoro", "vits"}  # the others carry their weights, or have none
 # Of the GPU profile: their tests make weights of their own.
-WITH_VOICES = [name for name in TTS_ENGINES if name not in ("csm", "mms")]
+WITH_VOICES = [name for name in TTS.engines if name not in ("csm", "mms")]
 TEXTS = {"en": "The river runs to the sea.", "ar": "البيت قريب من البحر."}
 
 
@@ -47,7 +47,7 @@ def test_speech_is_mono_float32_in_range_at_the_declared_rate(
     assert chunks
     for chunk in chunks:
         assert isinstance(chunk, AudioChunk)
-        assert chunk.sample_rate == model[0].sample_rate == model[1].sample_rate
+        assert chunk.sample_rate == model[0].capabilities.sample_rate == model[1].sample_rate
         assert chunk.pcm.dtype == np.float32 and chunk.pcm.ndim == 1
         assert np.isfinite(chunk.pcm).all() and np.abs(chunk.pcm).max() <= 1.0
     assert 0.5 < sum(chunk.duration_s for chunk in chunks) < 5.0
@@ -64,7 +64,10 @@ def test_text_without_words_gives_silence_or_nothing(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     for text in ("", " ", "…", "?!", "🙂"):
-        assert len(speech(model[0], replace(sentence, text=text))) < 3 * model[0].sample_rate
+        assert (
+            len(speech(model[0], replace(sentence, text=text)))
+            < 3 * model[0].capabilities.sample_rate
+        )
 
 
 def test_an_early_close_leaves_the_engine_usable(model: Model, sentence: SynthesisRequest) -> None:
@@ -109,7 +112,7 @@ def test_speed_changes_the_duration_where_the_engine_says_so(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     slow, fast = (len(speech(model[0], replace(sentence, speed=s))) for s in (0.7, 1.6))
-    if model[0].native_speed:
+    if model[0].capabilities.native_speed:
         assert slow / fast == pytest.approx(1.6 / 0.7, rel=0.35)
     else:
         assert slow == fast
@@ -138,7 +141,7 @@ def test_voice_ids_and_names_are_unique_over_all_engines() -> None:
 
 
 def test_every_engine_has_a_configuration_of_its_name() -> None:
-    assert {path.stem for path in (CONFIGS_DIR / "tts").glob("*.yaml")} >= set(TTS_ENGINES)
+    assert {path.stem for path in (CONFIGS_DIR / "tts").glob("*.yaml")} >= set(TTS.engines)
 
 
 def test_a_voice_id_never_changes() -> None:

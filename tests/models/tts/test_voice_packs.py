@@ -13,7 +13,7 @@ from models.tts.base import PackRef, SynthesisRequest, TTSEngine
 from models.tts.voice_pack import (
     KEPT_S,
     STYLE_SHAPE,
-    PackCache,
+    VoiceCache,
     VoicePack,
     pack_digest,
     read_pack,
@@ -57,7 +57,7 @@ def test_a_pack_is_read_as_it_was_written() -> None:
 )
 def test_what_is_no_pack_is_refused(data: bytes) -> None:
     with pytest.raises(WeightsCorrupt):
-        PackCache(read_pack).take(reference(data))
+        VoiceCache(read_pack).take(reference(data))
 
 
 def test_a_pack_of_a_voice_with_its_own_formants_says_nothing_of_them() -> None:
@@ -68,12 +68,12 @@ def test_a_pack_of_a_voice_with_its_own_formants_says_nothing_of_them() -> None:
 
 def test_a_pack_under_another_name_is_refused() -> None:
     with pytest.raises(WeightsCorrupt):
-        PackCache(read_pack).take(PackRef("0" * 64, write_pack(VoicePack(STYLE))))
+        VoiceCache(read_pack).take(PackRef("0" * 64, write_pack(VoicePack(STYLE))))
 
 
 def test_the_packs_used_last_are_kept_for_a_while() -> None:
     now = 0.0
-    cache = PackCache(read_pack, 2, lambda: now)
+    cache = VoiceCache(read_pack, 2, lambda: now)
     packs = [reference(write_pack(VoicePack(STYLE * scale))) for scale in (1, 2, 3)]
     names = [PackRef(pack.digest) for pack in packs]
     for pack in packs[:2]:
@@ -90,7 +90,7 @@ def test_the_packs_used_last_are_kept_for_a_while() -> None:
 
 
 def test_the_pack_of_a_deleted_voice_is_forgotten_at_once() -> None:
-    cache = PackCache(read_pack)
+    cache = VoiceCache(read_pack)
     kept, deleted = (reference(write_pack(VoicePack(STYLE * scale))) for scale in (1, 2))
     for pack in (kept, deleted):
         cache.take(pack)
@@ -116,7 +116,7 @@ def model(request: pytest.FixtureRequest) -> tuple[TTSEngine, ModelInfo]:
 
 def test_an_engine_asks_once_for_a_pack(model: tuple[TTSEngine, ModelInfo]) -> None:
     engine, info = model
-    assert info.takes_packs
+    assert info.takes_voice_packs
     style = STYLE * np.float32(0.1)
     if info.engine == "kokoro":  # whose own packs sound like speech
         style = engine._styles["af_heart"]  # type: ignore[attr-defined]
@@ -139,6 +139,6 @@ def test_an_engine_asks_once_for_a_pack(model: tuple[TTSEngine, ModelInfo]) -> N
             [chunk.pcm for chunk in engine.synthesize(replace(asked, pack=small))]
         )
         assert len(moved) == pytest.approx(len(plain), rel=0.1)
-        assert centroid_hz(moved, engine.sample_rate) > 1.05 * centroid_hz(
-            plain, engine.sample_rate
+        assert centroid_hz(moved, engine.capabilities.sample_rate) > 1.05 * centroid_hz(
+            plain, engine.capabilities.sample_rate
         )

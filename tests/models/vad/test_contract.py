@@ -3,23 +3,23 @@
 import numpy as np
 import pytest
 
-from models.loading import load_vad
-from models.registry import VAD_ENGINES
+from models.loading import load
+from models.registry import VAD
 from models.vad.base import VADEngine
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
 
 
-@pytest.fixture(params=VAD_ENGINES)
+@pytest.fixture(params=VAD.engines)
 def engine(request: pytest.FixtureRequest, weights: WeightStore) -> VADEngine:
-    return load_vad(f"vad/{request.param}", weights)
+    return load(VAD, f"vad/{request.param}", weights)
 
 
 def test_a_stream_gives_what_the_whole_file_gives(engine: VADEngine, weights: WeightStore) -> None:
     pcm = speak("Nobody knows what tomorrow brings.", weights)
     whole = engine.probabilities(pcm)
     stream = engine.start_stream()
-    size = engine.frame_samples
+    size = engine.capabilities.frame_samples
     frames = [pcm[at : at + size] for at in range(0, len(pcm) - size, size)]
     live = [stream.accept(frame) for frame in frames]
     assert live == pytest.approx(whole[: len(live)], abs=1e-4)
@@ -37,7 +37,7 @@ def test_silence_is_not_speech(engine: VADEngine) -> None:
 
 def test_two_streams_do_not_mix(engine: VADEngine, weights: WeightStore) -> None:
     pcm = speak("One and two.", weights)
-    size = engine.frame_samples
+    size = engine.capabilities.frame_samples
     frames = [pcm[at : at + size] for at in range(0, len(pcm) - size, size)]
     alone, disturbed, other = (engine.start_stream() for _ in range(3))
     noise = np.random.default_rng(0).uniform(-1, 1, size).astype(np.float32)
@@ -48,6 +48,6 @@ def test_two_streams_do_not_mix(engine: VADEngine, weights: WeightStore) -> None
 
 
 def test_silero_tells_noise_and_music_from_speech(weights: WeightStore) -> None:
-    engine = load_vad("vad/silero", weights)
+    engine = load(VAD, "vad/silero", weights)
     for name, sound in wordless(3).items():
         assert np.mean(engine.probabilities(sound) > 0.5) < 0.1, name

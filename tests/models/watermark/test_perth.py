@@ -9,7 +9,8 @@ import pytest
 
 from models.audio import Pcm, resample
 from models.errors import WeightsMissing
-from models.loading import load_watermark
+from models.loading import load
+from models.registry import WATERMARK
 from models.watermark.base import Watermark
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
@@ -23,7 +24,7 @@ def perth() -> Watermark:
     from configs.settings import weights_dir
 
     try:
-        return load_watermark("watermark/perth", WeightStore(weights_dir()))
+        return load(WATERMARK, "watermark/perth", WeightStore(weights_dir()))
     except WeightsMissing as error:
         pytest.skip(str(error))
 

@@ -12,7 +12,8 @@ import pytest
 from configs.schema.voices import VoiceRef, VoicesConfig
 from configs.settings import WatermarkOf
 from models.audio import Pcm
-from models.vad.base import VADEngine
+from models.vad.base import VADCapabilities, VADEngine
+from models.watermark.base import Watermark
 from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
 from pipelines.audio.watermarking import Watermarker
 from pipelines.errors import NotFound
@@ -43,7 +44,7 @@ class Negation:
         return self.held
 
 
-class FakeWatermark:
+class FakeWatermark(Watermark):
     def stream(self, sample_rate: int) -> Negation:
         return Negation()
 
@@ -56,11 +57,12 @@ class FakeWatermark:
 class FakeDetector:
     """Hears speech in all that is loud."""
 
-    frame_samples = 512
+    capabilities = VADCapabilities(frame_samples=512)
 
     def probabilities(self, pcm: Pcm) -> Pcm:
-        frames = -(-len(pcm) // self.frame_samples)
-        padded = np.zeros(frames * self.frame_samples, np.float32)
+        size = self.capabilities.frame_samples
+        frames = -(-len(pcm) // size)
+        padded = np.zeros(frames * size, np.float32)
         padded[: len(pcm)] = np.abs(pcm)
         return np.asarray(padded.reshape(frames, -1).max(axis=1), np.float32)
 

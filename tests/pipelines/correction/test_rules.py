@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
-from models.loading import load_grammar
+from models.loading import load
+from models.registry import GRAMMAR_CHECK
 from models.weights.store import WeightStore
 from pipelines.correction.edits import apply_edits
 from pipelines.correction.protection import protected_spans
@@ -16,7 +17,7 @@ from pipelines.correction.rules import CorrectionRules, load_rules
 
 @pytest.fixture(scope="module")
 def rules(weights: WeightStore) -> CorrectionRules:
-    engine = load_grammar("grammar/harper", weights)
+    engine = load(GRAMMAR_CHECK, "grammar/harper", weights)
     return load_rules(engine, load_yaml(CorrectionConfig, "correction"))
 
 

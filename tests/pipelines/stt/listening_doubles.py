@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from models.audio import Pcm
 from models.info import ModelInfo
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
-from models.vad.base import Probabilities, VADStream
+from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 
 FRAME = 512
 
 
-class LoudnessVAD:
+class LoudnessVAD(VADEngine):
     """Hears speech in every loud frame."""
 
-    frame_samples = FRAME
+    capabilities = VADCapabilities(frame_samples=FRAME)
 
     def start_stream(self) -> VADStream:
         return self

@@ -9,7 +9,8 @@ import pytest
 from configs.schema.transcription import load_profiles
 from models.audio import Pcm, resample
 from models.errors import WeightsMissing
-from models.loading import load_speaker_encoder, load_stt, load_vad
+from models.loading import load, load_model
+from models.registry import SPEAKER, STT, VAD
 from models.speaker.base import EMBEDDING_SIZE
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
 from models.tts.base import SynthesisRequest
@@ -142,17 +143,17 @@ def test_windows_lie_within_speech_and_reach_its_ends() -> None:
 def kokoro(voice: str, text: str) -> Pcm:
     engine, _ = loaded("kokoro")
     pcm = speech(engine, SynthesisRequest(text=text, voice=voice, language="en"))
-    return resample(pcm, engine.sample_rate, STT_SAMPLE_RATE)
+    return resample(pcm, engine.capabilities.sample_rate, STT_SAMPLE_RATE)
 
 
 @pytest.mark.weights
 async def test_two_voices_are_told_apart(weights: WeightStore) -> None:
     try:
-        encoder = load_speaker_encoder("speaker/resemblyzer", weights)
-        transcriber = LocalSTTModel(*load_stt("stt/whisper_base", weights), encoder)
+        encoder = load(SPEAKER, "speaker/resemblyzer", weights)
+        transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights), encoder)
     except WeightsMissing as error:
         pytest.skip(str(error))
-    vad = load_vad("vad/silero", weights)
+    vad = load(VAD, "vad/silero", weights)
     texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
     man, woman = (
         kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)

@@ -10,9 +10,10 @@ import pytest
 from configs.schema.transcription import DecodingProfile, load_profiles
 from models.errors import EngineLost, WeightsMissing
 from models.info import ModelInfo
-from models.loading import load_stt, load_vad
+from models.loading import load, load_model
+from models.registry import STT, VAD
 from models.stt.base import Segment, Transcript, TranscriptionRequest
-from models.vad.base import Probabilities, VADStream
+from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.errors import InvalidRequest
@@ -22,10 +23,10 @@ from tests.hostile.audio_files import tone, wav
 from tests.models.sounds import speak, wordless
 
 
-class LoudnessVAD:
+class LoudnessVAD(VADEngine):
     """Hears speech in every loud frame."""
 
-    frame_samples = 512
+    capabilities = VADCapabilities(frame_samples=512)
 
     def start_stream(self) -> VADStream:
         raise NotImplementedError
@@ -72,7 +73,7 @@ async def decoder() -> AsyncIterator[AudioDecoder]:
 
 @pytest.fixture
 def transcriber(weights: WeightStore) -> RecordingTranscriber:
-    return RecordingTranscriber(load_stt("stt/scripted", weights)[1])
+    return RecordingTranscriber(load_model(STT, "stt/scripted", weights)[1])
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ async def test_silence_gives_empty_text(
 async def test_stretches_are_joined_with_their_offsets(
     decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
 ) -> None:
-    local = LocalSTTModel(*load_stt("stt/scripted", weights))
+    local = LocalSTTModel(*load_model(STT, "stt/scripted", weights))
     pipeline = TranscriptionPipeline(local, decoder, LoudnessVAD(), load_profiles())
     path = write(tmp_path / "0", silence(2), tone(1), silence(4), tone(1), silence(1))
     result = await transcribe(pipeline, path, FileRequest(words=True))
@@ -191,10 +192,10 @@ async def test_real_speech_between_noises_is_heard_and_noise_is_not(
     decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
 ) -> None:
     try:
-        local = LocalSTTModel(*load_stt("stt/whisper_base", weights))
+        local = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights))
     except WeightsMissing as error:
         pytest.skip(str(error))
-    vad = load_vad("vad/silero", weights)
+    vad = load(VAD, "vad/silero", weights)
     pipeline = TranscriptionPipeline(local, decoder, vad, load_profiles())
     for name, sound in wordless(5).items():
         for profile in load_profiles():

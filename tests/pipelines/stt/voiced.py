@@ -8,6 +8,7 @@ import numpy as np
 from models.audio import AudioChunk, Pcm, WordTime
 from models.info import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
+from pipelines.ports import TTSModel
 from pipelines.tts.pipeline import Speech, SpeechPipeline, SpeechRequest
 
 SAMPLE_RATE = 24_000
@@ -42,7 +43,7 @@ def cut(pcm: Pcm, sizes: Sequence[int]) -> list[Pcm]:
     return pieces
 
 
-class VoicedSpeaker:
+class VoicedSpeaker(TTSModel):
     """0.06 s a character between silences of its own, in chunks; says when each word sounds."""
 
     def __init__(

@@ -14,7 +14,8 @@ from db.session import Database
 from models.audio import AudioChunk
 from models.errors import EngineLost, PackMissing
 from models.info import ModelInfo
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from models.weights.store import WeightStore
@@ -72,7 +73,7 @@ def own(database: Database, files: Files) -> ReadyCustomVoices:
 
 @pytest.fixture
 def speaker() -> Watched:
-    return Watched(*load_tts("tts/tone", WeightStore(Path("/nowhere"))))
+    return Watched(*load_model(TTS, "tts/tone", WeightStore(Path("/nowhere"))))
 
 
 async def ready_voice(database: Database, files: Files) -> tuple[int, UUID]:
@@ -102,7 +103,9 @@ async def test_a_pack_travels_once_to_each_engine(
         spoken = await speech.speak(await speech.plan(request))
         assert spoken.voice.voice.voice_id == str(voice_id) and len(spoken.audio.pcm)
     assert speaker.carried == [False, True, False]
-    another = Watched(*load_tts("tts/tone", WeightStore(Path("/nowhere"))))  # its replica is new
+    another = Watched(
+        *load_model(TTS, "tts/tone", WeightStore(Path("/nowhere")))
+    )  # its replica is new
     again = pipeline(another, own)
     await again.speak(await again.plan(request))
     assert another.carried == [False, True]
@@ -178,7 +181,7 @@ async def test_a_voice_without_its_model_is_unavailable_and_not_unknown(
     database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
-    speaker._info = replace(speaker._info, takes_packs=False)
+    speaker._info = replace(speaker._info, takes_voice_packs=False)
     speech = pipeline(speaker, own)
     with pytest.raises(EngineLost):
         await speech.voice(str(voice_id), None, workspace_id)
@@ -191,7 +194,7 @@ async def test_a_voice_without_its_model_is_unavailable_and_not_unknown(
 async def test_new_voices_are_for_the_engine_that_makes_them(
     own: ReadyCustomVoices, speaker: Watched
 ) -> None:
-    other = Watched(*load_tts("tts/tone", WeightStore(Path("/nowhere"))))
+    other = Watched(*load_model(TTS, "tts/tone", WeightStore(Path("/nowhere"))))
     other._info = replace(other._info, engine="csm", languages=("en",))
     speech = SpeechPipeline({"tone": speaker, "other": other}, CONFIG, own)
     for engine, expected in (("csm", "csm"), ("tone", "tone"), (None, "tone"), ("kokoro", "tone")):

@@ -12,11 +12,13 @@ from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost, EngineOverloaded
 from models.info import ModelInfo, VoiceInfo
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.local_ports import LocalTTSModel
+from pipelines.ports import TTSModel
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.prefetch import IN_FLIGHT
 from tests.pipelines.audio.reference_loudness import measure_lufs
@@ -33,7 +35,7 @@ VOICES = (
 INFO = ModelInfo("svc/fake", "tts", "fake", "x", 0, ("en", "de"), sample_rate=16_000, voices=VOICES)
 
 
-class ScriptedSpeaker:
+class ScriptedSpeaker(TTSModel):
     """Says 0.2 s of tone a call; remembers the calls."""
 
     def __init__(self, info: ModelInfo = INFO, *, delay_s: float = 0.0) -> None:
@@ -203,7 +205,7 @@ async def test_an_engine_that_changes_tempo_itself_is_told_and_not_stretched_aga
 async def test_enhance_sets_the_loudness_and_without_it_the_level_is_the_engines(
     tmp_path: Path,
 ) -> None:
-    engine, info = load_tts("tts/tone", WeightStore(tmp_path))
+    engine, info = load_model(TTS, "tts/tone", WeightStore(tmp_path))
     speech = SpeechPipeline({"tone": LocalTTSModel(engine, info)}, CONFIG)
     text = "Hello there, this is a test. And this is another."
     enhanced = (await speak(speech, SpeechRequest(text))).audio
@@ -221,7 +223,7 @@ async def test_numbers_are_read_in_the_language_of_the_voice() -> None:
 
 async def test_a_swapped_model_is_asked_for_its_voices_again() -> None:
     """The first description is of a model that is gone: its voice is unknown to the engine."""
-    engine, info = load_tts("tts/tone", WeightStore(Path("unused")))
+    engine, info = load_model(TTS, "tts/tone", WeightStore(Path("unused")))
     gone = replace(info, voices=(replace(info.voices[0], key="gone"),))
 
     class Swapped(LocalTTSModel):

@@ -146,7 +146,7 @@ async def test_the_second_piece_is_there_when_the_first_ends() -> None:
     speaker = VoicedSpeaker(sizes=(4800,), chunk_delay_s=0.01)
     speech = pipeline(speaker)
     await spoken(speech, SpeechRequest(TEXT))
-    slack = [call.slack_s for call in speaker.calls]
+    slack = [call.deadline_s for call in speaker.calls]
     assert slack[0] == FIRST_DEADLINE_S  # those who listen already go first
     assert all(later > 0.0 for later in slack[1:])  # the listener still has sound of the one before
 
@@ -333,4 +333,4 @@ async def test_a_request_counts_all_that_its_listener_is_about_to_get(
     speaker = AtOnceSpeaker()
     await spoken(pipeline(speaker), SpeechRequest("Nobody expected the ship at seven. " * 4))
     # Of the first piece, whose first chunk lasts 0.1 s.
-    assert speaker.calls[1].slack_s > 1.5
+    assert speaker.calls[1].deadline_s > 1.5

@@ -10,7 +10,8 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
 from models.audio import Pcm
-from models.loading import load_speaker_encoder, load_vad
+from models.loading import load
+from models.registry import SPEAKER, VAD
 from models.speaker.base import Embedding, Embeddings, SpeakerEncoder
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
@@ -42,8 +43,8 @@ async def checker(weights: WeightStore) -> AsyncIterator[SampleChecker]:
     async with AudioDecoder() as decoder:
         yield SampleChecker(
             decoder,
-            load_vad("vad/silero", weights),
-            lambda: load_speaker_encoder("speaker/bands", weights),
+            load(VAD, "vad/silero", weights),
+            lambda: load(SPEAKER, "speaker/bands", weights),
             RULES,
         )
 

@@ -12,7 +12,8 @@ from configs.schema.consent import ConsentConfig
 from configs.settings import weights_dir
 from models.audio import Pcm
 from models.info import ModelInfo
-from models.loading import load_stt
+from models.loading import load_model
+from models.registry import STT
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest
@@ -138,7 +139,7 @@ async def test_where_nobody_says_it_the_message_repeats_it() -> None:
 @pytest.mark.weights
 async def test_the_recogniser_of_the_service_understands_it() -> None:
     weights = WeightStore(weights_dir())
-    issuer = consent(LocalSTTModel(*load_stt("stt/whisper_base", weights)))
+    issuer = consent(LocalSTTModel(*load_model(STT, "stt/whisper_base", weights)))
     sentence, _ = issuer.issue(1)
     said = speak(sentence.text, weights)
     more = np.concatenate([said, speak("And then some more, which is not it.", weights)])

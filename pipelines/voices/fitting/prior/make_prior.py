@@ -14,7 +14,8 @@ import numpy as np
 from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from configs.settings import weights_dir
-from models.loading import load_speaker_encoder
+from models.loading import load
+from models.registry import SPEAKER
 from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
 from pipelines.voices.fitting.features import pitch_statistics
@@ -90,7 +91,7 @@ def _speak(arguments: argparse.Namespace, space: StyleSpace, store: WeightStore)
     config = load_yaml(KokoroConfig, MODEL).model_copy(update={"threads": 1})
     zeros = np.zeros(256, np.float32)  # no speaker to compare with
     target = Target(zeros, zeros, FALLBACK_LANGUAGE, space.rows)
-    trials = Trials(KokoroEngine(config, store), load_speaker_encoder(ENCODER, store), target)
+    trials = Trials(KokoroEngine(config, store), load(SPEAKER, ENCODER, store), target)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     path = arguments.folder / f"part-{arguments.part}.npy"
     rows = list(np.load(path)) if path.exists() else []

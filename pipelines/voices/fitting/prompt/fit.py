@@ -251,7 +251,7 @@ class PromptTrials:
             pcm = np.concatenate([np.zeros(0, np.float32), *chunks])
             if not np.any(pcm):
                 return []
-            said.append(resample(pcm, engine.sample_rate, SPEAKER_SAMPLE_RATE))
+            said.append(resample(pcm, engine.capabilities.sample_rate, SPEAKER_SAMPLE_RATE))
         return said
 
     def _judged(self, said: Sequence[Pcm]) -> dict[str, Any]:

@@ -33,12 +33,12 @@ def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> Promp
     Long, with little silence in it, little noise and no clipping is best.
     """
     probabilities = vad.probabilities(pcm)
-    frames_a_second = VAD_SAMPLE_RATE / vad.frame_samples
+    frames_a_second = VAD_SAMPLE_RATE / vad.capabilities.frame_samples
     spans = find_spans(probabilities, THRESHOLD, max(1, round(PAUSE_S * frames_a_second)))
     shortest = round(config.min_seconds * frames_a_second)
     longest = round((config.max_seconds - 2 * EDGE_S) * frames_a_second)
     found = (
-        _scored(pcm, probabilities, vad.frame_samples, first, last, config)
+        _scored(pcm, probabilities, vad.capabilities.frame_samples, first, last, config)
         for first, last in _between_pauses(spans, shortest, longest)
     )
     return max(found, key=lambda stretch: stretch.score, default=None)

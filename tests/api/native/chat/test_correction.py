@@ -12,7 +12,8 @@ import pytest
 from configs.schema.models.llm import EchoConfig
 from models.errors import WeightsMissing
 from models.llm.echo import EchoEngine
-from models.loading import load_chat
+from models.loading import load_model
+from models.registry import CHAT
 from models.weights.store import WeightStore
 from pipelines.correction.edits import Edit, apply_edits
 from tests.api.chat_server import ChatServer, serve_chat
@@ -225,7 +226,7 @@ def test_more_than_a_megabyte_is_refused(server: ChatServer) -> None:
 @pytest.mark.weights
 def test_a_real_small_model_may_not_damage_a_text(tmp_path: Path, weights: WeightStore) -> None:
     try:
-        engine, info = load_chat("llm/smollm2", weights)
+        engine, info = load_model(CHAT, "llm/smollm2", weights)
     except WeightsMissing as error:
         pytest.skip(str(error))
     text = "give Marta Kowalczyk 25 copies of https://example.com/teh before 10:30, she dont know"

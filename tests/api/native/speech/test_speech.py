@@ -19,7 +19,8 @@ from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost
 from models.info import ModelInfo
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.tts.pipeline import SpeechPipeline
@@ -204,7 +205,7 @@ def app_with(services: Services, **speakers: Any) -> FastAPI:
 
 @pytest.fixture
 def slow(services: Services) -> SlowSpeaker:
-    _, info = load_tts("tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
+    _, info = load_model(TTS, "tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
     return SlowSpeaker(info)
 
 
@@ -220,7 +221,7 @@ async def test_a_client_that_leaves_stops_the_engine(
 async def test_no_model_at_all_is_unavailable(
     services: Services, slow: SlowSpeaker, auth: Headers
 ) -> None:
-    _, info = load_tts("tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
+    _, info = load_model(TTS, "tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
     transport = httpx.ASGITransport(app=app_with(services, dead=DeadSpeaker(info)))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         assert (await speak(client, auth)).status_code == 503

@@ -11,7 +11,8 @@ import pytest
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.errors import WeightsMissing
-from models.loading import load_stt, load_vad
+from models.loading import load, load_model
+from models.registry import STT, VAD
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.mulaw import decode_mulaw
@@ -32,7 +33,7 @@ WEATHER = "Nobody knows what the weather will bring tomorrow."
 def recogniser() -> LocalSTTModel:
     """Loaded once for all tests; skips without weights."""
     try:
-        return LocalSTTModel(*load_stt("stt/whisper_base", WeightStore(weights_dir())))
+        return LocalSTTModel(*load_model(STT, "stt/whisper_base", WeightStore(weights_dir())))
     except WeightsMissing as error:
         pytest.skip(str(error))
 
@@ -61,7 +62,7 @@ def mulaw(pcm: Pcm) -> bytes:
 
 @pytest.fixture(params=["vad/silero"])
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SocketServer]:
-    vad = load_vad(request.param, WeightStore(weights_dir()))
+    vad = load(VAD, request.param, WeightStore(weights_dir()))
     async with AudioDecoder() as decoder:
         services = local_services(local_settings(tmp_path), decoder)
         async with serve(with_listening(services, recogniser(), vad)) as running:

@@ -109,7 +109,7 @@ async def test_the_same_seed_gives_the_same_answer(engine: LlamaCppEngine) -> No
 async def test_a_full_context_ends_with_length(engine: LlamaCppEngine) -> None:
     deltas = [d async for d in engine.generate(ask("word " * 950, stop=()))]
     assert deltas[-1].usage is not None
-    assert deltas[-1].usage.total_tokens <= engine.context_tokens
+    assert deltas[-1].usage.total_tokens <= engine.capabilities.context_tokens
 
 
 async def test_a_slow_reader_gets_many_tokens_in_one_delta(engine: LlamaCppEngine) -> None:

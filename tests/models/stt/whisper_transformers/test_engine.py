@@ -12,7 +12,8 @@ from configs.load import load_yaml
 from configs.schema.models.stt import TransformersWhisperConfig
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost, UnsupportedLanguage, WeightsMissing
-from models.loading import load_stt
+from models.loading import load_model
+from models.registry import STT
 from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, Transcript, TranscriptionRequest
 from models.weights.store import WeightStore
 from tests.models.sounds import speak
@@ -108,7 +109,7 @@ def test_a_batch_hears_what_each_alone_hears(engine: TransformersWhisperEngine) 
 def test_languages_are_chosen_among_those_that_are_allowed(
     engine: TransformersWhisperEngine,
 ) -> None:
-    assert set(engine.languages) == set(LANGUAGES)
+    assert set(engine.capabilities.languages) == set(LANGUAGES)
     [free] = engine.transcribe([TranscriptionRequest(noise(2.0))])
     others = tuple(code for code in LANGUAGES if code != free.language)
     [bound] = engine.transcribe([TranscriptionRequest(noise(2.0), languages=others)])
@@ -139,7 +140,7 @@ def test_a_closed_engine_says_so_and_leaves_no_weights(folder: Path) -> None:
 
 
 def test_the_shipped_configuration_loads_and_tells_where_it_computes(folder: Path) -> None:
-    engine, info = load_stt("stt/whisper_turbo", OneFolder(folder))
+    engine, info = load_model(STT, "stt/whisper_turbo", OneFolder(folder))
     assert isinstance(engine, TransformersWhisperEngine)
     assert info.engine == "whisper_transformers" and set(info.languages) == set(LANGUAGES)
     assert info.device == ("cuda" if torch.cuda.is_available() else "cpu")
@@ -163,7 +164,7 @@ def test_real_weights_hear_the_same_as_on_ctranslate2(weights: WeightStore, tmp_
     made = TransformersWhisperEngine(config(), OneFolder(tmp_path))
     request = TranscriptionRequest(speech, options=DecodingOptions(words=True))
     [ours] = made.transcribe([request])
-    published, _ = load_stt("stt/whisper_base", weights)
+    published, _ = load_model(STT, "stt/whisper_base", weights)
     [theirs] = published.transcribe([request])
     assert ours.language == theirs.language == "en"
     assert ours.segments[0].text == theirs.segments[0].text

@@ -22,7 +22,8 @@ from models.errors import (
     UnsupportedLanguage,
     WeightsCorrupt,
 )
-from models.loading import load_tts
+from models.loading import load_model
+from models.registry import TTS
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
@@ -165,7 +166,7 @@ def test_chunks_are_sound_at_the_declared_rate_with_steps_between(
     assert len(sounding) > 2 and len(chunks) > 2 * len(sounding)
     for chunk in chunks:
         assert isinstance(chunk, AudioChunk) and not chunk.words
-        assert chunk.sample_rate == engine.sample_rate == 24_000
+        assert chunk.sample_rate == engine.capabilities.sample_rate == 24_000
         assert chunk.pcm.dtype == np.float32 and chunk.pcm.ndim == 1
         assert np.abs(chunk.pcm).max(initial=0.0) <= 1.0
     assert sum(chunk.duration_s for chunk in chunks) < 0.4 + 0.04 * len(TEXT) + 0.1
@@ -190,9 +191,9 @@ def test_requests_at_the_same_time_do_not_mix(engine: csm_engine.CsmEngine) -> N
 
 
 def test_the_shipped_configuration_loads_speaks_and_tells_what_it_can(folder: Path) -> None:
-    engine, info = load_tts("tts/csm", OneFolder(folder))
+    engine, info = load_model(TTS, "tts/csm", OneFolder(folder))
     assert (info.engine, info.tier, info.languages) == ("csm", "quality", ("en",))
-    assert info.takes_packs and info.voices == () and info.sample_rate == 24_000
+    assert info.takes_voice_packs and info.voices == () and info.sample_rate == 24_000
     assert isinstance(engine, csm_engine.CsmEngine)
     dtypes = {weight.dtype for weight in engine._model._model.backbone_model.parameters()}
     assert dtypes == {torch.bfloat16}

@@ -11,7 +11,7 @@ from configs.settings import weights_dir
 from models.errors import UnknownVoice, UnsupportedLanguage, WeightsCorrupt
 from models.runtimes.onnx import open_session
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
-from models.tts.base import Rehearsing, SynthesisRequest
+from models.tts.base import SynthesisRequest
 from models.tts.kokoro.alphabet import SYMBOL_IDS
 from models.tts.kokoro.engine import LENGTHS, read_voice_pack, sounding_part, split_phonemes
 from models.tts.kokoro.files import PLAN_OUTPUTS, kokoro_files
@@ -156,12 +156,12 @@ def test_a_graph_that_rested_sounds_the_same_and_one_that_computes_does_not_rest
     loaded("kokoro")
     model = OpenVinoModel(kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4], 2)
     heard = _excited(model)
-    model.rest()
+    model.release_memory()
     assert np.array_equal(_excited(model), heard)
     left = model.run(_excitement(frames=400))
     next(left)
     left.close()  # its run ends by itself
-    model.rest()
+    model.release_memory()
     assert np.array_equal(_excited(model), heard)
 
 
@@ -198,10 +198,9 @@ def test_silence_before_speech_makes_a_piece_longer_before_anything_else_does() 
 
 
 @pytest.mark.weights
-def test_a_rehearsal_goes_on_in_steps_and_may_be_left() -> None:
+def test_a_warm_up_goes_on_in_steps_and_may_be_closed() -> None:
     engine, _ = loaded("kokoro")
-    assert isinstance(engine, Rehearsing)
-    steps = engine.rehearse()
+    steps = engine.warm_up()
     done = [len(next(steps).pcm) for _ in range(12)]
     assert 0 in done
     steps.close()

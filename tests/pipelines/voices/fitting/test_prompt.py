@@ -12,12 +12,18 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, PromptConfig
 from models.audio import AudioChunk, Pcm
-from models.info import VoiceInfo
-from models.loading import load_speaker_encoder, load_vad
-from models.quality.base import Quality
+from models.loading import load
+from models.quality.base import Quality, QualityEngine
+from models.registry import SPEAKER, VAD
 from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
-from models.stt.base import Segment, Transcript, TranscriptionRequest
-from models.tts.base import SynthesisRequest
+from models.stt.base import (
+    Segment,
+    STTCapabilities,
+    STTEngine,
+    Transcript,
+    TranscriptionRequest,
+)
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, read_prompt
 from models.vad.base import VADEngine
 from models.weights.store import WeightStore
@@ -33,11 +39,10 @@ CONFIG = load_yaml(CustomVoicesConfig, "custom_voices").prompt
 SAID = "Nobody had expected the letter."
 
 
-class Reader:
+class Reader(STTEngine):
     """A recogniser that hears the same in everything, and is as sure configured."""
 
-    languages: tuple[str, ...] = ("en",)
-    lanes = 1
+    capabilities = STTCapabilities(languages=("en",))
 
     def __init__(self, text: str = SAID, avg_logprob: float = -0.1) -> None:
         self.text = text
@@ -48,37 +53,34 @@ class Reader:
         return [Transcript("en", 1.0, segments if self.text else ()) for _ in requests]
 
 
-class Rater:
+class Rater(QualityEngine):
     def rate(self, pcm: Pcm) -> Quality:
         return Quality(3.0, 3.5, 3.25)
 
 
-class Parrot:
+class Parrot(TTSEngine):
     """Says everything as a second of the recording of its pack."""
 
-    sample_rate = PROMPT_SAMPLE_RATE
-    native_speed = False
-    lanes = 1
+    capabilities = TTSCapabilities(
+        sample_rate=PROMPT_SAMPLE_RATE, languages=("en",), takes_voice_packs=True
+    )
 
     def __init__(self, level: float = 0.5) -> None:
         self.level = level
         self.heard: list[SynthesisRequest] = []
 
-    def voices(self) -> Sequence[VoiceInfo]:
-        return ()
-
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         self.heard.append(request)
         assert request.pack is not None and request.pack.data is not None
-        pcm = self.level * read_prompt(request.pack.data).pcm[: 2 * self.sample_rate]
-        yield AudioChunk(np.zeros(0, np.float32), self.sample_rate)
-        yield AudioChunk(pcm.astype(np.float32), self.sample_rate)
+        pcm = self.level * read_prompt(request.pack.data).pcm[: 2 * PROMPT_SAMPLE_RATE]
+        yield AudioChunk(np.zeros(0, np.float32), PROMPT_SAMPLE_RATE)
+        yield AudioChunk(pcm.astype(np.float32), PROMPT_SAMPLE_RATE)
 
 
 @cache
 def tools() -> tuple[VADEngine, SpeakerEncoder]:
     store = WeightStore.__new__(WeightStore)  # neither has weights
-    return load_vad("vad/webrtc", store), load_speaker_encoder("speaker/bands", store)
+    return load(VAD, "vad/webrtc", store), load(SPEAKER, "speaker/bands", store)
 
 
 def begin(recordings: Sequence[Pcm], config: PromptConfig = CONFIG) -> PromptFit:

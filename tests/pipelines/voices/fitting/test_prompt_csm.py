@@ -8,7 +8,8 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import CsmConfig
-from models.loading import load_speaker_encoder, load_vad
+from models.loading import load
+from models.registry import SPEAKER, VAD
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import pack_digest
 from models.weights.store import WeightStore
@@ -39,9 +40,9 @@ def test_the_pack_that_is_made_of_recordings_is_spoken_with(
     )
     prompt = load_yaml(CustomVoicesConfig, "custom_voices").prompt
     config = prompt.model_copy(update={"min_similarity": -1, "candidates": 1})
-    encoder = load_speaker_encoder("speaker/bands", weights)
+    encoder = load(SPEAKER, "speaker/bands", weights)
     samples = [wav(recording(number, 16)) for number in (1, 2, 3)]
-    fit = PromptFit.begin(samples, "en", config, load_vad("vad/webrtc", weights), encoder)
+    fit = PromptFit.begin(samples, "en", config, load(VAD, "vad/webrtc", weights), encoder)
     trials = PromptTrials(engine, SpeechRaters(Reader(), Rater()), encoder, fit.target)
     fit.observe([trials.run(trial) for trial in fit.next_trials()])
     voice = fit.result()
@@ -49,4 +50,4 @@ def test_the_pack_that_is_made_of_recordings_is_spoken_with(
     pack = PackRef(pack_digest(voice.pack), voice.pack)
     request = SynthesisRequest("Good morning.", "custom:1", "en", pack=pack)
     said = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
-    assert len(said) > 0.2 * engine.sample_rate
+    assert len(said) > 0.2 * engine.capabilities.sample_rate

@@ -1,14 +1,22 @@
 """A trial from its style to its measurements, with engines that need no weights."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from models.audio import Pcm
-from models.loading import load_speaker_encoder, load_tts
-from models.quality.base import Quality
-from models.stt.base import Segment, Transcript, TranscriptionRequest
+from models.loading import load, load_model
+from models.quality.base import Quality, QualityEngine
+from models.registry import SPEAKER, TTS
+from models.stt.base import (
+    Segment,
+    STTCapabilities,
+    STTEngine,
+    Transcript,
+    TranscriptionRequest,
+)
 from models.tts.voice_pack import read_pack
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidAudio
@@ -22,26 +30,25 @@ ROWS = np.zeros((510, 256), np.float32)
 ZEROS = np.zeros(256, np.float32)
 
 
-class Reader:
+class Reader(STTEngine):
     """Reads everything as the same words."""
 
-    languages = ("en",)
-    lanes = 1
+    capabilities = STTCapabilities(languages=("en",))
 
-    def transcribe(self, requests: list[TranscriptionRequest]) -> list[Transcript]:
+    def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         said = Segment("bring the small fox from the top shelf", 0.0, 1.0, 0.0, 0.0)
         return [Transcript("en", 1.0, (said,)) for _ in requests]
 
 
-class Rater:
+class Rater(QualityEngine):
     def rate(self, pcm: Pcm) -> Quality:
         return Quality(3.5, 4.0, 3.2)
 
 
 @pytest.fixture
 def trials(weights: WeightStore) -> Trials:
-    engine, _ = load_tts("tts/tone", weights)
-    encoder = load_speaker_encoder("speaker/bands", weights)
+    engine, _ = load_model(TTS, "tts/tone", weights)
+    encoder = load(SPEAKER, "speaker/bands", weights)
     target = Target(ZEROS, ZEROS, "en", ROWS)
     return Trials(engine, encoder, target, lambda: SpeechRaters(Reader(), Rater()))  # type: ignore[arg-type]
 
@@ -83,7 +90,7 @@ def test_a_pack_has_the_rows_and_the_filter() -> None:
 
 
 def test_the_end_of_each_recording_is_kept_out(weights: WeightStore) -> None:
-    encoder = load_speaker_encoder("speaker/bands", weights)
+    encoder = load(SPEAKER, "speaker/bands", weights)
     high, deep = recording(1, 12.0), recording(2, 12.0, deep=True)
     plain = analyse(decode_all([wav(high), wav(recording(3, 12.0))]), encoder)
     assert plain.consistency > 0.9

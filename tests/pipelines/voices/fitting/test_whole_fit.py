@@ -5,7 +5,8 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from models.errors import WeightsMissing
-from models.loading import load_speaker_encoder
+from models.loading import load
+from models.registry import SPEAKER
 from models.tts.kokoro.engine import KokoroEngine
 from models.tts.voice_pack import read_pack
 from models.weights.store import WeightStore
@@ -28,7 +29,7 @@ SHORT = CONFIG.model_copy(
 @pytest.mark.weights
 def test_a_voice_is_nearer_to_its_speaker_than_any_stock_voice(weights: WeightStore) -> None:
     try:
-        encoder = load_speaker_encoder("speaker/resemblyzer", weights)
+        encoder = load(SPEAKER, "speaker/resemblyzer", weights)
         config = load_yaml(KokoroConfig, "tts/kokoro").model_copy(update={"threads": 2})
         engine = KokoroEngine(config, weights)
     except WeightsMissing as error:
