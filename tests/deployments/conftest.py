@@ -186,7 +186,7 @@ class TestCluster:
         return next(entry for entry in entries if entry["name"] == deployment)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ray_cluster() -> Iterator[TestCluster]:
     import ray
     from ray import serve
@@ -203,7 +203,7 @@ def ray_cluster() -> Iterator[TestCluster]:
         ray.shutdown()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def directory(ray_cluster: TestCluster) -> AsyncIterator[ModelDirectory]:
     """Handles live on one event loop: the session's."""
     models = ModelDirectory("models")
