@@ -24,7 +24,7 @@ from db.migrate import MIGRATIONS, new_migration, upgrade
 from db.service import service_id
 from db.session import make_engine
 from db.tables import metadata
-from tests.db.ledger_work import transact
+from tests.db.billing.ledger_work import transact
 
 
 def test_migrations_and_tables_agree(database_url: str) -> None:

@@ -11,7 +11,7 @@ from db.audit import audit_chain
 from db.webhooks.outbox import NewEvent, add_event
 from db.webhooks.tables import Webhook
 from tests.api.replaced import with_infrastructure, with_platform
-from tests.db.test_outbox import plain
+from tests.db.webhooks.test_outbox import plain
 
 Headers = dict[str, str]
 NEW = {"url": "https://example.com/hook", "events": ["tts.completed", "voice.ready"]}

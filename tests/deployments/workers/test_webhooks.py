@@ -20,7 +20,7 @@ from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
-from tests.db.test_outbox import plain
+from tests.db.webhooks.test_outbox import plain
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
 from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.receivers import Authority, receiver

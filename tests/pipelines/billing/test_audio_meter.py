@@ -14,7 +14,7 @@ from db.session import Database
 from pipelines.billing.audio_meter import SLICE_LASTS_S, SLICE_MS, AudioMeter
 from pipelines.billing.billing import Billing, Charge
 from pipelines.errors import InsufficientCredit
-from tests.db.test_outbox import plain
+from tests.db.webhooks.test_outbox import plain
 from tests.migrated import migrate
 
 WORKSPACE = 1

@@ -23,7 +23,7 @@ from pipelines.billing import billing
 from pipelines.billing.billing import Billing, Charge, IdempotentOperation, to_usd
 from pipelines.errors import InsufficientCredit
 from telemetry import metrics
-from tests.db.test_outbox import plain
+from tests.db.webhooks.test_outbox import plain
 from tests.migrated import migrate
 
 WORKSPACE = 3

@@ -23,7 +23,7 @@ from pipelines.chat.history import ChatHistory, continued
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest
 from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.storage.encryption import Encryption
-from tests.db.test_outbox import plain
+from tests.db.webhooks.test_outbox import plain
 from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 

@@ -26,7 +26,7 @@ from pipelines.maintenance.housekeeping import Housekeeper
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from telemetry.metrics import REGISTRY
-from tests.db.test_outbox import plain
+from tests.db.webhooks.test_outbox import plain
 
 CREDIT = 1_000
 

@@ -26,7 +26,7 @@ from pipelines.storage.files import Files
 from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from tests.db.test_chats import add_workspace
-from tests.db.test_voices import add, new_voice
+from tests.db.voices.test_voices import add, new_voice
 from tests.migrated import migrate
 from tests.pipelines.tts.test_pipeline import CONFIG
 

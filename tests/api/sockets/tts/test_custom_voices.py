@@ -11,7 +11,7 @@ from db.voices.voices import add_voice
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
-from tests.db.test_voices import new_voice
+from tests.db.voices.test_voices import new_voice
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

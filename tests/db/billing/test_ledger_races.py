@@ -11,7 +11,7 @@ from db.billing import ledger
 from db.billing.tables import LedgerEntry
 from db.columns import utc_now
 from db.session import Database
-from tests.db.ledger_work import die_while_paying, spend_in_threads
+from tests.db.billing.ledger_work import die_while_paying, spend_in_threads
 
 WORKSPACE = 11
 PRICE = 10

@@ -13,7 +13,7 @@ from db.voices.queue import claim_voice, expect_waiting
 from db.voices.tables import Voice
 from db.voices.voices import voice_of
 from tests.db.test_chats import add_workspace
-from tests.db.test_voices import add, new_voice
+from tests.db.voices.test_voices import add, new_voice
 
 NOW = utc_now()
 MINUTE = timedelta(minutes=1)

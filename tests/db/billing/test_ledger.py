@@ -12,7 +12,7 @@ from db.billing.ledger_check import check_days
 from db.billing.tables import CreditHold, LedgerEntry
 from db.columns import utc_now
 from db.session import Database
-from tests.db.ledger_work import soon
+from tests.db.billing.ledger_work import soon
 
 WORKSPACE = 2**53 - 1
 CREDIT = 1000

@@ -22,7 +22,7 @@ from db.billing.ledger_check import check_days
 from db.billing.tables import LedgerEntry
 from db.columns import utc_now
 from db.session import make_engine
-from tests.db.ledger_work import transact
+from tests.db.billing.ledger_work import transact
 from tests.migrated import migrate
 
 AMOUNTS = st.integers(0, 2_000)

@@ -9,7 +9,7 @@ from sqlmodel import Session
 from db.billing import ledger
 from db.billing.idempotent_holds import ATTEMPTS, IdempotentHold, hold_idempotently
 from db.session import Database
-from tests.db.ledger_work import soon
+from tests.db.billing.ledger_work import soon
 
 WORKSPACE = 7
 CREDIT = 1000
