@@ -10,7 +10,7 @@ from sqlmodel.sql.sqltypes import AutoString
 import db.billing.tables
 import db.chat_tables
 import db.keeping_tables
-import db.voices.tables
+import db.voices.voices
 import db.webhooks.tables  # noqa: F401
 from db.columns import UtcDateTime
 from db.session import make_engine

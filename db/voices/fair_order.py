@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from db.tables import Workspace
-from db.voices.tables import Voice
+from db.voices.voices import Voice
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 

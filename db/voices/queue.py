@@ -12,8 +12,7 @@ from db.billing.tables import CreditHold
 from db.columns import utc_now
 from db.files import expire_these_files
 from db.voices.fair_order import ends_in_turn, is_free, note_turn, voices_in_turn
-from db.voices.tables import Voice
-from db.voices.voices import files_of, share_workspace, voice_of
+from db.voices.voices import Voice, files_of, share_workspace, voice_of
 
 AT_ONCE = 100
 NO_ATTEMPT_LEFT = "internal_error"  # why a voice failed that was given up

@@ -13,8 +13,7 @@ from db.files import expire_files
 from db.keeping_tables import AuditEntry
 from db.session import Database
 from db.tables import Workspace
-from db.voices.tables import Voice
-from db.voices.voices import lock_workspace, ready_voices, unfinished_operations
+from db.voices.voices import Voice, lock_workspace, ready_voices, unfinished_operations
 from pipelines.accounts.authentication import ALL_SCOPES, UNAUTHORIZED, Principal
 from pipelines.accounts.service import Accounts
 from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized

@@ -1,21 +1,19 @@
-"""The voices that a workspace had made, as speech needs them: by id, by name, and their packs."""
+"""Custom voices that are ready, as speech needs them: by id, by name, and their voice packs."""
 
 import asyncio
 import logging
-import time
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 from uuid import UUID
 
 from db.session import Database
-from db.voices.tables import Voice
-from db.voices.voices import ready_voices, voice_named, voice_of
+from db.voices.voices import Voice, ready_voices, voice_named, voice_of
 from models.info import Accent, VoiceGender, VoiceInfo
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
 from pipelines.ports import TTSModel
 from pipelines.storage.files import Files
-from pipelines.voices.voice_object import heard_gender, stated_accent
+from pipelines.tasks import TaskSet, TtlCache
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +21,8 @@ REMEMBERED_S = 4.0  # a voice that was deleted elsewhere is gone within 5 s
 MAX_REMEMBERED = 10_000  # voices
 KEPT_PACKS = 32  # of half a megabyte
 CATEGORY = "Professional Cloning"
+LOWEST_FEMALE_HZ = 165.0  # below most women's pitch, and above most men's
+STILL_MADE = "the voice is still being made; GET /voices/{} shows how far it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +56,21 @@ class ReadyCustomVoice:
 
 
 class ReadyCustomVoices:
-    """Remembers voices that are ready, and packs that are on their way to engines, for seconds."""
+    """Caches voices that are ready, and packs on their way to engines, for REMEMBERED_S."""
 
     def __init__(
         self, database: Database, files: Files, speakers: Mapping[str, TTSModel] | None = None
     ) -> None:
-        """`speakers` are told of packs whose voices were deleted."""
+        """Packs of deleted voices are dropped from the caches of `speakers`."""
         self._database = database
         self._files = files
         self._speakers = speakers or {}
-        self._telling: set[asyncio.Task[None]] = set()  # kept, or they might be collected
-        self._known: dict[Hashable, tuple[ReadyCustomVoice, float]] = {}  # with monotonic seconds
-        self._forgotten = 0  # a look-up that one overtook is not remembered
-        self._packs: OrderedDict[str, bytes] = OrderedDict()  # by digest
-        self._loading: dict[str, asyncio.Task[bytes]] = {}
+        self._tasks = TaskSet()
+        self._voices: TtlCache[tuple[int, str | None, str | None], ReadyCustomVoice | None] = (
+            TtlCache(lambda voice: REMEMBERED_S if voice else 0.0, MAX_REMEMBERED)
+        )
+        # Engines keep a pack themselves; here a voice that another process deletes must expire.
+        self._packs: TtlCache[str, bytes] = TtlCache(lambda _: REMEMBERED_S, KEPT_PACKS)
 
     async def find(
         self, workspace_id: int, *, voice_id: str | None = None, name: str | None = None
@@ -78,13 +79,12 @@ class ReadyCustomVoices:
 
         Raises VoiceNotReady or DatabaseUnavailable.
         """
-        name_key = None if name is None else key_of(name)
-        place = (workspace_id, voice_id, name_key)
-        known = self._known.get(place)
-        if known is not None and known[1] > time.monotonic():
-            return known[0]
-        fresh_until = time.monotonic() + REMEMBERED_S  # counted from before the look-up
-        forgotten = self._forgotten
+        key = (workspace_id, voice_id, None if name is None else key_of(name))
+        return await self._voices.get(key, lambda: self._look_up(*key))
+
+    async def _look_up(
+        self, workspace_id: int, voice_id: str | None, name_key: str | None
+    ) -> ReadyCustomVoice | None:
         found: Voice | None = None
         if voice_id is not None:
             identity = parse_id(voice_id)
@@ -94,87 +94,53 @@ class ReadyCustomVoices:
             found = await self._database.read(voice_named, workspace_id, name_key)
         if found is None:
             return None
+        if found.status == "failed":
+            raise VoiceNotReady(f"the voice could not be made: {found.reason}")
         if found.status != "ready":
-            raise VoiceNotReady(_why_not(found))
-        own = _own(found)
-        if forgotten == self._forgotten:
-            if len(self._known) >= MAX_REMEMBERED:
-                self._known.clear()
-            self._known[place] = (own, fresh_until)
-        return own
+            raise VoiceNotReady(STILL_MADE.format(found.id))
+        return _as_ready(found)
 
     async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
-        """All that can speak, newest first; not remembered. Raises DatabaseUnavailable."""
-        return [_own(one) for one in await self._database.read(ready_voices, workspace_id)]
+        """All that can speak, newest first; not cached. Raises DatabaseUnavailable."""
+        return [_as_ready(one) for one in await self._database.read(ready_voices, workspace_id)]
 
     def forget(self, voice_id: UUID, pack_digest: str | None) -> None:
-        """It was deleted here; others see it when their memory fades."""
-        self._forgotten += 1
-        self._known = {
-            place: known for place, known in self._known.items() if known[0].id != voice_id
-        }
+        """Drops a voice that was deleted here; other processes drop it when their cache expires."""
+        self._voices.forget_if(lambda _, voice: voice is not None and voice.id == voice_id)
         if pack_digest is not None:
-            self._packs.pop(pack_digest, None)
-            telling = asyncio.create_task(self._tell_speakers(pack_digest))
-            self._telling.add(telling)
-            telling.add_done_callback(self._telling.discard)
+            self._packs.forget(pack_digest)
+            self._tasks.start(self._forget_in_engines(pack_digest))
 
-    async def _tell_speakers(self, pack_digest: str) -> None:
+    async def _forget_in_engines(self, pack_digest: str) -> None:
         """Twice, since for some seconds another process may send the pack again."""
         for pause_s in (0.0, REMEMBERED_S + 1.0):
             await asyncio.sleep(pause_s)
-            told = await asyncio.gather(
+            results = await asyncio.gather(
                 *(model.forget_voice(pack_digest) for model in self._speakers.values()),
                 return_exceptions=True,
             )
-            for error in told:
-                if error is not None:  # they forget by themselves, but later
+            for error in results:
+                if error is not None:  # the cache expires later
                     logger.warning("pack_not_forgotten", extra={"reason": str(error)})
 
     async def pack(self, voice: ReadyCustomVoice) -> bytes:
         """Raises VoiceNotFound when the voice was deleted; StorageUnavailable or
         DatabaseUnavailable."""
-        data = self._packs.get(voice.pack_digest)
-        if data is not None:
-            self._packs.move_to_end(voice.pack_digest)
-            return data
-        # Requests that arrive together share one look-up; one that leaves does not end it.
-        loading = self._loading.get(voice.pack_digest)
-        if loading is None:
-            loading = asyncio.ensure_future(self._load(voice))
-            self._loading[voice.pack_digest] = loading
-            loading.add_done_callback(lambda done: self._loaded(voice, done))
-        return await asyncio.shield(loading)
-
-    async def _load(self, voice: ReadyCustomVoice) -> bytes:
-        forgotten = self._forgotten
         try:
-            data = await self._files.read(voice.workspace_id, voice.pack_file)
+            return await self._packs.get(
+                voice.pack_digest, lambda: self._files.read(voice.workspace_id, voice.pack_file)
+            )
         except NotFound:
             raise VoiceNotFound("the voice was deleted") from None
-        if forgotten == self._forgotten:
-            self._packs[voice.pack_digest] = data
-            while len(self._packs) > KEPT_PACKS:
-                self._packs.popitem(last=False)
-            # Engines keep it from here on, and here nobody hears of a voice that is deleted.
-            asyncio.get_running_loop().call_later(
-                REMEMBERED_S, self._packs.pop, voice.pack_digest, None
-            )
-        return data
-
-    def _loaded(self, voice: ReadyCustomVoice, done: "asyncio.Task[bytes]") -> None:
-        self._loading.pop(voice.pack_digest, None)
-        if not done.cancelled():
-            done.exception()  # seen, even when every caller has left
 
 
 def key_of(name: str) -> str:
-    """What names are compared by."""
+    """Names that differ in case only are the same."""
     return name.strip().casefold()
 
 
 def parse_id(voice_id: str) -> UUID | None:
-    """None for what is no id in its usual form."""
+    """None where it is not a UUID in its canonical form."""
     try:
         parsed = UUID(voice_id.strip())
     except ValueError:
@@ -182,15 +148,15 @@ def parse_id(voice_id: str) -> UUID | None:
     return parsed if str(parsed) == voice_id.strip().lower() else None
 
 
-def _own(voice: Voice) -> ReadyCustomVoice:
+def _as_ready(voice: Voice) -> ReadyCustomVoice:
     assert voice.engine and voice.pack_file and voice.pack_digest, "a ready voice has a pack"
     return ReadyCustomVoice(
         id=voice.id,
         workspace_id=voice.workspace_id,
         name=voice.name,
         language=voice.language,
-        gender=heard_gender(voice),
-        accent=stated_accent(voice),
+        gender=_gender(voice),
+        accent=next((one for one in get_args(Accent) if one == voice.accent), "Neutral"),
         description=voice.description,
         engine=voice.engine,
         pack_file=voice.pack_file,
@@ -198,7 +164,9 @@ def _own(voice: Voice) -> ReadyCustomVoice:
     )
 
 
-def _why_not(voice: Voice) -> str:
-    if voice.status == "failed":
-        return f"the voice could not be made: {voice.reason}"
-    return f"the voice is still being made; GET /voices/{voice.id} shows how far it is"
+def _gender(voice: Voice) -> VoiceGender:
+    """As was stated; for `neutral`, which lists of voices do not have, by the pitch."""
+    by_pitch: VoiceGender = (
+        "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
+    )
+    return next((one for one in get_args(VoiceGender) if one == voice.gender), by_pitch)

@@ -39,8 +39,7 @@ from db.voices.queue import (
     leased_voice,
     voice_under,
 )
-from db.voices.tables import Voice
-from db.voices.voices import samples_of
+from db.voices.voices import Voice, samples_of
 from db.webhooks.outbox import NewEvent
 from models.tts.voice_pack import pack_digest
 from pipelines.billing.billing import Billing

@@ -21,7 +21,7 @@ from db.files import expire_these_files, keep_file
 from db.session import Database
 from db.voices import voices
 from db.voices.fair_order import ends_in_turn
-from db.voices.tables import Voice, VoiceSample
+from db.voices.voices import Voice, VoiceSample
 from models.errors import EngineError
 from models.stt.base import FILE, TranscriptionRequest
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal

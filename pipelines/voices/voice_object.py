@@ -1,17 +1,14 @@
 """A custom voice as clients and webhooks see it."""
 
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any
 
-from db.voices.tables import Voice
+from db.voices.voices import Voice
 from db.webhooks.outbox import NewEvent
-from models.info import Accent, VoiceGender
-
-LOWEST_FEMALE_HZ = 165.0  # where the pitch of most women begins and that of most men has ended
 
 
 def voice_object(voice: Voice) -> dict[str, Any]:
-    """The same in answers and in events."""
+    """JSON, the same in responses and in events."""
     return {
         "id": str(voice.id),
         "name": voice.name,
@@ -37,24 +34,8 @@ def ready_event(voice: Voice) -> NewEvent:
 
 
 def failed_event(voice: Voice) -> NewEvent:
-    told = {"error": voice.error, "message": voice.reason}
-    return NewEvent("voice.failed", {**voice_object(voice), **told})
-
-
-def heard_gender(voice: Voice) -> VoiceGender:
-    """What the list of voices says, which knows only two: as was stated, else by the pitch."""
-    for gender in get_args(VoiceGender):
-        if voice.gender == gender:
-            return gender  # type: ignore[no-any-return]
-    return "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
-
-
-def stated_accent(voice: Voice) -> Accent:
-    """As whoever asked for the voice named its language."""
-    for accent in get_args(Accent):
-        if voice.accent == accent:
-            return accent  # type: ignore[no-any-return]
-    return "Neutral"
+    cause = {"error": voice.error, "message": voice.reason}
+    return NewEvent("voice.failed", voice_object(voice) | cause)
 
 
 def iso_moment(moment: datetime) -> str:

@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 import db.billing.tables
 import db.chat_tables
 import db.keeping_tables
-import db.voices.tables
+import db.voices.voices
 import db.webhooks.tables  # noqa: F401  (the metadata knows only tables that were imported)
 from db.billing import ledger
 from db.billing.ledger_check import check_days

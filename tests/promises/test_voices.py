@@ -16,7 +16,7 @@ from sqlmodel import Session, update
 
 from configs.settings import PROJECT_DIR
 from db.columns import utc_now
-from db.voices.tables import Voice
+from db.voices.voices import Voice
 from tests.deployments.voice_jobs.slow_voices import notes
 from tests.deployments.voice_jobs.voice_house import Watched, events, house_in
 from tests.pipelines.voices.test_queue import PLANS

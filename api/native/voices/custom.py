@@ -14,7 +14,7 @@ from api.http.streaming import while_connected
 from api.http.uploads import MAX_FILE_BYTES, MultipartForm, UploadLimits, receive_form, validated
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
-from db.voices.tables import Voice
+from db.voices.voices import Voice
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.service import NewVoice, VoiceGenderGiven, VoiceStatus
 from pipelines.voices.voice_object import iso_moment, voice_object

@@ -10,8 +10,7 @@ from db.columns import utc_now
 from db.session import Database
 from db.voices.fair_order import ends_in_turn, voices_in_turn
 from db.voices.queue import claim_voice, expect_waiting
-from db.voices.tables import Voice
-from db.voices.voices import voice_of
+from db.voices.voices import Voice, voice_of
 from tests.db.test_chats import add_workspace
 from tests.db.voices.test_voices import add, new_voice
 

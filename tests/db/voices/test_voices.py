@@ -15,8 +15,9 @@ from db.voices.queue import (
     hopeless_voices,
     leased_voice,
 )
-from db.voices.tables import Voice, VoiceSample
 from db.voices.voices import (
+    Voice,
+    VoiceSample,
     add_voice,
     count_voices,
     delete_voice,

@@ -12,7 +12,7 @@ import pytest
 from sqlmodel import Session, update
 
 from db.errors import DatabaseUnavailable
-from db.voices.tables import Voice
+from db.voices.voices import Voice
 from deployments.voice_jobs import attempt as attempt_module
 from deployments.voice_jobs.attempt import End, FitAttempt, Forecast
 from deployments.voice_jobs.evaluators import evaluators_for, shared

@@ -11,7 +11,7 @@ from sqlmodel import Session, col, select
 from configs.settings import load_settings
 from db.migrate import upgrade
 from db.session import Database
-from db.voices.tables import Voice
+from db.voices.voices import Voice
 from db.webhooks.tables import Event
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files

@@ -157,7 +157,7 @@ async def test_a_deleted_voice_leaves_no_pack_in_any_memory(
         assert voice is not None and await known.pack(voice) == PACK
     own.forget(voice_id, pack_digest(PACK))
     await asyncio.sleep(0.3)
-    assert own._packs == elsewhere._packs == {}
+    assert len(own._packs) == len(elsewhere._packs) == 0
     asked = SynthesisRequest("Hello.", "x", "en", pack=PackRef(pack_digest(PACK)))
     with pytest.raises(PackMissing):
         await anext(speaker.synthesize(asked))
@@ -171,8 +171,8 @@ async def test_what_was_deleted_elsewhere_is_gone_when_the_memory_fades(
     elsewhere = ReadyCustomVoices(database, files)
     assert await elsewhere.find(workspace_id, name="ann") is not None
     own.forget(voice_id, pack_digest(PACK))
-    assert own._known == {} and elsewhere._known
-    monkeypatch.setattr("pipelines.tts.custom_voices.time.monotonic", lambda: 1e12)
+    assert not len(own._voices) and len(elsewhere._voices)
+    monkeypatch.setattr("pipelines.tasks.time.monotonic", lambda: 1e12)
     assert await elsewhere.find(workspace_id + 1, name="ann") is None
     assert await elsewhere.find(workspace_id, name="ann") is not None
 

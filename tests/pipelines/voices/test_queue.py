@@ -22,7 +22,7 @@ from db.billing.ledger import credit_of, discrepancies, open_account
 from db.billing.tables import CreditHold
 from db.columns import utc_now
 from db.session import Database
-from db.voices.tables import Voice
+from db.voices.voices import Voice
 from db.webhooks.tables import Webhook
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.accounts.workspaces import _erase

@@ -9,7 +9,7 @@ import pytest
 
 from api.services import Services
 from configs.settings import ConsentNeeded, Settings
-from db.voices.tables import Voice
+from db.voices.voices import Voice
 from pipelines.voices.consent import Consent
 from tests.api.local_server import local_settings
 from tests.api.native.voices.voice_making import ask, made

@@ -14,7 +14,7 @@ from sqlmodel import Session, update
 
 from api.services import Services
 from db.columns import utc_now
-from db.voices.tables import Voice
+from db.voices.voices import Voice
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.queue import MadeVoice

@@ -6,8 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from db.voices.tables import Voice
-from db.voices.voices import add_voice
+from db.voices.voices import Voice, add_voice
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
