@@ -1,4 +1,4 @@
-"""Whose voice is made next: workspaces take turns, so a long queue of one delays no other."""
+"""Fair order of the voices that wait: workspaces take turns (round robin)."""
 
 import heapq
 from collections import defaultdict
@@ -18,25 +18,25 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class WaitingVoice:
-    """A voice that nobody is at."""
+    """A voice without a lease."""
 
     id: UUID
     workspace_id: int
     progress: float  # share of the work that was done before, 0 to 1
     created_at: datetime
-    attempt: int  # how often it was begun
+    attempt: int  # attempts so far
 
 
 def is_free(now: datetime) -> sa.ColumnElement[bool]:
-    """Of voices that nobody is at."""
+    """Voices without a lease that is valid."""
     return sa.or_(col(Voice.lease_until).is_(None), col(Voice.lease_until) <= now)
 
 
 def voices_in_turn(session: Session, now: datetime, most_attempts: int) -> Iterator[WaitingVoice]:
     """Those that can be claimed, in the order in which they will be.
 
-    First what was begun before, so that nothing lies half done; then the oldest voice of the
-    workspace whose last one was begun longest ago, again and again.
+    First voices of earlier attempts; then, repeatedly, the oldest voice of the workspace whose
+    last voice was begun longest ago.
     """
     query = (
         sa.select(
@@ -67,7 +67,7 @@ def voices_in_turn(session: Session, now: datetime, most_attempts: int) -> Itera
         is_begun = voice.progress > 0 or voice.attempt > 0
         (begun if is_begun else waiting[voice.workspace_id]).append(voice)
         turns[voice.workspace_id] = turn_at or NEVER
-    # Who is served counts as served after all others, and so in the same order again.
+    # A workspace that was served is next after all others.
     served = len(begun)
     places = {voice.workspace_id: place for place, voice in enumerate(reversed(begun), start=1)}
     queue = [
@@ -88,7 +88,7 @@ def voices_in_turn(session: Session, now: datetime, most_attempts: int) -> Itera
 
 
 def note_turn(session: Session, workspace_id: int, now: datetime) -> None:
-    """A voice of the workspace is begun: the others come first then."""
+    """Puts the workspace behind the others, since one of its voices is begun."""
     taken = sa.update(Workspace).where(col(Workspace.id) == workspace_id)
     session.connection().execute(taken.values(voice_turn_at=now))
 

@@ -1,4 +1,4 @@
-"""Voices that are being made: the rows are the queue, and a lease says who is at one."""
+"""The queue of voices to make: rows of the table `voice`, claimed under leases."""
 
 from datetime import datetime
 from itertools import islice
@@ -15,17 +15,14 @@ from db.voices.fair_order import ends_in_turn, is_free, note_turn, voices_in_tur
 from db.voices.voices import Voice, files_of, share_workspace, voice_of
 
 AT_ONCE = 100
-NO_ATTEMPT_LEFT = "internal_error"  # why a voice failed that was given up
-NEWS_S = 5.0  # estimates that differ by less stay as they are
+NO_ATTEMPT_LEFT = "internal_error"  # error of a voice that no attempt could make
+MIN_CHANGE_S = 5.0  # estimates that differ by less are not written
 
 
 def claim_voice(
     session: Session, lease: str, now: datetime, until: datetime, most_attempts: int
 ) -> Voice | None:
-    """Takes the voice whose turn it is; None when there is none.
-
-    `lease` is a name that nobody used before.
-    """
+    """Claims the next voice under a `lease`, which is a new name; None when there is none."""
     for waiting in voices_in_turn(session, now, most_attempts):
         share_workspace(session, waiting.workspace_id)
         query = (
@@ -35,7 +32,7 @@ def claim_voice(
         )
         voice = session.exec(query).one_or_none()
         if voice is None:
-            continue  # somebody was faster
+            continue  # another process was faster
         voice.lease, voice.lease_until = lease, until
         voice.attempt += 1
         session.add(voice)
@@ -48,7 +45,7 @@ def claim_voice(
 def expect_waiting(
     session: Session, now: datetime, most_attempts: int, seconds_per_voice: float, at_once: int
 ) -> None:
-    """Says anew when those of the voices that nobody is at will be finished whose turn is next."""
+    """Updates the estimated completion of the next voices that wait."""
     session.flush()
     expected = ends_in_turn(session, now, most_attempts, seconds_per_voice, at_once)
     ends = dict(islice(expected, AT_ONCE))
@@ -59,19 +56,13 @@ def expect_waiting(
         .with_for_update(skip_locked=True)
     )
     for voice in session.exec(query):
-        if abs((ends[voice.id] - voice.estimated_completion).total_seconds()) > NEWS_S:
+        if abs((ends[voice.id] - voice.estimated_completion).total_seconds()) > MIN_CHANGE_S:
             voice.estimated_completion = ends[voice.id]
             session.add(voice)
 
 
-def count_held(session: Session, now: datetime) -> int:
-    """Voices that somebody is at."""
-    held = Voice.status == "processing", col(Voice.lease_until) > now
-    return session.exec(select(func.count()).select_from(Voice).where(*held)).one()
-
-
 def held_leases(session: Session, now: datetime) -> set[tuple[UUID, str]]:
-    """Of the same voices: their ids and leases."""
+    """Ids and leases of voices that are being made."""
     query = select(Voice.id, Voice.lease).where(
         Voice.status == "processing", col(Voice.lease_until) > now
     )
@@ -85,7 +76,7 @@ def count_free(session: Session, now: datetime, most_attempts: int) -> int:
 
 
 def voice_under(session: Session, voice_id: UUID, lease: str) -> Voice | None:
-    """The voice, if it is claimed by that lease; also when the lease has ended meanwhile."""
+    """The voice, if it was claimed under that lease, which may have expired since."""
     query = select(Voice).where(
         Voice.id == voice_id, Voice.lease == lease, Voice.status == "processing"
     )
@@ -93,7 +84,7 @@ def voice_under(session: Session, voice_id: UUID, lease: str) -> Voice | None:
 
 
 def leased_voice(session: Session, workspace_id: int, voice_id: UUID, lease: str) -> Voice | None:
-    """The voice, locked; None when it was deleted or finished, or another is at it."""
+    """The voice, locked; None when it was deleted, finished, or claimed under another lease."""
     share_workspace(session, workspace_id)
     voice = voice_of(session, workspace_id, voice_id, lock=True)
     if voice is None or voice.status != "processing" or voice.lease != lease:
@@ -104,12 +95,12 @@ def leased_voice(session: Session, workspace_id: int, voice_id: UUID, lease: str
 def hopeless_voices(
     session: Session, now: datetime, created_before: datetime, most_attempts: int
 ) -> list[tuple[int, UUID]]:
-    """Workspaces and ids of those that nobody is at, and that waited or failed for too long.
+    """Workspaces and ids of voices without a lease that have no attempt left, or waited too long.
 
-    However long a queue is, who waits in it has hope as long as voices are finished.
+    A voice waits too long only if no other was finished meanwhile, however long the queue is.
     """
     other = aliased(Voice)
-    goes_on = exists().where(
+    makes_progress = exists().where(
         col(other.finished_at) > created_before,
         or_(col(other.error).is_(None), col(other.error) != NO_ATTEMPT_LEFT),
     )
@@ -119,7 +110,7 @@ def hopeless_voices(
             Voice.status == "processing",
             is_free(now),
             or_(
-                and_(col(Voice.created_at) < created_before, ~goes_on),
+                and_(col(Voice.created_at) < created_before, ~makes_progress),
                 col(Voice.attempt) >= most_attempts,
             ),
         )
@@ -136,7 +127,7 @@ def hopeless_voice(
     created_before: datetime,
     most_attempts: int,
 ) -> Voice | None:
-    """The same one, locked; None when it is no longer so."""
+    """One of these, locked; None when it is no longer so."""
     share_workspace(session, workspace_id)
     voice = voice_of(session, workspace_id, voice_id, lock=True)
     if voice is None or voice.status != "processing":
@@ -149,7 +140,7 @@ def hopeless_voice(
 
 
 def extend_holds(session: Session, until: datetime, ending_before: datetime) -> int:
-    """What is held for unfinished voices, and would end before that, ends then; how many."""
+    """Extends credit holds of unfinished voices that would expire too early; how many."""
     ending = (
         select(CreditHold.operation)
         .join(Voice, col(Voice.operation) == CreditHold.operation)
@@ -164,7 +155,7 @@ def extend_holds(session: Session, until: datetime, ending_before: datetime) -> 
 
 
 def delete_failed_voices(session: Session, finished_before: datetime) -> int:
-    """Those that failed before that; how many. Their files are due for deletion then."""
+    """Deletes voices that failed before that; how many. Their files expire at once."""
     query = (
         select(Voice)
         .where(Voice.status == "failed", col(Voice.finished_at) < finished_before)

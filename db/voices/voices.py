@@ -1,6 +1,6 @@
 """Custom voices and their samples. The row of a voice is also the job that makes it.
 
-A voice of another workspace is one that does not exist.
+Functions find no voice of another workspace.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,7 +14,7 @@ from db.columns import UtcDateTime, utc_now
 from db.tables import Workspace  # before the tables: this module sets the names of constraints
 
 COUNTED = ("processing", "ready")
-"""The states in which a voice takes one of the places that the plan has."""
+"""The states in which a voice counts towards the limit of the plan."""
 
 _USABLE_FIRST = {"ready": 0, "processing": 1, "failed": 2}
 
@@ -36,7 +36,7 @@ class Voice(SQLModel, table=True):
     name_key: str  # the name without regard to case
     description: str | None = Field(default=None, sa_type=Text)
     language: str = Field(max_length=8)  # ISO 639-1 code
-    accent: str | None = Field(default=None, max_length=16)  # as VoiceInfo has it, if it was said
+    accent: str | None = Field(default=None, max_length=16)  # as VoiceInfo has it, if it was stated
     gender: str = Field(max_length=8)  # male, female or neutral
     pitch_hz: float | None = None  # median of the samples; None when none was found
     status: str = Field(default="processing", max_length=16)  # or ready, failed
@@ -45,27 +45,27 @@ class Voice(SQLModel, table=True):
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
-    # What came of it.
-    similarity: float | None = None  # cosine of speech that it made with samples that were kept out
+    # The result.
+    similarity: float | None = None  # cosine of its speech with held-out samples
     error: str | None = Field(default=None, max_length=40)  # code of why it failed
     reason: str | None = Field(default=None, sa_type=Text)  # the same in words
-    engine: str | None = Field(default=None, max_length=40)  # name of the one that speaks it
+    engine: str | None = Field(default=None, max_length=40)  # name of the one that it is made for
     pack_file: str | None = Field(default=None, max_length=40)  # id of the stored file
     pack_digest: str | None = Field(default=None, max_length=64)  # SHA-256 in hexadecimal digits
     report_file: str | None = Field(default=None, max_length=40)
 
-    # What was attested, by whom and from where.
+    # The consent, who attested it, and from where.
     consent: str | None = Field(default=None, sa_type=Text)
     consent_sentence: str | None = Field(default=None, sa_type=Text)  # that a recording holds
     consent_by: str | None = Field(default=None, max_length=40)  # user:… or key:…
     consent_address: str | None = Field(default=None, max_length=64)
     consent_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
-    # The work. Whoever has the lease is at it; one that has expired can be taken by another.
+    # The job. The process that has the lease makes the voice; an expired lease can be taken.
     operation: str = Field(max_length=64)  # of its hold in the ledger
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    attempt: int = 0  # how often it was begun
+    attempt: int = 0  # attempts so far
     checkpoint_file: str | None = Field(default=None, max_length=40)
 
 
@@ -81,7 +81,7 @@ class VoiceSample(SQLModel, table=True):
     file_id: str = Field(max_length=40)
     seconds: float
 
-    # How it was recorded, as measured before it was taken.
+    # Its quality, as measured before it was accepted.
     speech_share: float
     snr_db: float
     level_dbfs: float  # of its speech
@@ -89,9 +89,9 @@ class VoiceSample(SQLModel, table=True):
 
 
 def lock_workspace(session: Session, workspace_id: int) -> Workspace | None:
-    """The workspace; until the end of the transaction nobody else who asks so gets it.
+    """The workspace, locked exclusively until the end of the transaction.
 
-    Settlements, which refer to the workspace, do not wait for this.
+    Settlements, which only refer to the workspace, do not wait for the lock.
     """
     return session.get(Workspace, workspace_id, with_for_update={"key_share": True})
 
@@ -102,7 +102,7 @@ def plan_of(session: Session, workspace_id: int) -> str | None:
 
 
 def share_workspace(session: Session, workspace_id: int) -> None:
-    """Before a lock on one of its voices: who erases the workspace takes them in this order too."""
+    """Locks the workspace in shared mode; before its voices, as its erasure does: no deadlocks."""
     session.get(Workspace, workspace_id, with_for_update={"read": True, "key_share": True})
 
 
@@ -165,7 +165,7 @@ def ready_voices(session: Session, workspace_id: int) -> list[Voice]:
 
 
 def count_voices(session: Session, workspace_id: int) -> int:
-    """How many places of the plan are taken."""
+    """How many count towards the limit of the plan."""
     return session.exec(
         select(func.count())
         .select_from(Voice)
@@ -174,7 +174,7 @@ def count_voices(session: Session, workspace_id: int) -> int:
 
 
 def unfinished_operations(session: Session, workspace_id: int) -> list[str]:
-    """What the ledger calls the holds of voices that are not finished."""
+    """Names of the holds of voices that are not finished."""
     query = select(Voice.operation).where(
         Voice.workspace_id == workspace_id, Voice.status == "processing"
     )
@@ -188,7 +188,7 @@ def samples_of(session: Session, voice_id: UUID) -> list[VoiceSample]:
 
 
 def files_of(session: Session, voice: Voice) -> list[str]:
-    """Ids of all that is stored of the voice."""
+    """Ids of all stored files of the voice."""
     kept = (voice.pack_file, voice.report_file, voice.checkpoint_file)
     samples = [sample.file_id for sample in samples_of(session, voice.id)]
     return [*samples, *(file_id for file_id in kept if file_id is not None)]

@@ -1,9 +1,9 @@
-"""Voices on their way: what whoever makes them calls.
+"""The queue of voices to make, as the processes that make them use it.
 
-The row of a voice is the job. A worker claims it under a lease, renews that while it works, and
-publishes or fails it; each is one transaction with the money, the event and the audit log. When a
-worker dies, its lease ends and another begins where the last checkpoint is. Every method raises
-DatabaseUnavailable, and those that touch files StorageUnavailable.
+The row of a voice is its job. A process claims it under a lease, renews the lease while it works,
+and publishes or fails the voice; each is one transaction with the ledger, the webhook event and the
+audit log. When a process dies, its lease expires, and another attempt resumes from the last
+checkpoint. Every method raises DatabaseUnavailable, and those that use files StorageUnavailable.
 """
 
 import logging
@@ -29,7 +29,6 @@ from db.voices.queue import (
     NO_ATTEMPT_LEFT,
     claim_voice,
     count_free,
-    count_held,
     delete_failed_voices,
     expect_waiting,
     extend_holds,
@@ -51,15 +50,15 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-HOLD = timedelta(days=7)  # of the price; it is kept on for as long as the voice is not finished
-HOLD_LEFT = timedelta(days=6)  # after which that is noted
-UNPUBLISHED_S = 3600.0  # how long files last that no voice refers to yet
+HOLD = timedelta(days=7)  # of the price; extended until the voice is finished
+HOLD_LEFT = timedelta(days=6)  # a hold with less left is extended
+UNPUBLISHED_S = 3600.0  # until files expire that no voice refers to yet
 GIVEN_UP = "the voice could not be made; nothing was charged, and it may be tried again"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedVoice:
-    """A voice that one worker is at, and what it needs to know."""
+    """A voice under a lease, and what an attempt needs to know of it."""
 
     id: UUID
     workspace_id: int
@@ -69,31 +68,31 @@ class ClaimedVoice:
     gender: str  # male, female or neutral
     pitch_hz: float | None
     sample_files: tuple[str, ...]  # ids of the recordings as they were sent
-    checkpoint_file: str | None  # what an attempt before had reached
-    progress: float = 0.0  # share of the work that was done when this was read, 0 to 1
-    british: bool = False  # how English is to be said
+    checkpoint_file: str | None  # of the attempt before
+    progress: float = 0.0  # when this was read, 0 to 1
+    british: bool = False  # accent of English
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """How many voices are where, of all workspaces."""
+    """Numbers of voices, of all workspaces."""
 
-    held: int  # somebody is at them
-    free: int  # can be claimed
+    held: int  # being made
+    free: int  # waiting
 
 
 @dataclass(frozen=True, slots=True)
 class MadeVoice:
-    """What came of the work."""
+    """A finished voice."""
 
-    engine: str  # name of the one that speaks it
+    engine: str  # name of the one that it is made for
     pack: bytes  # as models.tts.voice_pack writes it
-    similarity: float  # cosine with samples that were kept out
+    similarity: float  # cosine with held-out samples
     report: bytes | None = None  # JSON
 
 
 class VoiceQueue:
-    """Workspaces take turns; of one workspace the oldest voice comes first."""
+    """In the fair order of db.voices.fair_order."""
 
     def __init__(
         self, database: Database, files: Files, billing: Billing, work: VoiceWorkConfig
@@ -104,35 +103,35 @@ class VoiceQueue:
         self._work = work
 
     @classmethod
-    def of(cls, settings: Settings, database: Database, sealer: Encryption) -> Self:
-        """With the store, the prices and the rules that the service is configured with."""
-        billing = Billing(database, load_yaml(PlansConfig, "plans").prices, sealer.seal_text)
+    def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
+        """With the store, the prices and the limits of the configuration."""
+        billing = Billing(database, load_yaml(PlansConfig, "plans").prices, encryption.seal_text)
         work = load_yaml(CustomVoicesConfig, "custom_voices").work
-        return cls(database, Files.of(settings, database, sealer), billing, work)
+        return cls(database, Files.of(settings, database, encryption), billing, work)
 
     async def claim(self) -> ClaimedVoice | None:
-        """The next voice, with a lease; None when nothing waits."""
+        """The next voice, under a new lease; None when none waits."""
         now, lease = utc_now(), secrets.token_hex(16)
         return await self._database.run(_claim, lease, now, self._work)
 
     async def state(self) -> QueueState:
-        """What there is to do."""
+        """The size of the queue."""
         return await self._database.read(_state, utc_now(), self._work.most_attempts)
 
     async def held(self) -> set[tuple[UUID, str]]:
-        """Voices that somebody is at, with their leases."""
+        """Voices that are being made, with their leases."""
         return await self._database.read(held_leases, utc_now())
 
     async def claimed(self, voice_id: UUID, lease: str) -> ClaimedVoice | None:
-        """What `claim` gave, for a process that was only told so much; None as False of `renew`."""
+        """The result of `claim`, by its id and lease; None where `renew` would be False."""
         return await self._database.read(_claimed, voice_id, lease)
 
     async def holds(self, voice_id: UUID, lease: str) -> bool:
-        """Whether that lease is the voice's, and has not ended."""
+        """Whether that lease is the voice's and has not expired."""
         return await self._database.read(_holds, voice_id, lease, utc_now())
 
     async def expect_waiting(self) -> None:
-        """Says anew when the voices that wait will be finished."""
+        """Updates the estimated completion of voices that wait."""
         await self._database.run(_expect_waiting, utc_now(), self._work)
 
     async def renew(
@@ -141,17 +140,17 @@ class VoiceQueue:
         progress: float | None = None,
         remaining_s: float | None = None,
     ) -> bool:
-        """Keeps the lease, and tells how far the work is. False: stop, the voice is not yours.
+        """Renews the lease, and stores the progress. False: the lease is lost, stop.
 
-        It was deleted or finished, or another worker took it over.
+        The voice was deleted or finished, or claimed by another process.
         """
         until = utc_now() + timedelta(seconds=self._work.lease_s)
         return await self._database.run(_renew, claimed, until, progress, remaining_s)
 
     async def give_back(self, claimed: ClaimedVoice, *, failed: bool = False) -> None:
-        """The worker stops before the voice is made: another may begin at once.
+        """Releases the lease before the voice is made, so that it can be claimed at once.
 
-        Unless it `failed`, this was no attempt.
+        Counts as an attempt only if it `failed`.
         """
         await self._database.run(_give_back, claimed, failed)
 
@@ -163,17 +162,17 @@ class VoiceQueue:
         ]
 
     async def checkpoint(self, claimed: ClaimedVoice) -> bytes | None:
-        """What an attempt before had reached. Raises NotFound when the voice was deleted."""
+        """The state of the attempt before. Raises NotFound when the voice was deleted."""
         if claimed.checkpoint_file is None:
             return None
         return await self._files.read(claimed.workspace_id, claimed.checkpoint_file)
 
     async def keep_checkpoint(self, claimed: ClaimedVoice, data: bytes) -> bool:
-        """In place of the one before. False as `renew`."""
+        """Replaces the last checkpoint. False as `renew`."""
         return await self._with_files(claimed, {"checkpoint": data}, _keep_checkpoint)
 
     async def publish(self, claimed: ClaimedVoice, made: MadeVoice) -> bool:
-        """The voice is ready, and paid for. False as `renew`: then nothing was changed."""
+        """Makes the voice ready and captures its price. False as `renew`; nothing changes then."""
         parts = {"voice": made.pack}
         if made.report is not None:
             parts["report"] = made.report
@@ -187,7 +186,7 @@ class VoiceQueue:
             self._finish(session, voice)
             cost = self._billing.cost("voice", 1)
             charged = ledger.capture(session, voice.workspace_id, voice.operation, "voice", cost, 1)
-            self._tell(session, voice, ready_event(voice), "voice.ready")
+            self._record(session, voice, ready_event(voice), "voice.ready")
             metrics.charged_micro_usd.labels("voice").inc(charged.charged)
 
         return await self._with_files(claimed, parts, publish)
@@ -195,7 +194,7 @@ class VoiceQueue:
     async def fail(
         self, claimed: ClaimedVoice, error: str, reason: str, report: bytes | None = None
     ) -> bool:
-        """The voice cannot be made; its price is given back. False as `renew`.
+        """Fails the voice and releases its price. False as `renew`.
 
         `error` is a code and `reason` a sentence, both for the caller.
         """
@@ -211,7 +210,7 @@ class VoiceQueue:
         return done
 
     async def fail_hopeless(self) -> int:
-        """Gives up voices that nobody could make; how many."""
+        """Fails voices that no attempt could make; how many."""
         now = utc_now()
         before = now - timedelta(hours=self._work.give_up_after_hours)
         found = await self._database.read(hopeless_voices, now, before, self._work.most_attempts)
@@ -221,12 +220,12 @@ class VoiceQueue:
         return failed
 
     async def keep_holds(self) -> int:
-        """Holds of voices that wait or are made last on; how many were about to end."""
+        """Extends credit holds of unfinished voices; how many were about to expire."""
         now = utc_now()
         return await self._database.run(extend_holds, now + HOLD, now + HOLD_LEFT)
 
     async def delete_failed(self, finished_before: datetime) -> int:
-        """Rows of voices that failed long ago; how many, some at a time."""
+        """Deletes rows of voices that failed long ago, in batches; how many."""
         return await self._database.run(delete_failed_voices, finished_before)
 
     def _fail_hopeless(
@@ -245,7 +244,7 @@ class VoiceQueue:
         expire_these_files(session, samples, utc_now())
         self._finish(session, voice)
         ledger.release(session, voice.workspace_id, voice.operation, "voice")
-        self._tell(session, voice, failed_event(voice), "voice.failed")
+        self._record(session, voice, failed_event(voice), "voice.failed")
 
     def _finish(self, session: Session, voice: Voice) -> None:
         now = utc_now()
@@ -260,7 +259,7 @@ class VoiceQueue:
         session.add(voice)
         session.flush()
 
-    def _tell(self, session: Session, voice: Voice, event: NewEvent, action: str) -> None:
+    def _record(self, session: Session, voice: Voice, event: NewEvent, action: str) -> None:
         self._billing.add_events(session, voice.workspace_id, (event,))
         details = {"attempts": voice.attempt}
         audit(session, voice.workspace_id, action, SERVICE, str(voice.id), details)
@@ -271,12 +270,12 @@ class VoiceQueue:
         parts: dict[str, bytes],
         change: Callable[[Session, Voice, dict[str, str]], None],
     ) -> bool:
-        """Stores `parts` by kind, and makes `change` with their ids, if the lease still holds.
+        """Stores `parts` by kind, and calls `change` with their ids, if the lease still holds.
 
-        Files come before the transaction, and expire by themselves if it never comes.
+        Files are stored before the transaction, and expire if it never commits.
         """
         if not await self.renew(claimed):
-            return False  # its workspace may be gone, which could not keep files either
+            return False  # its workspace may be deleted, and then files cannot be stored
         stored: dict[str, str] = {}
         for kind, data in parts.items():
             media_type = "application/json" if kind == "report" else "application/octet-stream"
@@ -303,7 +302,7 @@ class VoiceQueue:
     async def _delete_expired(self) -> None:
         try:
             await self._files.delete_expired()
-        except StorageUnavailable:  # the sweep tries again
+        except StorageUnavailable:  # housekeeping tries again
             logger.warning("files_of_a_voice_left")
 
 
@@ -314,7 +313,7 @@ def _claim(
     voice = claim_voice(session, lease, now, until, config.most_attempts)
     if voice is None:
         return None
-    left = 1.0 - voice.progress  # a checkpoint may have most of it
+    left = 1.0 - voice.progress  # of an earlier attempt
     voice.estimated_completion = now + timedelta(seconds=left * config.seconds_per_voice)
     session.add(voice)
     _expect_waiting(session, now, config)
@@ -342,7 +341,7 @@ def _as_claimed(session: Session, voice: Voice, lease: str) -> ClaimedVoice:
 
 
 def _state(session: Session, now: datetime, most_attempts: int) -> QueueState:
-    return QueueState(count_held(session, now), count_free(session, now, most_attempts))
+    return QueueState(len(held_leases(session, now)), count_free(session, now, most_attempts))
 
 
 def _claimed(session: Session, voice_id: UUID, lease: str) -> ClaimedVoice | None:
