@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from api.http.admission import AdmissionControl
 from api.http.rate_limits import RequestLimits
-from api.native.paid_transcription import PaidTranscription
 from api.native.speech.paid_speech import PaidSynthesis
 from api.openai.names import OpenAINames
 from api.services import (
@@ -52,7 +51,8 @@ from pipelines.ports import ChatModel, STTModel, TTSModel
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline
-from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
+from pipelines.stt.paid import PaidTranscription
+from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.checks import SampleChecker

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from api.http.admission import AdmissionControl
 from api.http.rate_limits import RequestLimits
-from api.native.paid_transcription import PaidTranscription
 from api.native.speech.paid_speech import PaidSynthesis
 from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
@@ -28,7 +27,8 @@ from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.limits.shared import SharedLimits
 from pipelines.model_list import ModelList
 from pipelines.storage.files import Files
-from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
+from pipelines.stt.paid import PaidTranscription
+from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.service import CustomVoices
 from pipelines.webhooks.failure_events import FailureEvents

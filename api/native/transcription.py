@@ -1,6 +1,5 @@
-"""Files to text."""
+"""POST /stt and GET /stt/languages: transcription of files."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from fastapi import Request
@@ -13,7 +12,6 @@ from api.http.routing import make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
-from models.stt.base import Word
 from pipelines.stt.file import FileRequest, FileTranscript, separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
 
@@ -164,10 +162,6 @@ async def list_languages(speech: SpeechDep) -> LanguageList:
 
 def _answer(transcript: FileTranscript, fields: TranscriptionFields) -> Response:
     separator = separator_of(transcript.language)
-    # One group a speaker's turn, so that no line mixes speakers.
-    turns: list[tuple[str | None, Sequence[Word]]] = [(None, transcript.words)]
-    if transcript.utterances is not None:
-        turns = [(one.speaker, one.words) for one in transcript.utterances]
     match fields.response_format:
         case "text" if transcript.utterances is not None:
             lines = (f"{one.speaker}: {one.text}\n" for one in transcript.utterances)
@@ -175,45 +169,44 @@ def _answer(transcript: FileTranscript, fields: TranscriptionFields) -> Response
         case "text":
             return PlainTextResponse(transcript.text)
         case "srt":
-            srt = to_srt(turns, separator)
+            srt = to_srt(transcript.turns, separator)
             return Response(srt, media_type="application/x-subrip; charset=utf-8")
         case "vtt":
-            return Response(to_vtt(turns, separator), media_type="text/vtt")
+            return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
         case "json":
-            return JSONResponse(_result(transcript, fields.timestamps))
+            result = _result(transcript, fields.timestamps)
+            return JSONResponse(result.model_dump(exclude_none=True))
 
 
-def _result(transcript: FileTranscript, timestamps: bool) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "text": transcript.text,
-        "language": transcript.language,
-        "confidence": round(transcript.confidence, 4),
-        "duration": round(transcript.duration_s, 3),
-    }
-    utterances = transcript.utterances
-    if timestamps and utterances is None:
-        result["words"] = [_word(word) for word in transcript.words]
-    elif timestamps and utterances is not None:
-        result["words"] = [
-            _word(word) | {"speaker": one.speaker} for one in utterances for word in one.words
+def _result(transcript: FileTranscript, timestamps: bool) -> TranscriptionResult:
+    words = utterances = None
+    if timestamps:
+        words = [
+            TranscribedWord(
+                word=word.word,
+                start=word.start,
+                end=word.end,
+                confidence=round(word.confidence, 4),
+                speaker=speaker,
+            )
+            for speaker, turn in transcript.turns
+            for word in turn
         ]
-    if utterances is not None:
-        result["utterances"] = [
-            {
-                "speaker": one.speaker,
-                "start": round(one.start, 2),
-                "end": round(one.end, 2),
-                "text": one.text,
-            }
-            for one in utterances
+    if transcript.utterances is not None:
+        utterances = [
+            SpokenUtterance(
+                speaker=one.speaker,
+                start=round(one.start, 2),
+                end=round(one.end, 2),
+                text=one.text,
+            )
+            for one in transcript.utterances
         ]
-    return result
-
-
-def _word(word: Word) -> dict[str, Any]:
-    return {
-        "word": word.word,
-        "start": word.start,
-        "end": word.end,
-        "confidence": round(word.confidence, 4),
-    }
+    return TranscriptionResult(
+        text=transcript.text,
+        language=transcript.language,
+        confidence=round(transcript.confidence, 4),
+        duration=round(transcript.duration_s, 3),
+        words=words,
+        utterances=utterances,
+    )

@@ -1,6 +1,7 @@
-"""From the speech probabilities of frames to utterances: when one begins, seems to end, and ends.
+"""Endpointing: from the speech probabilities of frames to the utterances of a signal.
 
-Pure: the only clock is the number of frames. Positions count samples from the start of the signal.
+A pure state machine with hysteresis: the only clock is the number of frames. Positions are
+samples from the start of the signal.
 """
 
 from collections import deque
@@ -23,7 +24,7 @@ class SpeechStarted:
 
 @dataclass(frozen=True, slots=True)
 class LikelyEnd:
-    """It is silent since `speech_end`: the utterance is probably [start, end)."""
+    """Silence since `speech_end`: the utterance is probably [start, end)."""
 
     start: int
     speech_end: int
@@ -33,7 +34,7 @@ class LikelyEnd:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Speech goes on after a LikelyEnd, which was none."""
+    """Speech goes on after a LikelyEnd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class _OpenUtterance:
     speech_start: int
     speech_end: int
     speech_frames: int
-    likely_end: int | None = None  # the end of the audio that was told with LikelyEnd
+    likely_end: int | None = None  # the end of the audio in the LikelyEnd event
 
 
 class Endpointer:
@@ -102,16 +103,16 @@ class Endpointer:
         waiting = self._run * self._frame + self._pre_roll
         return max(self._free_from, self._position - waiting)
 
-    def accept(self, probability: float, level: float) -> list[Event]:
-        """Takes the next frame; `level` is its loudness on any scale that grows with it."""
+    def accept_frame(self, probability: float, level: float) -> list[Event]:
+        """Takes the next frame; `level` is its loudness on any increasing scale."""
         self._position += self._frame
         if self._utterance is None:
-            return self._wait(probability)
+            return self._detect_start(probability)
         self._levels.append((self._position, level, probability >= self._config.silence_threshold))
         if self._utterance.likely_end is None:
-            events = self._follow(self._utterance, probability)
+            events = self._continue(self._utterance, probability)
         else:
-            events = self._doubt(self._utterance, probability)
+            events = self._confirm_end(self._utterance, probability)
         utterance = self._utterance
         if utterance is None or utterance.likely_end is not None:
             return events
@@ -123,7 +124,7 @@ class Endpointer:
         """The end of the signal ends an open utterance."""
         return [] if self._utterance is None else [self._end(self._utterance)]
 
-    def _wait(self, probability: float) -> list[Event]:
+    def _detect_start(self, probability: float) -> list[Event]:
         self._run = self._run + 1 if probability >= self._config.speech_threshold else 0
         if self._run < self._config.start_frames:
             return []
@@ -133,7 +134,7 @@ class Endpointer:
         self._levels.clear()
         return [SpeechStarted(at, start)]
 
-    def _follow(self, utterance: _OpenUtterance, probability: float) -> list[Event]:
+    def _continue(self, utterance: _OpenUtterance, probability: float) -> list[Event]:
         """Running speech: any frame that may be speech keeps it running."""
         if probability >= self._config.silence_threshold:
             utterance.speech_end = self._position
@@ -152,7 +153,7 @@ class Endpointer:
             events.append(self._end(utterance))
         return events
 
-    def _doubt(self, utterance: _OpenUtterance, probability: float) -> list[Event]:
+    def _confirm_end(self, utterance: _OpenUtterance, probability: float) -> list[Event]:
         """Silence after a likely end: only what could begin an utterance resumes it."""
         self._run = self._run + 1 if probability >= self._config.speech_threshold else 0
         if self._run >= self._config.start_frames:
@@ -166,7 +167,7 @@ class Endpointer:
         return [self._end(utterance)] if self._run == 0 and (silent or long) else []
 
     def _end(self, utterance: _OpenUtterance) -> UtteranceEnded:
-        """What was told as the likely end is the audio: only silence came after it."""
+        """After a likely end the audio is that of its event: only silence came since."""
         end = self._position if utterance.likely_end is None else utterance.likely_end
         self._utterance = None
         self._run = 0

@@ -71,6 +71,13 @@ class FileTranscript:
     def words(self) -> tuple[Word, ...]:
         return tuple(word for segment in self.segments for word in segment.words)
 
+    @property
+    def turns(self) -> list[tuple[str | None, tuple[Word, ...]]]:
+        """The words of each speaker's turn; all words under None when speakers were not asked."""
+        if self.utterances is None:
+            return [(None, self.words)]
+        return [(utterance.speaker, utterance.words) for utterance in self.utterances]
+
 
 @dataclass(frozen=True, slots=True)
 class HeardText:

@@ -1,4 +1,4 @@
-"""The recent audio of a live signal, in the frames that the detector hears."""
+"""The recent audio of a live signal, in the frames of the voice activity detector."""
 
 from collections import deque
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from models.audio import Pcm
 
 
-class Frames:
+class FrameBuffer:
     """Cuts a stream into frames, and keeps those that an utterance may still need."""
 
     def __init__(self, frame_samples: int) -> None:
@@ -26,7 +26,7 @@ class Frames:
         self._kept.extend(frame.copy() for frame in frames)
         return frames
 
-    def pad(self) -> Pcm:
+    def padding(self) -> Pcm:
         """The silence that would complete the last frame; nothing when it is whole."""
         return np.zeros(-len(self._rest) % self.size, np.float32)
 
@@ -38,7 +38,7 @@ class Frames:
         return np.concatenate(parts)[start - offset : end - offset]
 
     def forget_before(self, position: int) -> None:
-        """Lets frames go that end at or before `position`."""
+        """Drops frames that end at or before `position`."""
         while self._kept and (self._first + 1) * self.size <= position:
             self._kept.popleft()
             self._first += 1

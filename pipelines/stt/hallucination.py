@@ -1,4 +1,14 @@
-"""Whether a text was said, or invented by the recogniser out of noise."""
+"""Hallucinations: texts that a recogniser makes out of noise or silence, and what removes them.
+
+Three guards stand before a caller gets such a text:
+
+* Speech segments: audio without speech is not decoded (`pipelines.audio.segments` for files,
+  `pipelines.stt.endpointing` for live audio).
+* The engine (`models.stt.whisper`): no-speech probability, log-probability, compression ratio and
+  repetition of a decoding, which is done again in a wider window or dropped.
+* This filter, for live utterances: too little speech, an unlikely language, or a phrase that
+  Whisper learnt from subtitles, said with little confidence in little speech.
+"""
 
 import re
 
@@ -10,18 +20,18 @@ _NO_WORD = re.compile(r"[\W_]+")
 
 
 class HallucinationFilter:
-    """What the engine's own guards cannot judge, since they see one piece of audio alone."""
+    """Judges a live utterance by its speech and all of its text, which no engine guard sees."""
 
     def __init__(self, config: HallucinationConfig) -> None:
         self._config = config
-        self._phantoms = frozenset(_normalise(text) for text in config.phantoms)
+        self._phrases = frozenset(_normalise(text) for text in config.phantoms)
 
-    def is_click(self, speech_s: float) -> bool:
-        """Whether so little speech is not worth decoding."""
+    def is_too_short(self, speech_s: float) -> bool:
+        """Whether so little speech is a click, and not worth decoding."""
         return speech_s * 1000 < self._config.min_speech_ms
 
-    def rejects(self, transcript: Transcript, speech_s: float) -> bool:
-        """Whether the text of an utterance with `speech_s` of speech in it is not believed."""
+    def is_hallucination(self, transcript: Transcript, speech_s: float) -> bool:
+        """Whether the text of an utterance with `speech_s` of speech in it is to be dropped."""
         if not transcript.segments:
             return True
         if transcript.language_probability < self._config.min_language_probability:
@@ -30,7 +40,7 @@ class HallucinationFilter:
         return (
             confidence_of(transcript.segments) < self._config.doubtful_confidence
             and speech_s * 1000 < self._config.doubtful_speech_ms
-            and _normalise(text) in self._phantoms
+            and _normalise(text) in self._phrases
         )
 
 

@@ -1,68 +1,86 @@
-"""One live session: utterances found while they are spoken, their texts as soon as they end.
+"""Live speech to text: utterances found while they are spoken, their texts as soon as they end.
 
-Decoding begins when speech seems to end, before that is certain: when nothing more was said, the
-text is ready at the moment the utterance ends.
+Decoding is speculative: it begins when speech has probably ended, before that is certain. When
+nothing more was said, the text is ready at the moment the utterance ends.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from configs.schema.listening import ListeningConfig
+from configs.schema.listening import ListeningConfig, ListeningLimits
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
+from models.info import ModelInfo
 from models.stt.base import (
     FINAL,
     INTERIM,
     SPECULATIVE,
     STT_SAMPLE_RATE,
     DecodingOptions,
+    Segment,
     Transcript,
     TranscriptionRequest,
-    Word,
 )
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel
 from pipelines.stt.endpointing import Endpointer, LikelyEnd, Resumed, SpeechStarted, UtteranceEnded
-from pipelines.stt.file import FALLBACK_LANGUAGE, confidence_of, separator_of, shift
-from pipelines.stt.frames import Frames
+from pipelines.stt.file import (
+    FALLBACK_LANGUAGE,
+    confidence_of,
+    known_language,
+    separator_of,
+    shift,
+)
+from pipelines.stt.frames import FrameBuffer
 from pipelines.stt.hallucination import HallucinationFilter
 from pipelines.stt.session_events import (
     Emit,
-    EmptyUtterance,
+    FailedUtterance,
     LiveSpeechStarted,
     LiveTranscript,
     SessionOptions,
 )
+from pipelines.tasks import TaskSet
 from pipelines.text.language_names import iso_code
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-BATCH_FRAMES = 32  # about 1 s; what comes faster is heard in steps, so that others get their turn
+BATCH_FRAMES = 32  # about 1 s; more is taken in steps, so that other sessions get their turn
 SURE_LANGUAGE = 0.5  # of the engine's probability
 INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms, which no thread is worth
 
 
 @dataclass(slots=True)
 class _LiveUtterance:
-    """One that is open, or waits for its text."""
+    """An utterance that is open, or waits for its text."""
 
     sentence_id: int
     speech_start: int
-    task: asyncio.Task[Transcript] | None = None  # decodes what may be, or is, the whole of it
+    task: asyncio.Task[Transcript] | None = None  # decodes the utterance, perhaps speculatively
     interim: asyncio.Task[None] | None = None
     interim_at: int = 0  # position of the last interim's audio
 
+    def cancel_decoding(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    def cancel_interim(self) -> None:
+        if self.interim is not None:
+            self.interim.cancel()
+            self.interim = None
+
 
 @dataclass(slots=True)
-class _Ended:
-    """An utterance that waits for its text to be told."""
+class _EndedUtterance:
+    """An utterance whose final transcript has not been emitted."""
 
     utterance: _LiveUtterance
     event: UtteranceEnded
@@ -73,41 +91,41 @@ class _Ended:
 
 
 class LiveSession:
-    """One session. `hear` and `finish` are called one after the other; `run` beside them."""
+    """One session. `accept_pcm` and `finish` are called one after the other; `run` beside them."""
 
     def __init__(
         self,
         transcriber: STTModel,
         vad: VADEngine,
         config: ListeningConfig,
-        rejection: HallucinationFilter,
+        hallucinations: HallucinationFilter,
         options: SessionOptions,
         emit: Emit,
         clock: Callable[[], float],
     ) -> None:
         self._transcriber = transcriber
         self._limits = config.limits
-        self._rejection = rejection
+        self._hallucinations = hallucinations
         self._options = options
         self._emit = emit
         self._clock = clock
         self._frame_s = vad.capabilities.frame_samples / STT_SAMPLE_RATE
         self._vad = vad.start_stream()
-        self._frames = Frames(vad.capabilities.frame_samples)
+        self._frames = FrameBuffer(vad.capabilities.frame_samples)
         self._endpointer = Endpointer(
             config.endpointing, vad.capabilities.frame_samples, options.utterance_end_ms
         )
         self._position = 0
         self._languages = options.languages
         self._language = options.languages[0] if options.languages else FALLBACK_LANGUAGE
-        self._expected: str | None = None  # the language that was last heard without doubt
+        self._expected: str | None = None  # the language that was last detected without doubt
         self._expected_times = 1  # so many times in a row
         self._sentences = 0
         self._utterance: _LiveUtterance | None = None
-        self._ended: asyncio.Queue[_Ended] = asyncio.Queue()
-        self._waiting_s = 0.0  # audio of utterances in `_ended`, and of the one being told
-        self._told = asyncio.Condition()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ended: asyncio.Queue[_EndedUtterance] = asyncio.Queue()
+        self._backlog_s = 0.0  # audio of utterances that ended and have no transcript yet
+        self._emitted = asyncio.Condition()
+        self._tasks = TaskSet(on_failure=_ignore)
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """Codes of the engine for utterances that end from now on; none of them detects."""
@@ -115,46 +133,40 @@ class LiveSession:
         self._expected = None
         if languages and self._language not in languages:
             self._language = languages[0]
-        if self._utterance is None:
-            return
-        self._drop_interim(self._utterance)  # as the text, decoded for other languages
-        if self._utterance.task is not None:
-            self._utterance.task.cancel()
-            self._utterance.task = None
+        if self._utterance is not None:  # what is decoded now is for other languages
+            self._utterance.cancel_interim()
+            self._utterance.cancel_decoding()
 
-    async def hear(self, pcm: Pcm) -> None:
+    async def accept_pcm(self, pcm: Pcm) -> None:
         """Takes the next audio, float32 [n] at 16 kHz; waits while the backlog is full."""
         step = BATCH_FRAMES * self._frames.size
         for start in range(0, len(pcm), step):
-            async with self._told:
-                await self._told.wait_for(lambda: self._waiting_s <= self._limits.backlog_s)
-            await self._hear_some(pcm[start : start + step])
+            async with self._emitted:
+                await self._emitted.wait_for(lambda: self._backlog_s <= self._limits.backlog_s)
+            await self._accept_step(pcm[start : start + step])
 
     async def finish(self) -> None:
-        """Ends an open utterance, and returns when the texts of all have been told."""
-        await self._hear_some(self._frames.pad())
+        """Ends an open utterance, and returns when all transcripts have been emitted."""
+        await self._accept_step(self._frames.padding())
         for event in self._endpointer.finish():
-            await self._follow(event)
+            await self._handle(event)
         await self._ended.join()
 
     async def run(self) -> None:
-        """Tells the texts in the order of their utterances, for ever."""
+        """Emits the final transcripts in the order of their utterances, until cancelled."""
         while True:
             ended = await self._ended.get()
-            await self._tell(ended)
-            async with self._told:
-                self._waiting_s -= len(ended.pcm) / STT_SAMPLE_RATE
-                self._told.notify_all()
+            await self._emit_final(ended)
+            async with self._emitted:
+                self._backlog_s -= len(ended.pcm) / STT_SAMPLE_RATE
+                self._emitted.notify_all()
             self._ended.task_done()
 
     async def close(self) -> None:
         """Stops all work for this session."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
-    async def _hear_some(self, pcm: Pcm) -> None:
+    async def _accept_step(self, pcm: Pcm) -> None:
         frames = self._frames.push(pcm)
         if not len(frames):
             return
@@ -168,33 +180,30 @@ class LiveSession:
         levels = np.abs(frames).mean(axis=1)
         for probability, level in zip(probabilities.tolist(), levels.tolist(), strict=True):
             self._position += self._frames.size
-            for event in self._endpointer.accept(probability, level):
-                await self._follow(event)
+            for event in self._endpointer.accept_frame(probability, level):
+                await self._handle(event)
         self._begin_interim()
         self._frames.forget_before(self._endpointer.keep_from)
 
-    async def _follow(self, event: SpeechStarted | LikelyEnd | Resumed | UtteranceEnded) -> None:
+    async def _handle(self, event: SpeechStarted | LikelyEnd | Resumed | UtteranceEnded) -> None:
         match event:
             case SpeechStarted(at=at):
                 self._open_utterance(at)
                 await self._emit(LiveSpeechStarted(at / STT_SAMPLE_RATE))
             case LikelyEnd():
                 utterance = self._current()
-                self._drop_interim(utterance)  # this one will say more
-                if not self._rejection.is_click(event.speech_frames * self._frame_s):
+                utterance.cancel_interim()  # this decoding will have more of the text
+                if not self._hallucinations.is_too_short(event.speech_frames * self._frame_s):
                     pcm = self._frames.between(event.start, event.end)
                     silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
                     utterance.task = self._decode(pcm, SPECULATIVE, silence_s=silence_s)
             case Resumed():
-                utterance = self._current()
-                if utterance.task is not None:
-                    utterance.task.cancel()
-                    utterance.task = None
+                self._current().cancel_decoding()
             case UtteranceEnded():
                 self._close_utterance(event)
 
     def _current(self) -> _LiveUtterance:
-        assert self._utterance is not None, "the endpointer told of no start"
+        assert self._utterance is not None, "no SpeechStarted before another event"
         return self._utterance
 
     def _open_utterance(self, at: int) -> None:
@@ -203,65 +212,62 @@ class LiveSession:
 
     def _close_utterance(self, event: UtteranceEnded) -> None:
         utterance = self._current()
-        self._drop_interim(utterance)
+        utterance.cancel_interim()
         self._utterance = None
         pcm = self._frames.between(event.start, min(event.end, self._position))
         speech_s = event.speech_frames * self._frame_s
-        if utterance.task is None and not self._rejection.is_click(speech_s):
+        if utterance.task is None and not self._hallucinations.is_too_short(speech_s):
             utterance.task = self._decode(pcm, FINAL)
-        ended = _Ended(utterance, event, pcm, speech_s, self._languages, self._clock())
-        self._waiting_s += len(pcm) / STT_SAMPLE_RATE
-        self._ended.put_nowait(ended)
+        self._backlog_s += len(pcm) / STT_SAMPLE_RATE
+        self._ended.put_nowait(
+            _EndedUtterance(utterance, event, pcm, speech_s, self._languages, self._clock())
+        )
         if event.cut:
             self._open_utterance(event.end)
 
-    async def _tell(self, ended: _Ended) -> None:
-        """Emits the final text of one utterance, or that there is none."""
+    async def _emit_final(self, ended: _EndedUtterance) -> None:
+        """Emits the final transcript of one utterance, or that its decoding failed."""
         try:
             transcript = await self._final(ended)
         except EngineError as error:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
-            await self._emit(EmptyUtterance(ended.utterance.sentence_id, error, lost_s))
+            await self._emit(FailedUtterance(ended.utterance.sentence_id, error, lost_s))
             return
         event = ended.event
-        text, confidence = "", 0.0
-        words: tuple[Word, ...] = ()
-        if transcript is not None and not self._rejection.rejects(transcript, ended.speech_s):
+        segments: list[Segment] = []
+        if transcript is not None and not self._hallucinations.is_hallucination(
+            transcript, ended.speech_s
+        ):
             self._language = transcript.language
             if transcript.language_probability >= SURE_LANGUAGE:
                 self._expect(transcript.language)
             start_s = event.start / STT_SAMPLE_RATE
             segments = [shift(segment, start_s) for segment in transcript.segments]
-            text = separator_of(transcript.language).join(one.text for one in segments)
-            words = tuple(word for segment in segments for word in segment.words)
-            confidence = confidence_of(segments)
         latency_s = self._clock() - ended.known_at
         metrics.stt_final_seconds.observe(latency_s)
-        metrics.stt_utterances.labels("text" if text else "empty").inc()
-        await self._emit(
-            LiveTranscript(
-                sentence_id=ended.utterance.sentence_id,
-                final=True,
-                text=text,
-                language=iso_code(transcript.language if transcript else self._language),
-                confidence=confidence,
-                words=words,
-                start_s=event.speech_start / STT_SAMPLE_RATE,
-                duration_s=max(event.speech_end - event.speech_start, 0) / STT_SAMPLE_RATE,
-                latency_s=latency_s,
-                cut=event.cut,
-            )
+        language = transcript.language if transcript else self._language
+        final = _live_transcript(
+            ended.utterance.sentence_id,
+            segments,
+            language,
+            final=True,
+            start=event.speech_start,
+            samples=max(event.speech_end - event.speech_start, 0),
+            latency_s=latency_s,
+            cut=event.cut,
         )
+        metrics.stt_utterances.labels("text" if final.text else "empty").inc()
+        await self._emit(final)
 
     def _expect(self, language: str) -> None:
         self._expected_times = self._expected_times + 1 if language == self._expected else 1
         self._expected = language
 
-    async def _final(self, ended: _Ended) -> Transcript | None:
-        """None for a click. What a lost or busy replica failed is tried once more, on another.
+    async def _final(self, ended: _EndedUtterance) -> Transcript | None:
+        """None for a click. Tries once more on another replica when one was lost or busy.
 
-        Not when it took long to fail: then nobody answers, and the client has waited enough.
+        Not after a slow failure: then no replica answers, and the client has waited enough.
         """
         task = ended.utterance.task
         if task is None:
@@ -279,49 +285,35 @@ class LiveSession:
         utterance, interval_ms = self._utterance, self._options.interim_ms
         if utterance is None or interval_ms is None or utterance.task is not None:
             return
-        if utterance.interim is not None or self._waiting_s > 0 or not self._endpointer.speaking:
+        if utterance.interim is not None or self._backlog_s > 0 or not self._endpointer.speaking:
             return
         if (self._position - utterance.interim_at) * 1000 < interval_ms * STT_SAMPLE_RATE:
             return
         utterance.interim_at = self._position
         pcm = self._frames.between(self._endpointer.keep_from, self._position)
-        utterance.interim = self._spawn(self._tell_interim(utterance, pcm, self._clock()))
+        utterance.interim = self._tasks.start(self._emit_interim(utterance, pcm, self._clock()))
 
-    async def _tell_interim(self, utterance: _LiveUtterance, pcm: Pcm, since: float) -> None:
-        duration = utterance.interim_at - utterance.speech_start
+    async def _emit_interim(self, utterance: _LiveUtterance, pcm: Pcm, since: float) -> None:
+        samples = utterance.interim_at - utterance.speech_start
         try:
             transcript = await self._decode(pcm, INTERIM)
-            await self._emit_interim(utterance, transcript, duration, since)
-        except EngineError as error:  # a final will follow, or say what is wrong
-            logger.debug("interim_failed", extra={"code": error.code})
-        finally:  # told too: while its client does not read, no other is begun
-            if utterance.interim is asyncio.current_task():
-                utterance.interim = None
-
-    async def _emit_interim(
-        self, utterance: _LiveUtterance, transcript: Transcript, duration: int, since: float
-    ) -> None:
-        if not self._rejection.rejects(transcript, duration / STT_SAMPLE_RATE):
-            await self._emit(
-                LiveTranscript(
-                    sentence_id=utterance.sentence_id,
+            speech_s = samples / STT_SAMPLE_RATE
+            if not self._hallucinations.is_hallucination(transcript, speech_s):
+                interim = _live_transcript(
+                    utterance.sentence_id,
+                    transcript.segments,
+                    transcript.language,
                     final=False,
-                    text=separator_of(transcript.language).join(
-                        segment.text for segment in transcript.segments
-                    ),
-                    language=iso_code(transcript.language),
-                    confidence=confidence_of(transcript.segments),
-                    words=(),
-                    start_s=utterance.speech_start / STT_SAMPLE_RATE,
-                    duration_s=duration / STT_SAMPLE_RATE,
+                    start=utterance.speech_start,
+                    samples=samples,
                     latency_s=self._clock() - since,
                 )
-            )
-
-    def _drop_interim(self, utterance: _LiveUtterance) -> None:
-        if utterance.interim is not None:
-            utterance.interim.cancel()
-            utterance.interim = None
+                await self._emit(interim)
+        except EngineError as error:  # the final follows, or reports the failure
+            logger.debug("interim_failed", extra={"code": error.code})
+        finally:  # only when it was emitted: while its client does not read, no other begins
+            if utterance.interim is asyncio.current_task():
+                utterance.interim = None
 
     def _decode(
         self,
@@ -330,7 +322,7 @@ class LiveSession:
         languages: tuple[str, ...] | None = None,
         silence_s: float | None = None,
     ) -> asyncio.Task[Transcript]:
-        """The text of `pcm`, after which it was silent for `silence_s`; None: it has ended."""
+        """The text of `pcm`, which ends with `silence_s` of silence; None: the utterance ended."""
         languages = self._languages if languages is None else languages
         wanted_in_s = 0.0
         if silence_s is not None:
@@ -347,7 +339,7 @@ class LiveSession:
             urgency=urgency,
             retry_within_s=wanted_in_s + self._limits.retry_within_s,
         )
-        return self._spawn(self._transcribe(request))
+        return self._tasks.start(self._transcribe(request))
 
     async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
         try:
@@ -356,15 +348,63 @@ class LiveSession:
         except TimeoutError:
             raise EngineLost("the recogniser did not answer in time") from None
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_retrieve)
-        return task
+
+class LiveTranscriptionPipeline:
+    """Opens live sessions over one recogniser and one detector; shared by all of a gateway."""
+
+    def __init__(self, transcriber: STTModel, vad: VADEngine, config: ListeningConfig) -> None:
+        self._transcriber = transcriber
+        self._vad = vad
+        self._config = config
+        self._hallucinations = HallucinationFilter(config.rejection)
+
+    @property
+    def limits(self) -> ListeningLimits:
+        return self._config.limits
+
+    async def describe(self) -> ModelInfo:
+        """The recogniser. Raises EngineLost."""
+        return await self._transcriber.describe()
+
+    async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
+        """The engine's codes, each once. Raises InvalidRequest or EngineLost."""
+        known = (await self._transcriber.describe()).languages
+        return tuple(dict.fromkeys(known_language(code, known, "languages") for code in codes))
+
+    def open_session(
+        self, options: SessionOptions, emit: Emit, clock: Callable[[], float] = time.monotonic
+    ) -> LiveSession:
+        """A session; `emit` is awaited with each event, in the order of the protocol."""
+        return LiveSession(
+            self._transcriber, self._vad, self._config, self._hallucinations, options, emit, clock
+        )
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """A decoding that is thrown away may fail unseen; asyncio would warn of it."""
-    if not task.cancelled():
-        task.exception()
+def _live_transcript(
+    sentence_id: int,
+    segments: Sequence[Segment],
+    language: str,
+    *,
+    final: bool,
+    start: int,
+    samples: int,
+    latency_s: float,
+    cut: bool = False,
+) -> LiveTranscript:
+    """`start` and `samples` are those of the speech, at STT_SAMPLE_RATE."""
+    return LiveTranscript(
+        sentence_id=sentence_id,
+        final=final,
+        text=separator_of(language).join(segment.text for segment in segments),
+        language=iso_code(language),
+        confidence=confidence_of(segments),
+        words=tuple(word for segment in segments for word in segment.words) if final else (),
+        start_s=start / STT_SAMPLE_RATE,
+        duration_s=samples / STT_SAMPLE_RATE,
+        latency_s=latency_s,
+        cut=cut,
+    )
+
+
+def _ignore(task: asyncio.Task[Any], error: BaseException) -> None:
+    """A decoding that was discarded may fail without a log line."""

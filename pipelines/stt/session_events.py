@@ -1,4 +1,4 @@
-"""What a live session asks for, and what it is told."""
+"""The options of a live session and the events that it emits."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from models.stt.base import Word
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What one session asks for."""
+    """What a client asks of one session."""
 
     languages: tuple[str, ...] = ()  # codes of the engine; empty detects
     utterance_end_ms: int = 500
@@ -31,7 +31,7 @@ class LiveTranscript:
 
     sentence_id: int  # increases; an interim has the one of its final
     final: bool
-    text: str  # empty: something was heard, but no words that could be believed
+    text: str  # empty: speech without words, or a hallucination
     language: str  # ISO code
     confidence: float  # 0 to 1
     words: tuple[Word, ...]  # of a final
@@ -42,7 +42,7 @@ class LiveTranscript:
 
 
 @dataclass(frozen=True, slots=True)
-class EmptyUtterance:
+class FailedUtterance:
     """The engine failed on an utterance; the session goes on."""
 
     sentence_id: int
@@ -50,5 +50,5 @@ class EmptyUtterance:
     duration_s: float = 0.0  # of its audio
 
 
-LiveEvent: TypeAlias = LiveSpeechStarted | LiveTranscript | EmptyUtterance
+LiveEvent: TypeAlias = LiveSpeechStarted | LiveTranscript | FailedUtterance
 Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]

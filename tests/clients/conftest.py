@@ -26,7 +26,7 @@ from models.weights.store import WeightStore
 from pipelines.local_ports import LocalSTTModel, LocalTTSModel
 from pipelines.model_list import ModelList
 from pipelines.stt.file import TranscriptionPipeline
-from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
+from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_app, serve_local

@@ -1,4 +1,4 @@
-"""Transcripts as OpenAI's clients read them."""
+"""Transcripts in the formats of OpenAI's API."""
 
 import json
 import zlib
@@ -22,14 +22,13 @@ from pipelines.text.language_names import name_language
 def whole_answer(transcript: FileTranscript, fields: OpenAITranscriptionFields) -> Response:
     """The answer in the format that was asked for."""
     separator = separator_of(transcript.language)
-    turns = [(None, transcript.words)]
     match fields.response_format:
         case "text":
             return PlainTextResponse(f"{transcript.text}\n")
         case "srt":
-            return PlainTextResponse(to_srt(turns, separator))
+            return PlainTextResponse(to_srt(transcript.turns, separator))
         case "vtt":
-            return Response(to_vtt(turns, separator), media_type="text/vtt")
+            return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
         case "verbose_json":
             return JSONResponse(_verbose(transcript, fields))
         case "diarized_json":
@@ -43,17 +42,17 @@ async def transcript_events(
     rest: AsyncGenerator[HeardText | FileTranscript, None],
     fields: OpenAITranscriptionFields,
 ) -> AsyncGenerator[bytes, None]:
-    """An event a stretch of speech, then the whole; a failure is an event too, and then the end.
+    """An event for each speech segment, then the whole; a failure is the last event.
 
-    Who made `rest` closes it.
+    The caller closes `rest`.
     """
     try:
         yield _events_of(first, fields)
         async for item in rest:
             yield _events_of(item, fields)
-    except Exception as error:
-        with suppress(Exception):
-            await rest.athrow(error)  # what failed here is no reason to pay either
+    except Exception as error:  # any failure becomes an event: the status is sent already
+        with suppress(Exception):  # releases the charge; the error itself is reported below
+            await rest.athrow(error)
         yield error_frame(to_api_error(error))
 
 
@@ -101,7 +100,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "start": round(segment.start, 2),
         "end": round(segment.end, 2),
         "text": segment.text,
-        "tokens": [],  # the recogniser keeps them to itself
+        "tokens": [],  # the recogniser does not report them
         "temperature": 0.0,
         "avg_logprob": round(segment.avg_logprob, 4),
         "compression_ratio": round(len(text) / len(zlib.compress(text)), 4),

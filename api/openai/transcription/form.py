@@ -1,4 +1,4 @@
-"""What OpenAI's clients ask about a recording."""
+"""The form fields of OpenAI's transcription endpoint."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -55,14 +55,14 @@ class OpenAITranscriptionFields(BaseModel):
 
     @property
     def words(self) -> bool:
-        """Whether it must be known when each word sounds."""
+        """Whether the answer needs word timestamps."""
         if self.response_format == "verbose_json":
             return "word" in self.timestamp_granularities
         return self.response_format in ("srt", "vtt")
 
     @property
     def expected(self) -> str:
-        """The prompt and the keywords in one."""
+        """The prompt and the keywords in one text."""
         return " ".join(filter(None, (", ".join(self.keywords), self.prompt.strip())))
 
 

@@ -1,4 +1,4 @@
-"""Speech to text for OpenAI's clients."""
+"""POST /openai/v1/audio/transcriptions."""
 
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -12,13 +12,13 @@ from api.http.routing import make_router
 from api.http.sse import EventStream
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
-from api.native.paid_transcription import PaidTranscription
 from api.openai.names import OpenAINames
 from api.openai.transcription.answers import transcript_events, whole_answer
 from api.openai.transcription.form import OpenAITranscriptionFields, fields_by_name
 from configs.schema.transcription import ProfileName
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.stt.file import FileRequest
+from pipelines.stt.paid import PaidTranscription
 
 router = make_router(scope="stt")
 

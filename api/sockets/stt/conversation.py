@@ -44,7 +44,7 @@ from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, p
 from pipelines.stt.file import separator_of
 from pipelines.stt.session import LiveSession
 from pipelines.stt.session_events import (
-    EmptyUtterance,
+    FailedUtterance,
     LiveEvent,
     LiveSpeechStarted,
     LiveTranscript,
@@ -146,7 +146,7 @@ class SttConversation:
             raise ClientFault(_explain(error)) from None
         self._config = config
         self._continuous = config.continuous_mode
-        self._listener = self._listening.open(
+        self._listener = self._listening.open_session(
             SessionOptions(
                 languages=languages,
                 utterance_end_ms=config.utterance_end_ms,
@@ -266,7 +266,7 @@ class SttConversation:
             if isinstance(item, tuple):
                 listener.change_languages(item)
             else:
-                await listener.hear(item)
+                await listener.accept_pcm(item)
                 await asyncio.sleep(0)  # much audio at once must not hold up other sessions
         await listener.finish()
         await self._say_goodbye()
@@ -275,7 +275,7 @@ class SttConversation:
         match event:
             case LiveSpeechStarted():
                 await self._session.send(SpeechStartedEvent(timestamp=round(event.at_s, 3)))
-            case EmptyUtterance():
+            case FailedUtterance():
                 self._failure = event.error
                 self._meter.forgive(round(event.duration_s * 1000))
                 message = f"sentence {event.sentence_id}: {_explain(event.error)}"

@@ -39,7 +39,7 @@ def play(
     events = [
         event
         for probability, level in zip(probabilities, levels, strict=True)
-        for event in machine.accept(probability, level)
+        for event in machine.accept_frame(probability, level)
     ]
     return events + machine.finish()
 
@@ -59,10 +59,10 @@ def test_the_end_comes_at_the_first_frame_after_utterance_end_ms(
     for end_ms in (300, 500, 1000):
         machine = Endpointer(config, FRAME, end_ms)
         for _ in range(10):
-            machine.accept(SPEECH, 0)
+            machine.accept_frame(SPEECH, 0)
         frames = 0
         while machine.in_speech:
-            machine.accept(SILENCE, 0)
+            machine.accept_frame(SILENCE, 0)
             frames += 1
         assert (frames - 1) * 32 < end_ms <= frames * 32
 
@@ -149,7 +149,7 @@ def test_events_alternate_and_no_speech_is_lost_or_heard_twice(
     machine = Endpointer(config, frame, end_ms)
     events: list[Event] = []
     for number, probability in enumerate(probabilities, 1):
-        new = machine.accept(probability, levels.random())
+        new = machine.accept_frame(probability, levels.random())
         for event in new:
             if isinstance(event, LikelyEnd | UtteranceEnded):
                 assert event.end <= number * frame

@@ -14,10 +14,9 @@ from models.audio import Pcm
 from models.errors import EngineLost, UnsupportedLanguage
 from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest
 from pipelines.errors import InvalidRequest
-from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
-from pipelines.stt.session import LiveSession
+from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
 from pipelines.stt.session_events import (
-    EmptyUtterance,
+    FailedUtterance,
     LiveEvent,
     LiveSpeechStarted,
     LiveTranscript,
@@ -49,7 +48,7 @@ class Live:
     async def hear(self, *pieces: Pcm) -> None:
         pcm = np.concatenate(pieces)
         for at in range(0, len(pcm), STEP):
-            await self.listener.hear(pcm[at : at + STEP])
+            await self.listener.accept_pcm(pcm[at : at + STEP])
             for _ in range(8):
                 await asyncio.sleep(0)
 
@@ -77,7 +76,7 @@ async def listening(
         events.append(event)
 
     pipeline = LiveTranscriptionPipeline(told, LoudnessVAD(), config)
-    listener = pipeline.open(options or SessionOptions(), emit)
+    listener = pipeline.open_session(options or SessionOptions(), emit)
     task = asyncio.create_task(listener.run())
     try:
         yield Live(listener, events)
@@ -107,7 +106,7 @@ async def test_a_text_is_doubted_only_as_long_as_it_is_in_time(told: ToldTranscr
     options = SessionOptions(utterance_end_ms=800)
     async with listening(told, options, retry_within_s=0.1) as live:
         await live.hear(loud(1), quiet(1))
-        await live.listener.hear(loud(1))
+        await live.listener.accept_pcm(loud(1))
         await live.listener.finish()
     early, late = told.requests
     assert (early.urgency, late.urgency) == (SPECULATIVE, FINAL)
@@ -201,7 +200,7 @@ async def test_an_error_is_told_and_the_next_utterance_is_heard(told: ToldTransc
     told.errors = [EngineLost("gone"), EngineLost("gone again")]
     async with listening(told) as live:
         await live.hear(loud(1), quiet(1), loud(1), quiet(1))
-        failed = [event for event in live.events if isinstance(event, EmptyUtterance)]
+        failed = [event for event in live.events if isinstance(event, FailedUtterance)]
         assert [(event.sentence_id, str(event.error)) for event in failed] == [(1, "gone again")]
         assert [final.sentence_id for final in live.finals] == [2]
 
@@ -210,7 +209,7 @@ async def test_an_error_that_would_come_again_is_not_tried_again(told: ToldTrans
     told.errors = [UnsupportedLanguage("no")]
     async with listening(told) as live:
         await live.hear(loud(1), quiet(1))
-        assert isinstance(live.events[-1], EmptyUtterance)
+        assert isinstance(live.events[-1], FailedUtterance)
         assert len(told.requests) == 1
 
 
@@ -219,7 +218,7 @@ async def test_a_recogniser_that_hangs_is_an_error(told: ToldTranscriber) -> Non
     async with listening(told, decode_timeout_s=0.02) as live:
         await live.hear(loud(1), quiet(1))
         await live.listener.finish()
-        assert isinstance(live.events[-1], EmptyUtterance)
+        assert isinstance(live.events[-1], FailedUtterance)
 
 
 async def test_silence_and_clicks_are_not_decoded(told: ToldTranscriber) -> None:
@@ -331,7 +330,7 @@ async def test_the_next_interim_waits_until_the_client_has_read_the_last(
     pipeline = LiveTranscriptionPipeline(
         told, LoudnessVAD(), load_yaml(ListeningConfig, "listening")
     )
-    live = Live(pipeline.open(SessionOptions(interim_ms=300), emit), [])
+    live = Live(pipeline.open_session(SessionOptions(interim_ms=300), emit), [])
     await live.hear(loud(2), quiet(0.3))
     assert told.urgencies == [INTERIM, SPECULATIVE]
     read.set()
@@ -370,7 +369,7 @@ async def test_audio_that_comes_at_once_is_heard_as_if_it_came_in_time(
         await live.hear(speech)
         slow = [(final.sentence_id, final.start_s, final.duration_s) for final in live.finals]
     async with listening(told) as live:
-        await live.listener.hear(speech)
+        await live.listener.accept_pcm(speech)
         await live.listener.finish()
         fast = [(final.sentence_id, final.start_s, final.duration_s) for final in live.finals]
     assert fast == slow

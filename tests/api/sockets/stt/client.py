@@ -17,7 +17,7 @@ from configs.schema.listening import ListeningConfig
 from models.audio import Pcm, float_to_pcm16
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel
-from pipelines.stt.live_pipeline import LiveTranscriptionPipeline
+from pipelines.stt.session import LiveTranscriptionPipeline
 from tests.api.replaced import with_speech
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer

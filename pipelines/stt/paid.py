@@ -1,4 +1,4 @@
-"""Transcription that is paid for, and what webhooks are told of it; at once or piece by piece."""
+"""Paid transcription of files: the charge and the webhook events around it."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -50,7 +50,7 @@ class PaidTranscription:
         recording = await self.open(workspace_id, path, asked)
         async with await self._charge(workspace_id, operation, recording) as charge:
             transcript = await self.pipeline.transcribe(recording)
-            answer = to_answer(transcript)  # before the charge: what cannot be told costs nothing
+            answer = to_answer(transcript)  # before the charge: a failure in it costs nothing
             await charge.capture(
                 _milliseconds(recording.duration_s), _completed(charge, transcript)
             )
@@ -62,7 +62,7 @@ class PaidTranscription:
         operation: IdempotentOperation | None,
         recording: DecodedRecording,
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
-        """As `TranscriptionPipeline.stream`; closing it early charges for what was heard so far."""
+        """As `TranscriptionPipeline.stream`; closing it early charges for the audio so far."""
         async with await self._charge(workspace_id, operation, recording) as charge:
             async with aclosing(self.pipeline.stream(recording)) as heard:
                 async for item in heard:
