@@ -64,7 +64,9 @@ def compare(
     """Prints both and their ratio; the two take turns, so load hits both."""
     text = (SENTENCE * (characters // len(SENTENCE) + 1))[:characters]
     piece = next(
-        read_chunks(text, languages=frozenset({"en"}), language="en", opening=FirstChunkPolicy())
+        read_chunks(
+            text, languages=frozenset({"en"}), language="en", first_chunk_policy=FirstChunkPolicy()
+        )
     )
     request = SynthesisRequest(piece.text, voice.key, "en")
     body = {"text": text, "voice_id": voice.voice_id}

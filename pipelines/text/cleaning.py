@@ -1,4 +1,4 @@
-"""Text as it is spoken: cleaned of what no voice can say, in pieces an engine can take."""
+"""Cleaning of text: Unicode NFC without what cannot be spoken, and the chunks made of it."""
 
 import re
 import unicodedata
@@ -7,11 +7,11 @@ from functools import lru_cache
 
 from pipelines.text.alignment import SourceWord
 
-PIECE_CHARACTERS = 300  # by `clauses.weight`; engines sound best, and answer soonest, below this
+MAX_CHUNK_LENGTH = 300  # by `clauses.spoken_length`; engines sound best and answer soonest below
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\u0085\u2028\u2029]")
 _JOINERS = frozenset("\u200c\u200d")  # they shape letters of Indic scripts and Persian
-_NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, so normalising still needs them
+_NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation reads
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ LETTERS_PER_S = 18  # that voices say
 MOST_GROWTH, LEAST_GROWTH = 3.0, 1.4
 SAFETY = 0.8
 # Of the end of a first sentence: a slow engine that made all of it would let its listener wait.
-SLOW_STRETCH = 4 / 3
+SLOW_SENTENCE_SLACK = 4 / 3
 CROWDED = 0.5  # of an engine's time, by those who listen
 ENGINE_SPEEDS = (0.5, 2.0)  # that engines read in, those that do; beyond it sound is stretched
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
@@ -145,14 +145,14 @@ class SpeechPipeline:
             languages=frozenset({voice.voice.language, *spoken}),
             language=voice.voice.language,
             words=request.timings,
-            opening=self._opening(voice) if early_start else None,
+            first_chunk_policy=self._first_chunk_policy(voice) if early_start else None,
         )
         first = await asyncio.to_thread(next, rest, None)
         if first is None:
             raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
         return SpeechPlan(request, voice, early_start, first, rest, asked_at)
 
-    def _opening(self, voice: OfferedVoice) -> FirstChunkPolicy | None:
+    def _first_chunk_policy(self, voice: OfferedVoice) -> FirstChunkPolicy | None:
         """The slower the engine, and the more listeners are short of sound, the more careful.
 
         None when many listen: whoever begins then waits for them anyway, and gets whole sentences,
@@ -163,15 +163,16 @@ class SpeechPipeline:
         if cost * (scheduler.busy + 1) > CROWDED:
             return None
 
-        def growth() -> float:
+        def ramp_up() -> float:
             shared = cost * max(1, scheduler.starving)
             return min(MOST_GROWTH, max(LEAST_GROWTH, SAFETY / shared)) if shared else MOST_GROWTH
 
         if not cost:
-            return FirstChunkPolicy(growth=growth)
-        most = int(FIRST_WORK_S / cost * LETTERS_PER_S)
-        stretch = FirstChunkPolicy.stretch if most > FirstChunkPolicy.most else SLOW_STRETCH
-        return FirstChunkPolicy(min(most, FirstChunkPolicy.most), growth, stretch)
+            return FirstChunkPolicy(ramp_up=ramp_up)
+        fits = int(FIRST_WORK_S / cost * LETTERS_PER_S)
+        if fits > FirstChunkPolicy.max_length:
+            return FirstChunkPolicy(ramp_up=ramp_up)
+        return FirstChunkPolicy(fits, ramp_up, SLOW_SENTENCE_SLACK)
 
     async def speak(self, plan: SpeechPlan) -> Speech:
         """The whole text at once, its loudness measured over all of it. Raises as `stream`."""

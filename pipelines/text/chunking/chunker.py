@@ -1,10 +1,11 @@
-"""The lazy reading of a text: what each call of an engine says, in which language.
+"""Chunking: cuts a text lazily into what each call of an engine speaks, and in which language.
 
-A text is read in blocks, so the first piece of a long one is there as soon as that of a short one.
+A text is read in blocks, so that the first chunk of a long text is made as soon as that of a short
+one. Sentences come from `sentences`, cuts within them from `clauses`.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pipelines.text.alignment import SourceWord, Unit, align, spans
@@ -15,37 +16,38 @@ from pipelines.text.chunking.clauses import (
     hard_cut,
     is_letter_start,
     knows_words,
-    weight,
+    spoken_length,
 )
-from pipelines.text.cleaning import LINE_BREAK, PIECE_CHARACTERS, TextChunk, clean, is_speakable
+from pipelines.text.cleaning import LINE_BREAK, MAX_CHUNK_LENGTH, TextChunk, clean, is_speakable
 from pipelines.text.language_detection import paragraph_language
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.sentences import sentence_spans
 
-FIRST_BLOCK = 500  # characters cleaned and split before the first piece
+FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000
-FULL = 160  # from here on a piece may be a whole sentence
-LEAST_OPENING = 8
-_WHOLE = Length(least=PIECE_CHARACTERS // 3, ideal=250, most=PIECE_CHARACTERS)
+FULL = 160  # from here on a chunk may be a whole sentence
+MIN_FIRST_LENGTH = 8
+_WHOLE = Length(least=MAX_CHUNK_LENGTH // 3, ideal=250, most=MAX_CHUNK_LENGTH)
 _LONG = 120  # a sentence up to this is not cut between any two words of an unknown language
-_ROOM = 2.0  # how much longer than planned numbers may make an opening when they are spoken
+_NUMBER_SLACK = 2.0  # how much longer than planned numbers may make a short chunk when spoken
 
 
 @dataclass(frozen=True)
 class FirstChunkPolicy:
-    """How a stream begins: with short pieces, so that it sounds soon and never waits for more."""
+    """How a stream begins: with short chunks, so that it sounds soon, which ramp up in length so
+    that no chunk plays to its end before the next is made. Lengths are in letters."""
 
-    most: int = 40  # letters of the first piece
-    # How much longer the next piece may be than the one that plays while it is made; asked anew
-    # for each, since others may come and share the engine.
-    growth: Callable[[], float] = lambda: 3.0
-    # How much longer than that the end of a sentence may be, so that it is not cut at any word.
-    stretch: float = 2.0
+    max_length: int = 40  # of the first chunk
+    # How much longer the next chunk may be than the one that plays while it is made; called for
+    # each, since the number of streams that share the engine changes.
+    ramp_up: Callable[[], float] = lambda: 3.0
+    # How much longer than that the rest of a sentence may be, so that it is not cut at any word.
+    sentence_slack: float = 2.0
 
     @property
-    def uncut(self) -> int:
-        """A first sentence up to this is only cut where it draws breath anyway."""
-        return self.most * 3 // 2
+    def unsplit_limit(self) -> int:
+        """A first sentence up to this is only cut at a clause."""
+        return self.max_length * 3 // 2
 
 
 def read_chunks(
@@ -54,31 +56,38 @@ def read_chunks(
     languages: frozenset[str],
     language: str | None,
     words: bool = False,
-    opening: FirstChunkPolicy | None = None,
+    first_chunk_policy: FirstChunkPolicy | None = None,
 ) -> Iterator[TextChunk]:
-    """The pieces of `text`, each made when it is asked for; blocking.
+    """The chunks of `text`, each made when it is asked for; blocking.
 
     `language` is that of the voice: a paragraph that is clearly in another one of `languages` is
-    read in that. Without it each paragraph's own is detected. `words` aligns every piece with the
-    caller's words; `opening` makes the first pieces short. Yields nothing when nothing in the text
-    can be spoken.
+    spoken in that. Without it the language of each paragraph is detected. `words` aligns every
+    chunk with the caller's words; `first_chunk_policy` makes the first chunks short. Yields nothing
+    when nothing in the text can be spoken.
     """
-    script = _Script(words=words, opening=opening)
+    chunker = _Chunker(words=words, policy=first_chunk_policy)
     before = language
     for paragraph in _paragraphs(text, words=words):
         spoken_in = paragraph_language(paragraph.text, languages, language, before)
-        last: TextChunk | None = None
-        for piece in script.pieces(paragraph, spoken_in):
-            if last is not None:
-                yield last
-            last = piece
-        if last is not None:
+        chunks = chunker.chunks(paragraph, spoken_in)
+        for chunk in _mark_last(chunks, ends_sentence=True, ends_paragraph=True):
+            yield chunk
             before = spoken_in
-            yield replace(last, ends_sentence=True, ends_paragraph=True)
+
+
+def _mark_last(chunks: Iterable[TextChunk], **changes: bool) -> Iterator[TextChunk]:
+    """The same chunks, the last one with `changes`."""
+    last: TextChunk | None = None
+    for chunk in chunks:
+        if last is not None:
+            yield last
+        last = chunk
+    if last is not None:
+        yield replace(last, **changes)
 
 
 class _Paragraph:
-    """One line of a text: cleaned block by block, with the units of the caller in step."""
+    """One line of a text, cleaned block by block, with the caller's units of text in step."""
 
     def __init__(self, source: str, start: int, block: int, *, words: bool) -> None:
         self.text = ""  # cleaned and not yet taken
@@ -113,7 +122,7 @@ class _Paragraph:
 
     @property
     def source_end(self) -> int:
-        """About where in the source that ends which was taken."""
+        """About where the taken text ends in the source."""
         return min(self._start + self.taken, self.end)
 
     def units_before(self, position: int) -> list[Unit]:
@@ -139,7 +148,7 @@ def _paragraphs(text: str, *, words: bool) -> Iterator[_Paragraph]:
     while position < len(text):
         paragraph = _Paragraph(text, position, block, words=words)
         yield paragraph
-        while not paragraph.is_whole:  # left unread: it had nothing to say
+        while not paragraph.is_whole:  # not read to its end: nothing in it can be spoken
             paragraph.take(len(paragraph.text))
             paragraph.read()
         position, block = paragraph.end, BLOCK
@@ -156,68 +165,58 @@ def _block_end(source: str, start: int, end: int) -> int:
     return end
 
 
-class _Script:
-    """Cuts paragraphs into pieces; counts those that were made short for an early start."""
+class _Chunker:
+    """Cuts paragraphs into chunks, short ones first where a policy says so."""
 
-    def __init__(self, *, words: bool, opening: FirstChunkPolicy | None) -> None:
+    def __init__(self, *, words: bool, policy: FirstChunkPolicy | None) -> None:
         self._words = words
-        self._opens = opening  # None once pieces may be whole sentences
-        self._last = 0  # weight of the last opening
+        self._policy = policy  # None once chunks may be whole sentences
+        self._last_length = 0  # of the last chunk under the policy
 
-    def pieces(self, paragraph: _Paragraph, language: str) -> Iterator[TextChunk]:
+    def chunks(self, paragraph: _Paragraph, language: str) -> Iterator[TextChunk]:
         while True:
             found = sentence_spans(paragraph.text, language)
-            if paragraph.is_whole:
-                sure = found
-            else:
-                sure = found[:-1]  # the last one may go on in the next block
+            # The last sentence may go on in the next block.
+            complete = found if paragraph.is_whole else found[:-1]
             taken = 0
-            for start, end in sure:
-                yield from self._sentence(paragraph, start - taken, end - taken, language)
+            for start, end in complete:
+                paragraph.take(start - taken)
+                sentence = self._sentence(paragraph, end - start, language)
+                yield from _mark_last(sentence, ends_sentence=True)
                 taken = end
             if paragraph.is_whole:
                 return
-            if not sure and len(paragraph.text) >= BLOCK:
+            if not complete and len(paragraph.text) >= BLOCK:
                 yield from self._start_of_sentence(paragraph, language)
             paragraph.read()
 
-    def _sentence(
-        self, paragraph: _Paragraph, start: int, end: int, language: str
-    ) -> Iterator[TextChunk]:
-        """The pieces of the sentence at `start`..`end`, which is taken with all before it."""
-        paragraph.take(start)
-        rest = end - start
-        last: TextChunk | None = None
+    def _sentence(self, paragraph: _Paragraph, rest: int, language: str) -> Iterator[TextChunk]:
+        """The chunks of a sentence of `rest` characters, which are taken."""
         while rest > 0:
-            count, pieces = self._next(paragraph, rest, language)
-            for piece in pieces:
-                if last is not None:
-                    yield last
-                last = piece
+            count, chunks = self._next(paragraph, rest, language)
+            yield from chunks
             rest -= count
-        if last is not None:
-            yield replace(last, ends_sentence=True)
 
     def _start_of_sentence(self, paragraph: _Paragraph, language: str) -> Iterator[TextChunk]:
-        """The pieces of a sentence whose end is not in sight, but for enough to go on with."""
-        while len(paragraph.text) >= 2 * PIECE_CHARACTERS:
-            _, pieces = self._next(paragraph, len(paragraph.text), language)
-            yield from pieces
+        """The chunks of a sentence whose end has not been read, but for enough to go on with."""
+        while len(paragraph.text) >= 2 * MAX_CHUNK_LENGTH:
+            _, chunks = self._next(paragraph, len(paragraph.text), language)
+            yield from chunks
 
     def _next(
         self, paragraph: _Paragraph, length: int, language: str
     ) -> tuple[int, list[TextChunk]]:
-        """Takes the next part of `length` characters: how many those were, and what they say."""
-        window = paragraph.text[: min(length, 2 * PIECE_CHARACTERS)]
+        """Takes the next part of a sentence of `length` characters: how many, and their chunks."""
+        window = paragraph.text[: min(length, 2 * MAX_CHUNK_LENGTH)]
         is_rest = len(window) == length
         count = self._count(window, language, is_rest=is_rest)
         spoken = normalise(window[:count], language)
-        opening = self._opening()
-        room = opening.most * _ROOM if opening else PIECE_CHARACTERS
-        while weight(spoken) > room:
-            fits = int(0.9 * weight(window[:count]) * room / weight(spoken))
-            anywhere = weight(spoken) > PIECE_CHARACTERS
-            least = opening.least if opening and not anywhere else 1
+        target = self._target_length()
+        room = target.most * _NUMBER_SLACK if target else MAX_CHUNK_LENGTH
+        while spoken_length(spoken) > room:
+            fits = int(0.9 * spoken_length(window[:count]) * room / spoken_length(spoken))
+            anywhere = spoken_length(spoken) > MAX_CHUNK_LENGTH
+            least = target.least if target and not anywhere else 1
             shorter = _shorter(
                 window[:count], Length(least, fits, fits), language, anywhere=anywhere
             )
@@ -227,49 +226,51 @@ class _Script:
             spoken = normalise(window[:count], language)
         units = paragraph.units_before(paragraph.taken + count) if self._words else []
         paragraph.take(count)
-        pieces: list[TextChunk] = []
+        chunks: list[TextChunk] = []
         for part in _parts(spoken):
             if is_speakable(part):
                 aligned: tuple[SourceWord, ...] = align(units, part, language) if units else ()
-                units = []  # one word that is longer than a piece has the time of its first
+                units = []  # one word that is longer than a chunk has the time of its first
                 end = paragraph.source_end
-                pieces.append(TextChunk(part, False, False, language, aligned, end))
-        if pieces and self._opens:
-            self._last = sum(weight(piece.text) for piece in pieces)
-            if self._next_most() >= FULL:
-                self._opens = None
-        return count, pieces
+                chunks.append(TextChunk(part, False, False, language, aligned, end))
+        if chunks and self._policy:
+            self._last_length = sum(spoken_length(chunk.text) for chunk in chunks)
+            if self._next_max_length() >= FULL:
+                self._policy = None
+        return count, chunks
 
-    def _opening(self) -> Length | None:
-        """How long the next piece of an opening may be; None once it may be a sentence."""
-        if self._opens is None:
+    def _target_length(self) -> Length | None:
+        """How long the next chunk may be under the policy; None once it may be a sentence."""
+        if self._policy is None:
             return None
-        most = self._next_most() if self._last else self._opens.most
-        return Length(max(LEAST_OPENING, most // 4), most * 7 // 10, most)
+        most = self._next_max_length() if self._last_length else self._policy.max_length
+        return Length(max(MIN_FIRST_LENGTH, most // 4), most * 7 // 10, most)
 
-    def _next_most(self) -> int:
-        assert self._opens is not None, "the opening is over"
-        return max(int(self._opens.growth() * self._last), self._opens.most)
+    def _next_max_length(self) -> int:
+        assert self._policy is not None, "the ramp-up is over"
+        return max(int(self._policy.ramp_up() * self._last_length), self._policy.max_length)
 
     def _count(self, window: str, language: str, *, is_rest: bool) -> int:
-        """How many characters of the sentence that begins `window` the next piece says."""
-        heavy = weight(window)
-        if self._opens and (opening := self._opening()):
-            if is_rest and heavy <= opening.most:
+        """How many characters of the sentence that begins `window` the next chunk has."""
+        length = spoken_length(window)
+        if self._policy and (target := self._target_length()):
+            if is_rest and length <= target.most:
                 return len(window)
-            uncut = self._opens.stretch * opening.most if self._last else self._opens.uncut
-            careful = is_rest and heavy <= uncut
+            limit = self._policy.unsplit_limit
+            if self._last_length:
+                limit = int(self._policy.sentence_slack * target.most)
+            careful = is_rest and length <= limit
             worst = Rank.CONJUNCTION if careful or not knows_words(language) else Rank.WORD
-            cut = best_cut(window, opening, language, worst)
+            cut = best_cut(window, target, language, worst)
             if cut is not None:
                 return cut
             if not careful:
-                later = Length(opening.least, opening.most, PIECE_CHARACTERS)
-                worst = Rank.PHRASE if is_rest and heavy < _LONG else Rank.WORD
+                later = Length(target.least, target.most, MAX_CHUNK_LENGTH)
+                worst = Rank.PHRASE if is_rest and length < _LONG else Rank.WORD
                 cut = best_cut(window, later, language, worst)
             if cut is not None:
                 return cut
-        if is_rest and heavy <= PIECE_CHARACTERS:
+        if is_rest and length <= MAX_CHUNK_LENGTH:
             return len(window)
         return _whole_cut(window, language)
 
@@ -278,9 +279,8 @@ def _whole_cut(window: str, language: str) -> int:
     cut = best_cut(window, _WHOLE, language)
     if cut is None:
         cut = best_cut(window, Length(1, _WHOLE.most, _WHOLE.most), language)
-    if cut is None:  # only numbers, or names: any space will do
-        cut = window.rfind(" ", 0, hard_cut(window, PIECE_CHARACTERS)) + 1
-    return cut or hard_cut(window, PIECE_CHARACTERS)
+    # Without one there are only numbers, or names: any space will do.
+    return cut or _space_cut(window, MAX_CHUNK_LENGTH) or hard_cut(window, MAX_CHUNK_LENGTH)
 
 
 def _shorter(part: str, length: Length, language: str, *, anywhere: bool) -> int | None:
@@ -290,17 +290,20 @@ def _shorter(part: str, length: Length, language: str, *, anywhere: bool) -> int
     """
     cut = best_cut(part, length, language)
     if cut is None and anywhere:
-        fitting = part.rfind(" ", 0, hard_cut(part, length.most)) + 1
-        cut = fitting or part.find(" ") + 1
+        cut = _space_cut(part, length.most) or part.find(" ") + 1
     return cut if cut and cut < len(part) else None
+
+
+def _space_cut(text: str, most: int) -> int:
+    """After the last space within the length `most`; 0 without one."""
+    return text.rfind(" ", 0, hard_cut(text, most)) + 1
 
 
 def _parts(spoken: str) -> Iterator[str]:
     """`spoken`, in more than one part only where a single word was that long."""
     rest = spoken.strip()
-    while rest and weight(rest) > PIECE_CHARACTERS:
-        cut = rest.rfind(" ", 0, hard_cut(rest, PIECE_CHARACTERS)) + 1
-        cut = cut or hard_cut(rest, PIECE_CHARACTERS)
+    while rest and spoken_length(rest) > MAX_CHUNK_LENGTH:
+        cut = _space_cut(rest, MAX_CHUNK_LENGTH) or hard_cut(rest, MAX_CHUNK_LENGTH)
         yield rest[:cut].strip()
         rest = rest[cut:].strip()
     if rest:

@@ -1,4 +1,8 @@
-"""Where a sentence may be cut so that nobody hears it: at its clauses, else between words."""
+"""Where a sentence may be cut inaudibly: at clauses, else between words that may be parted.
+
+Rules over lists of function words: a cut comes before a conjunction or preposition, and never
+between an article, number or name and what belongs to it.
+"""
 
 import re
 import unicodedata
@@ -10,7 +14,7 @@ WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to say as 
 DIGIT = 6  # so many letters a digit of a figure is said with, about
 SIGN = 5  # "dollars", "percent", "slash", "at"
 LONG_FIGURE = 5 * DIGIT  # long enough to draw breath before it
-LEAST_TAIL = 12  # what is left after a cut must not be a snippet either
+LEAST_TAIL = 12  # letters that a cut leaves to the second part
 _LOOK_BACK = 32  # letters searched for a place that does not tear one apart
 
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
@@ -25,7 +29,7 @@ _CLOSERS = "\"'”’»)]}」』）》"
 _OPENERS = "\"'“‘„«([{「『（《¿¡"
 _LEADING_VOWELS = frozenset("เแโใไເແໂໃໄ")
 
-# Words before which a clause begins, before which a phrase begins, and after which nothing ends.
+# Words that begin a clause, words that begin a phrase, and words that no cut may follow.
 _CONJUNCTIONS: Mapping[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
@@ -125,7 +129,7 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long a part should be, by `weight`."""
+    """How long a part should be, by `spoken_length`."""
 
     least: int
     ideal: int
@@ -138,10 +142,10 @@ class Break:
 
     position: int  # where the second part begins
     rank: Rank
-    weight: int  # of the first part
+    length: int  # of the first part
 
 
-def weight(text: str) -> int:
+def spoken_length(text: str) -> int:
     """How long `text` takes to say, in letters of an alphabet."""
     more = 0
     for match in _SAID_LONGER.finditer(text):
@@ -162,14 +166,14 @@ def best_cut(text: str, length: Length, language: str, worst: Rank = Rank.WORD) 
     """
     best: tuple[float, int] | None = None
     window = text[: length.most + LEAST_TAIL + 1]
-    beyond = weight(window) if len(window) < len(text) else 0
+    beyond = spoken_length(window) if len(window) < len(text) else 0
     for place in _breaks(window, language):
-        if place.weight > length.most:
+        if place.length > length.most:
             break
-        if place.weight < length.least or place.rank > worst:
+        if place.length < length.least or place.rank > worst:
             continue
-        cost: float = place.rank + abs(place.weight - length.ideal)
-        if not beyond and weight(text[place.position :]) < LEAST_TAIL:
+        cost: float = place.rank + abs(place.length - length.ideal)
+        if not beyond and spoken_length(text[place.position :]) < LEAST_TAIL:
             cost += length.most
         if best is None or cost <= best[0]:
             best = cost, place.position
@@ -180,7 +184,7 @@ def hard_cut(text: str, most: int) -> int:
     """A place in a text without any: at most `most` letters, none torn from its marks."""
     total = position = 0
     while position < len(text):
-        total += weight(text[position])
+        total += spoken_length(text[position])
         if total > most:
             break
         position += 1
@@ -212,7 +216,7 @@ def _breaks(text: str, language: str) -> Iterator[Break]:
     for gap in _GAP.finditer(text):
         if gap.end() == len(text) or not gap.start():
             continue
-        passed += weight(text[counted : gap.start()])
+        passed += spoken_length(text[counted : gap.start()])
         counted = gap.start()
         mark = not gap[0].isspace()
         before = text[begin : gap.start() + mark]
@@ -274,7 +278,7 @@ def _rank(
 def _is_long_figure(token: str) -> bool:
     """Whether it is a number that takes long to say: a sum of money, an order, a telephone."""
     is_figure = token[-1:].isdigit() and not any(map(str.isalpha, token))
-    return is_figure and weight(token) >= LONG_FIGURE
+    return is_figure and spoken_length(token) >= LONG_FIGURE
 
 
 def _is_letter(character: str) -> bool:
@@ -282,5 +286,5 @@ def _is_letter(character: str) -> bool:
 
 
 def knows_words(language: str) -> bool:
-    """Whether it is known after which words of `language` nobody pauses."""
+    """Whether the words of `language` that no pause may follow are listed here."""
     return language in _ARTICLES

@@ -65,9 +65,9 @@ def test_each_word_has_what_is_said_for_it(
 )
 def test_words_and_gaps_make_up_the_text(text: str, language: str | None, early: bool) -> None:
     position = 0
-    opening = FirstChunkPolicy() if early else None
+    policy = FirstChunkPolicy() if early else None
     for piece in read_chunks(
-        text, languages=LANGUAGES, language=language, words=True, opening=opening
+        text, languages=LANGUAGES, language=language, words=True, first_chunk_policy=policy
     ):
         spoken = 0
         for word in piece.words:

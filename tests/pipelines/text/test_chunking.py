@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pipelines.text.chunking import chunker
 from pipelines.text.chunking.chunker import BLOCK, FirstChunkPolicy, read_chunks
-from pipelines.text.chunking.clauses import weight
-from pipelines.text.cleaning import PIECE_CHARACTERS, TextChunk, clean
+from pipelines.text.chunking.clauses import spoken_length
+from pipelines.text.cleaning import MAX_CHUNK_LENGTH, TextChunk, clean
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.sentences import split_sentences
 from tests.pipelines.text.sentence_corpus import HARD_CASES
@@ -28,9 +28,11 @@ FRENCH = "Bonjour tout le monde, je suis très content de vous voir ici aujourd'
 def pieces(
     text: str, language: str | None = "en", *, words: bool = False, early: bool = False
 ) -> list[TextChunk]:
-    opening = FirstChunkPolicy() if early else None
+    policy = FirstChunkPolicy() if early else None
     return list(
-        read_chunks(text, languages=LANGUAGES, language=language, words=words, opening=opening)
+        read_chunks(
+            text, languages=LANGUAGES, language=language, words=words, first_chunk_policy=policy
+        )
     )
 
 
@@ -64,7 +66,9 @@ def test_blocks_leave_no_trace_in_the_pieces(text: str) -> None:
 def test_every_letter_is_read_once_and_in_order(text: str, early: bool) -> None:
     found = pieces(text, early=early)
     assert letters("".join(piece.text for piece in found)) == letters(clean(text))
-    assert all(0 < len(piece.text) and weight(piece.text) <= PIECE_CHARACTERS for piece in found)
+    assert all(
+        0 < len(piece.text) and spoken_length(piece.text) <= MAX_CHUNK_LENGTH for piece in found
+    )
 
 
 @given(st.text(max_size=300), st.sampled_from([*sorted(LANGUAGES), "xx", None]))
@@ -211,16 +215,16 @@ def test_names_and_numbers_are_never_cut_in_two(shift: int) -> None:
 
 
 def test_the_first_pieces_of_an_early_start_grow() -> None:
-    found = [weight(piece.text) for piece in pieces(LONG * 3, early=True)]
-    assert found[0] <= FirstChunkPolicy.most
+    found = [spoken_length(piece.text) for piece in pieces(LONG * 3, early=True)]
+    assert found[0] <= FirstChunkPolicy.max_length
     assert found[1] <= 3 * found[0] * 2  # numbers may be twice as long when they are spoken
     assert found[0] < found[1] < found[2]
 
 
 def test_pieces_for_a_slow_and_crowded_engine_begin_shorter_and_grow_less() -> None:
-    opening = FirstChunkPolicy(most=22, growth=lambda: 1.2)
-    read_out = read_chunks(LONG * 3, languages=LANGUAGES, language="en", opening=opening)
-    found = [weight(piece.text) for piece in read_out]
+    policy = FirstChunkPolicy(max_length=22, ramp_up=lambda: 1.2)
+    read_out = read_chunks(LONG * 3, languages=LANGUAGES, language="en", first_chunk_policy=policy)
+    found = [spoken_length(piece.text) for piece in read_out]
     assert found[0] == len("The old city of New York")  # no better place within 22 letters
     for piece, following in itertools.pairwise(found[:6]):
         assert following <= max(22, 1.2 * piece) * 2
@@ -228,23 +232,25 @@ def test_pieces_for_a_slow_and_crowded_engine_begin_shorter_and_grow_less() -> N
 
 def test_a_first_sentence_is_cut_between_words_when_the_engine_needs_it() -> None:
     text = "The train to the coast leaves at nine this morning"
-    opening = FirstChunkPolicy(most=22)
-    first = next(read_chunks(text, languages=LANGUAGES, language="en", opening=opening))
+    policy = FirstChunkPolicy(max_length=22)
+    first = next(read_chunks(text, languages=LANGUAGES, language="en", first_chunk_policy=policy))
     assert 8 <= len(first.text) <= 22 and text.startswith(first.text)
 
 
-@pytest.mark.parametrize(("stretch", "second"), [(2.0, 41), (4 / 3, 36)])
+@pytest.mark.parametrize(("slack", "second"), [(2.0, 41), (4 / 3, 36)])
 def test_the_end_of_a_first_sentence_is_made_in_the_time_that_its_engine_has(
-    stretch: float, second: int
+    slack: float, second: int
 ) -> None:
     text = "The train to the coast leaves at nine this morning. Nobody waits for it."
-    opening = FirstChunkPolicy(most=21, stretch=stretch)
+    policy = FirstChunkPolicy(max_length=21, sentence_slack=slack)
     found = [
         piece.text
-        for piece in read_chunks(text, languages=LANGUAGES, language="en", opening=opening)
+        for piece in read_chunks(
+            text, languages=LANGUAGES, language="en", first_chunk_policy=policy
+        )
     ]
     assert found[0] == "The train"
-    assert weight(found[1]) <= second
+    assert spoken_length(found[1]) <= second
     assert " ".join(found) == text
 
 
@@ -272,7 +278,11 @@ def test_the_first_piece_of_a_long_text_comes_as_soon_as_that_of_a_short_one(uni
         for _ in range(5):
             started = time.process_time()
             reading = read_chunks(
-                text, languages=LANGUAGES, language="en", words=True, opening=FirstChunkPolicy()
+                text,
+                languages=LANGUAGES,
+                language="en",
+                words=True,
+                first_chunk_policy=FirstChunkPolicy(),
             )
             next(reading, None)
             times.append(time.process_time() - started)
