@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
@@ -55,37 +55,6 @@ def engine_errors(name: str) -> Iterator[None]:
         raise EngineLost(f"{name} cannot be reached") from None
 
 
-class _Call:
-    """One call of a replica, for the metrics."""
-
-    def __init__(self, target: str) -> None:
-        self._target = target
-        self._began: float | None = time.perf_counter()
-
-    def answered(self) -> None:
-        if self._began is not None:
-            elapsed_s = time.perf_counter() - self._began
-            metrics.call_first_seconds.labels(self._target).observe(elapsed_s)
-            self._began = None
-
-
-@contextmanager
-def counted(target: str) -> Iterator[_Call]:
-    """Counts one call by how it ended; put it around `engine_errors`."""
-    outcome = "left"
-    try:
-        yield _Call(target)
-        outcome = "ok"
-    except PackMissing:  # an answer, not a failure: its caller sends the pack
-        outcome = "ok"
-        raise
-    except EngineError as error:
-        outcome = error.code
-        raise
-    finally:
-        metrics.calls.labels(target, outcome).inc()
-
-
 class ModelHandle:
     """What the three ports share: the handle, and a description that is asked for rarely."""
 
@@ -100,8 +69,9 @@ class ModelHandle:
     async def describe(self) -> ModelInfo:
         """What is loaded. Raises EngineLost when no replica answered.
 
-        An answer that is not fresh is given all the same while the replica is asked again, so
-        nobody waits for a model that is down; one over STALE_S old, or none yet, is waited for.
+        Stale-while-revalidate: an answer that is not fresh is given while the replica is asked
+        again, so that requests do not wait for a model that is down; they do when it is over
+        STALE_S old, or when there is none yet.
         """
         age_s = time.monotonic() - self._answered_at
         fresh_s = LOST_TTL_S if isinstance(self._answer, EngineLost) else DESCRIBE_TTL_S
@@ -147,25 +117,52 @@ class ModelHandle:
         except EngineError as error:
             return EngineLost(str(error))
 
+    @contextmanager
+    def _calling(self, response: Any) -> Iterator[Callable[[], None]]:
+        """Around one call of a replica; yields what is to be called with each item of the answer.
+
+        Counts the call by its outcome, turns errors into those of engines, and cancels the work
+        when the caller leaves, which a client's leaving does not do by itself.
+        """
+        began: float | None = time.perf_counter()
+        outcome = "left"
+
+        def answered() -> None:
+            nonlocal began
+            if began is not None:
+                metrics.call_first_seconds.labels(self.name).observe(time.perf_counter() - began)
+                began = None
+            self.works()
+
+        try:
+            with engine_errors(self.name):
+                yield answered
+            outcome = "ok"
+        except PackMissing:  # an answer, not a failure: its caller sends the pack
+            outcome = "ok"
+            raise
+        except EngineError as error:
+            outcome = error.code
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            # Not in the `finally`: after a failure it would raise the request's error once more.
+            response.cancel()
+            raise
+        finally:
+            metrics.calls.labels(self.name, outcome).inc()
+
     async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
         """Items of a streaming method; leaving early cancels the work in the replica."""
-        # A WebSocket or HTTP client that leaves cancels nothing by itself: see `cancel` below.
         handle = self.handle.options(method_name=method, stream=True)
-        response = handle.remote(request, request_id.get())
-        try:
-            with counted(self.name) as call, engine_errors(self.name):
-                async for item in response:  # type: ignore[union-attr]  # a stream, as asked
-                    call.answered()
-                    self.works()
-                    yield item
-        except (asyncio.CancelledError, GeneratorExit):
-            # Not in a `finally`: after a failure it would raise the request's error once more.
-            response.cancel()  # type: ignore[no-untyped-call]
-            raise
+        response: Any = handle.remote(request, request_id.get())
+        with self._calling(response) as answered:
+            async for item in response:
+                answered()
+                yield item
 
 
 class TTSModelHandle(ModelHandle):
-    """The Speaker port."""
+    """The TTSModel port."""
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         try:
@@ -177,29 +174,24 @@ class TTSModelHandle(ModelHandle):
             raise
 
     async def forget_voice(self, digest: str) -> None:
-        """Tells every replica. Raises EngineLost when not all answer."""
+        """Asks every replica. Raises EngineLost when not all answer."""
         with engine_errors(self.name):
-            told = self.handle.broadcast("forget_voice", digest)
+            answers = self.handle.broadcast("forget_voice", digest)
             try:
-                await told.results_async(timeout_s=DESCRIBE_TIMEOUT_S)
+                await answers.results_async(timeout_s=DESCRIBE_TIMEOUT_S)
             except TimeoutError:
                 raise EngineLost(f"not all replicas of {self.name} answer") from None
 
 
 class STTModelHandle(ModelHandle):
-    """The Transcriber port."""
+    """The STTModel port."""
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        response = self.handle.transcribe.remote(request, request_id.get())
-        try:
-            with counted(self.name) as call, engine_errors(self.name):
-                transcript: Transcript = await response
-                call.answered()
-                self.works()
-                return transcript
-        except asyncio.CancelledError:
-            response.cancel()  # type: ignore[no-untyped-call]
-            raise
+        response: Any = self.handle.transcribe.remote(request, request_id.get())
+        with self._calling(response) as answered:
+            transcript: Transcript = await response
+            answered()
+            return transcript
 
 
 class ChatModelHandle(ModelHandle):

@@ -53,7 +53,7 @@ class ModelDeployment(Generic[ModelT]):
             previous = self._loaded
             try:
                 self._loaded = await asyncio.to_thread(self._load_wanted, user_config)
-            except Exception:
+            except Exception:  # whatever is wrong with the new model, the old one goes on
                 if previous is None:
                     raise
                 logger.exception("model_swap_failed", extra={"wanted": user_config})

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from configs.settings import weights_dir
 from deployments.replicas.model import ModelDeployment
+from deployments.replicas.scheduling import PriorityBatcher, Results
 from deployments.replicas.timing import batch_timed
-from deployments.replicas.urgent_first import PriorityBatcher, Results
 from models.errors import EngineError
 from models.loading import load
 from models.registry import SPEAKER, STT

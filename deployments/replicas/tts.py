@@ -8,8 +8,8 @@ from contextlib import aclosing
 from typing import Any
 
 from deployments.replicas.model import ModelDeployment
+from deployments.replicas.scheduling import DeadlineScheduler
 from deployments.replicas.timing import speech_timed
-from deployments.replicas.turns import DeadlineScheduler
 from models.audio import AudioChunk
 from models.errors import EngineError
 from models.registry import TTS

@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from deployments.replicas import urgent_first
-from deployments.replicas.urgent_first import PriorityBatcher, Results
+from deployments.replicas import scheduling
+from deployments.replicas.scheduling import PriorityBatcher, Results
 from models.errors import EngineError, EngineOverloaded, UnsupportedLanguage
 from models.stt.base import (
     FILE,
@@ -280,7 +280,7 @@ async def test_the_time_for_another_try_passes_in_the_queue_too() -> None:
 
 
 async def test_a_full_queue_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urgent_first, "CAPACITY", 2)
+    monkeypatch.setattr(scheduling, "CAPACITY", 2)
     engine = Engine()
     tasks = [engine.submit("blocker")]
     await settle()

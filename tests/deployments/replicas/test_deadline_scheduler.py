@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deployments.replicas.turns import DeadlineScheduler, RequestExecutor
+from deployments.replicas.scheduling import DeadlineScheduler, RequestExecutor
 from pipelines.bridge import iterate_in_thread
 from tests.patience import PATIENCE_S
 

@@ -1,0 +1,337 @@
+"""Which of a replica's waiting requests its engine computes next.
+
+`DeadlineScheduler` runs steps of speech synthesis in threads, the one with the earliest deadline
+first (EDF). `PriorityBatcher` runs batches of utterances to transcribe, the most urgent first, with
+ageing. Both fill the places that the engine's `max_concurrency` leaves free, whenever work comes or
+ends.
+"""
+
+import asyncio
+import heapq
+import itertools
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from deployments.replicas.timing import URGENCY_NAMES
+from models.errors import EngineError, EngineOverloaded
+from models.stt.base import (
+    FILE,
+    INTERIM,
+    SPECULATIVE,
+    STT_SAMPLE_RATE,
+    Transcript,
+    TranscriptionRequest,
+)
+from pipelines.tasks import TaskSet
+from telemetry import metrics
+
+T = TypeVar("T")
+
+TIGHT_S = 1.0  # with less left, a request computes without those who have twice as much
+
+MAX_LENGTH_RATIO = 2.0  # in a batch, the shorter ones wait for the longest
+CAPACITY = 96  # requests waiting
+PATIENCE_S = 2.0  # of waiting raise a request by one step of urgency
+LATE_S = 0.1  # an interim that waited so long is of no use any more
+CROWDED_S = 0.3  # once a text is waited for so long, no new interim is taken
+LIVE_S = 10.0  # so long after a live request, files leave one place free…
+FILE_PATIENCE_S = 6.0  # …but those that waited so long; else steady live speech would starve them
+
+Results: TypeAlias = list[Transcript | EngineError]
+Run: TypeAlias = Callable[[list[TranscriptionRequest]], Awaitable[Results]]
+
+
+class ReplicaScheduler(ABC):
+    """Fills the places that an engine has free with the work that goes next."""
+
+    def __init__(self, max_concurrency: Callable[[], int], clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self._max_concurrency = max_concurrency
+        self._running: list[float] = []  # deadlines or urgencies
+
+    def _fill(self) -> None:
+        while (free := self._max_concurrency() - len(self._running)) > 0:
+            if not self._start_next(free):
+                return
+
+    @abstractmethod
+    def _start_next(self, free: int) -> bool:
+        """Starts what goes next in one of the `free` places; False when nothing may."""
+
+
+@dataclass(order=True, slots=True)
+class _ScheduledStep:
+    deadline: float
+    order: int  # of arrival, among steps of one deadline
+    future: "Future[Any]" = field(compare=False)
+    work: Callable[[], Any] = field(compare=False)
+
+    def run(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return  # its client left while it waited
+        try:
+            result = self.work()
+        except BaseException as error:  # the caller that waits for the future gets it
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+
+class DeadlineScheduler(ReplicaScheduler):
+    """A few threads that run steps of many requests, those with the earliest deadline first.
+
+    A request keeps its turn over steps whose result `is_empty`, until a more urgent one comes or
+    its client leaves: a step in between would begin work of another request, which the engine then
+    finishes first. Two side by side are slower than each alone, so requests with time to spare wait
+    while one has none.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        name: str,
+        max_concurrency: Callable[[], int] | None = None,
+        is_empty: Callable[[Any], bool] = lambda item: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`max_concurrency` says how many of the threads may work at once; all, without it."""
+        super().__init__(max_concurrency or (lambda: threads), clock)
+        self.is_empty = is_empty
+        self._waiting: list[_ScheduledStep] = []  # a heap
+        self._count = itertools.count()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    def executor(self, deadline_s: float) -> "RequestExecutor":
+        """For one request whose listener would hear a gap in `deadline_s` seconds."""
+        return RequestExecutor(self, self.clock() + deadline_s)
+
+    def put(self, deadline: float, work: Callable[[], T]) -> "Future[T]":
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("no more turns are given")
+            heapq.heappush(self._waiting, _ScheduledStep(deadline, next(self._count), future, work))
+            self._fill()
+        return future
+
+    def is_behind(self, deadline: float) -> bool:
+        """Whether a waiting request has an earlier one."""
+        with self._lock:
+            if self._waiting and self._waiting[0].deadline < deadline:
+                return True
+            return self._yields(deadline)
+
+    def close(self) -> None:
+        """Ends the threads after the steps that run; those that wait are cancelled."""
+        with self._lock:
+            self._closed = True
+            waiting, self._waiting = self._waiting, []
+        for step in waiting:
+            step.future.cancel()
+        self._threads.shutdown(wait=False)
+
+    def _start_next(self, free: int) -> bool:
+        if self._closed or not self._waiting or self._yields(self._waiting[0].deadline):
+            return False
+        step = heapq.heappop(self._waiting)
+        self._running.append(step.deadline)
+        self._threads.submit(self._run, step)
+        return True
+
+    def _run(self, step: _ScheduledStep) -> None:
+        try:
+            step.run()
+        finally:
+            with self._lock:
+                self._running.remove(step.deadline)
+                self._fill()
+
+    def _yields(self, deadline: float) -> bool:
+        now = self.clock()
+        return deadline > now + 2 * TIGHT_S and min(self._running, default=deadline) < now + TIGHT_S
+
+
+class RequestExecutor(Executor):
+    """The steps of one request, one after the other: an executor for `iterate_in_thread`."""
+
+    def __init__(self, scheduler: DeadlineScheduler, deadline: float) -> None:
+        self._scheduler = scheduler
+        self._deadline = deadline
+        self._last: Future[Any] | None = None
+        self._left = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        def step() -> T:
+            while True:
+                item = fn(*args, **kwargs)
+                if not self._scheduler.is_empty(item):
+                    return item
+                if self._left or self._scheduler.is_behind(self._deadline):
+                    return item
+
+        self._last = future = self._scheduler.put(self._deadline, step)
+        return future
+
+    def extend_deadline(self, seconds: float) -> None:
+        """Moves the deadline by the audio that the listener got."""
+        self._deadline = max(self._deadline, self._scheduler.clock()) + seconds
+
+    def leave(self) -> None:
+        """Cancels the step that waits, or ends the turn after the step that runs."""
+        self._left = True
+        if self._last is not None:
+            self._last.cancel()
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    request: TranscriptionRequest
+    since: float  # by the clock
+    answer: asyncio.Future[Transcript] = field(default_factory=asyncio.Future)
+
+    def rank(self, now: float) -> tuple[float, float]:
+        """The smallest goes first; ageing keeps each from waiting for ever."""
+        return self.request.urgency - (now - self.since) / PATIENCE_S, self.since
+
+    def left(self, now: float) -> TranscriptionRequest:
+        """The request with what the queue left of its time."""
+        if self.request.retry_within_s is None:
+            return self.request
+        left_s = self.request.retry_within_s - (now - self.since)
+        return replace(self.request, retry_within_s=left_s)
+
+
+class PriorityBatcher(ReplicaScheduler):
+    """Keeps every place of an engine busy with the most urgent of what waits.
+
+    A batch forms only out of what queued while all places were busy: alone, a request is done
+    sooner. Used from one event loop.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        max_concurrency: Callable[[], int],
+        max_batch_size: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`run` answers a batch, in order; `max_batch_size` is of one call."""
+        super().__init__(max_concurrency, clock)
+        self._max_batch_size = max_batch_size
+        self._run = run
+        self._waiting: list[_Waiting] = []
+        self._tasks = TaskSet()
+        self._live_at = float("-inf")
+
+    async def submit(self, request: TranscriptionRequest) -> Transcript:
+        """The answer to one request. Raises EngineError.
+
+        EngineOverloaded when too many wait, or when an interim would come too late. A request
+        whose caller is cancelled is not decoded any more, unless its batch has begun.
+        """
+        now = self.clock()
+        if request.urgency < FILE:
+            self._live_at = now
+        if len(self._waiting) >= CAPACITY:
+            metrics.stt_dropped.inc()
+            raise EngineOverloaded("too many utterances wait")
+        if request.urgency == INTERIM and self._crowded(now):
+            metrics.stt_dropped.inc()
+            raise EngineOverloaded("final texts wait, interim ones are left out")
+        mine = _Waiting(request, now)
+        self._waiting.append(mine)
+        try:
+            self._fill()
+            return await mine.answer
+        finally:
+            if mine in self._waiting:  # its caller left
+                self._waiting.remove(mine)
+
+    def _crowded(self, now: float) -> bool:
+        return any(
+            one.request.urgency <= SPECULATIVE and now - one.since > CROWDED_S
+            for one in self._waiting
+        )
+
+    def _start_next(self, free: int) -> bool:
+        batch = self._take(free)
+        if not batch:
+            return False
+        urgency = batch[0].request.urgency
+        self._running.append(urgency)
+        self._tasks.start(self._answer(batch)).add_done_callback(partial(self._ended, urgency))
+        return True
+
+    def _ended(self, urgency: int, task: "asyncio.Task[None]") -> None:
+        self._running.remove(urgency)
+        self._fill()
+
+    def _take(self, free: int) -> list[_Waiting]:
+        """Takes the most urgent request, and some like it when many wait."""
+        now = self.clock()
+        self._drop_late(now)
+        ready = sorted(self._waiting, key=lambda one: one.rank(now))
+        if free == 1 and self._max_concurrency() > 1 and now - self._live_at < LIVE_S:
+            ready = [
+                one
+                for one in ready
+                if one.request.urgency < FILE or now - one.since >= FILE_PATIENCE_S
+            ]
+        if not self._room_for_interim():
+            ready = [one for one in ready if one.request.urgency != INTERIM]
+        if not ready:
+            return []
+        first = ready[0]
+        size = min(self._max_batch_size(), max(1, len(ready) // self._max_concurrency()))
+        if first.request.urgency == INTERIM:
+            size = 1  # a final that comes meanwhile waits for one at most
+        batch = [one for one in ready if _alike(first.request, one.request)][:size]
+        for one in batch:
+            self._waiting.remove(one)
+            name = URGENCY_NAMES[one.request.urgency]
+            metrics.stt_queue_seconds.labels(name).observe(now - one.since)
+        return batch
+
+    def _room_for_interim(self) -> bool:
+        """Whether a final that comes meanwhile finds a place, and no other text is delayed."""
+        live = sum(urgency < FILE for urgency in self._running)
+        return live < max(1, self._max_concurrency() - 1)
+
+    def _drop_late(self, now: float) -> None:
+        for one in list(self._waiting):
+            if one.request.urgency == INTERIM and now - one.since > LATE_S:
+                self._waiting.remove(one)
+                metrics.stt_dropped.inc()
+                if not one.answer.done():
+                    one.answer.set_exception(EngineOverloaded("the interim text would be late"))
+
+    async def _answer(self, batch: list[_Waiting]) -> None:
+        results: Sequence[Transcript | Exception]
+        try:
+            now = self.clock()
+            results = await self._run([one.left(now) for one in batch])
+        except Exception as error:  # a fault of the engine: its callers have to know
+            results = [error] * len(batch)
+        for one, result in zip(batch, results, strict=True):
+            if one.answer.done():
+                continue  # its caller left meanwhile
+            if isinstance(result, Exception):
+                one.answer.set_exception(result)
+            else:
+                one.answer.set_result(result)
+
+
+def _alike(first: TranscriptionRequest, other: TranscriptionRequest) -> bool:
+    """Whether they may share a batch: of one urgency, and neither waits long for the other."""
+    if first.urgency != other.urgency:
+        return False
+    shorter, longer = sorted((len(first.pcm), len(other.pcm)))
+    return longer <= max(MAX_LENGTH_RATIO * shorter, STT_SAMPLE_RATE)
