@@ -5,16 +5,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from models.grammar_check.base import GrammarEngine
-from models.loading import load
 from models.registry import GRAMMAR_CHECK
-from models.weights.store import WeightStore
+from tests.models.configured import assert_all_configured, configurations, configured
 
 TEXT = "😀 She go too school with an friend , yesterday."
 
 
-@pytest.fixture(scope="module", params=GRAMMAR_CHECK.engines)
-def engine(request: pytest.FixtureRequest, weights: WeightStore) -> GrammarEngine:
-    return load(GRAMMAR_CHECK, f"grammar/{request.param}", weights)
+@pytest.fixture(scope="module", params=configurations(GRAMMAR_CHECK))
+def engine(request: pytest.FixtureRequest) -> GrammarEngine:
+    return configured(GRAMMAR_CHECK, request.param)
+
+
+def test_every_engine_has_a_configuration() -> None:
+    assert_all_configured(GRAMMAR_CHECK)
 
 
 def test_findings_lie_in_the_text_and_offer_something(engine: GrammarEngine) -> None:

@@ -3,22 +3,21 @@
 import numpy as np
 import pytest
 
-from models.errors import WeightsMissing
-from models.loading import load
 from models.registry import SPEAKER
 from models.speaker.base import EMBEDDING_SIZE, SPEAKER_SAMPLE_RATE, SpeakerEncoder
-from models.weights.store import WeightStore
+from tests.models.configured import assert_all_configured, configurations, configured
 from tests.models.speaker.buzzes import buzz
 
 LOW, HIGH = (110.0, 0.1), (330.0, 0.1)
 
 
-@pytest.fixture(params=SPEAKER.engines)
-def encoder(request: pytest.FixtureRequest, weights: WeightStore) -> SpeakerEncoder:
-    try:
-        return load(SPEAKER, f"speaker/{request.param}", weights)
-    except WeightsMissing as error:
-        pytest.skip(str(error))
+@pytest.fixture(params=configurations(SPEAKER))
+def encoder(request: pytest.FixtureRequest) -> SpeakerEncoder:
+    return configured(SPEAKER, request.param)
+
+
+def test_every_engine_has_a_configuration() -> None:
+    assert_all_configured(SPEAKER)
 
 
 def test_an_embedding_has_the_length_of_one(encoder: SpeakerEncoder) -> None:

@@ -7,12 +7,17 @@ from models.loading import load
 from models.registry import VAD
 from models.vad.base import VADEngine
 from models.weights.store import WeightStore
+from tests.models.configured import assert_all_configured, configurations, configured
 from tests.models.sounds import speak, wordless
 
 
-@pytest.fixture(params=VAD.engines)
-def engine(request: pytest.FixtureRequest, weights: WeightStore) -> VADEngine:
-    return load(VAD, f"vad/{request.param}", weights)
+@pytest.fixture(params=configurations(VAD))
+def engine(request: pytest.FixtureRequest) -> VADEngine:
+    return configured(VAD, request.param)
+
+
+def test_every_engine_has_a_configuration() -> None:
+    assert_all_configured(VAD)
 
 
 def test_a_stream_gives_what_the_whole_file_gives(engine: VADEngine, weights: WeightStore) -> None:

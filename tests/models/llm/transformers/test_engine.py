@@ -35,7 +35,7 @@ pytest.importorskip("llguidance", reason=LIBRARIES)
 
 from models.llm.transformers.cache_salt import marked  # noqa: E402
 from models.llm.transformers.engine import TransformersEngine  # noqa: E402
-from tests.models.llm.test_chat_contract import (  # noqa: E402, F401 they run over this engine
+from tests.models.llm.test_contract import (  # noqa: E402, F401 they run over this engine
     test_a_prompt_beyond_the_context_fails_before_the_first_piece,
     test_an_early_close_is_clean_and_the_engine_goes_on,
     test_answers_at_the_same_time_do_not_mix,

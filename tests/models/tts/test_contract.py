@@ -1,4 +1,4 @@
-"""What every text-to-speech engine of the registry promises."""
+"""What every text-to-speech engine promises, with each configuration of `configs/tts`."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,32 +7,32 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from configs.load import CONFIGS_DIR
 from models.audio import AudioChunk
-from models.errors import UnknownVoice
+from models.errors import PackMissing, UnknownVoice, UnsupportedLanguage
 from models.info import ModelInfo
 from models.registry import TTS
-from models.tts.base import SynthesisRequest, TTSEngine
+from models.tts.base import PackRef, SynthesisRequest, TTSEngine
+from models.tts.word_times import spread
+from tests.models.configured import assert_all_configured, configurations
 from tests.models.tts.loaded import loaded, speech
 
-FETCHED = {"kokoro", "vits"}  # the others carry their weights, or have none
-# Of the GPU profile: their tests make weights of their own.
-WITH_VOICES = [name for name in TTS.engines if name not in ("csm", "mms")]
-TEXTS = {"en": "The river runs to the sea.", "ar": "البيت قريب من البحر."}
+TEXTS = {
+    "en": "The river runs to the sea.",
+    "ar": "البيت قريب من البحر.",
+    "es": "El río corre hacia el mar.",
+}
+NAMES = configurations(TTS)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=pytest.mark.weights) if name in FETCHED else name
-        for name in WITH_VOICES
-    ]
-)
+@pytest.fixture(params=NAMES)
 def model(request: pytest.FixtureRequest) -> Iterator[tuple[TTSEngine, ModelInfo]]:
     yield loaded(request.param)
 
 
 @pytest.fixture
 def sentence(model: tuple[TTSEngine, ModelInfo]) -> SynthesisRequest:
+    if not model[1].voices:
+        pytest.skip("this model speaks only with voice packs")
     voice = next(v for v in model[1].voices if v.language in TEXTS)
     return SynthesisRequest(TEXTS[voice.language], voice.key, voice.language)
 
@@ -133,15 +133,82 @@ def test_every_offered_voice_has_what_the_voice_list_shows(model: Model) -> None
         assert voice.categories or voice.engine == "tone"
 
 
+LISTED = ("hibari", "kokoro", "espeak", "vits")  # deployed together on the CPU profile
+
+
 @pytest.mark.weights
 def test_voice_ids_and_names_are_unique_over_all_engines() -> None:
-    voices = [v for name in WITH_VOICES for v in loaded(name)[1].voices if v.engine != "tone"]
+    voices = [v for name in LISTED for v in loaded(name)[1].voices]
     assert len({voice.voice_id for voice in voices}) == len(voices)
     assert len({voice.name.lower() for voice in voices}) == len(voices)
 
 
-def test_every_engine_has_a_configuration_of_its_name() -> None:
-    assert {path.stem for path in (CONFIGS_DIR / "tts").glob("*.yaml")} >= set(TTS.engines)
+def test_every_engine_has_a_configuration() -> None:
+    assert_all_configured(TTS)
+
+
+def test_the_description_says_what_the_engine_declares(model: Model) -> None:
+    engine, info = model
+    declared = engine.capabilities
+    assert info.sample_rate == declared.sample_rate > 0
+    assert info.languages == declared.languages
+    assert {voice.language for voice in info.voices} <= set(declared.languages)
+    assert info.takes_voice_packs == declared.takes_voice_packs
+    assert declared.max_concurrency >= 1
+    assert info.voices or declared.takes_voice_packs
+
+
+def test_what_streams_gives_sound_before_the_end(model: Model, sentence: SynthesisRequest) -> None:
+    chunks = [chunk for chunk in model[0].synthesize(sentence) if len(chunk.pcm)]
+    assert len(chunks) > 1 or not model[0].capabilities.streaming
+
+
+def test_times_of_words_are_spread_by_letters_unless_the_model_has_its_own(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    begins, done_s = [], 0.0
+    for chunk in model[0].synthesize(replace(sentence, timings=True)):
+        begins += [word.start_s + done_s for word in chunk.words]
+        done_s += chunk.duration_s
+    spread_s = [word.start_s for word in spread(sentence.text, done_s)]
+    assert (begins == pytest.approx(spread_s, abs=0.01)) != model[0].capabilities.word_times
+
+
+def test_a_voice_speaks_other_languages_only_where_that_is_declared(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    engine = model[0]
+    known = [code for code in engine.capabilities.languages if code in TEXTS]
+    for language in [code for code in known if code != sentence.language]:
+        other = replace(sentence, text=TEXTS[language], language=language)
+        if engine.capabilities.crosses_languages:
+            assert len(speech(engine, other)) > 0
+        elif engine.capabilities.takes_voice_packs:
+            continue  # the tone engine, whose tones have no language
+        else:
+            with pytest.raises(UnsupportedLanguage):
+                next(engine.synthesize(other))
+
+
+def test_a_voice_pack_that_is_not_there_is_asked_for(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    engine, unknown = model[0], PackRef("0" * 64)
+    engine.forget_voice(unknown.digest)  # never known, which does no harm
+    if engine.capabilities.takes_voice_packs:
+        with pytest.raises(PackMissing):
+            next(engine.synthesize(replace(sentence, pack=unknown)))
+
+
+def test_memory_may_be_released_and_a_warm_up_left_at_any_time(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    engine = model[0]
+    warm_up = engine.warm_up()
+    next(warm_up, None)
+    warm_up.close()
+    engine.release_memory()
+    assert len(speech(engine, sentence)) > 0
 
 
 def test_a_voice_id_never_changes() -> None:

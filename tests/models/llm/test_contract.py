@@ -1,30 +1,20 @@
-"""What every chat engine of the registry promises."""
+"""What every chat engine promises, with each configuration of `configs/llm`."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from configs.load import CONFIGS_DIR
-from models.errors import ContextLengthExceeded, UnsupportedFeature, WeightsMissing
+from models.errors import ContextLengthExceeded
 from models.llm.base import ChatEngine, ChatMessage, GenerationDelta, GenerationRequest
 from models.llm.base import SamplingOptions as Sampling
-from models.loading import load_model
 from models.registry import CHAT
-from models.weights.store import WeightStore
-
-NAMES = sorted(path.stem for path in (CONFIGS_DIR / "llm").glob("*.yaml"))
+from tests.models.configured import assert_all_configured, configurations, configured
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(n, marks=[] if n == "echo" else [pytest.mark.weights]) for n in NAMES],
-)
-def engine(request: pytest.FixtureRequest, weights: WeightStore) -> ChatEngine:
-    try:
-        return load_model(CHAT, f"llm/{request.param}", weights)[0]
-    except (WeightsMissing, UnsupportedFeature) as error:
-        pytest.skip(str(error))
+@pytest.fixture(scope="module", params=configurations(CHAT))
+def engine(request: pytest.FixtureRequest) -> ChatEngine:
+    return configured(CHAT, request.param)
 
 
 def ask(text: str, **sampling: Any) -> GenerationRequest:
@@ -35,10 +25,14 @@ async def collect(engine: ChatEngine, request: GenerationRequest) -> list[Genera
     return [delta async for delta in engine.generate(request)]
 
 
-def test_every_engine_has_a_configuration(weights: WeightStore) -> None:
-    texts = [(CONFIGS_DIR / "llm" / f"{name}.yaml").read_text() for name in NAMES]
-    for name in CHAT.engines:
-        assert any(f"engine: {name}\n" in text for text in texts), name
+def test_every_engine_has_a_configuration() -> None:
+    assert_all_configured(CHAT)
+
+
+def test_an_engine_declares_its_context_and_languages(engine: ChatEngine) -> None:
+    declared = engine.capabilities
+    assert declared.context_tokens > 0 and declared.max_concurrency >= 1
+    assert declared.languages and all(len(code) == 2 for code in declared.languages)
 
 
 async def test_the_last_delta_has_the_finish_and_the_usage(engine: ChatEngine) -> None:

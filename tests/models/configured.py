@@ -1,0 +1,62 @@
+"""What the contract tests run over: every configuration of a kind of engine."""
+
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import pytest
+import yaml
+
+from configs.load import CONFIGS_DIR
+from configs.settings import weights_dir
+from models.base import Engine
+from models.errors import UnsupportedFeature, WeightsMissing
+from models.info import ModelInfo
+from models.loading import load, load_model
+from models.registry import CHAT, ENGINE_KINDS, STT, TTS, EngineKind
+from models.weights.store import WeightStore, load_catalogue
+
+EngineT = TypeVar("EngineT", bound=Engine)
+
+
+def configurations(kind: EngineKind[Any]) -> list[Any]:
+    """The names of all files in the folder of the kind; those with artefacts need weights."""
+    found = sorted((CONFIGS_DIR / kind.folder).glob("*.yaml"))
+    return [
+        pytest.param(path.stem, marks=[pytest.mark.weights] if _artefacts(path.read_text()) else [])
+        for path in found
+    ]
+
+
+def configured(kind: EngineKind[EngineT], name: str) -> EngineT:
+    """The engine of one, loaded once; skips when its weights or its profile are not installed."""
+    return described(kind, name)[0]
+
+
+def described(kind: EngineKind[EngineT], name: str) -> tuple[EngineT, ModelInfo]:
+    """The same with its description, for the kinds of which clients see models."""
+    try:
+        return cast(tuple[EngineT, ModelInfo], _load(kind.name, name))
+    except (WeightsMissing, UnsupportedFeature) as error:
+        pytest.skip(str(error))
+
+
+def assert_all_configured(kind: EngineKind[Any]) -> None:
+    """Each engine of the registry has a configuration, else the contract would not see it."""
+    texts = [path.read_text() for path in (CONFIGS_DIR / kind.folder).glob("*.yaml")]
+    used = {yaml.safe_load(text)["engine"] for text in texts}
+    assert used == set(kind.engines)
+
+
+@cache
+def _load(kind: str, name: str) -> tuple[Any, ModelInfo | None]:
+    store = WeightStore(weights_dir())
+    found: Any = next(one for one in ENGINE_KINDS if one.name == kind)
+    if found in (TTS, STT, CHAT):
+        return load_model(found, f"{found.folder}/{name}", store)
+    return load(found, f"{found.folder}/{name}", store), None
+
+
+def _artefacts(text: str) -> set[str]:
+    """The artefacts of the catalogue that a configuration names."""
+    words = set(text.replace(",", " ").replace("}", " ").split())
+    return words & set(load_catalogue().artefacts)

@@ -1,0 +1,66 @@
+"""What every speech-to-text engine promises, with each configuration of `configs/stt`."""
+
+import numpy as np
+import pytest
+
+from models.audio import Pcm
+from models.errors import UnsupportedLanguage
+from models.info import ModelInfo
+from models.registry import STT
+from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, STTEngine, TranscriptionRequest
+from models.weights.store import WeightStore
+from tests.models.configured import assert_all_configured, configurations, described
+from tests.models.sounds import speak
+
+Model = tuple[STTEngine, ModelInfo]
+
+
+@pytest.fixture(scope="module", params=configurations(STT))
+def model(request: pytest.FixtureRequest) -> Model:
+    return described(STT, request.param)
+
+
+@pytest.fixture(scope="module")
+def speech(weights: WeightStore) -> Pcm:
+    return speak("The river runs to the sea.", weights)
+
+
+def test_every_engine_has_a_configuration() -> None:
+    assert_all_configured(STT)
+
+
+def test_the_description_says_what_the_engine_declares(model: Model) -> None:
+    declared = model[0].capabilities
+    assert model[1].languages == declared.languages and "en" in declared.languages
+    assert model[1].device == declared.device
+    assert declared.max_concurrency >= 1 and declared.max_batch_size >= 1
+
+
+def test_speech_becomes_text_with_words_inside_it(model: Model, speech: Pcm) -> None:
+    options = DecodingOptions(words=True)
+    (transcript,) = model[0].transcribe([TranscriptionRequest(speech, "en", options=options)])
+    assert transcript.language == "en"
+    words = [word for segment in transcript.segments for word in segment.words]
+    assert " ".join(word.word for word in words) == " ".join(s.text for s in transcript.segments)
+    times = [time for word in words for time in (word.start, word.end)]
+    assert times == sorted(times)
+    assert 0 <= times[0] and times[-1] <= len(speech) / STT_SAMPLE_RATE + 0.01
+    assert all(0 <= word.confidence <= 1 for word in words)
+
+
+def test_silence_and_no_sound_become_no_text(model: Model) -> None:
+    for samples in (0, STT_SAMPLE_RATE):
+        request = TranscriptionRequest(np.zeros(samples, np.float32), "en")
+        assert model[0].transcribe([request])[0].segments == ()
+
+
+def test_a_batch_is_answered_in_its_order(model: Model, speech: Pcm) -> None:
+    silence = np.zeros(STT_SAMPLE_RATE, np.float32)
+    batch = [TranscriptionRequest(pcm, "en") for pcm in (silence, speech, silence)]
+    assert [bool(one.segments) for one in model[0].transcribe(batch)] == [False, True, False]
+    assert model[0].transcribe([]) == []
+
+
+def test_an_unknown_language_is_refused(model: Model, speech: Pcm) -> None:
+    with pytest.raises(UnsupportedLanguage):
+        model[0].transcribe([TranscriptionRequest(speech, "xx")])
