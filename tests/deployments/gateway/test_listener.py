@@ -128,11 +128,11 @@ FILES = 160  # of the server below: 80 connections are served, and 20 more told 
 FEW_FILES = f"""
 import asyncio, resource
 import uvloop
-from deployments.gateway.listener import Listener
+from deployments.gateway.listener import HttpListener
 from tests.deployments.gateway.test_listener import app
 
 async def serve():
-    listener = Listener(app(), "127.0.0.1", 0)
+    listener = HttpListener(app(), "127.0.0.1", 0)
     await listener.start()
     resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))
     print(listener.port, flush=True)

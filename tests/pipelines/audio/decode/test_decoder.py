@@ -13,6 +13,7 @@ from pipelines.audio.decode import decoder as decoder_module
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.errors import AudioTooLong, DecoderBusy, InvalidAudio
 from tests.hostile.audio_files import CONTAINERS, encode, tone, wav
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -92,8 +93,10 @@ async def test_a_cancelled_upload_stops_its_worker(decoder: AudioDecoder, tmp_pa
     await decoder.start()
     process = await decoder._workers[0].start()
     process.send_signal(signal.SIGSTOP)  # so that it is never done
-    work = asyncio.create_task(decoder.decode(path))
-    await asyncio.sleep(0.1)
+    work, idle = asyncio.create_task(decoder.decode(path)), decoder._idle.qsize()
+    async with asyncio.timeout(PATIENCE_S):
+        while decoder._idle.qsize() == idle:
+            await asyncio.sleep(0.01)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
