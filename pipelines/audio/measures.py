@@ -1,4 +1,7 @@
-"""Numbers about a recording: how noisy, how loud, how clipped, and how high its voice is."""
+"""Measures of a recording: signal-to-noise ratio, level, clipping and pitch.
+
+The pitch is by autocorrelation normalised by that of the window (Boersma 1993).
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +11,7 @@ from models.vad.base import VAD_SAMPLE_RATE, Probabilities
 
 SILENT = 1e-9  # mean square of a frame that holds nothing, not even noise
 MOST_SNR_DB = 80.0
-QUIET_FRAMES = 10  # so many without speech tell what the noise is
+QUIET_FRAMES = 10  # so many frames without speech suffice to measure the noise
 SURELY_QUIET = 0.2  # probability of speech
 PEAK_SHARE = 0.98  # a clipped sample is that near to the loudest
 PITCH_HZ = (60.0, 400.0)

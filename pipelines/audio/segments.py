@@ -1,4 +1,4 @@
-"""Where the speech of a recording is, cut into stretches that an engine can take."""
+"""Speech segments of a recording: voice activity with hysteresis, cut to what an engine takes."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,9 @@ import numpy as np
 
 from models.vad.base import VAD_SAMPLE_RATE, Probabilities
 
-MAX_STRETCH_S = 28.0  # under the 30 s that engines take
-MIN_STRETCH_S = 8.0  # a stretch that is too long is cut after this, where it is quietest
-JOIN_GAP_S = 1.5  # speech on both sides of a shorter pause goes into one stretch
+MAX_SEGMENT_S = 28.0  # under the 30 s that engines take
+MIN_SEGMENT_S = 8.0  # a segment that is too long is cut after this, where it is quietest
+JOIN_GAP_S = 1.5  # speech on both sides of a shorter pause goes into one segment
 PADDING_S = 0.25  # kept on both sides of speech
 HYSTERESIS = 0.15  # speech ends this far below the probability that started it
 
@@ -34,7 +34,7 @@ def find_speech_segments(
     frame_ms = 1000 * frame_samples / VAD_SAMPLE_RATE
     spans = find_spans(probabilities, threshold, max(1, round(min_silence_ms / frame_ms)))
     spans = [span for span in spans if (span[1] - span[0]) * frame_ms >= min_speech_ms]
-    limit = int(MAX_STRETCH_S * VAD_SAMPLE_RATE / frame_samples)
+    limit = int(MAX_SEGMENT_S * VAD_SAMPLE_RATE / frame_samples)
     padding = int(PADDING_S * VAD_SAMPLE_RATE / frame_samples)
     padded = [
         (max(0, start - padding), min(len(probabilities), end + padding)) for start, end in spans
@@ -80,7 +80,7 @@ def _cut(probabilities: Probabilities, span: tuple[int, int], limit: int) -> lis
     start, end = span
     pieces = []
     while end - start > limit:
-        earliest = start + int(limit * MIN_STRETCH_S / MAX_STRETCH_S)
+        earliest = start + int(limit * MIN_SEGMENT_S / MAX_SEGMENT_S)
         at = earliest + int(np.argmin(probabilities[earliest : start + limit]))
         pieces.append((start, at))
         start = at

@@ -1,4 +1,8 @@
-"""Tempo, pitch and the seams between sentences."""
+"""Trimming of silence at the seams between chunks, and change of tempo and pitch.
+
+Tempo and pitch by Signalsmith Stretch, a phase vocoder:
+https://github.com/Signalsmith-Audio/signalsmith-stretch.
+"""
 
 import numpy as np
 from python_stretch import Signalsmith
@@ -33,9 +37,9 @@ def stretch(pcm: Pcm, sample_rate: int, *, tempo: float = 1.0, pitch: float = 1.
 
 
 class SeamTrimmer:
-    """Takes an engine's silence off both ends of a piece as it comes, and fades it there.
+    """Trims an engine's silence off both ends of a streamed chunk, and fades it there.
 
-    What is quiet waits until something louder follows; the rest passes, but for its last 4 ms.
+    Quiet samples are held back until louder ones follow; others pass, but for the last 4 ms.
     """
 
     def __init__(self, sample_rate: int) -> None:
@@ -43,7 +47,7 @@ class SeamTrimmer:
         self._fade = int(_FADE_S * sample_rate)
         self._held: Pcm = np.zeros(0, dtype=np.float32)
         self._sounding = 0  # samples of `_held` up to the last loud one
-        self.given = 0  # samples that were passed on
+        self.given = 0  # samples returned
         self.trimmed = 0  # samples taken off the beginning; not known while `began` is false
 
     @property

@@ -1,8 +1,8 @@
-"""Who said what: voices of short windows, how many speakers they are, and whose each word is.
+"""Speaker diarization: embeddings of short windows, speaker clustering, a speaker for each word.
 
-The number of speakers is found, not given: windows are joined into ever larger groups while the
-groups sound like one person. Words then choose among the groups, in order, where changing the
-speaker costs more within speech than at a pause.
+The number of speakers is not given: agglomerative clustering by average cosine distance joins
+windows while the groups are alike. The words then take the cheapest path through the speakers
+(Viterbi), where a change of speaker costs more within speech than at a pause.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,18 +21,18 @@ from pipelines.audio.segments import SpeechSegment, find_spans
 
 WINDOW_S = 1.6  # what the encoder learned on
 HOP_S = 0.4
-MIN_WINDOW_S = 0.4  # a voice cannot be told from less
+MIN_WINDOW_S = 0.4  # an embedding of less is useless
 PAUSE_S = 0.25  # no window lies across a longer one: speakers change there
 SPEECH_PROBABILITY = 0.5
 MIN_SIMILARITY = 0.7  # of the windows of one speaker, on average
 MIN_DISTANCE = 0.2  # of the mean voices of two speakers, once both have said much
 DOUBT = 0.1  # added to it over the seconds that each has said
-MIN_SPEAKER_S = 2.0  # of speech; who says less is taken for somebody else's odd window
+MIN_SPEAKER_S = 2.0  # of speech; a group with less joins another speaker
 CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissimilarity
 PAUSE_CHANGE_COST = 0.02  # the same after a pause
 FULL_PAUSE_S = 0.3  # as good for a change as a longer one
 GRID_S = 0.1
-ROUNDS = 3  # of hearing words and means in turn
+ROUNDS = 3  # of assigning words and averaging embeddings in turn
 
 Windows = tuple[tuple[int, int], ...]
 Scores = NDArray[np.float64]
@@ -40,7 +40,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class WindowEmbeddings:
-    """What was heard of the voices of a file."""
+    """The speaker embeddings of a file."""
 
     windows: NDArray[np.float64]  # [k, 2], where each begins and ends, in seconds
     embeddings: Embeddings  # [k, 256]
@@ -58,15 +58,15 @@ class Utterance:
 
 
 def voice_windows(
-    probabilities: Probabilities, frame_samples: int, stretch: SpeechSegment
+    probabilities: Probabilities, frame_samples: int, segment: SpeechSegment
 ) -> Windows:
-    """Where in a stretch to hear voices, in samples from its start."""
+    """The windows of a segment to compute embeddings of, in samples from its start."""
     frame_s = frame_samples / VAD_SAMPLE_RATE
-    first, last = stretch.start // frame_samples, -(-stretch.end // frame_samples)
+    first, last = segment.start // frame_samples, -(-segment.end // frame_samples)
     spans = find_spans(
         probabilities[first:last], SPEECH_PROBABILITY, max(1, round(PAUSE_S / frame_s))
     )
-    length = stretch.end - stretch.start
+    length = segment.end - segment.start
     windows: list[tuple[int, int]] = []
     for start, end in spans:
         windows += _windows(start * frame_samples, min(end * frame_samples, length))
@@ -88,7 +88,7 @@ def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
 def cluster_speakers(
     segments: Sequence[Segment], voices: WindowEmbeddings, separator: str
 ) -> tuple[Utterance, ...]:
-    """The utterances of a file, in order. Without any voice heard, all is one speaker's."""
+    """The utterances of a file, in order. Without embeddings all is one speaker's."""
     units = [unit for segment in segments for unit in _units(segment)]
     speakers = _speakers_of(units, voices)
     names: dict[int, str] = {}
@@ -193,9 +193,9 @@ def _means(embeddings: Embeddings, labels: NDArray[np.int64]) -> Scores:
 
 
 def _timeline(voices: WindowEmbeddings, means: Scores) -> tuple[Scores, NDArray[np.bool_]]:
-    """How alike each step of GRID_S sounds to each speaker, [steps, speakers].
+    """The similarity of each step of GRID_S to each speaker, [steps, speakers].
 
-    Also which steps lie in a window; the others sound like nobody.
+    Also which steps lie in a window; the others have none.
     """
     steps = int(voices.windows.max() / GRID_S) + 1
     alike = voices.embeddings.astype(np.float64) @ means.T
@@ -204,7 +204,7 @@ def _timeline(voices: WindowEmbeddings, means: Scores) -> tuple[Scores, NDArray[
     for (start, end), row in zip(voices.windows, alike, strict=True):
         first, last = int(start / GRID_S), max(int(end / GRID_S), int(start / GRID_S) + 1)
         middles = (np.arange(first, last) + 0.5) * GRID_S
-        # A window tells most of its middle.
+        # The middle of a window counts most.
         weight = 1.1 - np.abs(middles - (start + end) / 2) / ((end - start) / 2 + GRID_S)
         total[first:last] += weight[:, None] * row
         weights[first:last] += weight
@@ -214,7 +214,7 @@ def _timeline(voices: WindowEmbeddings, means: Scores) -> tuple[Scores, NDArray[
 
 
 def _choose(units: Sequence[Segment], scores: Scores, heard: NDArray[np.bool_]) -> list[int]:
-    """The speakers of the units that together sound best, changes paid for."""
+    """The speakers of the units with the highest similarity, less the costs of changes."""
     pauses = np.concatenate([[0], np.cumsum(~heard)]) * GRID_S
     places = np.flatnonzero(heard)
     best = np.zeros(scores.shape[1])
@@ -245,7 +245,7 @@ def _choose(units: Sequence[Segment], scores: Scores, heard: NDArray[np.bool_]) 
 def _majority(
     voices: WindowEmbeddings, units: Sequence[Segment], chosen: Sequence[int], scores: Scores
 ) -> NDArray[np.int64]:
-    """Whose words each window mostly holds; where there are none, who it sounds like."""
+    """The speaker of most words in each window; without words the most similar one."""
     held = np.zeros_like(scores)
     for unit, speaker in zip(units, chosen, strict=True):
         held[_steps(unit, len(scores)), speaker] += 1

@@ -1,4 +1,4 @@
-"""From an uploaded file to its text."""
+"""Transcription of files: decoding, speech segments, recognition in order, diarization."""
 
 import asyncio
 import math
@@ -46,13 +46,13 @@ PROMPT_CHARACTERS = 700  # about as much as an engine listens to
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """What is asked about one file."""
+    """The options of a transcription."""
 
     language: str | None = None  # code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     profile: ProfileName = "general"
     words: bool = False
-    speakers: bool = False  # who said what; the words come with it
+    speakers: bool = False  # diarization; it needs the words
     prompt: str = ""  # names and terms to expect, or what was said before; its end counts
 
 
@@ -81,15 +81,15 @@ class FileTranscript:
 
 @dataclass(frozen=True, slots=True)
 class HeardText:
-    """The text that a stretch of a file adds to what came before, with the space between."""
+    """The text that a speech segment adds to the text before it, with the space between."""
 
     text: str
-    end_s: float  # where the stretch ends in the file
+    end_s: float  # where the segment ends in the file
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecording:
-    """A decoded file, with what is asked about it."""
+    """A decoded file with the options of its transcription."""
 
     pcm: Pcm  # float32 [n] at 16 kHz
     duration_s: float
@@ -108,7 +108,7 @@ class SupportedLanguage:
 
 
 class TranscriptionPipeline:
-    """Decode, find the speech, transcribe its stretches, join them, tell the speakers apart."""
+    """Decodes files, finds their speech, transcribes it segment by segment, and finds speakers."""
 
     def __init__(
         self,
@@ -130,13 +130,13 @@ class TranscriptionPipeline:
         await self._decoder.close()
 
     async def languages(self) -> list[SupportedLanguage]:
-        """What the model understands, by code. Raises EngineLost."""
+        """The languages of the model, by code. Raises EngineLost."""
         codes = (await self._transcriber.describe()).languages
         profiles = tuple(self._profiles)
         return [SupportedLanguage(name_language(code), profiles) for code in sorted(codes)]
 
     async def open(self, path: Path, request: FileRequest) -> DecodedRecording:
-        """Decodes the file `path`, which lies in a private folder: now its length is known.
+        """Decodes the file `path`, which lies in a temporary directory; then its length is known.
 
         Raises PipelineError or EngineError.
         """
@@ -170,30 +170,30 @@ class TranscriptionPipeline:
     async def stream(
         self, recording: DecodedRecording
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
-        """Yields the text of each stretch in order, and the whole at last.
+        """Yields the text of each speech segment in order, and the whole transcript at last.
 
         Closing it stops the work. Raises EngineError.
         """
-        pcm, stretches, windows = await asyncio.to_thread(self._prepare, recording)
+        pcm, speech, windows = await asyncio.to_thread(self._prepare, recording)
         language = FALLBACK_LANGUAGE
         transcripts: list[Transcript] = []
         segments: list[Segment] = []
-        listening = _Listening(self._transcriber, pcm, recording, windows)
-        async with aclosing(listening.hear(stretches)) as heard:
+        decoding = _FileDecoding(self._transcriber, pcm, recording, windows)
+        async with aclosing(decoding.transcripts(speech)) as heard:
             async for language, transcript in heard:
-                stretch = stretches[len(transcripts)]
+                segment = speech[len(transcripts)]
                 transcripts.append(transcript)
                 begins = not segments
-                start_s = stretch.start / STT_SAMPLE_RATE
+                start_s = segment.start / STT_SAMPLE_RATE
                 segments += [shift(segment, start_s) for segment in transcript.segments]
                 if transcript.segments:
                     separator = separator_of(language)
                     text = separator.join(segment.text for segment in transcript.segments)
-                    end_s = stretch.end / STT_SAMPLE_RATE
+                    end_s = segment.end / STT_SAMPLE_RATE
                     yield HeardText(text if begins else separator + text, end_s)
         utterances = None
         if recording.speakers:
-            voices = voices_of(stretches, windows, transcripts)
+            voices = voices_of(speech, windows, transcripts)
             utterances = await asyncio.to_thread(
                 cluster_speakers, tuple(segments), voices, separator_of(language)
             )
@@ -209,13 +209,13 @@ class TranscriptionPipeline:
     def _prepare(
         self, recording: DecodedRecording
     ) -> tuple[Pcm, list[SpeechSegment], dict[SpeechSegment, Windows]]:
-        """Filters the signal, finds its speech, and where to hear voices if asked; blocking."""
+        """The filtered signal, its speech segments and windows for speaker embeddings; blocking."""
         pcm, profile = recording.pcm, recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
             sos = butter(4, profile.band_pass_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
             pcm = np.asarray(sosfiltfilt(sos, pcm), np.float32)
         probabilities = self._vad.probabilities(pcm)
-        stretches = find_speech_segments(
+        speech = find_speech_segments(
             probabilities,
             self._vad.capabilities.frame_samples,
             len(pcm),
@@ -224,47 +224,47 @@ class TranscriptionPipeline:
             min_silence_ms=profile.min_silence_ms,
         )
         windows = {
-            stretch: voice_windows(probabilities, self._vad.capabilities.frame_samples, stretch)
-            for stretch in stretches
+            segment: voice_windows(probabilities, self._vad.capabilities.frame_samples, segment)
+            for segment in speech
             if recording.speakers
         }
-        return pcm, stretches, windows
+        return pcm, speech, windows
 
 
 @dataclass(slots=True)
-class _Listening:
-    """One file with the engine."""
+class _FileDecoding:
+    """The requests of one file to the engine, at most IN_FLIGHT at once."""
 
     transcriber: STTModel
     pcm: Pcm  # of the recording, filtered
     recording: DecodedRecording
-    windows: Mapping[SpeechSegment, Windows]  # in which to hear voices
+    windows: Mapping[SpeechSegment, Windows]  # for speaker embeddings
 
-    async def hear(
-        self, stretches: Sequence[SpeechSegment]
+    async def transcripts(
+        self, speech: Sequence[SpeechSegment]
     ) -> AsyncGenerator[tuple[str, Transcript], None]:
-        """A transcript for each stretch in order, with the language as far as it is known.
+        """A transcript for each segment in order, with the language as far as it is known.
 
-        When it is not given, the first stretch with words in it decides for all.
+        When it is not given, the first segment with words in it decides for all.
         """
         language = self.recording.language
         done = 0
-        while language is None and done < len(stretches):
-            stretch = stretches[done]
-            transcript = await self._hear_one(stretch, None)
+        while language is None and done < len(speech):
+            segment = speech[done]
+            transcript = await self._transcribe(segment, None)
             if transcript.segments:
                 language = transcript.language
                 if self.recording.profile.terms.get(language):  # now that they are known to fit
-                    transcript = await self._hear_one(stretch, language)
+                    transcript = await self._transcribe(segment, language)
             done += 1
             yield language or FALLBACK_LANGUAGE, transcript
         slots = asyncio.Semaphore(IN_FLIGHT)
 
-        async def hear_in_turn(stretch: SpeechSegment) -> Transcript:
+        async def transcribe_in_turn(segment: SpeechSegment) -> Transcript:
             async with slots:
-                return await self._hear_one(stretch, language, FILE)
+                return await self._transcribe(segment, language, FILE)
 
-        tasks = [asyncio.create_task(hear_in_turn(one)) for one in stretches[done:]]
+        tasks = [asyncio.create_task(transcribe_in_turn(one)) for one in speech[done:]]
         try:
             for task in tasks:
                 yield language or FALLBACK_LANGUAGE, await task
@@ -273,14 +273,14 @@ class _Listening:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _hear_one(
-        self, stretch: SpeechSegment, language: str | None, urgency: int = FINAL
+    async def _transcribe(
+        self, segment: SpeechSegment, language: str | None, urgency: int = FINAL
     ) -> Transcript:
         recording = self.recording
         terms = ", ".join(recording.profile.terms.get(language or "", ()))
         return await self.transcriber.transcribe(
             TranscriptionRequest(
-                pcm=self.pcm[stretch.start : stretch.end],
+                pcm=self.pcm[segment.start : segment.end],
                 language=language,
                 languages=() if language else recording.languages,
                 options=DecodingOptions(
@@ -289,21 +289,21 @@ class _Listening:
                     words=recording.words,
                 ),
                 urgency=urgency,
-                voice_windows=self.windows.get(stretch, ()),
+                voice_windows=self.windows.get(segment, ()),
             )
         )
 
 
 def voices_of(
-    stretches: Sequence[SpeechSegment],
+    speech: Sequence[SpeechSegment],
     windows: Mapping[SpeechSegment, Windows],
     transcripts: Sequence[Transcript],
 ) -> WindowEmbeddings:
-    """The voices of a whole file, with times that count from its start."""
+    """The speaker embeddings of a whole file, with times from its start."""
     places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
-    for stretch, transcript in zip(stretches, transcripts, strict=True):
+    for segment, transcript in zip(speech, transcripts, strict=True):
         if transcript.voices is not None and len(transcript.voices):
-            places.append((np.array(windows[stretch]) + stretch.start) / STT_SAMPLE_RATE)
+            places.append((np.array(windows[segment]) + segment.start) / STT_SAMPLE_RATE)
             embeddings.append(transcript.voices)
     return WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
 
@@ -320,7 +320,7 @@ def known_language(language: str, known: Sequence[str], field: str) -> str:
 
 
 def separator_of(language: str) -> str:
-    """What stands between the words of a language."""
+    """The separator of words in a language: none in scripts without spaces."""
     return "" if language in UNSPACED_LANGUAGES else " "
 
 

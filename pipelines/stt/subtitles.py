@@ -1,4 +1,4 @@
-"""Words with times to SRT and WebVTT."""
+"""Subtitles (SubRip and WebVTT) of words with times."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "।", "؟")
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """What is on the screen at one time."""
+    """The text on the screen at one time."""
 
     start: float  # seconds
     end: float
@@ -23,7 +23,7 @@ class Cue:
 
 
 Turns = Iterable[tuple[str | None, Sequence[Word]]]
-"""The words of one speaker after another, or all words where nobody knows whose they are."""
+"""The words of each speaker's turn; the speaker is None where speakers are not known."""
 
 
 def to_srt(turns: Turns, separator: str = " ") -> str:

@@ -1,4 +1,8 @@
-"""Which stretch of a spoken text says which of the caller's own words."""
+"""Alignment of a spoken (normalised) text with the words that the caller wrote.
+
+Both are compared word by word with difflib's SequenceMatcher; words that do not match share the
+span between those that do.
+"""
 
 import re
 import unicodedata
@@ -17,25 +21,25 @@ _UNSPACED = re.compile(  # scripts that write no spaces between words
 _LEADING = frozenset("เแโใไເແໂໃໄ")  # Thai and Lao vowels written before their consonant
 _FOLLOWING = frozenset("ะาำๅຳະາーっッゝゞ々")  # letters that belong to the one before
 _JOINERS = frozenset("\u200c\u200d")
-_OPENING = ("Ps", "Pi")
-# Past this a run is no word anybody marks, and cutting it up only costs time.
+_OPENING = ("Ps", "Pi")  # Unicode categories
+# A longer run is no word that needs a time of its own, and cutting it up only costs time.
 _LONGEST_RUN = 400
 
 
 @dataclass(frozen=True, slots=True)
 class SourceWord:
-    """A word as the caller wrote it, and the stretch of `Piece.text` that says it."""
+    """A word as the caller wrote it, and the span of `TextChunk.text` that says it."""
 
     word: str  # with its punctuation
     start: int  # code points into the caller's text
     end: int
-    spoken_start: int  # code points into Piece.text
+    spoken_start: int  # code points into TextChunk.text
     spoken_end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What gets one time: a word between spaces, a letter where a script has no spaces."""
+    """What gets a time of its own: a word, or a letter in a script without spaces."""
 
     word: str
     start: int  # code points into the caller's text
@@ -61,7 +65,7 @@ def spans(text: str) -> list[tuple[int, int]]:
 
 
 def _unit_end(text: str, start: int, end: int) -> int:
-    """One letter with all that clings to it, or a run of letters of a script with spaces."""
+    """The end of one letter with its marks, or of a run of letters of a script with spaces."""
     position = start
     while position < end - 1 and (
         unicodedata.category(text[position]) in _OPENING or text[position] in _LEADING
@@ -84,10 +88,10 @@ def _unit_end(text: str, start: int, end: int) -> int:
 
 
 def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord, ...]:
-    """The words of `units` that are heard in `spoken`, in order.
+    """The words of `units` with their spans in `spoken`, in order.
 
-    A unit with nothing to say (a lone dash, an emoji) is left out. Every other gets a span of its
-    own, in the order of the text; where two units are said as one word, they share it by length.
+    A unit without sound (a lone dash, an emoji) is left out. Where two units are said as one word,
+    they share its span by length.
     """
     heard = [unit for unit in units if _is_heard(unit.clean_text, language)]
     tokens = [(start, end) for start, end in spans(spoken) if _has_letter(spoken[start:end])]
@@ -111,7 +115,7 @@ def _has_letter(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _alone(text: str, language: str) -> str:
-    """What is said for one unit when nothing is around it."""
+    """One unit normalised without its context."""
     return normalise(text, language)
 
 
@@ -124,9 +128,9 @@ def _weight(text: str) -> int:
 
 
 def _owners(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[int | None]:
-    """For each token of the spoken text the index of the unit that says it; None: not known.
+    """The index of the unit that says each spoken token, or None; known indexes never decrease.
 
-    What each unit says alone is compared with what is said: the known owners never decrease.
+    Each unit, normalised without its context, is compared with the tokens.
     """
     present = set(keys)
     alone: list[str] = []
@@ -150,7 +154,7 @@ def _owners(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[i
 def _bounds(
     owners: Sequence[int | None], weights: Sequence[int], tokens: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """The span of each unit: its own tokens, the unknown ones beside them shared out."""
+    """The span of each unit: its own tokens, and its share of unknown ones beside them."""
     groups: list[tuple[list[int], list[int]]] = []  # units, tokens; both in order
     next_unit = 0
     loose: list[int] = []

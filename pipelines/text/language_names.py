@@ -1,4 +1,4 @@
-"""The languages that are understood, under the names that people give them."""
+"""Language codes and names: ISO 639, Whisper's codes, and the names of the CLDR (by Babel)."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class LanguageNames:
 
 
 def name_language(code: str) -> LanguageNames:
-    """Both names of a language; the code itself where nobody knows better."""
+    """Both names of a language; the code itself where the CLDR has none."""
     cldr = _CLDR_CODES.get(code, code)
     name = Locale("en").languages.get(code) or Locale("en").languages.get(cldr) or code
     native = _NATIVE_NAMES.get(code)
@@ -52,12 +52,12 @@ def name_language(code: str) -> LanguageNames:
 
 
 def iso_code(code: str) -> str:
-    """What callers are told for the code of an engine."""
+    """The ISO code that callers get for the code of an engine."""
     return _ISO_CODES.get(code, code)
 
 
 def engine_codes(code: str) -> tuple[str, ...]:
-    """What an engine may call the language that a caller names, such as en for en-US and eng."""
+    """The engine codes of the language that a caller names, such as en for en-US and eng."""
     code = code.strip().lower().replace("_", "-")
     language = code.partition("-")[0]
     # Codes of three letters that have a shorter one, and codes that ISO 639 replaced.
@@ -67,7 +67,7 @@ def engine_codes(code: str) -> tuple[str, ...]:
 
 
 def accent_of(code: str) -> Accent | None:
-    """What the region of a code says of the way in which a language is spoken; None: nothing."""
+    """The accent that the region of a code names; None without one."""
     language, _, region = code.strip().lower().replace("_", "-").partition("-")
     if "en" not in engine_codes(language):
         return None
@@ -75,6 +75,6 @@ def accent_of(code: str) -> Accent | None:
 
 
 def is_language(code: str) -> bool:
-    """Whether some language is named so, by any code that is understood."""
+    """Whether any of the known kinds of code names a language so."""
     names = Locale("en").languages
     return any(one in names for one in engine_codes(code))

@@ -1,4 +1,7 @@
-"""Where sentences end: sentencex, and what it gets wrong in the languages that are spoken here."""
+"""Sentence boundaries: those of sentencex, corrected by rules for abbreviations and marks.
+
+Source: https://github.com/wikimedia/sentencex. The rules are for the languages of the voices.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -76,9 +79,9 @@ _NEXT = " Xa"  # what follows in a text that goes on: a word that may begin a se
 
 
 def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
-    """Where the sentences of a cleaned paragraph are, without the spaces around them.
+    """The spans of the sentences of a cleaned paragraph, without the spaces around them.
 
-    Nothing but spaces lies between them. What has no letter or digit joins its neighbour.
+    Only spaces lie between them. A part without a letter or digit joins its neighbour.
     """
     spans: list[tuple[int, int]] = []
     for start, end in _trimmed(paragraph, _cuts(paragraph, language)):
@@ -111,7 +114,7 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
 
 
 def _cuts(paragraph: str, language: str) -> Iterator[int]:
-    """Ends of sentences as sentencex sees them, and those that it misses, in order."""
+    """Ends of sentences by sentencex, and those that it misses, in order."""
     position = 0
     for sentence in segment(language, paragraph):
         for found in _missed(sentence, language):

@@ -1,4 +1,4 @@
-"""Audio between the socket and the listener: bounded, and no faster than a session may."""
+"""Backpressure for audio between the socket and the live session, and its rate limit."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ from models.stt.base import STT_SAMPLE_RATE
 
 
 class ReceivePacer:
-    """How much audio came within the last `window_s` seconds."""
+    """Rate limit: seconds of audio within the last `window_s` seconds, in slots of one second."""
 
     def __init__(self, max_speed: float, window_s: float) -> None:
         self._allowed_s = max_speed * window_s
@@ -30,7 +30,7 @@ class ReceivePacer:
 
 
 class AudioInbox:
-    """Audio, and what is to be done between two pieces of it, in order."""
+    """A bounded queue of audio, language changes and the end, in order."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -52,7 +52,7 @@ class AudioInbox:
     def put(self, item: Pcm | tuple[str, ...] | None) -> None:
         """Audio, languages to use from here on, or None: the end."""
         if isinstance(item, tuple) and self._items and isinstance(self._items[-1], tuple):
-            self._items.pop()  # nothing was said meanwhile
+            self._items.pop()  # no audio came between
         self._items.append(item)
         self._filled.set()
         if isinstance(item, tuple) or item is None:

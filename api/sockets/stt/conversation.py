@@ -1,8 +1,9 @@
-"""The protocol of /ws/stt: one conversation a socket."""
+"""The protocol of /ws/stt over one live session."""
 
 import asyncio
 import logging
-from typing import Literal
+from collections.abc import Awaitable
+from typing import Literal, TypeVar
 
 from api.http.errors import to_api_error
 from api.services import SpeechServices
@@ -54,6 +55,8 @@ from pipelines.text.language_names import iso_code, name_language
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 PUSH_BACK_S = (
     8.0  # reading stops for at most so long: pongs are not read either, and time out at 10
 )
@@ -61,7 +64,7 @@ NO_SPEECH_RESULT = "speech_end_no_result"
 
 
 class SttConversation:
-    """`start`, then audio; texts come back as utterances end."""
+    """`start`, then audio; transcripts come back as utterances end."""
 
     service: Service = "stt"
 
@@ -73,7 +76,7 @@ class SttConversation:
         self._audio = LiveAudio()
         self._inbox = AudioInbox(self._limits.backlog_s)
         self._pace = ReceivePacer(self._limits.max_speed, self._limits.speed_window_s)
-        self._listener: LiveSession | None = None
+        self._live: LiveSession | None = None
         self._config = StartConfig()
         self._continuous = False
         self._mode: Literal["browser", "telephony"] = "browser"
@@ -122,8 +125,8 @@ class SttConversation:
         await self._receive_audio(data, "mulaw", 8000)
 
     async def closed(self) -> None:
-        if self._listener is not None:
-            await self._listener.close()
+        if self._live is not None:
+            await self._live.close()
         await self._meter.settle(*self._events())
         if self._audio.received_s:
             logger.info("stt_session", extra=self._summary().model_dump())
@@ -132,45 +135,37 @@ class SttConversation:
         return SttError(error=message, timestamp=now_s())
 
     def _require_start(self, what: str) -> None:
-        if self._listener is None:
+        if self._live is None:
             raise ClientFault(f"{what}: send start first")
 
     async def _start(self, start: Start) -> None:
-        if self._listener is not None:
+        if self._live is not None:
             raise ClientFault("start: the session has started already")
         config = start.config or StartConfig()
         languages = await self._engine_languages(start.languages)
-        try:
-            info = await self._listening.describe()
-        except EngineError as error:
-            raise ClientFault(_explain(error)) from None
+        info = await _or_fault(self._listening.describe())
         self._config = config
         self._continuous = config.continuous_mode
-        self._listener = self._listening.open_session(
+        self._live = self._listening.open_session(
             SessionOptions(
                 languages=languages,
                 utterance_end_ms=config.utterance_end_ms,
                 interim_ms=config.interim_results_frequency,
                 no_speech_threshold=config.no_speech_threshold,
             ),
-            self._tell,
+            self._emit,
         )
         self._session.clear_deadline("start")
         self._expect_audio()
         await self._session.send(Connected(server_info=self._server_info(info)))
-        self._session.spawn(self._listen(self._listener), "listen")
-        self._session.spawn(self._listener.run(), "tell texts")
+        self._session.spawn(self._feed(self._live), "listen")
+        self._session.spawn(self._live.run(), "emit transcripts")
 
     async def _engine_languages(self, languages: list[str] | None) -> tuple[str, ...]:
         """Raises ClientFault."""
         if not languages:
             return ()
-        try:
-            return await self._listening.engine_languages(tuple(languages))
-        except InvalidRequest as error:
-            raise ClientFault(str(error)) from None
-        except EngineError as error:
-            raise ClientFault(_explain(error)) from None
+        return await _or_fault(self._listening.engine_languages(tuple(languages)))
 
     def _server_info(self, info: ModelInfo) -> ServerInfo:
         names = [name_language(code) for code in sorted(info.languages)]
@@ -210,7 +205,7 @@ class SttConversation:
         self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate
     ) -> None:
         before_s = self._audio.received_s
-        pcm = self._audio.accept(data, encoding, sample_rate)
+        pcm = self._audio.accept_bytes(data, encoding, sample_rate)
         self._expect_audio()
         now = asyncio.get_running_loop().time()
         if not self._pace.allows(now, float(self._audio.received_s - before_s)):
@@ -228,7 +223,7 @@ class SttConversation:
         self._inbox.put(pcm)
 
     async def _pay(self) -> bool:
-        """Whether what has come may be heard; without the credit the session ends politely."""
+        """Whether the audio so far is paid for; without credit the session ends in order."""
         try:
             async with asyncio.timeout(PUSH_BACK_S):
                 await self._meter.cover(self._received_ms())
@@ -249,29 +244,29 @@ class SttConversation:
         self._session.deadline("audio", seconds, f"no audio came for {seconds:g} seconds")
 
     async def _stop(self, *, whole: bool = True) -> None:
-        """Ends after the texts of what came before; the last piece only when it is `whole`."""
+        """Ends after the transcripts of earlier audio; the resampler's rest only when `whole`."""
         self._stopping = True
         self._session.clear_deadline("start")
         self._session.clear_deadline("audio")
-        if self._listener is None:
+        if self._live is None:
             await self._say_goodbye()
             return
         if whole:
             self._inbox.put(self._audio.flush())
         self._inbox.put(None)
 
-    async def _listen(self, listener: LiveSession) -> None:
-        """Hears what is in the inbox until its end."""
+    async def _feed(self, live: LiveSession) -> None:
+        """Passes on the items of the inbox until its end."""
         while (item := await self._inbox.take()) is not None:
             if isinstance(item, tuple):
-                listener.change_languages(item)
+                live.change_languages(item)
             else:
-                await listener.accept_pcm(item)
+                await live.accept_pcm(item)
                 await asyncio.sleep(0)  # much audio at once must not hold up other sessions
-        await listener.finish()
+        await live.finish()
         await self._say_goodbye()
 
-    async def _tell(self, event: LiveEvent) -> None:
+    async def _emit(self, event: LiveEvent) -> None:
         match event:
             case LiveSpeechStarted():
                 await self._session.send(SpeechStartedEvent(timestamp=round(event.at_s, 3)))
@@ -315,7 +310,7 @@ class SttConversation:
         )
 
     async def _say_goodbye(self) -> None:
-        """Once, after the charge: the summary says what the ledger says."""
+        """Once, after the charge, so that the summary agrees with the ledger."""
         if self._said_goodbye:
             return
         self._said_goodbye = True
@@ -334,7 +329,7 @@ class SttConversation:
         )
 
     def _events(self) -> list[NewEvent]:
-        """What webhooks are told of the whole session: nothing when nothing was said in it."""
+        """The webhook event of the whole session; none when nothing was said in it."""
         about = {"id": self._meter.operation}
         if self._texts:
             language = self._texts[0][1]
@@ -347,6 +342,16 @@ class SttConversation:
         return []
 
 
+async def _or_fault(work: Awaitable[T]) -> T:
+    """Raises ClientFault for errors that the client can be told."""
+    try:
+        return await work
+    except InvalidRequest as error:
+        raise ClientFault(str(error)) from None
+    except EngineError as error:
+        raise ClientFault(_explain(error)) from None
+
+
 def _explain(error: EngineError) -> str:
-    """What the caller may know of it."""
+    """The message of an error that the caller may see."""
     return to_api_error(error).message

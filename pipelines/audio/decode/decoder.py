@@ -1,4 +1,4 @@
-"""From an uploaded file to pcm, in worker processes that may die without harm to anybody else."""
+"""Decodes uploads to pcm in worker processes, which may crash without harm to the service."""
 
 import asyncio
 import json
@@ -21,12 +21,12 @@ from telemetry import metrics
 WORKER_MODULE = "pipelines.audio.decode.worker"
 MAX_DURATION_S = 600.0
 JOB_TIMEOUT_S = 30.0
-MAX_WAITING = 32  # uploads; more are told to come back
+MAX_WAITING = 32  # uploads; more get DecoderBusy
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedAudio:
-    """What an upload sounds like."""
+    """The audio of an upload."""
 
     pcm: Pcm
     sample_rate: int  # Hz
@@ -81,7 +81,7 @@ class AudioDecoder:
         sample_rate: int = STT_SAMPLE_RATE,
         max_duration_s: float = MAX_DURATION_S,
     ) -> DecodedAudio:
-        """Mono pcm of a file of a private folder, where a second file is written for a moment.
+        """Mono pcm of a file of a temporary directory, which also gets a second file meanwhile.
 
         Raises InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy. Cancelling ends the work.
         """
@@ -189,7 +189,7 @@ def _error(name: str, message: str) -> PipelineError:
 
 
 def _environment() -> dict[str, str]:
-    """What the worker may know: where Python finds its modules, and no secrets."""
+    """The environment of a worker: where Python finds its modules, and no secrets."""
     known = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
     kept = {name: os.environ[name] for name in known if name in os.environ}
     return {**kept, "PYTHONPATH": str(PROJECT_DIR), "OPENBLAS_NUM_THREADS": "1"}

@@ -1,4 +1,4 @@
-"""Which of the audio formats a file is, by its first bytes; names and types are hints only."""
+"""Audio format of a file by its magic bytes; names and media types are hints only."""
 
 from typing import Literal
 

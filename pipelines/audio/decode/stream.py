@@ -1,4 +1,4 @@
-"""Bytes of a live client to pcm at the recogniser's rate, whatever their cuts."""
+"""Decodes the audio bytes of a live client, cut anywhere, to pcm at the recogniser's rate."""
 
 import base64
 import binascii
@@ -34,7 +34,7 @@ def decode_base64(text: str) -> bytes:
 
 
 class LiveAudio:
-    """One session's audio. The format may change at any call; what was held back comes first."""
+    """One session's audio. The format may change at any call."""
 
     def __init__(self) -> None:
         self._format: tuple[LiveEncoding, LiveSampleRate] | None = None
@@ -42,8 +42,8 @@ class LiveAudio:
         self._odd = b""  # the first byte of a sample whose second has not come
         self.received_s = Fraction(0)  # exact, since money is counted by it
 
-    def accept(self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
-        """float32 [n] at STT_SAMPLE_RATE: what these bytes complete, perhaps nothing."""
+    def accept_bytes(self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
+        """float32 [n] at STT_SAMPLE_RATE: the samples that these bytes complete, perhaps none."""
         held = _EMPTY
         if self._resampler is None or (encoding, sample_rate) != self._format:
             held = self.flush()
@@ -55,7 +55,7 @@ class LiveAudio:
         return np.concatenate([held, out]) if len(held) else out
 
     def flush(self) -> Pcm:
-        """What the resampler held back; the next bytes start afresh."""
+        """The samples that the resampler held back; the next bytes begin a new stream."""
         rest = _EMPTY if self._resampler is None else self._resampler.flush()
         self._format, self._resampler, self._odd = None, None, b""
         return rest
@@ -93,7 +93,7 @@ class Upsampler2x:
 
 @lru_cache(maxsize=1)
 def _half_band() -> NDArray[np.float32]:
-    """A windowed sinc at half a sample: what lies between two samples."""
+    """A Kaiser-windowed sinc at half a sample, which interpolates between two samples."""
     at = np.arange(HALF_BAND_TAPS) - (HALF_BAND_TAPS - 1) / 2
     taps = np.sinc(at) * np.kaiser(HALF_BAND_TAPS, 8.0)
     return np.asarray(taps / taps.sum(), np.float32)

@@ -1,4 +1,4 @@
-"""The process that decodes uploads. It trusts nothing that it reads, and may die of it.
+"""The process that decodes uploads by FFmpeg (PyAV), under limits of memory and CPU time.
 
 `python -m pipelines.audio.decode.worker` reads one JSON job a line and answers one JSON line each:
 `{"source", "format", "target", "sample_rate", "max_seconds"}` gives `{"samples", "duration_s"}`

@@ -1,4 +1,4 @@
-"""What every audio file that is made here says of itself, in the tags of its container.
+"""The provenance tags of synthetic speech in the containers of audio files.
 
 ID3 in MP3, Vorbis comments in Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare pcm
 and mu-law have no room for it.

@@ -70,20 +70,20 @@ def read_chunks(
     for paragraph in _paragraphs(text, words=words):
         spoken_in = paragraph_language(paragraph.text, languages, language, before)
         chunks = chunker.chunks(paragraph, spoken_in)
-        for chunk in _mark_last(chunks, ends_sentence=True, ends_paragraph=True):
+        for chunk in _mark_last(chunks, ends_paragraph=True):
             yield chunk
             before = spoken_in
 
 
-def _mark_last(chunks: Iterable[TextChunk], **changes: bool) -> Iterator[TextChunk]:
-    """The same chunks, the last one with `changes`."""
+def _mark_last(chunks: Iterable[TextChunk], *, ends_paragraph: bool) -> Iterator[TextChunk]:
+    """The same chunks, the last one as the end of a sentence, perhaps also of a paragraph."""
     last: TextChunk | None = None
     for chunk in chunks:
         if last is not None:
             yield last
         last = chunk
     if last is not None:
-        yield replace(last, **changes)
+        yield replace(last, ends_sentence=True, ends_paragraph=ends_paragraph)
 
 
 class _Paragraph:
@@ -182,7 +182,7 @@ class _Chunker:
             for start, end in complete:
                 paragraph.take(start - taken)
                 sentence = self._sentence(paragraph, end - start, language)
-                yield from _mark_last(sentence, ends_sentence=True)
+                yield from _mark_last(sentence, ends_paragraph=False)
                 taken = end
             if paragraph.is_whole:
                 return

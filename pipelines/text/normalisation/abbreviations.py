@@ -1,4 +1,4 @@
-"""Abbreviations that are spoken in full. No library has them; only unambiguous ones are here."""
+"""Expansion of abbreviations. No library has them; only unambiguous ones are listed."""
 
 import re
 from collections.abc import Mapping

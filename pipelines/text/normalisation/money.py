@@ -1,4 +1,4 @@
-"""The plain names of money: what stands after an amount, and what num2words cannot say."""
+"""Names of currencies: as written after an amount, and as spoken where num2words has none."""
 
 import re
 from collections.abc import Mapping

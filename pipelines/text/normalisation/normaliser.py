@@ -1,4 +1,4 @@
-"""Writes a text the way people say it: numbers, money, dates, times, units, addresses.
+"""Text normalisation: numbers, money, dates, times, units and addresses in words.
 
 One left-to-right scan: a token's own pattern is bounded or possessive, so the time is linear
 in the length of the text, whatever the text.
@@ -112,7 +112,7 @@ def _ascii_digits(text: str) -> str:
 
 
 def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
-    """What a token is in words, and where reading goes on."""
+    """A token in words, and the position after it."""
     kind = match.lastgroup and next(
         name
         for name in ("email", "url", "iso", "date", "time", "clock", "phone", "number")
@@ -275,7 +275,7 @@ def _say_fraction(numerator: str, denominator: str, words: NumberWords) -> str:
 
 
 def _parse(digits: str, words: NumberWords) -> str | None:
-    """`1234.56` from what a person of that language wrote; None when it is no single number."""
+    """`1234.56` from the notation of that language; None when it is no single number."""
     marks = [character for character in digits if not character.isdecimal()]
     if not marks:
         return digits

@@ -1,4 +1,7 @@
-"""Numbers, units, money and dates in words: num2words and the CLDR, and what neither has."""
+"""Numbers, units, money and dates in words: by num2words, the CLDR (Babel) and own tables.
+
+Sources: https://github.com/savoirfairelinux/num2words, https://cldr.unicode.org.
+"""
 
 import datetime
 import re
@@ -54,7 +57,7 @@ _NUMBER_IN_PATTERN = re.compile(r"[\d\u0660-\u0669\u0966-\u096f]+")
 
 
 class NumberWords:
-    """Says numbers and what is counted in one language; keeps digits where nothing knows better.
+    """Numbers and counted things in the words of one language; digits where no library has them.
 
     espeak-ng reads digits in every language it speaks, so digits are a safe answer.
     """

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.vad.base import VAD_SAMPLE_RATE
-from pipelines.audio.segments import MAX_STRETCH_S, SpeechSegment, find_speech_segments
+from pipelines.audio.segments import MAX_SEGMENT_S, SpeechSegment, find_speech_segments
 
 FRAME = 512
 
@@ -54,5 +54,5 @@ def test_stretches_are_in_order_short_enough_and_inside(probabilities: list[floa
     at = 0
     for stretch in stretches:
         assert at <= stretch.start < stretch.end <= len(probabilities) * FRAME
-        assert stretch.end - stretch.start <= MAX_STRETCH_S * VAD_SAMPLE_RATE
+        assert stretch.end - stretch.start <= MAX_SEGMENT_S * VAD_SAMPLE_RATE
         at = stretch.end

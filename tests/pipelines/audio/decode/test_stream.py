@@ -22,7 +22,7 @@ from pipelines.errors import InvalidAudio
 
 def convert(pieces: list[bytes], encoding: Any, sample_rate: Any) -> Pcm:
     audio = LiveAudio()
-    parts = [audio.accept(piece, encoding, sample_rate) for piece in pieces]
+    parts = [audio.accept_bytes(piece, encoding, sample_rate) for piece in pieces]
     return np.concatenate([*parts, audio.flush()])
 
 
@@ -66,9 +66,9 @@ def test_mulaw_is_that_of_g711() -> None:
 
 def test_a_change_of_format_loses_nothing() -> None:
     audio = LiveAudio()
-    first = audio.accept(float_to_pcm16(sine(440, 48_000)), "linear", 48_000)
-    second = audio.accept(bytes(8000), "mulaw", 8000)
-    third = audio.accept(bytes(33), "linear", 16_000)
+    first = audio.accept_bytes(float_to_pcm16(sine(440, 48_000)), "linear", 48_000)
+    second = audio.accept_bytes(bytes(8000), "mulaw", 8000)
+    third = audio.accept_bytes(bytes(33), "linear", 16_000)
     total = len(first) + len(second) + len(third) + len(audio.flush())
     assert total == pytest.approx(32_016, abs=2)
     assert audio.received_s == 2 + Fraction(16, 16_000)
@@ -76,9 +76,9 @@ def test_a_change_of_format_loses_nothing() -> None:
 
 def test_a_byte_left_over_does_not_shift_the_next_format() -> None:
     audio = LiveAudio()
-    assert len(audio.accept(b"\x01", "linear", 16_000)) == 0
-    assert len(audio.accept(b"\x01", "mulaw", 16_000)) == 1
-    assert len(audio.accept(b"\x01\x02", "linear", 16_000)) == 1
+    assert len(audio.accept_bytes(b"\x01", "linear", 16_000)) == 0
+    assert len(audio.accept_bytes(b"\x01", "mulaw", 16_000)) == 1
+    assert len(audio.accept_bytes(b"\x01\x02", "linear", 16_000)) == 1
 
 
 @pytest.mark.parametrize("text", ["?", "YQ", "YQ==YQ==", "äöü", "Y Q==", "=" * 5])
