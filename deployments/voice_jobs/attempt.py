@@ -1,4 +1,4 @@
-"""One attempt at a voice: asks the fit for trials, has them run, and keeps its row up to date."""
+"""One attempt at a voice: runs the trials of its fit, and keeps its row in the queue up to date."""
 
 import asyncio
 import json
@@ -12,7 +12,9 @@ from typing import Any, Literal, Protocol, TypeVar
 from configs.schema.custom_voices import VoiceWorkConfig
 from db.errors import DatabaseUnavailable
 from deployments.voice_jobs.makers import AnyFit
+from deployments.voice_jobs.progress import Forecast
 from pipelines.errors import InvalidAudio, NotFound, StorageUnavailable
+from pipelines.tasks import TaskSet, keep_lease, retry
 from pipelines.voices.fitting.fit import FailedFit, FittedVoice
 from pipelines.voices.queue import ClaimedVoice, MadeVoice, VoiceQueue
 
@@ -20,55 +22,28 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-RENEW_S = 2.0  # a voice that was deleted is noticed so soon
+RENEW_S = 2.0  # also how soon a deleted voice is noticed
 CHECKPOINT_S = 10.0
-BELIEVED_AFTER = 3  # attempts: then recordings are taken for unusable
-PATIENCE_S = 600.0  # with a database or a store that does not answer
-STALL_S = 3600.0  # for some trials, before a worker must hang; a busy service slows them by far
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
-TRUST = 0.1  # how much of a voice the guess of its whole time counts as, against what was measured
+UNDECODABLE_AFTER = 3  # attempts: then the recordings are at fault, and not the machine
+UNAVAILABLE = DatabaseUnavailable, StorageUnavailable
+UNAVAILABLE_S = 600.0  # of retries
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0  # between them
+STALL_S = 3600.0  # for one step of trials; a busy service makes them slow, but not so slow
 
-End = Literal["ready", "failed", "gone"]
-"""What came of an attempt. Gone: the voice was deleted, or another attempt has taken it over."""
+AttemptResult = Literal["ready", "failed", "gone"]
+"""Gone: the voice was deleted, or claimed by another attempt."""
 
 
 class Workers(Protocol):
-    """Where trials run."""
+    """Runs trials."""
 
     async def run(self, trials: Sequence[Any]) -> list[Any]:
-        """An outcome for each, in any order. Raises what a trial raises that fails twice."""
+        """An outcome for each, in any order. Raises the error of a trial that fails twice."""
         ...
 
 
-class Forecast:
-    """How long the rest takes: what was guessed, corrected by how fast it goes.
-
-    Progress comes in steps. Between two of them the end stays where it is, unless a step takes so
-    long that nothing seems to happen: then the end moves on with the time.
-    """
-
-    def __init__(
-        self, whole_s: float, progress: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._guess_s = whole_s
-        self._first = self._last = progress
-        self._clock = clock
-        self._began = self._moved_at = clock()
-        self._whole_s = whole_s
-
-    def remaining_s(self, progress: float) -> float:
-        now = self._clock()
-        if progress > self._last:
-            gained = progress - self._first
-            self._whole_s = (TRUST * self._guess_s + now - self._began) / (TRUST + gained)
-            self._last, self._moved_at = progress, now
-        since_s = now - self._moved_at
-        left_s = (1.0 - self._last) * self._whole_s
-        return max(left_s - min(since_s, TRUST * self._whole_s), 0.0)
-
-
 class FitAttempt:
-    """Whoever holds the lease runs one, once. Cancelling `run` ends it where it is."""
+    """Run once, by the process that has the lease. Cancelling `run` ends it where it is."""
 
     def __init__(
         self,
@@ -80,9 +55,8 @@ class FitAttempt:
         engine: str,
         compute: ThreadPoolExecutor,
     ) -> None:
-        """`begin` blocks: of recordings and a checkpoint it makes a fit. `engine` speaks the voice.
-
-        `compute` is one thread, in which all that blocks runs.
+        """`begin` makes a fit from recordings and a checkpoint. `engine` is the name of the one
+        that speaks the voice. All that blocks runs in `compute`, one thread.
         """
         self._queue = queue
         self._claimed = claimed
@@ -95,44 +69,34 @@ class FitAttempt:
         self._forecast = Forecast(work.seconds_per_voice, 0.0)
         self._state: bytes | None = None  # the newest checkpoint that is not stored yet
         self._stored_at = float("-inf")  # the first is kept as soon as it is there
-        self._turn = asyncio.Lock()  # a renewal must not find the voice just finished
+        self._finishing = asyncio.Lock()  # a finished voice has no lease: no renewal meanwhile
         self._is_finished = False
 
-    async def run(self) -> End:
-        """Raises what the fit, its trials or the stores raise; the voice can be tried again."""
-        beating = asyncio.create_task(self._keep_lease(), name="keep the lease")
-        course = asyncio.create_task(self._make(), name="make the voice")
+    async def run(self) -> AttemptResult:
+        """Raises what the fit, its trials or the stores raise; another attempt can follow."""
+        tasks = TaskSet()
+        lease = tasks.start(keep_lease(self._keeps_lease, RENEW_S, DatabaseUnavailable))
+        making = tasks.start(self._make())
         try:
-            await asyncio.wait((beating, course), return_when=asyncio.FIRST_COMPLETED)
-            if beating.done() and not course.done() and not self._is_finished:
-                beating.result()
-                return "gone"
-            return await course
+            await asyncio.wait((lease, making), return_when=asyncio.FIRST_COMPLETED)
+            if making.done():
+                return making.result()
+            lease.result()
+            return "gone"
         finally:
-            for task in (beating, course):
-                task.cancel()
-            await asyncio.gather(beating, course, return_exceptions=True)
+            await tasks.close()
 
     async def give_back(self) -> None:
-        """After `run` was cancelled: stores what was reached, and lets another begin at once."""
+        """After `run` was cancelled: stores a checkpoint, and releases the lease."""
         if not await self._renew():
             return
         if self._state:
             await self._queue.keep_checkpoint(self._claimed, self._state)
         await self._queue.give_back(self._claimed)
 
-    async def _keep_lease(self) -> None:
-        """Returns when the voice is no longer this attempt's."""
-        while True:
-            async with self._turn:
-                if self._is_finished:
-                    return
-                try:
-                    if not await self._renew():
-                        return
-                except DatabaseUnavailable as error:  # the lease is ours until another takes it
-                    logger.warning("lease_not_renewed", extra={"reason": str(error)})
-            await asyncio.sleep(RENEW_S)
+    async def _keeps_lease(self) -> bool:
+        async with self._finishing:
+            return self._is_finished or await self._renew()
 
     async def _renew(self) -> bool:
         if self._progress is None:
@@ -140,14 +104,14 @@ class FitAttempt:
         left_s = self._forecast.remaining_s(self._progress)
         return await self._queue.renew(self._claimed, self._progress, left_s)
 
-    async def _make(self) -> End:
+    async def _make(self) -> AttemptResult:
         try:
             fit = await self._begun()
         except NotFound:
             return "gone"
         except InvalidAudio as error:
-            if self._claimed.attempt < BELIEVED_AFTER:
-                raise  # they were decoded before: it may be the machine
+            if self._claimed.attempt < UNDECODABLE_AFTER:
+                raise  # they were decoded before
             return await self._finish(FailedFit(error.code, str(error), {}))
         workers = self._workers(fit.target)
         while trials := await self._in_thread(fit.next_trials):
@@ -164,8 +128,8 @@ class FitAttempt:
 
     async def _begun(self) -> AnyFit:
         """Raises NotFound or InvalidAudio."""
-        samples = await patiently(lambda: self._queue.samples(self._claimed))
-        state = await patiently(lambda: self._queue.checkpoint(self._claimed))
+        samples = await _until_available(lambda: self._queue.samples(self._claimed))
+        state = await _until_available(lambda: self._queue.checkpoint(self._claimed))
         fit = await self._in_thread(lambda: self._begin(samples, state))
         self._progress = fit.progress
         self._forecast = Forecast(self._work.seconds_per_voice, fit.progress)
@@ -173,22 +137,22 @@ class FitAttempt:
         return fit
 
     async def _keep_state(self) -> bool:
-        """False when the voice is no longer ours."""
+        """False when the lease is lost."""
         if not self._state or time.monotonic() < self._stored_at + CHECKPOINT_S:
             return True
         try:
             kept = await self._queue.keep_checkpoint(self._claimed, self._state)
-        except (DatabaseUnavailable, StorageUnavailable) as error:
+        except UNAVAILABLE as error:
             logger.warning("checkpoint_not_kept", extra={"reason": str(error)})
             return True
         self._state, self._stored_at = None, time.monotonic()
         return kept
 
-    async def _finish(self, result: FittedVoice | FailedFit) -> End:
+    async def _finish(self, result: FittedVoice | FailedFit) -> AttemptResult:
         report = json.dumps(result.report).encode() if result.report else None
 
-        async def tell() -> bool:
-            async with self._turn:
+        async def finish() -> bool:
+            async with self._finishing:
                 if isinstance(result, FailedFit):
                     done = await self._queue.fail(self._claimed, result.code, result.reason, report)
                 else:
@@ -197,7 +161,7 @@ class FitAttempt:
                 self._is_finished = True
                 return done
 
-        if not await patiently(tell):
+        if not await _until_available(finish):
             return "gone"
         return "failed" if isinstance(result, FailedFit) else "ready"
 
@@ -213,16 +177,17 @@ def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> bytes:
     return fit.checkpoint()
 
 
-async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Waits for a database or a store that is away. Raises its error after PATIENCE_S."""
-    deadline = time.monotonic() + PATIENCE_S
-    pause_s = FIRST_PAUSE_S
-    while True:
-        try:
-            return await call()
-        except (DatabaseUnavailable, StorageUnavailable) as error:
-            if time.monotonic() + pause_s > deadline:
-                raise
-            logger.warning("store_unavailable", extra={"reason": str(error)})
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+async def _until_available(call: Callable[[], Awaitable[T]]) -> T:
+    """Raises the error of a database or a store that is away for longer than UNAVAILABLE_S."""
+
+    def log(error: Exception) -> None:
+        logger.warning("store_unavailable", extra={"reason": str(error)})
+
+    return await retry(
+        call,
+        UNAVAILABLE,
+        within_s=UNAVAILABLE_S,
+        first_pause_s=FIRST_PAUSE_S,
+        longest_pause_s=LONGEST_PAUSE_S,
+        on_error=log,
+    )

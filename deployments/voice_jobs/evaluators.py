@@ -1,6 +1,8 @@
-"""The processes in which trials run: one engine each, all of them out of the service's way."""
+"""Worker processes for trials, one engine each, at the lowest scheduling priority."""
 
 import asyncio
+import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -10,21 +12,23 @@ from ray.actor import ActorHandle
 
 from deployments.memory import give_back
 from deployments.voice_jobs.makers import Maker
-from deployments.voice_jobs.priority import stand_back
 from telemetry.logs import setup_logs
 
+logger = logging.getLogger(__name__)
+
 RESTARTS = 10  # of one process, before the attempt fails
-CPUS = 0.01  # bookkeeping: voices must not take the places of models
+CPUS = 0.01  # reserved with Ray: voices must not take the places of models
+NICENESS = 19
 
 Run = Callable[[Any], Awaitable[Any]]
 """Of one trial, to its outcome."""
 
 
 class Evaluator:
-    """Runs one trial after the other. Ray starts it anew when it dies, and repeats its trial."""
+    """Runs one trial at a time. Ray restarts a dead process, and repeats its trial."""
 
     def __init__(self, maker: Maker, target: Any) -> None:
-        stand_back()
+        lower_priority()
         setup_logs()
         self._trials = maker.trials(target)
         give_back()  # measured: 30 MB of what loading took
@@ -34,27 +38,27 @@ class Evaluator:
 
 
 class Evaluators:
-    """Some of them, for one voice."""
+    """The actors of one voice."""
 
     def __init__(self, maker: Maker, target: Any, count: int) -> None:
         """Returns at once; trials wait until one is there."""
         has_gpu = ray.cluster_resources().get("GPU", 0) > 0
         options = {
             "num_cpus": CPUS,
-            "num_gpus": maker.gpus if has_gpu else 0,  # on a CPU it takes long, and is the same
+            "num_gpus": maker.gpus if has_gpu else 0,  # a CPU gives the same result, slower
             "scheduling_strategy": "SPREAD",
             "max_restarts": RESTARTS,
             "max_task_retries": 1,
         }
         actor: Any = ray.remote(Evaluator).options(**options)
-        self._target = ray.put(target)  # kept: Ray would forget it once the processes have begun
+        self._target = ray.put(target)  # kept for restarts: Ray frees what has no reference
         self._actors: list[ActorHandle[Any]] = [
             actor.remote(maker, self._target) for _ in range(count)
         ]
 
     async def run(self, trials: Sequence[Any]) -> list[Any]:
         """Raises ray.exceptions.RayError for a trial that failed twice."""
-        return await shared(trials, [self._run_by(actor) for actor in self._actors])
+        return await run_shared(trials, [self._run_by(actor) for actor in self._actors])
 
     def _run_by(self, actor: ActorHandle[Any]) -> Run:
         async def run(trial: Any) -> Any:
@@ -69,12 +73,12 @@ class Evaluators:
 
 
 def evaluators_for(cpus: float, at_once: int, most: int) -> int:
-    """How many for one voice, of a cluster with so many cores: one a core, shared by `at_once`."""
+    """The number for one voice: one a core of the cluster, shared by `at_once` voices."""
     return max(1, min(most, int(cpus) // at_once))
 
 
-async def shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]:
-    """Each worker takes the next trial as soon as it is free. Raises the first error."""
+async def run_shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]:
+    """Each worker takes the next trial when it is free. Raises the first error."""
     waiting = deque(trials)
     outcomes = []
 
@@ -89,3 +93,15 @@ async def shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]:
         for task in tasks:
             task.cancel()
     return outcomes
+
+
+def lower_priority() -> None:
+    """This thread, and those that it starts, compute only while a core would be idle.
+
+    By Linux's scheduling class SCHED_IDLE; elsewhere by the highest niceness.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError) as error:
+        logger.warning("no_idle_scheduling", extra={"reason": str(error)})
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)

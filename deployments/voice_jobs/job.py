@@ -1,7 +1,7 @@
 """The Ray job that makes one voice: python -m deployments.voice_jobs.job VOICE LEASE CLUSTER
 
-Whoever starts it has claimed the voice; from then on this process keeps the lease. It ends with 0
-when there is nothing left to do for the voice, and else another attempt follows.
+The voice is claimed under LEASE; from now on this process renews it. The exit status is 0 when
+there is nothing left to do for the voice; otherwise another attempt follows.
 """
 
 import argparse
@@ -23,16 +23,15 @@ from configs.schema.custom_voices import CustomVoicesConfig
 from configs.settings import load_settings
 from db.session import Database
 from deployments.voice_jobs.attempt import FitAttempt
-from deployments.voice_jobs.evaluators import Evaluators, evaluators_for
+from deployments.voice_jobs.evaluators import Evaluators, evaluators_for, lower_priority
 from deployments.voice_jobs.makers import Maker, configured_maker
-from deployments.voice_jobs.priority import stand_back
 from pipelines.storage.encryption import Encryption
 from pipelines.voices.queue import VoiceQueue
 from telemetry.logs import setup_logs
 
 logger = logging.getLogger(__name__)
 
-STOP_S = 2.0  # to store what was reached; Ray kills 3 s after it asked
+STOP_S = 2.0  # to store a checkpoint; Ray kills 3 s after SIGTERM
 
 
 def main(maker: Maker) -> int:
@@ -49,13 +48,13 @@ def main(maker: Maker) -> int:
     ray.init(arguments.cluster, log_to_driver=False, logging_level=logging.WARNING)
     try:
         return asyncio.run(work(maker, arguments.voice, arguments.lease))
-    except Exception:
+    except Exception:  # whatever it was, another attempt follows
         logger.exception("attempt_failed", extra={"voice": str(arguments.voice)})
         return 1
 
 
 async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
-    """One attempt at the voice, if that lease is still its."""
+    """One attempt at the voice, if it still has that lease."""
     settings = load_settings(new=False)
     config = load_yaml(CustomVoicesConfig, "custom_voices").work
     database = Database(settings.database_url)
@@ -80,7 +79,7 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
         lambda samples, state: maker.begin(claimed, samples, state),
         workers,
         maker.engine(),
-        ThreadPoolExecutor(1, thread_name_prefix="fit", initializer=stand_back),
+        ThreadPoolExecutor(1, thread_name_prefix="fit", initializer=lower_priority),
     )
     running = asyncio.create_task(attempt.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 PREFIX = "clone-"
-# Of the tree; the rest may hold anything, such as the data of the service.
+# Folders of the tree that a job needs; others may hold the data of the service.
 SENT = ("api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
 
-NICENESS = 10  # of what is no computation, as in the replicas of models
+NICENESS = 10  # of the job itself, as of the replicas of models; its computations have less
 
 JobState = Literal["starting", "running", "ended"]
 
 
 def unsent(tree: Path) -> list[str]:
-    """Patterns of all in the tree that a job has no need of. Ray knows no list of what to take."""
+    """Patterns of all that a job does not need. Ray has no list of what to include."""
     return [f"/{entry.name}" for entry in tree.iterdir() if entry.name not in SENT]
 
 
 def places(settings: Settings) -> dict[str, str]:
-    """Variables that name places of the service, from the root: a job has a folder of its own.
+    """Environment variables with absolute paths: a job runs in a folder of its own.
 
     Only those without a password, since the dashboard shows them. The rest of a job's environment
     is that of the cluster's nodes.
@@ -54,7 +54,7 @@ def places(settings: Settings) -> dict[str, str]:
 
 
 class JobsUnavailable(Exception):
-    """Ray's job API did not do what it was asked; nobody knows whether it will."""
+    """A call of Ray's job API failed; it may still take effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class VoiceJobClient:
     """Those of one service. Blocks in threads; every method raises JobsUnavailable."""
 
     def __init__(self, service: str, module: str, cluster: str, variables: dict[str, str]) -> None:
-        """`service` is its name among those that use the cluster, and `module` the program.
+        """`service` is its id among those that use the cluster, and `module` the program.
 
         `cluster` is the address of its GCS. `variables` are seen by whoever sees the dashboard.
         """
@@ -80,7 +80,7 @@ class VoiceJobClient:
         self._variables = variables
 
     async def submit(self, claimed: ClaimedVoice) -> VoiceJob:
-        """The lease in its name tells it from an attempt of the same number that gave up early."""
+        """Its name has the lease: an attempt that was released has the same number as the next."""
         name = f"{PREFIX}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = VoiceJob(name, claimed.id, claimed.lease)
         arguments = [str(job.voice_id), job.lease, self._cluster]
@@ -103,24 +103,24 @@ class VoiceJobClient:
         return job
 
     async def known(self) -> list[tuple[VoiceJob, bool]]:
-        """All that Ray remembers, whichever process started them, and which of them have ended."""
+        """All that Ray lists, whichever process started them, and whether they have ended."""
         found = []
         for one in await self._call("list_jobs"):
-            told = one.metadata or {}  # of others who use the cluster: none, or another service
-            if one.submission_id and told.get("service") == self._service:
-                job = VoiceJob(one.submission_id, UUID(told["voice"]), told["lease"])
+            metadata = one.metadata or {}  # jobs of others have none, or another service
+            if one.submission_id and metadata.get("service") == self._service:
+                job = VoiceJob(one.submission_id, UUID(metadata["voice"]), metadata["lease"])
                 found.append((job, one.status.is_terminal()))
         return found
 
     async def state(self, job: VoiceJob) -> JobState:
-        """What Ray believes; a job that died with its machine may seem to run for ever."""
+        """As Ray reports it; a job that died with its machine may be reported as running."""
         status = await self._call("get_job_status", job.id)
         if status.is_terminal():
             return "ended"
         return "starting" if status == "PENDING" else "running"
 
     async def stop(self, job: VoiceJob) -> None:
-        """Asks it to end, and Ray ends it 3 s later."""
+        """Sends SIGTERM; Ray kills it 3 s later."""
         await self._call("stop_job", job.id)
 
     async def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:

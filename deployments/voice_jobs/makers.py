@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AnyFit(Protocol):
-    """As `pipelines.voices.fitting.fit.Fit`; what crosses processes is its own affair."""
+    """The interface of `pipelines.voices.fitting.fit.Fit`; its trials have types of their own."""
 
     @property
     def target(self) -> Any: ...
@@ -38,26 +38,26 @@ class AnyFit(Protocol):
 
 
 class AnyTrials(Protocol):
-    """As `pipelines.voices.fitting.trials.Trials`."""
+    """The interface of `pipelines.voices.fitting.trials.Trials`."""
 
     def run(self, trial: Any) -> Any: ...
 
 
 class Maker(Protocol):
-    """One way of making voices. Crosses processes, and loads nothing before it is asked."""
+    """One method of making voices. Crosses processes, and loads engines when they are needed."""
 
     @property
     def most_workers(self) -> int:
-        """That have something to do at once."""
+        """Workers that can be used at once."""
         ...
 
     @property
     def gpus(self) -> float:
-        """How much of one a worker takes."""
+        """The share of a GPU that a worker takes."""
         ...
 
     def engine(self) -> str:
-        """The name of the engine that speaks what is made."""
+        """The name of the engine that the voice is made for."""
         ...
 
     def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> AnyFit:
@@ -77,7 +77,7 @@ def configured_maker() -> Maker:
 
 @dataclass(frozen=True, slots=True)
 class FitMaker:
-    """A style of the engine is searched for."""
+    """Searches for a style of the engine."""
 
     config: CustomVoicesConfig
 
@@ -93,7 +93,7 @@ class FitMaker:
         return engine_of(self.config.work.model)
 
     def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> "Fit":
-        """Every attempt has the same seed: one that resumes decides as the one before."""
+        """Every attempt has the same seed, so that a resumed one is deterministic."""
         from models.loading import load
         from models.registry import SPEAKER
         from pipelines.voices.fitting.fit import Fit
@@ -124,7 +124,7 @@ class FitMaker:
 
 @dataclass(frozen=True, slots=True)
 class PromptMaker:
-    """The engine speaks on from one of the recordings."""
+    """Chooses a recording that the engine continues."""
 
     config: CustomVoicesConfig
 

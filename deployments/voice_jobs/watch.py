@@ -1,4 +1,4 @@
-"""Has jobs make the voices that wait, some at a time, and looks after them until they end."""
+"""Starts jobs for the voices that wait, some at a time, and watches them until they end."""
 
 import asyncio
 import logging
@@ -8,15 +8,15 @@ from typing import Protocol
 from configs.schema.custom_voices import VoiceWorkConfig
 from db.errors import DatabaseUnavailable
 from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob
-from deployments.voice_jobs.progress import Paces
+from deployments.voice_jobs.progress import StallMonitor
 from pipelines.voices.queue import ClaimedVoice, VoiceQueue
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 2.0  # how long a voice waits at most while nothing is made
+LOOK_S = 2.0  # how long a voice waits at most while none is made
 FOLLOW_S = 1.0
-EXPECT_S = 10.0  # how often those who wait are told anew when it will be their turn
+EXPECT_S = 10.0  # between two updates of the estimates of voices that wait
 START_S = 300.0  # for a job to begin, on a cluster that has no room
 GRACE_S = 5.0  # for a job to end by itself
 PAUSE_S = 10.0  # after Ray refused a job
@@ -36,10 +36,10 @@ class AnyJobs(Protocol):
 
 
 class Watch:
-    """Claims voices and hands them to jobs, which keep the leases from then on.
+    """Claims voices and starts jobs, which renew the leases from then on.
 
-    The rows say what is so: whatever dies, a lease that ends lets the voice be claimed again. Jobs
-    are watched only so that this need not be waited for, and so that none goes on for nothing.
+    The rows are the source of truth: whatever process dies, the lease expires and the voice can be
+    claimed again. Jobs are watched so that this takes less time, and so that none runs in vain.
     """
 
     def __init__(self, queue: VoiceQueue, jobs: AnyJobs, work: VoiceWorkConfig) -> None:
@@ -47,9 +47,9 @@ class Watch:
         self._jobs = jobs
         self._work = work
         self._following: dict[VoiceJob, asyncio.Task[None]] = {}
-        self._paces = Paces()
-        self._refused_since: float | None = None  # that voices wait and Ray takes no job
-        self._knows_jobs = False  # those that were there before this
+        self._stalls = StallMonitor()
+        self._refused_since: float | None = None  # since when Ray refuses jobs
+        self._knows_jobs = False  # of a former process
         self._is_stopping = False
         self._expect_at = 0.0
 
@@ -67,14 +67,14 @@ class Watch:
                     logger.warning("jobs_unavailable", extra={"reason": str(error)})
                     self._refused_since = self._refused_since or time.monotonic()
                     pause_s = PAUSE_S
-                metrics.voice_still_seconds.set(self._still_s())
+                metrics.voice_still_seconds.set(self._stalled_s())
                 await asyncio.sleep(pause_s)
         finally:
             for task in self._following.values():
                 task.cancel()
 
     async def stop_jobs(self) -> None:
-        """They keep what they have reached, and give their voices back. None begins after this."""
+        """They store checkpoints and release their leases. No job is started after this."""
         self._is_stopping = True
         for job in list(self._following):
             try:
@@ -110,22 +110,22 @@ class Watch:
             logger.info("job_submitted", extra={"job": job.id, "attempt": claimed.attempt})
             self._follow(job)
 
-    def _still_s(self) -> float:
-        """For how long the slowest job has got no further, or Ray has taken none."""
+    def _stalled_s(self) -> float:
+        """The longest time without progress of a job, or in which Ray refused jobs."""
         refused_s = 0.0 if self._refused_since is None else time.monotonic() - self._refused_since
-        return max(refused_s, self._paces.still_s())
+        return max(refused_s, self._stalls.stalled_s())
 
     def _follow(self, job: VoiceJob) -> None:
-        task = asyncio.create_task(self._see_off(job), name=job.id)
+        task = asyncio.create_task(self._watch(job), name=job.id)
         self._following[job] = task
         task.add_done_callback(lambda _: self._forget(job))
 
     def _forget(self, job: VoiceJob) -> None:
         self._following.pop(job, None)
-        self._paces.forget(job)
+        self._stalls.forget(job)
 
-    async def _see_off(self, job: VoiceJob) -> None:
-        """Returns when the job has ended, or is to be forgotten."""
+    async def _watch(self, job: VoiceJob) -> None:
+        """Returns when the job has ended, or its voice is no longer its own."""
         give_up_at = time.monotonic() + START_S
         while True:
             await asyncio.sleep(FOLLOW_S)
@@ -140,7 +140,7 @@ class Watch:
                 if claimed is None:
                     await self._end(job)
                     return
-                self._paces.note(job, claimed.progress, state)
+                self._stalls.observe(job, claimed.progress, state)
                 if state == "starting":
                     if time.monotonic() > give_up_at:
                         await self._end(job)
@@ -149,11 +149,11 @@ class Watch:
                     await self._queue.renew(claimed)
             except (DatabaseUnavailable, JobsUnavailable) as error:
                 logger.warning("job_not_seen", extra={"job": job.id, "reason": str(error)})
-                if not is_held:  # if it is there after all, it notices by itself
+                if not is_held:  # a job that runs notices by itself
                     return
 
     async def _held(self, job: VoiceJob) -> ClaimedVoice | None:
-        """The voice, while its lease is the job's and has not ended."""
+        """The voice, while its lease is the job's and has not expired."""
         if not await self._queue.holds(job.voice_id, job.lease):
             return None
         return await self._queue.claimed(job.voice_id, job.lease)
@@ -161,7 +161,8 @@ class Watch:
     async def _lost(self, job: VoiceJob) -> None:
         """Lets the voice be claimed again, if the job did not finish it.
 
-        At once at first, later when the lease ends: an outage of a minute uses up not all attempts.
+        At once at first, later when the lease expires: so an outage of a minute does not use up all
+        attempts.
         """
         claimed = await self._queue.claimed(job.voice_id, job.lease)
         if claimed is not None:
@@ -171,7 +172,7 @@ class Watch:
                 await self._queue.give_back(claimed, failed=True)
 
     async def _end(self, job: VoiceJob) -> None:
-        """A job whose voice is another's or nobody's notices it; one that hangs does not."""
+        """Stops a job that lost its lease, unless it notices that by itself within GRACE_S."""
         deadline = time.monotonic() + GRACE_S
         while await self._jobs.state(job) != "ended":
             if time.monotonic() > deadline:

@@ -1,6 +1,6 @@
-"""The recordings that a voice is made of: all that is asked of them, before anything is promised.
+"""Validates the recordings of a custom voice: format, length, quality, and that one person speaks.
 
-What is wrong with a file is told by its name.
+Error messages name the file.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ from pipelines.errors import (
 )
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
-LENGTH_SLACK_S = 0.05  # that encoders cut off or add
-PIECES = 3  # of each file, whose speakers are compared
+LENGTH_SLACK_S = 0.05  # padding or trimming by encoders
+PIECES = 3  # of each file, whose embeddings are compared
 PIECE_S = 6.0
-EXCERPT_S = 20.0  # of speech, for whoever has to hear its language
+EXCERPT_S = 20.0  # of speech, for language detection
 PITCH_S = 30.0  # of each file
 OPENING_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class SampleFile:
-    """A file as it was sent. `name` is what the caller calls it, and nothing else."""
+    """An uploaded file. `name` is for messages only."""
 
     name: str
-    path: Path  # in a private folder
+    path: Path  # in a temporary directory
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A file that can be used, and how it was recorded."""
+    """A valid file, and its quality."""
 
     file: SampleFile
     media_type: str
@@ -63,21 +63,21 @@ class CheckedSamples:
     samples: tuple[Sample, ...]  # in the order of the form
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
-    openings: tuple[Pcm, ...]  # the same, of each file: how it begins
-    speakers: Embeddings  # float32 [files, 256]: who speaks in each
+    openings: tuple[Pcm, ...]  # the same, of the beginning of each file
+    speakers: Embeddings  # float32 [files, 256], one embedding a file
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
-    """What is known of one file once it was decoded and listened to."""
+class _Analysed:
+    """One file after it was decoded and measured."""
 
     sample: Sample
-    speech: Pcm  # some of it: enough for its speaker and pitch
+    speech: Pcm  # an excerpt, for the speaker embedding and the pitch
     opening: Pcm
 
 
 class SampleChecker:
-    """Looks at files one after the other; what costs time runs in threads."""
+    """Checks files one after the other; blocking work runs in threads."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class SampleChecker:
         encoder: Callable[[], SpeakerEncoder],
         rules: SampleRules,
     ) -> None:
-        """`encoder` is called in a thread, each time: it may load the engine at the first."""
+        """`encoder` is called in a thread; the first call may load the engine."""
         self._decoder = decoder
         self._vad = vad
         self._encoder = encoder
@@ -109,9 +109,9 @@ class SampleChecker:
     async def check_speaker(
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
     ) -> None:
-        """That who speaks in `pcm`, of the file at `place`, is who speaks in the other files.
+        """Compares the speaker of `pcm`, from the file at `place`, with that of the other files.
 
-        A file that begins with somebody else may pass as a whole. Raises InvalidRequest.
+        A file that begins with another speaker may pass as a whole. Raises InvalidRequest.
         """
         others = np.delete(checked.speakers, place, axis=0).mean(axis=0)
         heard = await asyncio.to_thread(lambda: self._encoder().embed(pcm))
@@ -121,7 +121,7 @@ class SampleChecker:
                 f"files: who begins {name!r} does not sound like the speaker of the other files"
             )
 
-    async def _hear(self, file: SampleFile, media_type: str) -> _Heard:
+    async def _hear(self, file: SampleFile, media_type: str) -> _Analysed:
         try:
             audio = await self._decoder.decode(file.path, max_duration_s=self._rules.max_seconds)
         except AudioTooLong:
@@ -140,7 +140,7 @@ class SampleChecker:
             f"{rules.max_seconds:g} seconds"
         )
 
-    def _listen(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Heard:
+    def _listen(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
         """Blocking: about 0.3 s for a minute of audio."""
         rules, name = self._rules, file.name
         probabilities = self._vad.probabilities(pcm)
@@ -168,11 +168,11 @@ class SampleChecker:
                 f"{rules.min_snr_db:g} are needed"
             )
         sample = Sample(file, media_type, duration_s, share, snr, level, clipped)
-        opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # not all that it is a part of
-        return _Heard(sample, _excerpt(speech, PITCH_S), opening)
+        opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # a copy frees the whole signal
+        return _Analysed(sample, _excerpt(speech, PITCH_S), opening)
 
-    def _compare(self, heard: Sequence[_Heard]) -> CheckedSamples:
-        """Whether one person speaks in all of them; blocking, about a second."""
+    def _compare(self, heard: Sequence[_Analysed]) -> CheckedSamples:
+        """Checks that one person speaks in all of them; blocking, about a second."""
         encoder = self._encoder()
         pieces = [encoder.embed_pieces(one.speech, _windows(one.speech)) for one in heard]
         names = [one.sample.file.name for one in heard]
@@ -188,7 +188,7 @@ class SampleChecker:
 
 
 def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: SampleRules) -> None:
-    """Compares all with the file that is most like the others: its speaker is the one who is meant.
+    """Compares all with the file that is most like the others.
 
     `pieces` has the embeddings of each file's pieces. Raises InvalidRequest.
     """

@@ -1,7 +1,7 @@
-"""Spoken consent: a sentence that nobody knows before, read aloud by whoever is to be imitated.
+"""Spoken consent: the speaker of a custom voice reads a new sentence of random words aloud.
 
-The token that comes with a sentence is sealed and holds it, so nothing is stored until it is used.
-Whether the one who reads it is the speaker of the other files is for `samples` to hear.
+The token of a sentence is its encrypted text, so that nothing is stored until it is used. Whether
+the reader is the speaker of the other files is checked by `checks`.
 """
 
 import base64
@@ -23,29 +23,29 @@ from pipelines.ports import STTModel
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.text.language_names import engine_codes, iso_code
 
-SHORTEST = 0.7  # of the sentence's letters that must have been heard at all
+MIN_LENGTH = 0.7  # of the transcript, as a share of the sentence's letters
 MAX_TOKEN = 2000  # characters
 WRONG = "consent_token: it is wrong or has expired; POST /consent-sentences issues another"
 
 
 @dataclass(frozen=True, slots=True)
 class ConsentSentence:
-    """What is to be read, and by when it has to be sent."""
+    """A sentence to read, and when it expires."""
 
     language: str  # ISO 639-1 code
     text: str
-    words: tuple[str, ...]  # those of it that were drawn
+    words: tuple[str, ...]  # the random ones
     expires: int  # seconds since the epoch
 
 
 class Consent:
-    """Issues sentences, and hears whether one was said."""
+    """Issues sentences, and finds them in recordings."""
 
-    def __init__(self, sealer: Encryption, config: ConsentConfig, transcriber: STTModel) -> None:
-        self._sealer = sealer
+    def __init__(self, encryption: Encryption, config: ConsentConfig, stt: STTModel) -> None:
+        self._encryption = encryption
         self._config = config
-        self.min_similarity = config.min_similarity  # of who says it with the speaker
-        self._transcriber = transcriber
+        self.min_similarity = config.min_similarity  # of the reader with the speaker
+        self._stt = stt
 
     def issue(self, workspace_id: int, language: str = "en") -> tuple[ConsentSentence, str]:
         """A new sentence and its token. Raises InvalidRequest for a language that has none."""
@@ -59,16 +59,16 @@ class Consent:
         text = known[code].sentence.format(words=", ".join(words))
         issued = ConsentSentence(code, text, words, int(time.time() + self._config.lasts_s))
         content = [issued.language, issued.text, issued.words, issued.expires]
-        sealed = self._sealer.seal(json.dumps(content).encode(), _about(workspace_id))
+        sealed = self._encryption.seal(json.dumps(content).encode(), _about(workspace_id))
         return issued, base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, workspace_id: int, token: str) -> ConsentSentence:
-        """What was issued with the token. Raises InvalidRequest."""
+        """The sentence of a token. Raises InvalidRequest."""
         if not token.isascii() or len(token) > MAX_TOKEN:
             raise InvalidRequest(WRONG)
         try:
             sealed = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True)
-            content = json.loads(self._sealer.open(sealed, _about(workspace_id)))
+            content = json.loads(self._encryption.open(sealed, _about(workspace_id)))
         except (binascii.Error, DecryptionError):
             raise InvalidRequest(WRONG) from None
         language, text, words, expires = content
@@ -77,7 +77,7 @@ class Consent:
         return ConsentSentence(language, text, tuple(words), expires)
 
     async def find(self, sentence: ConsentSentence, openings: Sequence[Pcm]) -> tuple[int, Pcm]:
-        """Which file begins with it, and how it is said; `openings` are how files begin, at 16 kHz.
+        """The index of the file that begins with it, and its audio; `openings` are 16 kHz signals.
 
         Raises InvalidRequest or EngineError.
         """
@@ -89,7 +89,7 @@ class Consent:
                 options=DecodingOptions(words=True),
                 urgency=FILE,
             )
-            transcript = await self._transcriber.transcribe(request)
+            transcript = await self._stt.transcribe(request)
             heard = " ".join(segment.text for segment in transcript.segments)
             if self.is_said(sentence, heard):
                 words = [word for segment in transcript.segments for word in segment.words]
@@ -101,9 +101,9 @@ class Consent:
         )
 
     def is_said(self, sentence: ConsentSentence, heard: str) -> bool:
-        """Tolerant of a recogniser's mistakes, but not of other words."""
+        """By fuzzy matching (Levenshtein ratios): tolerates recognition errors, not other words."""
         wanted, got = plain(sentence.text), plain(heard)
-        if len(got) < SHORTEST * len(wanted):
+        if len(got) < MIN_LENGTH * len(wanted):
             return False
         if fuzz.partial_ratio(wanted, got) < self._config.likeness:
             return False
@@ -115,9 +115,9 @@ class Consent:
     def _stretch(
         self, sentence: ConsentSentence, words: Sequence[Word]
     ) -> tuple[float, float] | None:
-        """When it is said, in seconds: as many words as it has, up to the last of those drawn.
+        """Start and end in seconds: as many words as it has, up to the last random one.
 
-        What comes before and after may be of anybody. None when no drawn word was heard whole.
+        Other speech may come before and after. None when no random word was recognised.
         """
         is_drawn = [self._is_drawn(sentence, plain(word.word)) for word in words]
         size = len(plain(sentence.text).split())
@@ -135,7 +135,7 @@ class Consent:
 
 
 def plain(text: str) -> str:
-    """Letters and digits without case or accents, words apart by one space."""
+    """Letters and digits without case or accents, words separated by one space."""
     letters = unicodedata.normalize("NFKD", text.casefold())
     kept = "".join(
         one if one.isalnum() else " " for one in letters if not unicodedata.combining(one)

@@ -1,7 +1,7 @@
-"""What is kept of how a voice was made: what its report shows.
+"""The stored report of how a voice was made.
 
-Whoever makes the voice writes it (`VoiceReport(...).to_json()`), also for one that fails, as far as
-the work came. A few seconds of a recording are in it, so that it is kept as the samples are.
+The fit writes it (`VoiceReport(...).to_json()`), also for a voice that fails. It holds some seconds
+of a recording, so it is stored encrypted, like the samples.
 """
 
 import base64
@@ -22,11 +22,11 @@ MAX_SAMPLE_BYTES = 256 * 1024  # of one sample of sound
 
 
 class ReportError(ValueError):
-    """What is stored is no report of a version that is known here."""
+    """The stored bytes are no report of a known version."""
 
 
 class _ReportPart(BaseModel):
-    """Frozen; a newer writer may say more."""
+    """Frozen; fields of newer versions are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -1,10 +1,9 @@
-"""Custom voices as their workspace sees them: asked for, listed, deleted."""
+"""Custom voices of a workspace: creation, listing, reports and deletion."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from sqlmodel import Session
@@ -40,43 +39,40 @@ from pipelines.errors import (
 from pipelines.ports import STTModel
 from pipelines.storage.files import Files
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
-from pipelines.tts.custom_voices import ReadyCustomVoices, key_of, parse_id
+from pipelines.tts.custom_voices import STILL_MADE, ReadyCustomVoices, key_of, parse_id
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent, ConsentSentence
 from pipelines.voices.queue import HOLD
 from pipelines.voices.report import ReportError, VoiceReport
-from pipelines.voices.voice_object import created_event
+from pipelines.voices.voice_object import VoiceGenderGiven, VoiceStatus, created_event
 
 logger = logging.getLogger(__name__)
 
-VoiceStatus = Literal["processing", "ready", "failed"]
-VoiceGenderGiven = Literal["male", "female", "neutral"]
-
-UNCLAIMED_S = 600.0  # how long samples last until their voice refers to them
+UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
 FALLBACK_LANGUAGE = "en"
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
-SHOWN_S = 3600.0  # how long the address of a report lasts
+REPORT_URL_TTL_S = 3600.0
 NO_REPORT = "there is no report of this voice"
 NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
 
 
 @dataclass(frozen=True, slots=True)
 class NewVoice:
-    """What is asked for."""
+    """A request for a voice."""
 
     name: str
     description: str | None = None
-    language: str | None = None  # any code, as en-GB; None: what the samples are heard to be in
+    language: str | None = None  # any code, as en-GB; None: that of the samples
     gender: VoiceGenderGiven = "neutral"
-    consent: str | None = None  # what is attested
-    consent_token: str | None = None  # of the sentence that is said
-    address: str | None = None  # from where
+    consent: str | None = None  # attested in words
+    consent_token: str | None = None  # of a spoken sentence
+    address: str | None = None  # of the client
 
 
 @dataclass(frozen=True, slots=True)
-class KeptReport:
-    """All that is known of how a voice was made."""
+class StoredReport:
+    """The report of a voice, and its samples."""
 
     voice: Voice
     samples: list[VoiceSample]  # the recordings, in the order of the form
@@ -94,9 +90,9 @@ class CustomVoices:
         plans: PlansConfig,
         config: CustomVoicesConfig,
         checker: SampleChecker,
-        transcriber: STTModel,
+        stt: STTModel,
         speech: SpeechPipeline,
-        own: ReadyCustomVoices,
+        ready_voices: ReadyCustomVoices,
         consent: Consent,
         consent_needed: ConsentNeeded = "off",
     ) -> None:
@@ -108,16 +104,16 @@ class CustomVoices:
         self._engine = engine_of(config.model)
         self.rules = config.samples
         self._checker = checker
-        self._transcriber = transcriber
+        self._stt = stt
         self._speech = speech
-        self._own = own
+        self._ready_voices = ready_voices
         self._consent = consent
         self._consent_needed = consent_needed
 
     def consent_sentence(
         self, principal: Principal, language: str | None = None
     ) -> tuple[ConsentSentence, str]:
-        """What a speaker reads aloud to agree, and the token that goes with it.
+        """A sentence that the speaker reads aloud to consent, and its token.
 
         Raises InvalidRequest for a language that has none.
         """
@@ -130,14 +126,14 @@ class CustomVoices:
         files: Sequence[SampleFile],
         operation: IdempotentOperation | None = None,
     ) -> Voice:
-        """Checks the samples, keeps them, and queues the voice, whose price is held.
+        """Checks and stores the samples, queues the voice, and holds its price.
 
-        The same request with its Idempotency-Key, sent again after the process that served it died,
-        gets the voice that was made then. Raises InvalidRequest and the like for the samples,
-        PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable.
+        A request with an Idempotency-Key that runs again, since its process died, gets the voice
+        that it made before. Raises InvalidRequest and the like for the samples, PlanRequired,
+        InsufficientCredit, EngineLost or StorageUnavailable.
         """
         if (made := await self._made_before(principal, operation)) is not None:
-            return made  # also when what came with it has expired since
+            return made  # even if its consent token has expired since
         sentence = self._spoken_consent(principal, new)
         await self._database.read(self._check_room, principal.workspace_id)
         language = None if new.language is None else await self._known_language(new.language)
@@ -169,7 +165,7 @@ class CustomVoices:
     async def check_room(
         self, principal: Principal, operation: IdempotentOperation | None = None
     ) -> None:
-        """Before the recordings are there; `create` looks again.
+        """Before the recordings are received; `create` checks again.
 
         Raises PlanRequired or InsufficientCredit, unless this request made its voice before.
         """
@@ -186,7 +182,7 @@ class CustomVoices:
     ) -> tuple[list[Voice], int]:
         """One page, newest first, and the number of all; `page` from 1.
 
-        Raises InvalidRequest for a `language` that is none.
+        Raises InvalidRequest for an unknown `language`.
         """
         if language is not None and not is_language(language):
             raise InvalidRequest(f"language: {language[:40]!r} is not the code of a language")
@@ -205,17 +201,15 @@ class CustomVoices:
             raise VoiceNotFound(NOT_FOUND)
         return found
 
-    async def report(self, principal: Principal, voice_id: str) -> KeptReport:
-        """How it was made. Raises VoiceNotFound, VoiceNotReady, NotFound or StorageUnavailable."""
+    async def report(self, principal: Principal, voice_id: str) -> StoredReport:
+        """Raises VoiceNotFound, VoiceNotReady, NotFound or StorageUnavailable."""
         voice = await self.get(principal, voice_id)
         if voice.status == "processing":
-            raise VoiceNotReady(
-                f"the voice is still being made; GET /voices/{voice.id} shows how far it is"
-            )
+            raise VoiceNotReady(STILL_MADE.format(voice.id))
         return await self._report_of(voice)
 
-    async def signed_report(self, file_id: str, expires: str, signature: str) -> KeptReport:
-        """The same for who has the address of its page. Raises NotFound or StorageUnavailable."""
+    async def signed_report(self, file_id: str, expires: str, signature: str) -> StoredReport:
+        """By the signed address of its page. Raises NotFound or StorageUnavailable."""
         file = await self._files.find_signed(file_id, expires, signature)
         voice = await self._database.read(voices.voice_of_report, file.workspace_id, file.id)
         if voice is None:
@@ -223,23 +217,23 @@ class CustomVoices:
         return await self._report_of(voice)
 
     def report_address(self, voice: Voice) -> str:
-        """Where a browser sees the report without a key, for a while."""
-        assert voice.report_file, "who asks has read the report"
-        return self._files.url(voice.report_file, voice.workspace_id, SHOWN_S, "reports")
+        """The signed URL of its page, which works without a key for REPORT_URL_TTL_S."""
+        assert voice.report_file, "the voice has a report"
+        return self._files.url(voice.report_file, voice.workspace_id, REPORT_URL_TTL_S, "reports")
 
-    async def _report_of(self, voice: Voice) -> KeptReport:
+    async def _report_of(self, voice: Voice) -> StoredReport:
         if voice.report_file is None:
             raise NotFound(NO_REPORT)
         data = await self._files.read(voice.workspace_id, voice.report_file)
         samples = await self._database.read(voices.samples_of, voice.id)
         try:
-            return KeptReport(voice, samples, VoiceReport.from_json(data))
+            return StoredReport(voice, samples, VoiceReport.from_json(data))
         except ReportError as error:
             logger.error("report_not_read", extra={"voice_id": str(voice.id), "reason": str(error)})
             raise NotFound(NO_REPORT) from None
 
     async def delete(self, principal: Principal, voice_id: str) -> None:
-        """With samples, pack and report; one that is being made is given up, and costs nothing.
+        """Deletes it with its files; one that is being made is cancelled, and costs nothing.
 
         Raises VoiceNotFound.
         """
@@ -247,7 +241,7 @@ class CustomVoices:
         if identity is None:
             raise VoiceNotFound(NOT_FOUND)
         digest, files = await self._database.run(_delete, principal, identity)
-        self._own.forget(identity, digest)
+        self._ready_voices.forget(identity, digest)
         await self._delete_files(principal.workspace_id, identity, files)
 
     async def _delete_files(self, workspace_id: int, voice_id: UUID, file_ids: list[str]) -> None:
@@ -255,7 +249,7 @@ class CustomVoices:
             for file_id in file_ids:
                 await self._files.delete(workspace_id, file_id)
             await self._database.forget_deleted()
-        except (StorageUnavailable, DatabaseError):  # they are due: the sweep tries again
+        except (StorageUnavailable, DatabaseError):  # they have expired: housekeeping tries again
             logger.warning("files_of_a_voice_left", extra={"voice_id": str(voice_id)})
 
     async def _made_before(
@@ -268,10 +262,10 @@ class CustomVoices:
         return await self._database.read(voices.voice_of, principal.workspace_id, voice_id)
 
     def _check_room(self, session: Session, workspace_id: int) -> None:
-        """Raises what would refuse a new voice."""
+        """Raises PlanRequired, InsufficientCredit or Unauthorized."""
         self._check_plan(session, voices.plan_of(session, workspace_id), workspace_id)
         if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
-            raise self._too_poor()
+            raise self._insufficient_credit()
 
     def _spoken_consent(self, principal: Principal, new: NewVoice) -> ConsentSentence | None:
         """The sentence that a file must begin with. Raises InvalidRequest."""
@@ -296,7 +290,7 @@ class CustomVoices:
                 "or subscribe to a larger plan"
             )
 
-    def _too_poor(self) -> InsufficientCredit:
+    def _insufficient_credit(self) -> InsufficientCredit:
         cost = to_usd(self._billing.cost("voice", 1))
         return InsufficientCredit(
             f"a voice costs {cost:.6f} USD, which is more than the credit of the workspace"
@@ -313,21 +307,21 @@ class CustomVoices:
         )
 
     async def _heard_language(self, checked: CheckedSamples) -> str:
-        """What the samples are in, as far as voices can be made in it; else English."""
+        """The language of the samples if voices can be made in it; else English."""
         known = (await self._speech.custom_voice_model(self._engine)).languages
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE)
         try:
-            heard = iso_code((await self._transcriber.transcribe(request)).language)
-        except EngineError:  # a guess is not worth a refusal
+            heard = iso_code((await self._stt.transcribe(request)).language)
+        except EngineError:  # no reason to refuse the voice
             logger.warning("language_of_samples_not_heard", exc_info=True)
             return FALLBACK_LANGUAGE
         return heard if heard in known else FALLBACK_LANGUAGE
 
     async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:
-        """Files first; they go by themselves unless the transaction after them keeps them.
+        """Stores files that expire unless the transaction after them keeps them.
 
-        So a caller may leave at any time: the voice is there as a whole, or not at all. What is
-        refused leaves no file.
+        So a caller may disconnect at any time: the voice exists as a whole, or not at all. A
+        refused voice leaves no file.
         """
         rows: list[VoiceSample] = []
         file_ids: list[str] = []
@@ -351,7 +345,7 @@ class CustomVoices:
                     )
                 )
             kept = await self._database.run(self._add, principal, voice, rows)
-        except PipelineError:  # nothing was committed; with another error nobody knows
+        except PipelineError:  # nothing was committed; after another error it may have been
             await self._delete_files(voice.workspace_id, voice.id, file_ids)
             raise
         if kept is not voice:
@@ -362,9 +356,9 @@ class CustomVoices:
         self, session: Session, principal: Principal, voice: Voice, samples: list[VoiceSample]
     ) -> Voice:
         workspace_id = voice.workspace_id
-        workspace = voices.lock_workspace(session, workspace_id)  # counts one after the other
+        workspace = voices.lock_workspace(session, workspace_id)
         if (made := voices.voice_of(session, workspace_id, voice.id)) is not None:
-            return made  # by the same request, whose lease had ended
+            return made  # by the same request, whose lease had expired
         self._check_plan(session, None if workspace is None else workspace.plan, workspace_id)
         for sample in samples:
             if not keep_file(session, workspace_id, sample.file_id, None):
@@ -377,7 +371,7 @@ class CustomVoices:
         voice.estimated_completion = dict(ends)[voice.id]
         cost = self._billing.cost("voice", 1)
         if not ledger.hold(session, workspace_id, voice.operation, "voice", cost, now + HOLD):
-            raise self._too_poor()
+            raise self._insufficient_credit()
         self._billing.add_events(session, workspace_id, (created_event(voice),))
         details = {
             "samples": len(samples),
@@ -394,7 +388,7 @@ def _new_id(operation: IdempotentOperation | None) -> UUID:
 
 
 def _delete(session: Session, principal: Principal, voice_id: UUID) -> tuple[str | None, list[str]]:
-    """The digest of its pack, and its files. What is held for it is given back."""
+    """The digest of its pack, and its files. Releases the hold of its price."""
     workspace_id = principal.workspace_id
     voices.share_workspace(session, workspace_id)
     voice = voices.voice_of(session, workspace_id, voice_id, lock=True)

@@ -1,43 +1,63 @@
-"""A custom voice as clients and webhooks see it."""
+"""A custom voice as responses and webhook events show it."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
 
 from db.voices.voices import Voice
 from db.webhooks.outbox import NewEvent
 
+VoiceStatus = Literal["processing", "ready", "failed"]
+VoiceGenderGiven = Literal["male", "female", "neutral"]
 
-def voice_object(voice: Voice) -> dict[str, Any]:
-    """JSON, the same in responses and in events."""
-    return {
+Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""ISO 8601, UTC, to the millisecond."""
+
+
+class CustomVoice(BaseModel):
+    """A voice and its progress."""
+
+    id: str
+    name: str
+    description: str | None
+    language: str = Field(description="ISO 639-1 code; heard in the samples when none was given.")
+    gender: VoiceGenderGiven
+    status: VoiceStatus
+    is_custom: bool
+    created_at: Moment
+    estimated_completion: Moment = Field(description="When it was finished, once it is.")
+    progress: float = Field(description="Share of the work that is done, 0 to 1.")
+    similarity: float | None = Field(
+        description="Of its speech with recordings that it was not made of; 1 is the same speaker."
+    )
+    reason: str | None = Field(description="Why it failed.")
+
+
+def custom_voice(voice: Voice) -> CustomVoice:
+    fields = {
         "id": str(voice.id),
-        "name": voice.name,
-        "description": voice.description,
-        "language": voice.language,
-        "gender": voice.gender,
-        "status": voice.status,
         "is_custom": True,
         "created_at": iso_moment(voice.created_at),
         "estimated_completion": iso_moment(voice.estimated_completion),
         "progress": round(voice.progress, 3),
         "similarity": None if voice.similarity is None else round(voice.similarity, 3),
-        "reason": voice.reason,
     }
+    return CustomVoice.model_validate(voice.model_dump() | fields)
 
 
 def created_event(voice: Voice) -> NewEvent:
-    return NewEvent("voice.created", voice_object(voice))
+    return NewEvent("voice.created", custom_voice(voice).model_dump())
 
 
 def ready_event(voice: Voice) -> NewEvent:
-    return NewEvent("voice.ready", voice_object(voice))
+    return NewEvent("voice.ready", custom_voice(voice).model_dump())
 
 
 def failed_event(voice: Voice) -> NewEvent:
     cause = {"error": voice.error, "message": voice.reason}
-    return NewEvent("voice.failed", voice_object(voice) | cause)
+    return NewEvent("voice.failed", custom_voice(voice).model_dump() | cause)
 
 
 def iso_moment(moment: datetime) -> str:
-    """To the millisecond, in UTC."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

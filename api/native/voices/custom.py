@@ -14,38 +14,21 @@ from api.http.streaming import while_connected
 from api.http.uploads import MAX_FILE_BYTES, MultipartForm, UploadLimits, receive_form, validated
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
-from db.voices.voices import Voice
 from pipelines.voices.checks import SampleFile
-from pipelines.voices.service import NewVoice, VoiceGenderGiven, VoiceStatus
-from pipelines.voices.voice_object import iso_moment, voice_object
+from pipelines.voices.service import NewVoice
+from pipelines.voices.voice_object import (
+    CustomVoice,
+    Moment,
+    VoiceGenderGiven,
+    VoiceStatus,
+    custom_voice,
+    iso_moment,
+)
 
 router = make_router(scope="voices")
 
 FIELDS = ("files", "files[]")  # as clients name a list of files
 SHOWN_NAME = 80  # characters of a file's name in a message
-
-
-Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-"""ISO 8601, to the millisecond, as events have it."""
-
-
-class CustomVoice(BaseModel):
-    """A voice and how far it is."""
-
-    id: str
-    name: str
-    description: str | None
-    language: str = Field(description="ISO 639-1 code; heard in the samples when none was given.")
-    gender: VoiceGenderGiven
-    status: VoiceStatus
-    is_custom: bool
-    created_at: Moment
-    estimated_completion: Moment = Field(description="When it was finished, once it is.")
-    progress: float = Field(description="Share of the work that is done, 0 to 1.")
-    similarity: float | None = Field(
-        description="Of its speech with recordings that it was not made of; 1 is the same speaker."
-    )
-    reason: str | None = Field(description="Why it failed.")
 
 
 def _text(text: str) -> str:
@@ -151,7 +134,7 @@ async def create_voice(
         )
         work = voices.custom.create(principal, new, files, operation)
         made = await while_connected(request.receive, work)
-    return _shown(made)
+    return custom_voice(made)
 
 
 class ConsentRequest(RequestModel):
@@ -163,7 +146,7 @@ class ConsentRequest(RequestModel):
 
 
 class ConsentAnswer(BaseModel):
-    """A sentence that nobody knew before."""
+    """A new sentence of random words."""
 
     sentence: str = Field(description="One of the files has to begin with it, read by the speaker.")
     language: str
@@ -175,7 +158,7 @@ class ConsentAnswer(BaseModel):
 async def issue_consent_sentence(
     body: ConsentRequest, principal: PrincipalDep, voices: VoicesDep
 ) -> ConsentAnswer:
-    """Who reads it aloud agrees to a voice of theirs; it is used within the hour.
+    """The speaker reads it aloud to consent to the voice; it expires after an hour.
 
     Words are compared with some tolerance, and the voice with the other files.
     """
@@ -202,14 +185,14 @@ async def list_voices(
     """Newest first."""
     found, total = await voices.custom.page(principal, page, limit, status, language)
     return Page(
-        data=[_shown(voice) for voice in found],
+        data=[custom_voice(voice) for voice in found],
         pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
     )
 
 
 @router.get("/voices/{voice_id}", tags=["voices"], summary="A custom voice")
 async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> CustomVoice:
-    return _shown(await voices.custom.get(principal, voice_id))
+    return custom_voice(await voices.custom.get(principal, voice_id))
 
 
 @router.delete("/voices/{voice_id}", tags=["voices"], summary="Delete a custom voice")
@@ -217,10 +200,6 @@ async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep
     """With its recordings. One that is still being made is given up, and costs nothing."""
     await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
-
-
-def _shown(voice: Voice) -> CustomVoice:
-    return CustomVoice.model_validate(voice_object(voice))
 
 
 def _files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:

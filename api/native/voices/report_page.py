@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
-from pipelines.voices.service import KeptReport
+from pipelines.voices.service import StoredReport
 
 FOLDER = Path(__file__).resolve().parent / "report_static"
 
@@ -29,7 +29,7 @@ HEADERS = {
 }
 
 
-def report_page(kept: KeptReport) -> str:
+def report_page(kept: StoredReport) -> str:
     """HTML, to be sent with HEADERS; a few milliseconds."""
     return _template.render(
         brand=BRAND,

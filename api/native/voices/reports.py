@@ -1,4 +1,4 @@
-"""How custom voices were made: for programs as JSON, for people as a page."""
+"""Reports of custom voices, as JSON and as a page."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,8 @@ from api.http.routing import make_router
 from api.http.schemas import ErrorBody
 from api.native.voices.report_page import HEADERS, report_page
 from pipelines.voices.report import VoiceReport
-from pipelines.voices.service import KeptReport, VoiceStatus
+from pipelines.voices.service import StoredReport
+from pipelines.voices.voice_object import VoiceStatus
 
 router = make_router(scope="voices")
 pages = make_router(public=True)
@@ -95,7 +96,7 @@ async def show_report(
     return _page(await voices.custom.signed_report(file_id, expires, signature))
 
 
-def _page(kept: KeptReport) -> HTMLResponse:
+def _page(kept: StoredReport) -> HTMLResponse:
     return HTMLResponse(report_page(kept), headers={**HEADERS, "Vary": "Accept"})
 
 

@@ -14,8 +14,9 @@ from sqlmodel import Session, update
 from db.errors import DatabaseUnavailable
 from db.voices.voices import Voice
 from deployments.voice_jobs import attempt as attempt_module
-from deployments.voice_jobs.attempt import End, FitAttempt, Forecast
-from deployments.voice_jobs.evaluators import evaluators_for, shared
+from deployments.voice_jobs.attempt import AttemptResult, FitAttempt
+from deployments.voice_jobs.evaluators import evaluators_for, run_shared
+from deployments.voice_jobs.progress import Forecast
 from pipelines.errors import InvalidAudio, VoiceNotFound
 from pipelines.voices.queue import ClaimedVoice
 from tests.deployments.voice_jobs.slow_voices import SlowFit
@@ -189,7 +190,7 @@ async def test_a_database_that_is_away_for_a_while_costs_nothing_but_time(
         return await transact(work)
 
     monkeypatch.setattr(house.database, "_in_thread", sometimes)
-    end: End = await made.run()
+    end: AttemptResult = await made.run()
     monkeypatch.undo()
     assert end == "ready" and await house.spent() == PRICE
 
@@ -240,7 +241,7 @@ async def test_twice_the_workers_take_half_of_the_rounds(workers: int, rounds: i
 
         return run
 
-    outcomes = await shared(list(range(12)), [worker(number) for number in range(workers)])
+    outcomes = await run_shared(list(range(12)), [worker(number) for number in range(workers)])
     assert sorted(outcomes) == list(range(12))
     assert max(done) == rounds
 
@@ -255,5 +256,5 @@ async def test_the_first_trial_that_fails_ends_the_others() -> None:
         await asyncio.sleep(10)
 
     with pytest.raises(ValueError, match="broken"):
-        await shared(list(range(9)), [run] * 3)
+        await run_shared(list(range(9)), [run] * 3)
     assert begun == [0, 1, 2]
