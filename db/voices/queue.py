@@ -4,7 +4,7 @@ from datetime import datetime
 from itertools import islice
 from uuid import UUID
 
-from sqlalchemy import and_, delete, exists, func, or_, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, update
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
@@ -99,24 +99,8 @@ def hopeless_voices(
 
     A voice waits too long only if no other was finished meanwhile, however long the queue is.
     """
-    other = aliased(Voice)
-    makes_progress = exists().where(
-        col(other.finished_at) > created_before,
-        or_(col(other.error).is_(None), col(other.error) != NO_ATTEMPT_LEFT),
-    )
-    query = (
-        select(Voice.workspace_id, Voice.id)
-        .where(
-            Voice.status == "processing",
-            is_free(now),
-            or_(
-                and_(col(Voice.created_at) < created_before, ~makes_progress),
-                col(Voice.attempt) >= most_attempts,
-            ),
-        )
-        .limit(AT_ONCE)
-    )
-    return list(session.exec(query))
+    condition = _is_hopeless(now, created_before, most_attempts)
+    return list(session.exec(select(Voice.workspace_id, Voice.id).where(condition).limit(AT_ONCE)))
 
 
 def hopeless_voice(
@@ -129,14 +113,25 @@ def hopeless_voice(
 ) -> Voice | None:
     """One of these, locked; None when it is no longer so."""
     share_workspace(session, workspace_id)
-    voice = voice_of(session, workspace_id, voice_id, lock=True)
-    if voice is None or voice.status != "processing":
-        return None
-    if voice.lease_until is not None and voice.lease_until > now:
-        return None
-    if voice.created_at >= created_before and voice.attempt < most_attempts:
-        return None
-    return voice
+    condition = _is_hopeless(now, created_before, most_attempts)
+    query = select(Voice).where(Voice.id == voice_id, condition).with_for_update(of=Voice)
+    return session.exec(query).one_or_none()
+
+
+def _is_hopeless(
+    now: datetime, created_before: datetime, most_attempts: int
+) -> ColumnElement[bool]:
+    other = aliased(Voice)
+    makes_progress = exists().where(
+        col(other.finished_at) > created_before,
+        or_(col(other.error).is_(None), col(other.error) != NO_ATTEMPT_LEFT),
+    )
+    waited = and_(col(Voice.created_at) < created_before, ~makes_progress)
+    return and_(
+        col(Voice.status) == "processing",
+        is_free(now),
+        or_(waited, col(Voice.attempt) >= most_attempts),
+    )
 
 
 def extend_holds(session: Session, until: datetime, ending_before: datetime) -> int:

@@ -72,7 +72,7 @@ class VoiceJobClient:
     def __init__(self, service: str, module: str, cluster: str, variables: dict[str, str]) -> None:
         """`service` is its id among those that use the cluster, and `module` the program.
 
-        `cluster` is the address of its GCS. `variables` are seen by whoever sees the dashboard.
+        `cluster` is the address of its GCS. The dashboard shows the `variables`.
         """
         self._service = service
         self._module = module

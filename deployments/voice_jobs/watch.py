@@ -131,7 +131,7 @@ class Watch:
             await asyncio.sleep(FOLLOW_S)
             is_held = True
             try:
-                claimed = await self._held(job)
+                claimed = await self._queue.claimed(job.voice_id, job.lease, unexpired=True)
                 is_held = claimed is not None
                 state = await self._jobs.state(job)
                 if state == "ended":
@@ -151,12 +151,6 @@ class Watch:
                 logger.warning("job_not_seen", extra={"job": job.id, "reason": str(error)})
                 if not is_held:  # a job that runs notices by itself
                     return
-
-    async def _held(self, job: VoiceJob) -> ClaimedVoice | None:
-        """The voice, while its lease is the job's and has not expired."""
-        if not await self._queue.holds(job.voice_id, job.lease):
-            return None
-        return await self._queue.claimed(job.voice_id, job.lease)
 
     async def _lost(self, job: VoiceJob) -> None:
         """Lets the voice be claimed again, if the job did not finish it.

@@ -122,13 +122,14 @@ class VoiceQueue:
         """Voices that are being made, with their leases."""
         return await self._database.read(held_leases, utc_now())
 
-    async def claimed(self, voice_id: UUID, lease: str) -> ClaimedVoice | None:
-        """The result of `claim`, by its id and lease; None where `renew` would be False."""
-        return await self._database.read(_claimed, voice_id, lease)
+    async def claimed(
+        self, voice_id: UUID, lease: str, *, unexpired: bool = False
+    ) -> ClaimedVoice | None:
+        """The result of `claim`, by its id and lease; None where `renew` would be False.
 
-    async def holds(self, voice_id: UUID, lease: str) -> bool:
-        """Whether that lease is the voice's and has not expired."""
-        return await self._database.read(_holds, voice_id, lease, utc_now())
+        If `unexpired`, also None when the lease has expired.
+        """
+        return await self._database.read(_claimed, voice_id, lease, unexpired)
 
     async def expect_waiting(self) -> None:
         """Updates the estimated completion of voices that wait."""
@@ -344,14 +345,11 @@ def _state(session: Session, now: datetime, most_attempts: int) -> QueueState:
     return QueueState(len(held_leases(session, now)), count_free(session, now, most_attempts))
 
 
-def _claimed(session: Session, voice_id: UUID, lease: str) -> ClaimedVoice | None:
+def _claimed(session: Session, voice_id: UUID, lease: str, unexpired: bool) -> ClaimedVoice | None:
     voice = voice_under(session, voice_id, lease)
-    return None if voice is None else _as_claimed(session, voice, lease)
-
-
-def _holds(session: Session, voice_id: UUID, lease: str, now: datetime) -> bool:
-    voice = voice_under(session, voice_id, lease)
-    return voice is not None and voice.lease_until is not None and voice.lease_until > now
+    if voice is None or (unexpired and (voice.lease_until or utc_now()) <= utc_now()):
+        return None
+    return _as_claimed(session, voice, lease)
 
 
 def _leased(session: Session, claimed: ClaimedVoice) -> Voice | None:

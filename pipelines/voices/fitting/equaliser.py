@@ -1,4 +1,7 @@
-"""The filter of a voice: how loud each band of hearing is, next to what the engine gives."""
+"""The filter of a voice: a gain for each of BANDS bands of the mel scale, as a linear-phase FIR.
+
+The taps come from frequency sampling with a window (`scipy.signal.firwin2`).
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +12,9 @@ from pipelines.voices.fitting.search.style_space import Vectors
 
 BANDS = 14
 MOST_DB = 20.0
-SMOOTHING = 0.3  # of what a step between two bands costs, next to a miss of the spectrum
+SMOOTHING = 0.3  # weight of a step between two bands, next to an error of the spectrum
 TAPS = 511
-KEPT_BANDS = slice(2, 10)  # whose mean is 0 dB: a filter shall not make a voice louder
+KEPT_BANDS = slice(2, 10)  # whose mean is 0 dB, so that the loudness stays
 SILENT = 1e-9
 
 _SPREAD = np.stack(
@@ -28,7 +31,7 @@ def gains(bands: Vectors) -> NDArray[np.float32]:
 
 
 def levelled(bands: Vectors) -> Vectors:
-    """Within bounds, and neither louder nor softer on the whole."""
+    """Clipped to MOST_DB, with a mean of 0 dB."""
     return np.asarray(np.clip(bands - bands[KEPT_BANDS].mean(), -MOST_DB, MOST_DB))
 
 
@@ -41,7 +44,7 @@ def bands_between(source: Vectors, target: Vectors) -> Vectors:
 
 
 def taps(bands: Vectors, sample_rate: int) -> NDArray[np.float32]:
-    """An FIR filter, centred, for an engine of that rate; above what was heard it goes on level."""
+    """An FIR filter, centred, for an engine of that rate; constant above the last mel band."""
     centres = mel_centres_hz()
     decibels = bands @ _SPREAD
     half = sample_rate / 2

@@ -1,4 +1,4 @@
-"""What is spoken while a voice is made."""
+"""The sentences of trials."""
 
 from functools import cache
 
@@ -14,7 +14,7 @@ class Sentences(StrictModel):
     """Of one language."""
 
     search: tuple[str, ...] = Field(min_length=2)
-    judge: tuple[str, ...] = Field(min_length=2)  # never heard in the search
+    judge: tuple[str, ...] = Field(min_length=2)  # not used in the search
 
 
 def sentences_of(language: str) -> tuple[str, Sentences]:

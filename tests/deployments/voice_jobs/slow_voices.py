@@ -33,7 +33,7 @@ class SlowFit:
     generations: int = GENERATIONS
     error: str | None = None  # what it fails with in the end
     target: Any = None
-    told: list[int] = field(default_factory=list)
+    observed: list[int] = field(default_factory=list)
 
     @property
     def progress(self) -> float:
@@ -46,7 +46,7 @@ class SlowFit:
 
     def observe(self, outcomes: Sequence[Any]) -> None:
         assert sorted(outcomes) == self.next_trials()
-        self.told += outcomes
+        self.observed += outcomes
         self.done += 1
 
     def checkpoint(self) -> bytes:

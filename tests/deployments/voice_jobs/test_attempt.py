@@ -155,7 +155,9 @@ async def test_what_is_stopped_goes_on_where_it_was_and_was_no_attempt(house: Ho
     assert found.status == "processing" and found.progress == pytest.approx(0.4)
     fit = SlowFit(generations=5)
     assert await attempt(house, again, fit=fit).run() == "ready"
-    assert fit.told == sorted(fit.told, key=lambda n: (n // 4, -n)) and min(fit.told) == 8
+    assert (
+        fit.observed == sorted(fit.observed, key=lambda n: (n // 4, -n)) and min(fit.observed) == 8
+    )
 
 
 async def test_a_trial_that_fails_leaves_the_voice_to_the_next_attempt(house: House) -> None:

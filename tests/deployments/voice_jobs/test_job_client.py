@@ -40,7 +40,7 @@ async def test_two_services_on_one_cluster_know_only_their_own_jobs() -> None:
     ours, others = jobs_of("ours", client), jobs_of("others", client)
     job = await ours.submit(claimed())
     theirs = await others.submit(claimed())
-    client.add("somebody's", None)
+    client.add("another", None)
     client.add(None, {"service": "ours"})  # no submitted job
     assert await ours.known() == [(job, False)]
     assert await others.known() == [(theirs, False)]

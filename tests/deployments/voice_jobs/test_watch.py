@@ -113,7 +113,7 @@ async def test_ten_voices_are_made_in_their_order_and_each_is_told_when(house: H
             slow_s = 2 * round_s  # that is how long the one that is made needs still
             assert await house.queue.renew(claimed, 0.1, slow_s)
 
-            async def told(first: int = number + 1, base_s: float = slow_s) -> bool:
+            async def estimated(first: int = number + 1, base_s: float = slow_s) -> bool:
                 """The others wait for that long, and for those before them."""
                 waits = [
                     (one.estimated_completion - utc_now()).total_seconds()
@@ -122,7 +122,7 @@ async def test_ten_voices_are_made_in_their_order_and_each_is_told_when(house: H
                 due = [base_s + place * round_s for place in range(1, len(waits) + 1)]
                 return all(abs(a - b) < 10 for a, b in zip(waits, due, strict=True))
 
-            await settled(told)
+            await settled(estimated)
             await calm() if number == 0 else None
             assert len(jobs.claims) == number + 1  # one at a time
             assert await house.queue.publish(claimed, MADE)

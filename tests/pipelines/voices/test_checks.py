@@ -1,4 +1,4 @@
-"""What recordings a voice can be made of, and what is said of those it cannot."""
+"""Validation of recordings, and its messages."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

@@ -65,10 +65,10 @@ class House:
         )
         self.billing = Billing(database, PLANS.prices, sealer.seal_text)
         self.queue = VoiceQueue(database, self.files, self.billing, CONFIG.work)
-        nobody = cast(Any, None)  # who would listen to samples
+        unused = cast(Any, None)  # engines that check samples
         own = ReadyCustomVoices(database, self.files)
         self.voices = CustomVoices(
-            database, self.files, self.billing, PLANS, CONFIG, nobody, nobody, nobody, own, nobody
+            database, self.files, self.billing, PLANS, CONFIG, unused, unused, unused, own, unused
         )
         self.principal: Principal
 
@@ -124,7 +124,7 @@ async def test_requests_at_once_do_not_pass_the_plan(house: House) -> None:
     assert await house.spent() == PLANS.prices.custom_voice
 
 
-async def test_the_next_in_line_is_told_a_later_time(house: House) -> None:
+async def test_the_next_voice_gets_a_later_estimate(house: House) -> None:
     first = await house.add()
     await house.move_in()  # another workspace
     second = await house.add()

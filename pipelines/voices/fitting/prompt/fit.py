@@ -1,7 +1,7 @@
-"""Makes a voice for an engine that speaks on in the voice of a recording: chooses the recording.
+"""Makes a voice for an engine that continues in the voice of a recording: selects the recording.
 
-It is driven as `pipelines.voices.fitting.fit.Fit` is: one round of trials, one for each stretch of
-the samples that may serve. What is chosen goes into a pack with its words
+It is driven as `pipelines.voices.fitting.fit.Fit` is: one round of trials, one for each segment of
+the samples that may serve. The selected one and its transcript are the voice pack
 (`models.tts.csm.voice_prompt`).
 """
 
@@ -39,30 +39,30 @@ from pipelines.voices.report import ReportedRating, VoiceReport
 
 PEAK = 0.9  # of a prompt
 UNCLEAR = "invalid_audio"
-CLARITY = 0.2  # worth of being understood, in similarity
+CLARITY = 0.2  # weight of being understood, next to similarity
 READING = DecodingOptions(beam_size=5)  # a wrong word in the prompt spoils every sentence
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTarget:
-    """What every trial has in common."""
+    """Common to all trials."""
 
     language: str  # ISO 639-1 code of the recordings
-    texts: tuple[str, ...]  # that the finished voice is judged by
+    texts: tuple[str, ...]  # that rate the finished voice
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTrial:
-    """One stretch of the samples. Crosses processes."""
+    """One segment of the samples. Crosses processes."""
 
     number: int
     recording: NDArray[np.int16]  # at PROMPT_SAMPLE_RATE
-    held_out: Embedding  # of what else the speaker says
+    held_out: Embedding  # of the speaker's other recordings
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOutcome:
-    """What became of the trial of the same number."""
+    """The result of the trial of the same number."""
 
     number: int
     transcript: str  # of the recording; empty when no words are heard
@@ -75,7 +75,7 @@ class PromptOutcome:
 
     @property
     def score(self) -> float:
-        """How alike it is; of two that hardly differ, the one that is understood better."""
+        """Similarity, and a bonus for being understood."""
         return self.similarity + CLARITY * (self.confidence - (self.error_rate or 0.0))
 
 
@@ -99,14 +99,14 @@ class PromptFit:
         vad: VADEngine,
         encoder: SpeakerEncoder,
     ) -> "PromptFit":
-        """Decodes and listens; blocking, some seconds. Raises InvalidAudio.
+        """Decodes and measures; blocking, some seconds. Raises InvalidAudio.
 
-        It is so quick that an attempt that was cut off begins anew.
+        It is so quick that a new attempt starts from the beginning.
         """
         signals = decode_all(recordings, PROMPT_SAMPLE_RATE)
         heard = [resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE) for pcm in signals]
-        stretches = [best_prompt_segment(pcm, vad, config) for pcm in heard]
-        found = [(index, one) for index, one in enumerate(stretches) if one is not None]
+        segments = [best_prompt_segment(pcm, vad, config) for pcm in heard]
+        found = [(index, one) for index, one in enumerate(segments) if one is not None]
         if not found:
             raise InvalidAudio(
                 f"no recording has {config.min_seconds:g} to {config.max_seconds:g} seconds of "
@@ -116,10 +116,10 @@ class PromptFit:
         trials = [
             PromptTrial(
                 number,
-                _excerpt(signals[index], stretch),
-                _without(heard, index, stretch, encoder),
+                _excerpt(signals[index], segment),
+                _without(heard, index, segment, encoder),
             )
-            for number, (index, stretch) in enumerate(found[: config.candidates])
+            for number, (index, segment) in enumerate(found[: config.candidates])
         ]
         known, sentences = sentences_of(language)
         texts = sentences.judge[: config.judged_sentences] if known == language else ()
@@ -139,11 +139,11 @@ class PromptFit:
         self._outcomes = sorted(outcomes, key=lambda outcome: outcome.number)
 
     def checkpoint(self) -> bytes:
-        """Nothing worth keeping."""
+        """Empty: a prompt fit is not resumed."""
         return b""
 
     def result(self) -> FittedVoice | FailedFit:
-        """After `ask` gave none."""
+        """When there are no more trials."""
         read = [
             one
             for one in self._outcomes
@@ -190,7 +190,7 @@ class PromptFit:
 
 
 class PromptTrials:
-    """What a worker process holds; made once, and then asked by one thread."""
+    """What a worker process holds; made once, and used by one thread."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class PromptTrials:
         return replace(outcome, took_s=time.monotonic() - began)
 
     def _read(self, heard: Pcm) -> tuple[str, float]:
-        """The words, and how sure the recogniser is of them."""
+        """The transcript, and the confidence of the recogniser."""
         request = TranscriptionRequest(heard, self._target.language, options=READING)
         segments = self._raters.recogniser.transcribe([request])[0].segments
         if not segments:
@@ -236,7 +236,7 @@ class PromptTrials:
         weights = [max(one.end - one.start, 0.01) for one in segments]
         shares = [float(np.exp(one.avg_logprob)) for one in segments]
         text = " ".join(one.text.strip() for one in segments).strip()
-        if len(text) > MAX_TRANSCRIPT:  # nobody says so much in that time: it was invented
+        if len(text) > MAX_TRANSCRIPT:  # more than can be said in that time: a hallucination
             return "", 0.0
         return text, float(np.average(shares, weights=weights))
 
@@ -255,36 +255,36 @@ class PromptTrials:
         return said
 
     def _judged(self, said: Sequence[Pcm]) -> dict[str, Any]:
-        """What the outcome tells of the sentences."""
-        verdicts = [
+        """The fields of an outcome that rate the sentences."""
+        ratings = [
             self._raters.rate(text, self._target.language, pcm)
             for text, pcm in zip(self._target.texts, said, strict=True)
         ]
-        words = sum(one.words for one in verdicts)
-        ratings = [one.quality for one in verdicts if one.quality is not None]
+        words = sum(one.words for one in ratings)
+        scores = [one.quality for one in ratings if one.quality is not None]
         return {
-            "error_rate": sum(one.errors for one in verdicts) / words if words else None,
-            "quality": float(np.mean(ratings)) if ratings else None,
+            "error_rate": sum(one.errors for one in ratings) / words if words else None,
+            "quality": float(np.mean(scores)) if scores else None,
             "sound": np.frombuffer(float_to_pcm16(said[0]), np.int16),
         }
 
 
-def _excerpt(pcm: Pcm, stretch: PromptSegment) -> NDArray[np.int16]:
-    """The stretch of a signal at PROMPT_SAMPLE_RATE, as loud as it can be without harm."""
+def _excerpt(pcm: Pcm, segment: PromptSegment) -> NDArray[np.int16]:
+    """The segment of a signal at PROMPT_SAMPLE_RATE, normalised to PEAK."""
     scale = PROMPT_SAMPLE_RATE / SPEAKER_SAMPLE_RATE
-    cut = pcm[round(stretch.start * scale) : round(stretch.end * scale)]
+    cut = pcm[round(segment.start * scale) : round(segment.end * scale)]
     peak = float(np.abs(cut).max(initial=0.0))
     return np.frombuffer(float_to_pcm16(cut * (PEAK / peak) if peak else cut), np.int16)
 
 
 def _without(
-    heard: Sequence[Pcm], index: int, stretch: PromptSegment, encoder: SpeakerEncoder
+    heard: Sequence[Pcm], index: int, segment: PromptSegment, encoder: SpeakerEncoder
 ) -> Embedding:
     """The speaker in all recordings but that one; in the rest of it when there is no other."""
     others = [pcm for at, pcm in enumerate(heard) if at != index]
     if not others:
         own = heard[index]
-        others = [np.concatenate([own[: stretch.start], own[stretch.end :]])]
+        others = [np.concatenate([own[: segment.start], own[segment.end :]])]
         if len(others[0]) < SPEAKER_SAMPLE_RATE:
             others = [own]
     return mean_embedding(np.stack([encoder.embed(at_level(pcm)) for pcm in others]))

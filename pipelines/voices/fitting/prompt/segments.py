@@ -1,4 +1,4 @@
-"""Which part of a recording an engine should imitate: clear speech, cut in pauses."""
+"""Selects the segment of a recording that an engine imitates: clear speech between two pauses."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pipelines.audio.segments import find_spans
 THRESHOLD = 0.5  # probability of speech
 PAUSE_S = 0.2  # a shorter one may be within a word
 EDGE_S = 0.15  # of the pause, kept on both sides
-ENOUGH_SNR_DB = 40.0  # more is not heard
+ENOUGH_SNR_DB = 40.0  # more is inaudible
 WEIGHTS = {"snr": 1.0, "speech": 1.0, "length": 0.5, "clipped": 100.0}
 
 
@@ -28,7 +28,7 @@ class PromptSegment:
 
 
 def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> PromptSegment | None:
-    """Of a signal, float32 [n] at VAD_SAMPLE_RATE; None where no pauses are so far apart.
+    """Of a signal, float32 [n] at VAD_SAMPLE_RATE; None where no two pauses are so far apart.
 
     Long, with little silence in it, little noise and no clipping is best.
     """
@@ -41,7 +41,7 @@ def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> Promp
         _scored(pcm, probabilities, vad.capabilities.frame_samples, first, last, config)
         for first, last in _between_pauses(spans, shortest, longest)
     )
-    return max(found, key=lambda stretch: stretch.score, default=None)
+    return max(found, key=lambda segment: segment.score, default=None)
 
 
 def _between_pauses(

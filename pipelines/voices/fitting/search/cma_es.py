@@ -25,7 +25,7 @@ BOUND = 8.0  # of each coordinate; those of stock voices are under 4
 KEPT = ("_mean", "_sigma", "_c_1d", "_p_sigma", "_pc", "_g")  # the rest follows from them
 
 FIRST_REACH, REACH = 12.0, 2.5  # how far a generation moves before it costs something
-FIRST_STEP, STEP = 0.2, 0.3  # step sizes: among known mixtures, and among what is spoken
+FIRST_STEP, STEP = 0.2, 0.3  # step sizes: among known mixtures, and among spoken styles
 FIRST_PREDICTED_GENERATIONS, PREDICTED_GENERATIONS = 200, 60
 MIN_POPULATION = 16  # of a smaller generation the rest is only predicted
 SILENCE_COST = 1.0  # of a style without speech, above the worst that spoke

@@ -1,7 +1,7 @@
-"""The styles that a voice is searched among, around those of the stock voices.
+"""The space of styles that are searched: principal components of the stock voices' styles.
 
-A pack has a row for each number of symbols. What is searched is one style, about which the rows
-vary as those of the stock voices do on average.
+A voice pack has a row for each number of symbols. A search is for one style; the rows differ from
+it as those of the stock voices do on average.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from models.tts.voice_pack import STYLE_SHAPE
 
 HALF = STYLE_SHAPE[1] // 2  # timbre before it, prosody from it on
 USUAL_ROWS = slice(20, 80)  # lengths of most sentences
-FLATTENED = 0.5  # power of the spread of a direction: rare ones may be used more than stock does
+FLATTENED = 0.5  # exponent of the spread of a direction: rare ones may be used more
 
 Vectors = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class StyleSpace:
 
     names: tuple[str, ...]  # of the stock voices
     stock: Vectors  # [voices, 256]
-    rows: NDArray[np.float32]  # [510, 256], what is added to a style in each row
+    rows: NDArray[np.float32]  # [510, 256], added to a style in each row
     mean: Vectors  # [256]
     directions: Vectors  # [n, 256]
     rarity: Vectors  # [n]; how unlike stock voices a step in each direction is, squared
@@ -38,7 +38,7 @@ class StyleSpace:
 
     @property
     def halves(self) -> tuple[slice, slice]:
-        """Which coordinates are of the timbre, and which of the prosody."""
+        """Coordinates of the timbre, and of the prosody."""
         timbre = int(self.directions[:, :HALF].any(axis=1).sum())
         return slice(0, timbre), slice(timbre, self.size)
 

@@ -1,4 +1,4 @@
-"""Reports as whoever makes voices writes them."""
+"""Reports as fits write them."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Custom voices over HTTP: asked for, made, spoken with, deleted; and nobody else's."""
+"""Custom voices over HTTP: creation, speech, deletion, and isolation of workspaces."""
 
 import json
 from dataclasses import replace
@@ -363,8 +363,8 @@ async def test_a_voice_that_cannot_be_made_gives_the_money_back_and_says_why(
     shown = (await client.get(f"/voices/{voice['id']}", headers=auth)).json()
     assert (shown["status"], shown["reason"]) == ("failed", "It does not sound alike.")
     (event,) = await books.events()
-    told = {"error": "voice_unlike", "message": "It does not sound alike."}
-    assert (event["event"], event["data"]) == ("voice.failed", {**shown, **told})
+    cause = {"error": "voice_unlike", "message": "It does not sound alike."}
+    assert (event["event"], event["data"]) == ("voice.failed", {**shown, **cause})
     assert await books.charged("voice") == (0, 0)
     assert await books.kinds() == ["hold", "release"]
     assert stored(tmp_path) == []

@@ -1,4 +1,4 @@
-"""The report of a voice: for programs, for people, and for nobody else."""
+"""The report of a voice, as JSON and as a page."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Asks for voices, and does the work of whoever makes them."""
+"""Asks for voices, and finishes them in place of a job."""
 
 from typing import Any
 

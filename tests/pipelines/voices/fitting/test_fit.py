@@ -100,9 +100,9 @@ def test_a_fit_goes_on_where_it_was_stopped(asked: int) -> None:
     for one, other in styles:
         if one is not None and other is not None:
             np.testing.assert_allclose(one, other, atol=0.05)  # a checkpoint rounds
-    kept, anew = second.result(), whole.result()
-    assert isinstance(kept, FittedVoice) and isinstance(anew, FittedVoice)
-    assert kept.similarity == pytest.approx(anew.similarity, abs=0.01)
+    resumed, uninterrupted = second.result(), whole.result()
+    assert isinstance(resumed, FittedVoice) and isinstance(uninterrupted, FittedVoice)
+    assert resumed.similarity == pytest.approx(uninterrupted.similarity, abs=0.01)
 
 
 def test_a_generation_that_was_stopped_is_tried_again() -> None:

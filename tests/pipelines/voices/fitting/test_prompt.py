@@ -1,4 +1,4 @@
-"""Which recording an engine is given to speak on from, and what is made of it."""
+"""The selection of a recording that an engine continues, and its voice pack."""
 
 import pickle
 import random

@@ -15,7 +15,7 @@ from tests.pipelines.voices.recordings import recording, wav
 def test_recordings_have_the_time_that_a_busy_service_leaves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An upload has less: somebody waits for it, and it competes on equal terms."""
+    """An upload has a shorter timeout: a client waits for it."""
     sent = wav(recording(1, 10))
     (pcm,) = recordings.decode_all([sent])
     assert len(pcm) == 10 * SPEAKER_SAMPLE_RATE
