@@ -1,6 +1,5 @@
-"""The limiter of a cluster without Redis, and the gateway's way to it."""
+"""The process that counts requests for a cluster without Redis, and the gateways' way to it."""
 
-import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -11,41 +10,38 @@ from ray.serve.handle import DeploymentHandle
 from configs.schema.serve import GatewayArgs
 from configs.settings import Settings
 from deployments.cluster_reports import cluster_reports
-from pipelines.limits.cluster import Arbiter, ArbiterStore, Ask
-from pipelines.limits.local import Tables
+from pipelines.limits.cluster import Ask, ClusterStore, RequestCounter
 from pipelines.limits.redis import RedisStore
 from pipelines.limits.shared import SharedLimits, StoreLost
+from pipelines.tasks import TaskSet
 from telemetry.logs import setup_logs
 
 # A hop takes a millisecond, but on a machine whose cores are all taken it may wait for its turn.
 ASK_TIMEOUT_S = 0.5
 
 
-class Limiter(Arbiter):
-    """One replica. What it counts is lost with it; a gateway that leads brings it back."""
+class Limiter(RequestCounter):
+    """One replica. What it counted is lost with it: windows begin again, leases are renewed."""
 
     async def __init__(self) -> None:  # type: ignore[misc]  # Serve awaits it
         setup_logs()
         super().__init__()
-        self._reporting: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
         if (reports := cluster_reports(GatewayArgs().models_app)) is not None:
-            self._reporting = asyncio.create_task(reports.run(), name="report metrics")
+            self._tasks.start(reports.run(), name="report metrics")
 
 
 def gateway_limits(settings: Settings, limiter: DeploymentHandle[Any] | None) -> SharedLimits:
-    """Over Redis where there is one, else over the deployment `Limiter`. Needs an event loop."""
+    """Over Redis where there is one, else over the deployment `Limiter`."""
     if settings.redis_url is not None:
         return SharedLimits(RedisStore(settings.redis_url))
     if limiter is None:
         return SharedLimits()
-    tables = Tables()
-    store = ArbiterStore(asking(limiter), tables)
-    store.start()
-    return SharedLimits(store, tables, timeout_s=ASK_TIMEOUT_S, failures=2)
+    return SharedLimits(ClusterStore(asking(limiter)), timeout_s=ASK_TIMEOUT_S, failures=2)
 
 
 def asking(limiter: DeploymentHandle[Any]) -> Ask:
-    """Calls the methods of the arbiter through a handle."""
+    """Calls the methods of the counter through a handle."""
 
     async def call(method: str, *arguments: Any) -> Any:
         try:

@@ -25,8 +25,8 @@ class RateLimiter(Protocol):
     ) -> RateWindow:
         """Counts `cost` requests of `key`, unless that would be more than `limit`.
 
-        A `cost` of 0 only asks, and -1 gives one back. Never fails: who cannot be asked is stood
-        in for.
+        A `cost` of 0 only asks, and -1 gives one back. Never fails: while the store is lost, a
+        local count decides.
         """
         ...
 

@@ -32,15 +32,6 @@ class Counted:
     reset_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A lease as it crosses processes."""
-
-    key: str
-    member: str
-    left_s: float
-
-
 @dataclass(slots=True)
 class _Window:
     used: int
@@ -89,15 +80,6 @@ class Windows:
             window.used = max(window.used, counted.used)
             window.ends, window.reset_at = ends, counted.reset_at
 
-    def dump(self) -> list[Counted]:
-        """What `learn` of another process takes."""
-        now = self._clock()
-        return [
-            Counted(key, window.used, window.ends - now, window.reset_at)
-            for key, window in self._windows.items()
-            if window.ends > now
-        ]
-
     def _put(self, key: str, window: _Window) -> None:
         self._windows.pop(key, None)  # so that the order of the dict is that of the beginnings
         if len(self._windows) >= MAX_WINDOWS:
@@ -135,23 +117,6 @@ class LeaseTable:
         members.pop(member, None)
         if not members:
             self._until.pop(key, None)
-
-    def learn(self, held: Held) -> None:
-        """Takes over what another process has given."""
-        self._until.setdefault(held.key, {})[held.member] = self._clock() + held.left_s
-
-    def dump(self) -> list[Held]:
-        """What `learn` of another process takes."""
-        now = self._clock()
-        return [
-            Held(key, member, until - now)
-            for key, members in self._until.items()
-            for member, until in members.items()
-            if until > now
-        ]
-
-    def clear(self) -> None:
-        self._until.clear()
 
     def sweep(self) -> None:
         """Drops what has expired; of a key that is asked for, that happens by itself."""

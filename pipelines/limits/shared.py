@@ -1,7 +1,6 @@
-"""Limits that several processes share, and what stands in when the place they share is lost."""
+"""Limits that several processes share through a store, with a fallback while it is lost."""
 
 import asyncio
-import contextvars
 import logging
 import secrets
 import time
@@ -12,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from pipelines.limits.base import WINDOW_S, Lease, RateWindow
 from pipelines.limits.local import Counted, Hit, Tables
-from pipelines.tasks import within_deadline
+from pipelines.tasks import TaskSet, within_deadline
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -20,6 +19,7 @@ logger = logging.getLogger(__name__)
 RENEW_S = 10.0
 PROBE_S = 1.0
 PROBE = Hit("probe", 1 << 40, window_s=1)
+LOCAL = "twin"  # what the metrics call the tables of this process
 
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class LimitStore(Protocol):
     async def acquire(self, key: str, member: str, limit: int) -> bool: ...
 
     async def renew(self, held: Mapping[str, list[str]]) -> None:
-        """Says that this process and these leases, members by key, live."""
+        """Renews the registration of this process, and its leases: members by key."""
         ...
 
     async def release(self, key: str, member: str) -> None: ...
@@ -62,9 +62,8 @@ class SharedLimits:
     """The RateLimiter and the Leases of a process.
 
     Hits that come while a question is under way wait and go together as the next one. A store that
-    fails several times in a row is not asked again until a probe finds it well; meanwhile this
-    process decides by its own tables, with its share of each limit. Without a store it always
-    decides by itself.
+    fails several times in a row is not asked again until a probe succeeds; meanwhile the tables of
+    this process decide, with its share of each limit. Without a store they always decide.
     """
 
     def __init__(
@@ -84,13 +83,13 @@ class SharedLimits:
         self._waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = []
         self._asking: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
-        self._others: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._held: dict[str, set[str]] = defaultdict(set)
         self._count = 0
 
     @property
     def degraded(self) -> bool:
-        """Whether the twin decides because the store is lost."""
+        """Whether the tables of this process decide because the store is lost."""
         return self._degraded
 
     @property
@@ -104,12 +103,12 @@ class SharedLimits:
         """See RateLimiter."""
         began = time.perf_counter()
         hit = Hit(key, limit, window_s, cost)
-        backend = "twin" if self._store is None else self._store.backend
+        backend = LOCAL if self._store is None else self._store.backend
         window = self._tables.windows.hit(hit) if self._store is None else self._store.here(hit)
         if window is None:
             window = await self._ask(hit)
         if window is None:
-            backend, window = "twin", self._by_twin(hit)
+            backend, window = LOCAL, self._decide_locally(hit)
         _decided(backend, window.allowed, time.perf_counter() - began)
         return window
 
@@ -120,7 +119,7 @@ class SharedLimits:
         if self._store is not None and not self._degraded:
             self._keep_renewing()
             try:
-                free = await self._in_time(self._store.acquire(key, member, limit))
+                free = await self._ask_store(self._store.acquire(key, member, limit))
                 self._failures = 0
             except StoreLost as error:
                 self._failed(error)
@@ -145,18 +144,15 @@ class SharedLimits:
         self._count -= 1
         metrics.leases_live.dec()
         if self._store is None or self._degraded:
-            return  # it is not renewed, so it expires
+            return  # the store's copy is not renewed, so it expires
         try:
-            await self._in_time(self._store.release(key, member))
+            await self._ask_store(self._store.release(key, member))
         except StoreLost as error:
             self._failed(error)
 
     async def close(self) -> None:
-        """Ends what runs in the background."""
-        tasks = [*self._others, *filter(None, (self._asking, self._renewing))]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Ends the background tasks."""
+        await self._tasks.close()
         if self._store is not None:
             await self._store.close()
 
@@ -168,7 +164,7 @@ class SharedLimits:
         future: asyncio.Future[RateWindow] = asyncio.get_running_loop().create_future()
         self._waiting.append((hit, future))
         if self._asking is None or self._asking.done():
-            self._asking = _background(self._ask_all(), "count hits")
+            self._asking = self._tasks.start(self._ask_all(), "count hits", detached=True)
         try:
             return await future
         except StoreLost:
@@ -179,7 +175,7 @@ class SharedLimits:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:
-                windows = await self._in_time(self._store.hits([hit for hit, _ in batch]))
+                windows = await self._ask_store(self._store.hits([hit for hit, _ in batch]))
             except StoreLost as error:
                 self._failed(error)
                 self._give_up(batch)
@@ -194,20 +190,20 @@ class SharedLimits:
                     future.set_result(window)
 
     def _give_up(self, batch: list[tuple[Hit, asyncio.Future[RateWindow]]]) -> None:
-        """Of those who came meanwhile too: they have waited, and need not for a second failure."""
+        """Hits that came meanwhile have waited too: they do not wait for a second failure."""
         batch, self._waiting = batch + self._waiting, []
         for _, future in batch:
             if not future.done():
                 future.set_exception(StoreLost())
 
     def _learn(self, hit: Hit, window: RateWindow) -> None:
-        """So that the twin goes on where the store was lost."""
+        """So that the local tables go on from where the store was lost."""
         if window.remaining < hit.limit:
             own_limit = self._share(hit.limit)
             used = own_limit - window.remaining * own_limit // hit.limit
             self._tables.windows.learn(Counted(hit.key, used, window.left_s, window.reset_at))
 
-    def _by_twin(self, hit: Hit) -> RateWindow:
+    def _decide_locally(self, hit: Hit) -> RateWindow:
         window = self._tables.windows.hit(replace(hit, limit=self._share(hit.limit)))
         return replace(window, limit=hit.limit)
 
@@ -215,15 +211,17 @@ class SharedLimits:
         """What this process may allow when it cannot ask what the others do."""
         return max(1, limit // self._store.gateways) if self._store is not None else limit
 
-    async def _in_time(self, question: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Raises StoreLost for every failure: requests go on, whatever the store stumbles over."""
+    async def _ask_store(
+        self, question: Coroutine[Any, Any, T], timeout_s: float | None = None
+    ) -> T:
+        """Raises StoreLost for every failure: a broken store must not fail a request."""
         try:
             return await within_deadline(question, timeout_s or self._timeout_s)
         except StoreLost:
             raise
         except TimeoutError:
             raise StoreLost("timeout") from None
-        except Exception as error:
+        except Exception as error:  # an unforeseen one of a client library, too
             logger.exception("limits_failed")
             raise StoreLost(type(error).__name__) from None
 
@@ -233,17 +231,15 @@ class SharedLimits:
             self._degraded = True
             metrics.limiter_degraded.set(1)
             logger.warning("limits_degraded", extra={"error": str(error)})
-            task = _background(self._probe(), "probe limits")
-            self._others.add(task)
-            task.add_done_callback(self._others.discard)
+            self._tasks.start(self._probe(), "probe limits", detached=True)
 
     async def _probe(self) -> None:
-        """Nobody waits for it, so a store that hangs costs no request anything."""
+        """No request waits for it."""
         assert self._store is not None
         while True:
             await asyncio.sleep(PROBE_S)
             try:
-                await self._in_time(self._store.hits([PROBE]))
+                await self._ask_store(self._store.hits([PROBE]))
                 break
             except StoreLost:
                 continue
@@ -255,9 +251,9 @@ class SharedLimits:
 
     def _keep_renewing(self) -> None:
         if self._renewing is None or self._renewing.done():
-            self._renewing = _background(self._renew_for_ever(), "renew leases")
+            self._renewing = self._tasks.start(self._renew_forever(), "renew leases", detached=True)
 
-    async def _renew_for_ever(self) -> None:
+    async def _renew_forever(self) -> None:
         while True:
             if not self._degraded:
                 await self._renew()
@@ -267,11 +263,11 @@ class SharedLimits:
         assert self._store is not None
         held = {key: list(members) for key, members in self._held.items()}
         try:
-            await self._in_time(self._store.renew(held), RENEW_S)
+            await self._ask_store(self._store.renew(held), RENEW_S)
             for key, members in held.items():  # released meanwhile, and maybe added again
                 for member in members:
                     if member not in self._held.get(key, ()):
-                        await self._in_time(self._store.release(key, member))
+                        await self._ask_store(self._store.release(key, member))
         except StoreLost as error:
             self._failed(error)
 
@@ -290,8 +286,3 @@ def _decided(backend: str, allowed: bool, seconds: float) -> None:
     decision = "allowed" if allowed else "refused"
     metrics.limit_decisions.labels(backend, decision).inc()
     metrics.limit_seconds.labels(backend).observe(seconds)
-
-
-def _background(work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-    """Not in the context of the request that happens to start it."""
-    return asyncio.create_task(work, name=name, context=contextvars.Context())
