@@ -3,18 +3,35 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, text
-from sqlmodel import Session, col, select
+from sqlalchemy import JSON, BigInteger, Column, Index, LargeBinary, UniqueConstraint, func, text
+from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.columns import utc_now
-from db.keeping_tables import AuditEntry
+from db.columns import AUTO_INCREMENT, UtcDateTime, utc_now
 
 SERVICE = "service"
 """The actor of what the service does by itself."""
 
 _LOCK_SPACE = 1 << 60  # keeps the locks of workspaces apart from other advisory locks
+
+
+class AuditEntry(SQLModel, table=True):
+    """One thing that somebody did; a chain of digests shows whether any was changed or removed."""
+
+    __tablename__ = "audit_entry"
+    __table_args__ = (UniqueConstraint("workspace_id", "number"), Index(None, "created_at"))
+
+    id: int | None = Field(default=None, sa_column=Column(AUTO_INCREMENT, primary_key=True))
+    workspace_id: int = Field(sa_type=BigInteger)  # no foreign key: it outlives the workspace
+    number: int  # from 1 in each workspace
+    action: str = Field(max_length=40)  # account.created, key.deleted, webhook.disabled, …
+    actor: str = Field(max_length=40)  # user:…, key:…, service
+    target: str = Field(default="", max_length=80)  # id of what it was done to
+    details: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))  # never content
+    digest: bytes = Field(sa_type=LargeBinary)  # SHA-256 over the one before and this
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 def audit(

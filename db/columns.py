@@ -4,20 +4,25 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime
+from sqlalchemy import BigInteger, DateTime, Integer
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import SQLModel
 
-# Every constraint has a name that migrations can use on either database. Table modules import this
-# one, so the convention is there before the first table.
-SQLModel.metadata.naming_convention = {
+metadata = SQLModel.metadata
+# Every constraint has a name that migrations can use on either database. Every table has a column
+# type of this module, so the convention is set before the first table.
+metadata.naming_convention = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
     "ck": "ck_%(table_name)s_%(constraint_name)s",
     "fk": "fk_%(table_name)s_%(column_0_N_name)s",
     "pk": "pk_%(table_name)s",
 }
+
+
+AUTO_INCREMENT = BigInteger().with_variant(Integer, "sqlite")
+"""The type of a key that counts up; SQLite does so only where the key is an INTEGER."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -3,11 +3,25 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import and_, delete, or_, update
-from sqlmodel import Session, col, select
+from sqlalchemy import BigInteger, and_, delete, or_, update
+from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.keeping_tables import StoredFile
-from db.tables import Workspace
+from db.accounts import Workspace
+from db.columns import UtcDateTime, utc_now
+
+
+class StoredFile(SQLModel, table=True):
+    """A file of a workspace in the store, until it expires or its owner goes."""
+
+    __tablename__ = "stored_file"
+
+    id: str = Field(primary_key=True, max_length=40)
+    workspace_id: int = Field(sa_type=BigInteger, index=True)  # files outlive the row, not a sweep
+    kind: str = Field(max_length=16)  # speech, sample, voice, answer
+    media_type: str
+    size: int = Field(sa_type=BigInteger)  # bytes
+    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 def add_file(session: Session, file: StoredFile) -> None:

@@ -3,12 +3,31 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, select, tuple_, update
-from sqlmodel import Session, col
+from sqlalchemy import JSON, Column, ColumnElement, LargeBinary, delete, select, tuple_, update
+from sqlmodel import Field, Session, SQLModel, col
 
-from db.keeping_tables import IdempotentAnswer
+from db.accounts import workspace_reference
+from db.columns import UtcDateTime, utc_now
 
 DELETED_AT_ONCE = 500
+
+
+class IdempotentAnswer(SQLModel, table=True):
+    """What was answered to a request with an Idempotency-Key; or that it still runs."""
+
+    __tablename__ = "idempotent_answer"
+
+    workspace_id: int = Field(sa_column=workspace_reference(primary_key=True))
+    path: str = Field(primary_key=True)
+    key: str = Field(primary_key=True, max_length=255)
+    body_digest: bytes | None = Field(default=None, sa_type=LargeBinary)  # once it was read
+    lease: str | None = None  # of the request that runs
+    lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    status: int | None = None
+    headers: list[list[str]] = Field(sa_column=Column(JSON, nullable=False))
+    body: bytes | None = Field(default=None, sa_type=LargeBinary)  # sealed
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    expires_at: datetime = Field(sa_type=UtcDateTime, index=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from sqlalchemy import delete, exists, update
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
-from db.chat_tables import Chat
-from db.tables import ApiKey, Workspace
+from db.accounts import ApiKey, Workspace
+from db.chats import Chat
 from db.webhooks.deliveries import is_free
-from db.webhooks.tables import Delivery, Event, Webhook
+from db.webhooks.outbox import Delivery, Event
+from db.webhooks.webhooks import Webhook
 
 AT_ONCE = 500
 """Rows that one call changes at most, so that no writer waits for long."""

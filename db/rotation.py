@@ -5,9 +5,10 @@ from uuid import UUID
 
 from sqlmodel import Session, col, select
 
-from db.chat_tables import Chat, ChatEntry
-from db.keeping_tables import StoredFile
-from db.webhooks.tables import Event, Webhook
+from db.chats import Chat, ChatEntry
+from db.files import StoredFile
+from db.webhooks.outbox import Event
+from db.webhooks.webhooks import Webhook
 
 AT_ONCE = 100
 

@@ -2,9 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
-from sqlmodel import Session
+from sqlalchemy import LargeBinary
+from sqlmodel import Field, Session, SQLModel
 
-from db.keeping_tables import SecretFingerprint
+
+class SecretFingerprint(SQLModel, table=True):
+    """A digest of a secret that the service was started with; nothing leads back to the secret."""
+
+    __tablename__ = "secret_mark"
+
+    name: str = Field(primary_key=True, max_length=40)
+    digest: bytes = Field(sa_type=LargeBinary)
 
 
 def unknown_secrets(

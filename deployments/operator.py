@@ -26,14 +26,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from configs.load import load_yaml
 from configs.schema.plans import PlansConfig
 from configs.settings import Settings, load_settings
-from db.accounts import find_workspace
+from db.accounts import Workspace, find_workspace
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import accounts_after, check_days
 from db.errors import DatabaseError
 from db.migrate import upgrade
 from db.session import Database
-from db.tables import Workspace
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
 from pipelines.billing.billing import MICRO_USD, to_usd

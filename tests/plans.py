@@ -2,8 +2,8 @@
 
 from sqlmodel import Session, update
 
+from db.accounts import Workspace
 from db.session import make_engine
-from db.tables import Workspace
 
 
 def raise_plans(database_url: str, plan: str = "enterprise") -> None:

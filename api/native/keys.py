@@ -8,8 +8,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 from api.http.deps import PlatformDep, PrincipalDep
 from api.http.routing import make_router
 from api.http.schemas import Done, OneLine, RequestModel
+from db.accounts import ApiKey
 from db.columns import utc_now
-from db.tables import ApiKey
 from pipelines.errors import InvalidRequest, NotFound
 
 router = make_router(scope="keys")

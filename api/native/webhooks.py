@@ -12,7 +12,7 @@ from api.http.routing import make_router
 from api.http.schemas import Done, Page, Pagination, RequestModel
 from db.webhooks.deliveries import ListedDelivery
 from db.webhooks.outbox import EventKind
-from db.webhooks.tables import Webhook
+from db.webhooks.webhooks import Webhook
 from pipelines.errors import NotFound
 from pipelines.webhooks.registration import WebhookChange, WebhookStatus
 from pipelines.webhooks.targets import MAX_URL_CHARACTERS

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from api.http.deps import PlatformDep, PrincipalDep
 from api.http.routing import make_router
 from api.http.schemas import Done, OneLine, Page, Pagination, RequestModel
-from db.tables import Workspace
+from db.accounts import Workspace
 
 router = make_router(scope="keys")
 

@@ -1,13 +1,25 @@
 """Plans of workspaces, and how they are paid."""
 
 from datetime import datetime
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-from sqlmodel import Session, select
+from sqlalchemy import Column, Uuid
+from sqlmodel import Field, Session, SQLModel, select
 
+from db.accounts import Workspace, workspace_reference
 from db.audit import audit
-from db.billing.tables import Subscription
-from db.tables import Workspace
+from db.columns import UtcDateTime, utc_now
+
+
+class Subscription(SQLModel, table=True):
+    """How a workspace pays for its plan, which stands in the workspace itself."""
+
+    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
+    workspace_id: int = Field(sa_column=workspace_reference(unique=True))
+    status: str = "active"
+    billing_cycle: str  # monthly or annual
+    anchor_at: datetime = Field(sa_type=UtcDateTime)  # billing dates are whole cycles after it
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 def workspace_and_subscription(

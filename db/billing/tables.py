@@ -1,30 +1,22 @@
-"""The tables of money: balances, the ledger, what is held, and subscriptions.
+"""The tables of the ledger: balances, entries, sums of days, and holds.
 
 Money is integer micro-USD. The ledger outlives its workspace, so nothing here refers to that by a
 foreign key; its id is random and says nothing of whose it was.
 """
 
 from datetime import date, datetime
-from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
     Date,
-    ForeignKey,
     Index,
-    Integer,
     UniqueConstraint,
-    Uuid,
 )
 from sqlmodel import Field, SQLModel
 
-import db.tables  # noqa: F401  (first: it says how constraints are named)
-from db.columns import UtcDateTime, utc_now
-
-# SQLite counts up by itself only where the key is an INTEGER.
-_COUNTED = BigInteger().with_variant(Integer, "sqlite")
+from db.columns import AUTO_INCREMENT, UtcDateTime, utc_now
 
 
 class Account(SQLModel, table=True):
@@ -53,7 +45,7 @@ class LedgerEntry(SQLModel, table=True):
         Index("ix_ledger_entry_workspace_id_created_at", "workspace_id", "created_at"),
     )
 
-    id: int | None = Field(default=None, sa_column=Column(_COUNTED, primary_key=True))
+    id: int | None = Field(default=None, sa_column=Column(AUTO_INCREMENT, primary_key=True))
     workspace_id: int = Field(sa_type=BigInteger)
     operation: str = Field(max_length=64)  # the same for a hold and what became of it
     kind: str = Field(max_length=16)  # grant, hold, capture, release, refund, adjust
@@ -90,18 +82,3 @@ class CreditHold(SQLModel, table=True):
     amount: int = Field(sa_type=BigInteger)
     service: str = Field(max_length=16)
     expires_at: datetime = Field(sa_type=UtcDateTime, index=True)
-
-
-class Subscription(SQLModel, table=True):
-    """How a workspace pays for its plan, which stands in the workspace itself."""
-
-    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
-    workspace_id: int = Field(
-        sa_column=Column(
-            BigInteger, ForeignKey("workspace.id", ondelete="CASCADE"), nullable=False, unique=True
-        )
-    )
-    status: str = "active"
-    billing_cycle: str  # monthly or annual
-    anchor_at: datetime = Field(sa_type=UtcDateTime)  # billing dates are whole cycles after it
-    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)

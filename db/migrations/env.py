@@ -1,5 +1,7 @@
 """Runs migrations on `config.attributes["url"]`, one process at a time, in one transaction."""
 
+import importlib
+import pkgutil
 from typing import Any, Literal
 
 from alembic import context
@@ -7,14 +9,9 @@ from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import text
 from sqlmodel.sql.sqltypes import AutoString
 
-import db.billing.tables
-import db.chat_tables
-import db.keeping_tables
-import db.voices.voices
-import db.webhooks.tables  # noqa: F401
-from db.columns import UtcDateTime
+import db
+from db.columns import UtcDateTime, metadata
 from db.session import make_engine
-from db.tables import metadata
 
 LOCK = 0x616E7469  # any number, the same for every process
 PATIENCE_MS = 60_000
@@ -29,7 +26,15 @@ def plain_type(kind: str, item: Any, _context: AutogenContext) -> str | Literal[
     return "sa.DateTime(timezone=True)" if isinstance(item, UtcDateTime) else False
 
 
+def import_tables() -> None:
+    """The metadata knows only tables whose modules were imported."""
+    for module in pkgutil.walk_packages(db.__path__, "db."):
+        if not module.name.startswith("db.migrations"):
+            importlib.import_module(module.name)
+
+
 def run() -> None:
+    import_tables()
     engine = make_engine(context.config.attributes["url"], busy_timeout_ms=PATIENCE_MS)
     try:
         # On SQLite the transaction begins IMMEDIATE, which is the lock.

@@ -10,7 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
-from db.tables import Workspace
+from db.accounts import Workspace
 from db.voices.voices import Voice
 
 NEVER = datetime.min.replace(tzinfo=UTC)

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Text, Uuid, case, func
+from sqlalchemy import Column, ForeignKey, Index, Text, Uuid, case, func
 from sqlmodel import Field, Session, SQLModel, col, select
 
+from db.accounts import Workspace, workspace_reference
 from db.columns import UtcDateTime, utc_now
-from db.tables import Workspace  # before the tables: this module sets the names of constraints
 
 COUNTED = ("processing", "ready")
 """The states in which a voice counts towards the limit of the plan."""
@@ -29,9 +29,7 @@ class Voice(SQLModel, table=True):
     )
 
     id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
-    workspace_id: int = Field(
-        sa_column=Column(BigInteger, ForeignKey("workspace.id", ondelete="CASCADE"), nullable=False)
-    )
+    workspace_id: int = Field(sa_column=workspace_reference())
     name: str
     name_key: str  # the name without regard to case
     description: str | None = Field(default=None, sa_type=Text)

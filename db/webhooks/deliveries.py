@@ -5,14 +5,30 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, or_, update
-from sqlmodel import Session, col, select
+from sqlalchemy import Column, ColumnElement, ForeignKey, Uuid, func, or_, update
+from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.audit import SERVICE, audit
-from db.webhooks.tables import Delivery, DeliveryAttempt, Event, Webhook
-from db.webhooks.webhooks import deactivate
+from db.columns import UtcDateTime, utc_now
+from db.webhooks.outbox import Delivery, Event
+from db.webhooks.webhooks import Webhook
 
 SEEN_AT_ONCE = 200  # due deliveries; those of webhooks that are busy are not among them
+
+
+class DeliveryAttempt(SQLModel, table=True):
+    """One try; the receiver's answer is not kept."""
+
+    __tablename__ = "delivery_attempt"
+
+    delivery_id: UUID = Field(
+        sa_column=Column(Uuid, ForeignKey("delivery.id", ondelete="CASCADE"), primary_key=True)
+    )
+    number: int = Field(primary_key=True)  # from 1
+    status_code: int | None = None  # None when there was no answer
+    error: str | None = None  # its class: timeout, refused address, tls, …
+    milliseconds: int
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +256,32 @@ def _failed_messages(session: Session, webhook: Webhook) -> int:
             col(DeliveryAttempt.created_at) >= webhook.failing_since,
         )
     ).one()
+
+
+def activate(session: Session, webhook: Webhook) -> None:
+    """Delivers what happens from now on; the row is locked."""
+    webhook.status = "active"
+    webhook.failing_since = None
+    session.add(webhook)
+
+
+def deactivate(session: Session, webhook: Webhook, now: datetime) -> None:
+    """Ends its deliveries, which can be sent again by hand; the row is locked.
+
+    One that a worker is at ends by itself.
+    """
+    webhook.status = "inactive"
+    session.add(webhook)
+    session.flush()
+    session.connection().execute(
+        update(Delivery)
+        .where(
+            col(Delivery.webhook_id) == webhook.id,
+            col(Delivery.status) == "pending",
+            or_(col(Delivery.lease_until).is_(None), col(Delivery.lease_until) <= now),
+        )
+        .values(status="cancelled", lease=None, lease_until=None)
+    )
 
 
 def deliveries_of(

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 from uuid import UUID, uuid4
 
-from sqlmodel import Session, col, select
+from sqlalchemy import Column, ForeignKey, Index, Text, UniqueConstraint, Uuid, text
+from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.columns import utc_now
-from db.tables import Workspace
-from db.webhooks.tables import Delivery, Event, Webhook
+from db.accounts import Workspace, workspace_reference
+from db.columns import UtcDateTime, utc_now
+from db.webhooks.webhooks import Webhook
 
 EventKind = Literal[
     "tts.completed",
@@ -26,6 +27,49 @@ EventKind = Literal[
 EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 Seal = Callable[[str, str], str]
 """Makes what is stored of a text, bound to what it is about: bodies hold what users said."""
+
+
+class Event(SQLModel, table=True):
+    """What happened, as it is sent; written in the transaction that made it happen."""
+
+    __table_args__ = (
+        Index(
+            "ix_event_with_body",
+            "workspace_id",
+            sqlite_where=text("body IS NOT NULL"),
+            postgresql_where=text("body IS NOT NULL"),
+        ),
+    )
+
+    id: str = Field(primary_key=True, max_length=40)  # evt_…; no dot, which signatures join with
+    workspace_id: int = Field(sa_column=workspace_reference(index=True))
+    kind: str = Field(max_length=32)
+    body: str | None = Field(default=None, sa_type=Text)  # sealed; None once it was blanked
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime, index=True)
+
+
+class Delivery(SQLModel, table=True):
+    """One event on its way to one webhook."""
+
+    __table_args__ = (
+        UniqueConstraint("event_id", "webhook_id"),
+        Index("ix_delivery_status_next_at", "status", "next_at"),
+        Index("ix_delivery_webhook_id_created_at", "webhook_id", "created_at"),
+    )
+
+    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
+    event_id: str = Field(
+        sa_column=Column(ForeignKey("event.id", ondelete="CASCADE"), nullable=False)
+    )
+    webhook_id: UUID = Field(
+        sa_column=Column(Uuid, ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False)
+    )
+    status: str = "pending"  # or delivered, failed, cancelled
+    attempt: int = 0  # how many were made
+    next_at: datetime = Field(sa_type=UtcDateTime)
+    lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    lease: str | None = None  # of the worker that is at it
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 @dataclass(frozen=True, slots=True)

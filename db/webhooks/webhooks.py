@@ -3,11 +3,26 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import CursorResult, delete, func, or_, update
-from sqlmodel import Session, col, select
+from sqlalchemy import JSON, Column, CursorResult, LargeBinary, Uuid, delete, func
+from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.tables import Workspace
-from db.webhooks.tables import Delivery, Webhook
+from db.accounts import Workspace, workspace_reference
+from db.columns import UtcDateTime, utc_now
+
+
+class Webhook(SQLModel, table=True):
+    """An address that wants to be told of events."""
+
+    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
+    workspace_id: int = Field(sa_column=workspace_reference(index=True))
+    url: str = Field(max_length=2048)
+    events: list[str] = Field(sa_column=Column(JSON, nullable=False))
+    status: str = "active"  # or inactive
+    secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # sealed
+    old_secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # sealed; while it rotates
+    old_secret_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    failing_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # the first failure
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 def add_webhook(session: Session, webhook: Webhook, limit: int) -> bool:
@@ -54,29 +69,3 @@ def delete_webhook(session: Session, workspace_id: int, webhook_id: UUID) -> boo
         )
     )
     return found.rowcount > 0
-
-
-def activate(session: Session, webhook: Webhook) -> None:
-    """Delivers what happens from now on; the row is locked."""
-    webhook.status = "active"
-    webhook.failing_since = None
-    session.add(webhook)
-
-
-def deactivate(session: Session, webhook: Webhook, now: datetime) -> None:
-    """Ends its deliveries, which can be sent again by hand; the row is locked.
-
-    One that a worker is at ends by itself.
-    """
-    webhook.status = "inactive"
-    session.add(webhook)
-    session.flush()
-    session.connection().execute(
-        update(Delivery)
-        .where(
-            col(Delivery.webhook_id) == webhook.id,
-            col(Delivery.status) == "pending",
-            or_(col(Delivery.lease_until).is_(None), col(Delivery.lease_until) <= now),
-        )
-        .values(status="cancelled", lease=None, lease_until=None)
-    )

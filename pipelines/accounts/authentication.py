@@ -5,11 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from db.accounts import key_by_digest, touch_key, user_by_id
+from db.accounts import ApiKey, Workspace, key_by_digest, touch_key, user_by_id
 from db.columns import utc_now
 from db.errors import DatabaseError
 from db.session import Database
-from db.tables import ApiKey, Workspace
 from pipelines.accounts.credentials import TokenClaims, is_api_key, key_digest, read_token
 from pipelines.accounts.refused_key_audit import RefusedKey, RefusedKeyAudit
 from pipelines.errors import Unauthorized

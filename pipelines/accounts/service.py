@@ -10,11 +10,11 @@ from sqlmodel import Session
 from configs.schema.plans import PlansConfig
 from configs.settings import Secrets
 from db import accounts
+from db.accounts import ApiKey, User, Workspace
 from db.audit import SERVICE, audit
 from db.billing import ledger
 from db.columns import utc_now
 from db.session import Database
-from db.tables import ApiKey, User, Workspace
 from pipelines.accounts.authentication import SCOPES, UNAUTHORIZED, Authenticator, Principal
 from pipelines.accounts.credentials import (
     KEY_SHOWN_LENGTH,

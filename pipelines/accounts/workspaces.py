@@ -5,14 +5,12 @@ from typing import Any
 
 from sqlmodel import Session
 
-from db.accounts import delete_user, read_workspace, update_workspace
-from db.audit import audit, audit_page
+from db.accounts import Workspace, delete_user, read_workspace, update_workspace
+from db.audit import AuditEntry, audit, audit_page
 from db.billing.ledger import release_named
 from db.columns import utc_now
 from db.files import expire_files
-from db.keeping_tables import AuditEntry
 from db.session import Database
-from db.tables import Workspace
 from db.voices.voices import Voice, lock_workspace, ready_voices, unfinished_operations
 from pipelines.accounts.authentication import ALL_SCOPES, UNAUTHORIZED, Principal
 from pipelines.accounts.service import Accounts

@@ -12,8 +12,14 @@ from sqlalchemy.exc import IntegrityError
 
 from db.columns import utc_now
 from db.errors import DatabaseError
-from db.idempotency import AnswerName, claim_answer, finish_answer, release_answer, renew_answer
-from db.keeping_tables import IdempotentAnswer
+from db.idempotency import (
+    AnswerName,
+    IdempotentAnswer,
+    claim_answer,
+    finish_answer,
+    release_answer,
+    renew_answer,
+)
 from db.session import Database
 from pipelines.errors import AnswerNotKept, NotFound, RequestRunning
 from pipelines.storage.encryption import Encryption

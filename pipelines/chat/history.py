@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 from uuid import UUID
 
-from db.chat_tables import Chat, ChatEntry
-from db.chats import append_to_chat, delete_chat, list_chats, read_chat_and_entries
+from db.chats import Chat, ChatEntry, append_to_chat, delete_chat, list_chats, read_chat_and_entries
 from db.session import Database
 from models.llm.base import ChatMessage, TokenUsage
 from pipelines.chat.encryption import ChatEncryption

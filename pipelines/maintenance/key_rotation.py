@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from db.chat_tables import Chat, ChatEntry
+from db.chats import Chat, ChatEntry
 from db.rotation import (
     change_chat,
     change_event,
@@ -16,8 +16,8 @@ from db.rotation import (
     webhooks_after,
 )
 from db.session import Database
-from db.webhooks.outbox import body_about
-from db.webhooks.tables import Event, Webhook
+from db.webhooks.outbox import Event, body_about
+from db.webhooks.webhooks import Webhook
 from pipelines.chat.encryption import ChatEncryption
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files

@@ -17,6 +17,7 @@ from fsspec.core import url_to_fs
 from configs.settings import Settings
 from db.columns import utc_now
 from db.files import (
+    StoredFile,
     add_file,
     delete_file,
     expire_these_files,
@@ -24,7 +25,6 @@ from db.files import (
     keep_file,
     read_file,
 )
-from db.keeping_tables import StoredFile
 from db.session import Database
 from db.thread_pool import BoundedThreadPool
 from pipelines.errors import NotFound, StorageUnavailable

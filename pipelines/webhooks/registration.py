@@ -16,7 +16,7 @@ from db.session import Database
 from db.webhooks import deliveries, webhooks
 from db.webhooks.deliveries import ListedDelivery
 from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, Seal, add_event, write_event
-from db.webhooks.tables import Webhook
+from db.webhooks.webhooks import Webhook
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
@@ -168,9 +168,9 @@ class Webhooks:
         session.flush()
         if change.status is not None and change.status != webhook.status:
             if change.status == "active":
-                webhooks.activate(session, webhook)
+                deliveries.activate(session, webhook)
             else:
-                webhooks.deactivate(session, webhook, now)
+                deliveries.deactivate(session, webhook, now)
             changed.append("status")
         if changed:
             details = {"changed": changed, "status": webhook.status}

@@ -10,8 +10,8 @@ from sqlmodel import Session, col, select
 from api.services import Services
 from db.billing.ledger import change_credit, credit_of, discrepancies
 from db.billing.tables import CreditHold, LedgerEntry
-from db.webhooks.outbox import body_about
-from db.webhooks.tables import Event, Webhook
+from db.webhooks.outbox import Event, body_about
+from db.webhooks.webhooks import Webhook
 from pipelines.storage.encryption import Encryption
 
 

@@ -3,11 +3,9 @@
 import asyncio
 from uuid import UUID, uuid4
 
-from db.accounts import add_user
-from db.chat_tables import ChatEntry
-from db.chats import append_to_chat, delete_chat, list_chats, read_chat, read_entries
+from db.accounts import User, Workspace, add_user
+from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats, read_chat, read_entries
 from db.session import Database
-from db.tables import User, Workspace
 
 
 async def add_workspace(database: Database, email: str = "a@b.co") -> int:

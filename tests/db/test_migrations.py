@@ -13,17 +13,12 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-import db.billing.tables
-import db.chat_tables
-import db.keeping_tables
-import db.voices.voices
-import db.webhooks.tables  # noqa: F401  (the metadata knows only tables that were imported)
 from db.billing import ledger
 from db.billing.ledger_check import check_days
+from db.columns import metadata
 from db.migrate import MIGRATIONS, new_migration, upgrade
 from db.service import service_id
 from db.session import make_engine
-from db.tables import metadata
 from tests.db.billing.ledger_work import transact
 
 

@@ -13,9 +13,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
 from db import accounts, session
+from db.accounts import ApiKey, User, Workspace
 from db.errors import DatabaseUnavailable
 from db.session import Database, Transaction
-from db.tables import ApiKey, User, Workspace
 from tests.patience import PATIENCE_S
 from tests.stopwatch import stopwatch
 

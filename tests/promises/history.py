@@ -6,10 +6,11 @@ from uuid import UUID
 from sqlalchemy import Engine, func
 from sqlmodel import Session, col, select
 
+from db.accounts import ApiKey, User, Workspace
 from db.billing.tables import Account, CreditHold, LedgerEntry
-from db.chat_tables import Chat
-from db.tables import ApiKey, User, Workspace
-from db.webhooks.tables import Delivery, Event, Webhook
+from db.chats import Chat
+from db.webhooks.outbox import Delivery, Event
+from db.webhooks.webhooks import Webhook
 from tests.promises.tenants import Tenant, Told
 
 

@@ -14,7 +14,8 @@ from sqlmodel import Session, col, select, update
 from api.services import Services
 from db.billing.tables import LedgerEntry
 from db.columns import utc_now
-from db.keeping_tables import IdempotentAnswer, StoredFile
+from db.files import StoredFile
+from db.idempotency import IdempotentAnswer
 from pipelines.billing.idempotency import LEASE
 from tests.api.leaving import send_and_leave
 

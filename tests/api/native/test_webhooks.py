@@ -9,7 +9,7 @@ from sqlmodel import select
 from api.services import Services
 from db.audit import audit_chain
 from db.webhooks.outbox import NewEvent, add_event
-from db.webhooks.tables import Webhook
+from db.webhooks.webhooks import Webhook
 from tests.api.replaced import with_infrastructure, with_platform
 from tests.db.webhooks.test_outbox import plain
 

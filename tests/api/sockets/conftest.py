@@ -13,7 +13,7 @@ from sqlmodel import Session, select
 
 from api.app import create_app
 from api.services import Services
-from db.tables import Workspace
+from db.accounts import Workspace
 from deployments.gateway.listener import HttpListener
 from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings

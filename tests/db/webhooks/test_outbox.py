@@ -9,8 +9,8 @@ from sqlmodel import Session, select
 
 from db.columns import utc_now
 from db.session import Database
-from db.webhooks.outbox import NewEvent, add_event, wanted_kinds
-from db.webhooks.tables import Delivery, Event, Webhook
+from db.webhooks.outbox import Delivery, Event, NewEvent, add_event, wanted_kinds
+from db.webhooks.webhooks import Webhook
 from tests.db.test_chats import add_workspace
 
 READY = NewEvent("voice.ready", {"id": "v", "name": "Zoë 😀"})

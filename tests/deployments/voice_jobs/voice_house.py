@@ -12,7 +12,7 @@ from configs.settings import load_settings
 from db.migrate import upgrade
 from db.session import Database
 from db.voices.voices import Voice
-from db.webhooks.tables import Event
+from db.webhooks.outbox import Event
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.voices.queue import VoiceQueue

@@ -14,8 +14,7 @@ from configs.settings import load_settings
 from db.columns import utc_now
 from db.migrate import upgrade
 from db.session import Database
-from db.webhooks.outbox import NewEvent, add_event
-from db.webhooks.tables import Delivery
+from db.webhooks.outbox import Delivery, NewEvent, add_event
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks

@@ -11,11 +11,11 @@ from sqlmodel import Session, col, select, update
 from configs.load import load_yaml
 from configs.schema.plans import PlansConfig
 from configs.settings import Secrets
+from db.accounts import ApiKey
 from db.audit import audit_chain, first_break
 from db.columns import utc_now
 from db.errors import DatabaseUnavailable
 from db.session import Database
-from db.tables import ApiKey
 from pipelines.accounts import refused_key_audit
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.accounts.service import Accounts, NewKey

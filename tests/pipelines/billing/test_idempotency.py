@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from sqlmodel import Session, col, select, update
 
-from db.accounts import add_user
+from db.accounts import User, Workspace, add_user
 from db.columns import utc_now
-from db.idempotency import DELETED_AT_ONCE, delete_expired_answers
-from db.keeping_tables import IdempotentAnswer
+from db.idempotency import DELETED_AT_ONCE, IdempotentAnswer, delete_expired_answers
 from db.session import Database
-from db.tables import User, Workspace
 from pipelines.billing.idempotency import (
     LEASE,
     ROW_BYTES,

@@ -9,12 +9,10 @@ import pytest
 
 from configs.load import load_yaml
 from configs.schema.plans import PlansConfig
-from db.accounts import add_user
+from db.accounts import User, Workspace, add_user
 from db.billing.ledger import open_account
-from db.chat_tables import ChatEntry
-from db.chats import append_to_chat, delete_chat, list_chats, read_entries
+from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats, read_entries
 from db.session import Database
-from db.tables import User, Workspace
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.info import ModelInfo
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage

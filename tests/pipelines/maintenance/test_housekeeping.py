@@ -10,17 +10,16 @@ from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
 from configs.schema.retention import RetentionConfig
-from db.accounts import add_user, update_workspace
+from db.accounts import ApiKey, User, Workspace, add_user, update_workspace
 from db.billing.ledger import credit_of, hold, open_account
 from db.billing.tables import Account, CreditHold
-from db.chat_tables import Chat
+from db.chats import Chat
 from db.columns import utc_now
 from db.errors import DatabaseUnavailable
-from db.keeping_tables import IdempotentAnswer
+from db.idempotency import IdempotentAnswer
 from db.session import Database
-from db.tables import ApiKey, User, Workspace
-from db.webhooks.outbox import NewEvent, add_event
-from db.webhooks.tables import Delivery, Event, Webhook
+from db.webhooks.outbox import Delivery, Event, NewEvent, add_event
+from db.webhooks.webhooks import Webhook
 from pipelines.maintenance import housekeeping
 from pipelines.maintenance.housekeeping import Housekeeper
 from pipelines.storage.encryption import Encryption

@@ -10,15 +10,12 @@ from uuid import uuid4
 import pytest
 from sqlmodel import Session, select
 
-from db.accounts import add_user
-from db.chat_tables import ChatEntry
-from db.chats import append_to_chat
-from db.files import read_file
-from db.keeping_tables import StoredFile
+from db.accounts import User, Workspace, add_user
+from db.chats import ChatEntry, append_to_chat
+from db.files import StoredFile, read_file
 from db.session import Database
-from db.tables import User, Workspace
-from db.webhooks.outbox import NewEvent, add_event, body_about
-from db.webhooks.tables import Event, Webhook
+from db.webhooks.outbox import Event, NewEvent, add_event, body_about
+from db.webhooks.webhooks import Webhook
 from models.llm.base import ChatMessage
 from pipelines.chat.history import ChatHistory
 from pipelines.maintenance.key_rotation import Rotated, Rotation

@@ -12,12 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from db.accounts import add_user
+from db.accounts import User, Workspace, add_user
 from db.columns import utc_now
-from db.files import add_file, delete_file, keep_file, read_file
-from db.keeping_tables import StoredFile
+from db.files import StoredFile, add_file, delete_file, keep_file, read_file
 from db.session import Database
-from db.tables import User, Workspace
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES, Files

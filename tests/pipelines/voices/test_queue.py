@@ -23,7 +23,7 @@ from db.billing.tables import CreditHold
 from db.columns import utc_now
 from db.session import Database
 from db.voices.voices import Voice
-from db.webhooks.tables import Webhook
+from db.webhooks.webhooks import Webhook
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.accounts.workspaces import _erase
 from pipelines.billing.billing import Billing

@@ -16,7 +16,7 @@ from db.session import Database
 from db.webhooks import deliveries
 from db.webhooks.deliveries import ListedDelivery
 from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, add_event
-from db.webhooks.tables import Webhook
+from db.webhooks.webhooks import Webhook
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import WebhookDispatcher

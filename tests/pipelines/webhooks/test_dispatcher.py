@@ -14,7 +14,7 @@ from standardwebhooks.webhooks import Webhook as StandardVerifier
 from svix.webhooks import Webhook as SvixVerifier
 
 from db.webhooks import deliveries
-from db.webhooks.tables import Event
+from db.webhooks.outbox import Event
 from pipelines.errors import InvalidRequest
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, WebhookDispatcher
