@@ -50,7 +50,7 @@ def trials(weights: WeightStore) -> Trials:
     engine, _ = load_model(TTS, "tts/tone", weights)
     encoder = load(SPEAKER, "speaker/bands", weights)
     target = Target(ZEROS, ZEROS, "en", ROWS)
-    return Trials(engine, encoder, target, lambda: SpeechRaters(Reader(), Rater()))  # type: ignore[arg-type]
+    return Trials(engine, encoder, target, lambda: SpeechRaters(Reader(), Rater()))
 
 
 def test_one_sound_is_measured_through_all_filters(trials: Trials) -> None:
