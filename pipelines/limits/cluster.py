@@ -20,7 +20,7 @@ from pipelines.limits.shared import StoreLost
 
 logger = logging.getLogger(__name__)
 
-BLOCKS = 4  # that what is left of a window makes for each gateway
+BLOCKS = 2  # that what is left of a window makes for each gateway: 60 hits of a lone one ask 7 times
 CLOSE_TIMEOUT_S = 1.0
 
 

@@ -104,7 +104,7 @@ async def test_a_gateway_that_stops_gives_back_what_it_did_not_spend() -> None:
 async def test_another_limit_is_asked_for() -> None:
     async with gateway(Wire()) as one:
         assert (await one.hit("w", 100)).remaining == 99
-        assert (await one.hit("w", 10)).allowed is False  # 1 hit and a block of 24 are counted
+        assert (await one.hit("w", 10)).allowed is False  # 1 hit and a block of 49 are counted
         assert (await one.hit("w", 100)).remaining == 98
 
 
