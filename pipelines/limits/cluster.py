@@ -20,7 +20,7 @@ from pipelines.limits.shared import StoreLost
 
 logger = logging.getLogger(__name__)
 
-BLOCKS = 2  # that what is left of a window makes for each gateway: 60 hits of a lone one ask 7 times
+BLOCKS = 2  # of what is left of a window, a gateway; a lone one asks 7 times for 60 hits
 CLOSE_TIMEOUT_S = 1.0
 
 
