@@ -341,7 +341,7 @@ async def test_a_failure_of_our_own_ends_the_session_without_a_word_of_it(
 async def test_without_start_or_audio_the_session_ends(
     plain: Services, told: ToldTranscriber
 ) -> None:
-    quick = with_listening(plain, told, start_timeout_s=0.3, audio_timeout_s=0.4)
+    quick = with_listening(plain, told, start_timeout_s=1.0, audio_timeout_s=1.5)
     async with serve(quick) as server:
         async with stt(server) as client:
             messages, code = await client.hear_rest()
@@ -349,7 +349,7 @@ async def test_without_start_or_audio_the_session_ends(
         async with stt(server) as client:
             await client.start()
             for _ in range(5):
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.35)
                 await client.say(quiet(0.1))
             await client.send({"type": "test", "message": "", "timestamp": 1})
             messages, code = await client.hear_rest()

@@ -115,9 +115,11 @@ async def test_a_full_context_ends_with_length(engine: LlamaCppEngine) -> None:
 async def test_a_slow_reader_gets_many_tokens_in_one_delta(engine: LlamaCppEngine) -> None:
     generation = engine.generate(ask("Tell a long story.", max_tokens=40, temperature=0.0))
     await anext(generation)
-    time.sleep(1.0)  # the loop is busy; llama.cpp is not
-    sizes = [len(delta.text.split()) async for delta in generation]
-    assert max(sizes) > 3
+    began = time.monotonic()
+    deltas = [await anext(generation)]
+    time.sleep(max(1.0, 10 * (time.monotonic() - began)))  # the loop is busy; llama.cpp is not
+    deltas += [delta async for delta in generation]
+    assert max(len(delta.text.split()) for delta in deltas) > 3
 
 
 async def test_tools_are_refused_before_the_first_piece(engine: LlamaCppEngine) -> None:
