@@ -1,4 +1,4 @@
-"""An answer put together from its pieces."""
+"""Assembles answers from their deltas."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from models.llm.base import ChatMessage, GenerationDelta
 
 
 class AnswerAssembler:
-    """Adds up deltas as OpenAI's clients do: calls by their index, arguments piece by piece."""
+    """Adds up deltas as OpenAI's clients do: calls by index, arguments concatenated."""
 
     def __init__(self) -> None:
         self.begun = False  # whether there was any delta

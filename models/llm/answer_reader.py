@@ -1,4 +1,4 @@
-"""Reads tokens as they come: thoughts, text and tool calls."""
+"""Parses a stream of tokens into reasoning, text and tool calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from models.llm.structured_output.ast import Grammar
 from models.llm.tool_calls import CallDelta, ToolTextReader
 
 THINK, END_OF_THINKING = "<think>", "</think>"
-UNFINISHED = "\ufffd"  # what decoders write for a part of a character
+UNFINISHED = "\ufffd"  # the replacement character, which decoders write for a part of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class AnswerPiece:
 
 
 class TokenText:
-    """The text of tokens; a character of several tokens comes when it is whole."""
+    """Detokenizes incrementally; a character of several tokens comes when it is whole."""
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._tokens: list[int] = []
-        self._from = 0  # where the tokens begin that the next ones are decoded with
-        self._read = 0  # tokens whose text has come out
+        self._from = 0  # the first token that the next ones are decoded with
+        self._read = 0  # tokens whose text has been returned
 
     def add(self, token: int) -> str:
         self._tokens.append(token)
@@ -64,7 +64,7 @@ class TokenText:
 
 
 class AnswerReader:
-    """Parts an answer while it is written, and completes it within its tokens."""
+    """Parses an answer while it is generated, and completes it within its token budget."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class AnswerReader:
         tools: ToolTextReader | None = None,
         budget: BudgetedCompletion | None = None,
     ) -> None:
-        """`thinking` when the prompt has begun the thoughts; None where they come apart."""
+        """`thinking`: the prompt has opened the reasoning; None where the engine gives it apart."""
         self.stopped = False  # one of the texts of `stop` has come: the rest is not for the caller
         self._thoughts = None if thinking is None else _ThoughtReader(begun=thinking)
         self._tools = tools
@@ -106,7 +106,7 @@ class AnswerReader:
 
     @property
     def repeats_itself(self) -> bool:
-        """A call has come twice: small models go on so to no end."""
+        """A call has come twice: small models then go on without end."""
         return self._tools is not None and self._tools.repeated
 
     def feed(self, text: str, usage: TokenUsage | None = None) -> AnswerPiece:
@@ -145,9 +145,9 @@ class AnswerReader:
 
 
 class _ThoughtReader:
-    """Parts the thoughts at the beginning, between their tags, from the answer.
+    """Separates the reasoning at the beginning, between its tags, from the answer.
 
-    New lines beside the tags belong to neither.
+    Line ends beside the tags belong to neither.
     """
 
     def __init__(self, *, begun: bool) -> None:
@@ -156,7 +156,7 @@ class _ThoughtReader:
         self._trimming = begun  # new lines before the thoughts, or before the answer after them
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Thoughts and answer in what came."""
+        """Reasoning and answer in `text`."""
         self._waiting += text
         if self._thinking is None:
             opening = self._waiting.lstrip()
@@ -182,7 +182,7 @@ class _ThoughtReader:
         return (held, "") if self._thinking else ("", held)
 
     def _trimmed(self, length: int) -> str:
-        """Takes so much of what waits."""
+        """Consumes `length` characters."""
         text, self._waiting = self._waiting[:length], self._waiting[length:]
         if self._trimming:
             text = text.lstrip("\n")
@@ -216,7 +216,7 @@ class _StopReader:
 
 
 def beginning_at_end(text: str, marks: Sequence[str]) -> int:
-    """How much at the end of a text may be the beginning of one of `marks`."""
+    """Length of the longest proper prefix of one of `marks` that ends the text."""
     longest = min(len(text), max(map(len, marks), default=1) - 1)
     for length in range(longest, 0, -1):
         if any(mark.startswith(text[-length:]) for mark in marks):

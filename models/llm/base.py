@@ -44,7 +44,7 @@ class GenerationRequest:
     called_tool: str | None = None  # the only one that may be called; all are shown to the model
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
-    owner: str = ""  # whose prompts may be recognised in this one: caches are never shared wider
+    owner: str = ""  # the tenant: prompt caches are never shared between owners
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class GenerationDelta:
     finish_reason: FinishReason | None = None
     usage: TokenUsage | None = None
     tool_calls: tuple[dict[str, Any], ...] = ()  # OpenAI's delta shape
-    reasoning: str = ""  # what the model thought, apart from the answer
+    reasoning: str = ""  # apart from the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class ChatCapabilities:
 
 
 class ChatEngine(Engine, ABC):
-    """Continues a conversation. The one kind of engine that is async: it batches by itself."""
+    """Continues a conversation. The one kind of engine that is async: it does its own batching."""
 
     capabilities: ChatCapabilities
 

@@ -1,4 +1,4 @@
-"""An engine with no weights that says the last message back, for tests."""
+"""An engine without weights that repeats the last message, for tests."""
 
 import asyncio
 import re

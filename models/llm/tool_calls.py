@@ -1,4 +1,4 @@
-"""Calls of tools as models write them, read while they are written.
+"""Tool calls in the notation of Hermes and Qwen models, parsed incrementally.
 
 <tool_call>
 {"name": "get_weather", "arguments": {"city": "Rome"}}
@@ -24,19 +24,19 @@ CallDelta = dict[str, Any]
 
 
 class ToolTextReader:
-    """Parts text from calls; arguments of the first call come out piece by piece, as they come in.
+    """Separates text from calls; arguments of the first call are streamed as they arrive.
 
-    Later calls come out when they are whole, and one that repeats an earlier call not at all: small
-    models repeat themselves to no end. `repeated` then says that the answer is better ended.
+    Later calls come when they are whole, and one that repeats an earlier call not at all: small
+    models repeat themselves without end. `repeated` then says that generation should stop.
     """
 
     def __init__(self, *, json_or_calls: bool = False) -> None:
-        """`json_or_calls`: what does not begin with a call has none; its strings are no marks."""
+        """`json_or_calls`: an answer that does not begin with a call is JSON and has none."""
         self._reads_calls: bool | None = None if json_or_calls else True  # None: not known yet
         self.calls = 0  # that have come out, at least in part
         self.repeated = False
         self._made: list[tuple[str, str]] = []  # names and arguments of the calls
-        self._waiting = ""  # what cannot be told yet
+        self._waiting = ""  # what cannot be classified yet
         self._state: Literal["text", "head", "arguments", "end"] = "text"
         self._name = self._arguments = ""  # of the call that is being read
         self._depth = 0
@@ -61,13 +61,13 @@ class ToolTextReader:
         return "".join(said), tuple(deltas)
 
     def finish(self) -> str:
-        """What was held back and turned out to be text, when the answer has ended."""
+        """What was held back and turned out to be text, at the end of the answer."""
         held = self._waiting if self._state == "text" else ""
         self._waiting = ""
         return _ECHO.sub("", held) if self._reads_calls else held
 
     def _step(self, said: list[str], deltas: list[CallDelta]) -> bool:
-        """Whether something was read; what is left has to wait for more."""
+        """Whether something was consumed; the rest has to wait for more."""
         if self._state == "text":
             return self._read_text(said)
         if self._state == "head":
@@ -95,7 +95,7 @@ class ToolTextReader:
     def _read_head(self, said: list[str], deltas: list[CallDelta]) -> bool:
         head = _HEAD.match(self._waiting)
         if head is None:
-            if len(self._waiting) > _MAX_HEAD:  # no call after all: a model without a grammar
+            if len(self._waiting) > _MAX_HEAD:  # no call: a model without a grammar
                 said.append(MARK)
                 self._state = "text"
                 return True
@@ -138,7 +138,7 @@ class ToolTextReader:
         }
 
     def _end_of_arguments(self) -> int:
-        """How much of what waits belongs to the arguments; moves through its brackets."""
+        """How much of the buffer belongs to the arguments; counts its brackets."""
         for index, char in enumerate(self._waiting):
             if self._in_string:
                 if self._escaped:

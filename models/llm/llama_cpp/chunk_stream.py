@@ -1,4 +1,4 @@
-"""From a thread that calls back with pieces to an event loop that takes what is ready."""
+"""A queue from a thread with callbacks to an event loop, which takes all that is ready."""
 
 import asyncio
 from collections import deque
@@ -9,12 +9,12 @@ Chunk = dict[str, Any]
 
 
 class ChunkStream:
-    """Pieces of one answer. The thread never waits for the loop; a slow loop gets more at once."""
+    """Chunks of one answer. The thread never waits for the loop; a slow loop takes more at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._ready = asyncio.Event()
-        self._signalled = False  # a wake-up is on its way: one is enough for many pieces
+        self._signalled = False  # a wake-up is scheduled: one serves many chunks
         self._chunks: deque[Chunk] = deque()
         self._error: BaseException | None = None
         self._ended = False
@@ -25,7 +25,7 @@ class ChunkStream:
         try:
             if not self._closed:
                 generate(body, self._push)
-        except Exception as error:
+        except Exception as error:  # of any kind: `take` raises it in the loop
             self._error = error
         finally:
             self._ended = True
@@ -36,14 +36,14 @@ class ChunkStream:
         self._closed = True
 
     async def take(self) -> list[Chunk]:
-        """In the loop: waits for pieces and takes all that are ready; none at the end.
+        """In the loop: waits for chunks and takes all that are ready; none at the end.
 
         Raises what `run` caught.
         """
         while True:
             await self._ready.wait()
             self._ready.clear()
-            # In this order: a piece that comes after the next line wakes the loop again.
+            # In this order: a chunk that comes after the next line wakes the loop again.
             self._signalled = False
             ended = self._ended
             if chunks := [self._chunks.popleft() for _ in range(len(self._chunks))]:
@@ -67,5 +67,5 @@ class ChunkStream:
         self._signalled = True
         try:
             self._loop.call_soon_threadsafe(self._ready.set)
-        except RuntimeError:  # the loop is closed, so nobody waits
+        except RuntimeError:  # the loop is closed: there is no consumer
             self._closed = True

@@ -47,8 +47,8 @@ _SEEDS = 2**32 - 1  # llama.cpp reads the last 32-bit number as "choose one"
 class LlamaCppEngine(ChatEngine):
     """One llama.cpp server object with `config.parallel` slots.
 
-    Each stream has a thread, which waits in llama.cpp without the interpreter's lock and wakes for
-    a new piece; streams beyond the slots wait for a thread.
+    Each stream has a thread, which waits in llama.cpp without the interpreter's lock; streams
+    beyond the slots wait for a thread.
     """
 
     def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
@@ -99,13 +99,12 @@ class LlamaCppEngine(ChatEngine):
                     return
             raise EngineLost("llama.cpp ended the answer before its finish")
         finally:
-            stream.close()  # the thread sees it at the next piece, and llama.cpp frees the slot
+            stream.close()  # the thread sees it at the next chunk, and llama.cpp frees the slot
             work.cancel()  # for a stream that still waits for a thread
 
 
 async def _end_of(stream: ChunkStream) -> None:
-    """Waits until the thread has given its slot back: the next turn may come at once, and wants
-    the same."""
+    """Waits until the thread has released its slot, which the next turn of the chat wants."""
     while await stream.take():
         pass
 
@@ -125,14 +124,14 @@ def start_server(config: LlamaCppConfig, path: str) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = config.threads
     cache_type = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{config.cache_type.upper()}")
     params.cache_type_k = params.cache_type_v = cache_type
-    params.ctx_shift = False  # a full context ends the answer; it never drops what was said
+    params.ctx_shift = False  # a full context ends the answer; messages are never dropped
     if config.chat_template is not None:
         params.chat_template = (CONFIGS_DIR / "llm" / config.chat_template).read_text()
-    params.prefill_assistant = False  # an assistant's message at the end is history, not a draft
+    params.prefill_assistant = False  # an assistant's last message is history, not a draft
     params.cache_ram_mib = 0
     params.fit_params = False
     params.verbosity = 0  # its log could show users' text
-    # llama.cpp insists on an HTTP port of its own, on loopback; nobody gets the key to it.
+    # llama.cpp insists on an HTTP port of its own, on loopback; its key is never given out.
     params.api_keys = [secrets.token_urlsafe(32)]
     params.ui = False
     params.endpoint_slots = False
@@ -152,8 +151,8 @@ def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, A
         "messages": [_to_message(message) for message in request.messages],
         "stream": True,
         "stream_options": {"include_usage": True},
-        "timings_per_token": True,  # the count of tokens so far
-        "return_progress": True,  # a piece per batch of the prompt, where the stream can be closed
+        "timings_per_token": True,  # token counts so far
+        "return_progress": True,  # a chunk per batch of the prompt: the stream can be closed there
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
@@ -167,7 +166,7 @@ def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, A
         "chat_template_kwargs": {
             **request.template_kwargs,
             "enable_thinking": request.enable_thinking and not constrained,
-            # Given to the template only: llama.cpp's own reading of calls knows no bounds.
+            # Given to the template only: llama.cpp's own parser of calls has no limits.
             "tools": list(request.tools) or None,
         },
     }

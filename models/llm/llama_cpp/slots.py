@@ -1,7 +1,7 @@
-"""Which slot of an engine computes a request: one that remembers the chat, never another owner's.
+"""Assigns requests to the engine's slots by their prompt caches, which tenants never share.
 
-What a slot remembers makes the first token come sooner, and anybody who can time that could guess
-at what somebody else has said; so a slot that changes its owner begins from nothing.
+A cached prefix makes the first token come sooner, so one tenant could find out another's prompts by
+timing (a side channel); a slot that changes its owner therefore begins with an empty cache.
 """
 
 import json
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from models.llm.base import GenerationRequest
 
-Marks = tuple[int, ...]
-"""One number for what a prompt begins with, and one for each of its messages."""
+PromptHashes = tuple[int, ...]
+"""A hash of the head of a prompt, then one of each of its messages."""
 
 
 @dataclass(slots=True)
 class _Slot:
     index: int
     owner: str | None = None  # None: never used
-    marks: Marks = ()
+    hashes: PromptHashes = ()
     used_at: int = 0
     busy: bool = False
 
@@ -35,14 +35,14 @@ class Slots:
 
     @contextmanager
     def take(self, request: GenerationRequest) -> Iterator[tuple[int, bool]]:
-        """The index of a slot, and whether it may use what it remembers."""
-        marks = marks_of(request)
+        """The index of a slot, and whether it may use its cache."""
+        hashes = prompt_hashes(request)
         with self._lock:
             free = [slot for slot in self._slots if not slot.busy]
-            slot = _remembering(free, request.owner, marks) or min(free, key=lambda s: s.used_at)
+            slot = _best_cached(free, request.owner, hashes) or min(free, key=lambda s: s.used_at)
             same_owner = slot.owner == request.owner
             self._clock += 1
-            slot.owner, slot.marks, slot.used_at = request.owner, marks, self._clock
+            slot.owner, slot.hashes, slot.used_at = request.owner, hashes, self._clock
             slot.busy = True
         try:
             yield slot.index, same_owner
@@ -51,25 +51,24 @@ class Slots:
                 slot.busy = False
 
 
-def marks_of(request: GenerationRequest) -> Marks:
-    """Equal prompts have equal marks, and a prompt that goes on begins with the marks of the
-    earlier one."""
+def prompt_hashes(request: GenerationRequest) -> PromptHashes:
+    """Hashes of the messages: a prompt that continues another begins with the hashes of it."""
     head = json.dumps([request.tools, request.template_kwargs, request.enable_thinking])
     said = (json.dumps([m.role, m.content, m.extra]) for m in request.messages)
     return (hash(head), *map(hash, said))
 
 
-def _remembering(free: list[_Slot], owner: str, marks: Marks) -> _Slot | None:
-    """The slot whose chat goes on with `marks`, or has another last message there."""
-    best, longest = None, 1  # what prompts begin with is not worth a chat that is forgotten for it
+def _best_cached(free: list[_Slot], owner: str, hashes: PromptHashes) -> _Slot | None:
+    """The slot whose chat `hashes` continue, or replace the last message of."""
+    best, longest = None, 1  # an equal head alone is not worth evicting a chat
     for slot in free:
-        common = _common(slot.marks, marks)
-        if slot.owner == owner and common > longest and common >= len(slot.marks) - 1:
+        common = _common(slot.hashes, hashes)
+        if slot.owner == owner and common > longest and common >= len(slot.hashes) - 1:
             best, longest = slot, common
     return best
 
 
-def _common(one: Marks, other: Marks) -> int:
+def _common(one: PromptHashes, other: PromptHashes) -> int:
     length = 0
     for mine, theirs in zip(one, other, strict=False):
         if mine != theirs:

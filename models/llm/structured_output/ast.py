@@ -87,7 +87,7 @@ class Sequence(Node):
     __slots__ = ()
 
 
-class Choice(Node):
+class Alternation(Node):
     """One of its parts. A nonterminal is a choice whose parts are given later, so that they can
     refer to it."""
 
@@ -149,13 +149,15 @@ class GrammarBuilder:
 
     def choice(self, *parts: Node) -> Node:
         parts = tuple(dict.fromkeys(parts))
-        return parts[0] if len(parts) == 1 else self._unique(_PART * len(parts), Choice, *parts)
+        return (
+            parts[0] if len(parts) == 1 else self._unique(_PART * len(parts), Alternation, *parts)
+        )
 
-    def nonterminal(self) -> Choice:
+    def nonterminal(self) -> Alternation:
         """A choice that is no other's equal; `define` it later."""
-        return Choice()
+        return Alternation()
 
-    def define(self, nonterminal: Choice, body: Node) -> None:
+    def define(self, nonterminal: Alternation, body: Node) -> None:
         self._grow(_PART)
         nonterminal.parts = (body,)
 
@@ -251,7 +253,7 @@ def _measure(order: list[Node]) -> None:
                 node.min_bytes = len(node.sample.encode())
             elif isinstance(node, Repeat):
                 node.min_bytes = node.shortest()
-            elif isinstance(node, Choice):
+            elif isinstance(node, Alternation):
                 node.min_bytes = min(part.min_bytes for part in node.parts)
             else:
                 node.min_bytes = sum(part.min_bytes for part in node.parts)

@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
-from models.llm.structured_output.ast import EMPTY, CharSet, Choice, Grammar, Node, Repeat, Text
+from models.llm.structured_output.ast import (
+    EMPTY,
+    Alternation,
+    CharSet,
+    Grammar,
+    Node,
+    Repeat,
+    Text,
+)
 
 MAX_REMEMBERED = 16  # grammars, which may take some megabytes each
 MAX_NESTING = 16  # of the brackets in a production, of which llguidance takes somewhat over 20
@@ -28,7 +36,7 @@ class RuleWriter:
             return terminal
         if self._uses[node] < 2 and depth < MAX_NESTING:
             body = self._body(node, depth + 1)
-            return f"({body})" if isinstance(node, Choice) else body
+            return f"({body})" if isinstance(node, Alternation) else body
         return self._names.setdefault(node, f"r{len(self._names)}")
 
     def terminal(self, node: Node) -> str | None:
@@ -46,7 +54,7 @@ class RuleWriter:
     def _body(self, node: Node, depth: int) -> str:
         if isinstance(node, Repeat):
             return f"({self.write(node.item, depth)}){times(node)}"
-        joint = " | " if isinstance(node, Choice) else " "
+        joint = " | " if isinstance(node, Alternation) else " "
         return joint.join(self.write(part, depth) for part in node.parts)
 
 

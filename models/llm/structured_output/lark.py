@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from models.llm.structured_output.ast import (
     EMPTY,
+    Alternation,
     CharSet,
-    Choice,
     Grammar,
     Node,
     Repeat,
@@ -94,7 +94,7 @@ def _regex(node: Node) -> str:
         return "".join(map(_regex, node.parts))
     if isinstance(node, Repeat):
         return f"(?:{_regex(node.item)}){times(node)}"
-    assert isinstance(node, Choice)
+    assert isinstance(node, Alternation)
     if len(node.parts) == 1:
         return _regex(node.parts[0])
     return f"(?:{'|'.join(map(_regex, node.parts))})"

@@ -6,7 +6,15 @@ graph-structured stack (Tomita, 1985).
 
 import math
 
-from models.llm.structured_output.ast import CharSet, Choice, Grammar, Node, Repeat, Sequence, Text
+from models.llm.structured_output.ast import (
+    Alternation,
+    CharSet,
+    Grammar,
+    Node,
+    Repeat,
+    Sequence,
+    Text,
+)
 
 
 class _Stack:
@@ -47,7 +55,7 @@ class _Stack:
 
     def _expanded(self, rest: "_Stack") -> list["_Stack"]:
         node = self.node
-        if isinstance(node, Choice):
+        if isinstance(node, Alternation):
             return [rest.push(part) for part in node.parts]
         if isinstance(node, Repeat):
             if not node.most:
@@ -110,7 +118,7 @@ class ParserState:
                     out.append(node.text)
                 elif isinstance(node, CharSet):
                     out.append(node.sample)
-                elif isinstance(node, Choice):
+                elif isinstance(node, Alternation):
                     waiting.append(min(node.parts, key=lambda part: part.min_bytes))
                 elif isinstance(node, Repeat):
                     waiting += [node.item] * node.least

@@ -1,4 +1,4 @@
-"""A language model of the transformers library, and its loop over the streams of it."""
+"""A language model of the transformers library with its continuous batching."""
 
 import asyncio
 import gc
@@ -22,15 +22,15 @@ from transformers.generation.continuous_batching.continuous_api import OutputRou
 from configs.schema.models.llm import TransformersChatConfig
 from models.errors import EngineError, EngineLost
 from models.llm.transformers.cache_salt import salt_cache_keys
-from models.llm.transformers.sampler import BatchSampler, TokenSampler, as_the_library_takes_it
+from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
 
-LOOK_S = 2.0  # so often a stream that gets nothing looks whether anybody still works
+POLL_S = 2.0  # how often a stream without output checks that the loop is alive
 STOP_S = 10.0  # a step takes less
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What came since the last one."""
+    """The tokens since the last step."""
 
     tokens: tuple[int, ...]
     ended: bool
@@ -40,13 +40,17 @@ class TokenStream:
     """The tokens of one answer, from the library's thread to the event loop that began it."""
 
     def __init__(
-        self, batch: "StreamBatch", loop: asyncio.AbstractEventLoop, draw: TokenSampler, owner: str
+        self,
+        batch: "StreamBatch",
+        loop: asyncio.AbstractEventLoop,
+        sampler: TokenSampler,
+        owner: str,
     ) -> None:
         self.id = uuid4().hex
         self.owner = owner
         self._batch = batch
         self._loop = loop
-        self._draw = draw
+        self._sampler = sampler
         self._ready: asyncio.Queue[Any] = asyncio.Queue()
         self._taken = 0
         self._ended = False
@@ -56,13 +60,13 @@ class TokenStream:
         try:
             self._loop.call_soon_threadsafe(self._ready.put_nowait, output)
         except RuntimeError:
-            pass  # the loop is closed, so nobody waits
+            pass  # the loop is closed: there is no consumer
 
     async def take(self) -> Step:
         """Waits for tokens and takes all that are ready. Raises EngineError."""
         while True:
             try:
-                output = await asyncio.wait_for(self._ready.get(), LOOK_S)
+                output = await asyncio.wait_for(self._ready.get(), POLL_S)
                 break
             except TimeoutError:
                 if not self._batch.works():
@@ -75,8 +79,8 @@ class TokenStream:
         tokens = tuple(output.generated_tokens[self._taken :])
         self._taken += len(tokens)
         self._ended = output.is_finished()
-        if self._ended and self._draw.failed is not None:
-            raise EngineError(f"the answer could not be held to its form: {self._draw.failed}")
+        if self._ended and self._sampler.failed is not None:
+            raise EngineError(f"the answer could not be constrained: {self._sampler.failed}")
         return Step(tokens, self._ended)
 
     def close(self) -> None:
@@ -99,21 +103,21 @@ class StreamBatch:
         self.size: int = network.vocab_size  # scores that the model gives
         self.ends = _ends(self._model, tokenizer)  # tokens that end an answer
         rows = min(config.parallel, config.batch_tokens)
-        draws = BatchSampler(rows, self.size, self.ends, self._model.device)
+        samplers = BatchSampler(rows, self.size, self.ends, self._model.device)
         try:
-            self._manager = self._begin(config, draws, rows)
+            self._manager = self._begin(config, samplers, rows)
         except (MemoryError, RuntimeError, ValueError) as error:
             raise EngineError(f"no room for the cache of {config.id!r}: {error}") from error
 
     def submit(
-        self, prompt: Sequence[int], most_tokens: int, draw: TokenSampler, owner: str
+        self, prompt: Sequence[int], most_tokens: int, sampler: TokenSampler, owner: str
     ) -> TokenStream:
         """Begins to continue `prompt`; called in an event loop. Raises EngineLost.
 
-        What was read before is read again, unless it was for the same `owner`.
+        Cached prefixes are used only when they are of the same `owner`.
         """
         manager = self._running()
-        stream = TokenStream(self, asyncio.get_running_loop(), draw, owner)
+        stream = TokenStream(self, asyncio.get_running_loop(), sampler, owner)
         self._router.streams[stream.id] = stream
         accepted = manager.add_request(
             list(prompt),
@@ -121,7 +125,7 @@ class StreamBatch:
             max_new_tokens=most_tokens,
             streaming=True,
             eos_token_id=list(self.ends),
-            draw=draw,
+            sampler=sampler,
         )
         if accepted is None:
             self.forget(stream, stop=False)
@@ -148,10 +152,10 @@ class StreamBatch:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _begin(self, config: TransformersChatConfig, draws: BatchSampler, rows: int) -> Any:
+    def _begin(self, config: TransformersChatConfig, samplers: BatchSampler, rows: int) -> Any:
         flash = config.attention != "sdpa"
         manager = self._model.init_continuous_batching(
-            # The draws leave one token likelier than all others.
+            # The sampler leaves one token likelier than all others.
             generation_config=GenerationConfig(do_sample=False, eos_token_id=list(self.ends)),
             continuous_batching_config=ContinuousBatchingConfig(
                 page_size=config.page_tokens,
@@ -160,20 +164,20 @@ class StreamBatch:
                 max_requests_per_batch=rows,
                 max_memory_percent=0.95,  # how much there is to take is said above
                 allow_block_sharing=config.share_prefixes,
-                use_async_batching=False,  # a draw must know the token before
+                use_async_batching=False,  # a sampler must know the token before
                 use_cuda_graph=flash,
                 auto_switch_to_flash=False,  # it would fetch code from the hub
             ),
         )
-        manager.logit_processor = as_the_library_takes_it(draws)
+        manager.logit_processor = to_processor_list(samplers)
         manager.output_router = self._router
-        manager.warmup()  # takes the memory, so that want of it shows now
+        manager.warmup()  # allocates, so that a lack of memory shows now
         salt_cache_keys(manager.batch_processor.cache, self._router.owner)
         _start(manager)
         return manager
 
     def _running(self) -> Any:
-        """The manager; one whose loop an error has ended, such as want of memory, begins anew."""
+        """The manager; restarted when an error, such as a lack of memory, has ended its loop."""
         with self._starting:
             if self._model is None:
                 raise EngineLost("the model was unloaded")
@@ -212,14 +216,14 @@ def load_model(folder: Path, config: TransformersChatConfig) -> Any:
 
 
 class _Router(OutputRouter):  # type: ignore[misc]  # it has no types
-    """Gives each output to its stream; the library's own keeps what nobody takes."""
+    """Routes each output to its stream; the library's own keeps outputs without a consumer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.streams: dict[str, TokenStream] = {}
 
     def owner(self, request_id: str) -> str:
-        """Nobody but itself for a stream that was left."""
+        """The owner of a stream; one that was left owns itself."""
         stream = self.streams.get(request_id)
         return request_id if stream is None else stream.owner
 
@@ -240,7 +244,7 @@ def _ends(model: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 def _start(manager: Any) -> None:
-    """Starts the loop in a thread that does not keep the process alive: it inherits that."""
+    """Starts the loop from a daemon thread, whose daemon flag the loop's thread inherits."""
     starter = threading.Thread(target=manager.start, name="generate", daemon=True)
     starter.start()
     starter.join()

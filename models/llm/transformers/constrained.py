@@ -1,4 +1,4 @@
-"""What an answer may look like, as llguidance holds a model to it token by token."""
+"""Constrained decoding with llguidance, which masks tokens that leave the grammar."""
 
 import json
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 Matcher: TypeAlias = Any  # llguidance.LLMatcher; the library is not there in the CPU profile
 
 MOST_SCHEMA_CHARACTERS = 200_000
-# Without white space of the model's choice, of which it could write an endless amount.
+# Without optional white space, of which a model could write an endless amount.
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True, slots=True)
 class ConstrainedAnswer:
-    matcher: Matcher  # of the tokens that may come next
+    matcher: Matcher  # computes the token mask
     grammar: Grammar | None  # what its text is, to complete it in time; None where llguidance reads
     # the schema by itself
 
 
 class ConstrainedAnswers:
-    """Holds the answers of one model to their forms; any thread may ask."""
+    """Constrains the answers of one model; thread-safe."""
 
     def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]) -> None:
         """`size` is the number of scores that the model gives."""
@@ -45,12 +45,12 @@ class ConstrainedAnswers:
         mark = tokenizer.get_vocab().get(MARK)
         self._mark_is_special = mark is not None and self._tokens.is_special_token(mark)
 
-    def hold(self, request: GenerationRequest) -> ConstrainedAnswer | None:
-        """None when the answer may be anything. Raises UnsupportedFeature for what cannot be held.
+    def constrain(self, request: GenerationRequest) -> ConstrainedAnswer | None:
+        """None when the answer may be anything. Raises UnsupportedFeature.
 
-        The grammar is our own, so that it and what follows the answer agree. What our rules refuse
-        (`patternProperties` for one) llguidance may read by itself: such an answer keeps its schema
-        as long as it goes on, but is cut off where its tokens end.
+        The grammar is our own, so that it and the parser state agree. Schemas that our compiler
+        refuses (with `patternProperties` for one) llguidance may compile by itself: such an answer
+        keeps to its schema, but is cut off when its tokens are spent.
 
         Takes some milliseconds, and up to a second for a large schema.
         """
@@ -78,7 +78,7 @@ class ConstrainedAnswers:
         )
 
     def _grammar(self, request: GenerationRequest) -> str:
-        """With schemas as llguidance reads them."""
+        """With schemas as llguidance compiles them."""
         answer = request.response_format
         if not may_call_tools(request):
             assert answer is not None

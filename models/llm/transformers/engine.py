@@ -1,4 +1,4 @@
-"""Language models on the transformers library, batched token by token. GPU profile."""
+"""Language models on the transformers library with continuous batching. GPU profile."""
 
 import asyncio
 import secrets
@@ -27,7 +27,7 @@ _SEEDS = 2**63  # of torch's generators
 
 
 class TransformersEngine(ChatEngine):
-    """One model and the streams that are generated together."""
+    """One model and its streams."""
 
     def __init__(self, config: TransformersChatConfig, weights: WeightStore) -> None:
         folder = weights.folder(config.weights)
@@ -44,7 +44,7 @@ class TransformersEngine(ChatEngine):
         )
 
     def __del__(self) -> None:
-        # A model that was swapped goes with the last request that holds it.
+        # A model that was swapped is freed with the last request that refers to it.
         if hasattr(self, "_batch"):  # it was loaded
             self.close()
 
@@ -98,5 +98,5 @@ class TransformersEngine(ChatEngine):
 
     def _prepare(self, request: GenerationRequest) -> tuple[Prompt, ConstrainedAnswer | None]:
         """Raises InvalidEngineRequest."""
-        answer = self._constraints.hold(request)
-        return self._writer.write(request, at_once=is_constrained_throughout(request)), answer
+        answer = self._constraints.constrain(request)
+        return self._writer.write(request, no_thinking=is_constrained_throughout(request)), answer

@@ -1,4 +1,4 @@
-"""Conversations as a model of the transformers library reads them."""
+"""Prompts from conversations, by the chat template of a model's tokenizer."""
 
 import json
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 @dataclass(frozen=True, slots=True)
 class Prompt:
     tokens: tuple[int, ...]
-    thinking: bool  # it ends where the thoughts of the model begin
+    thinking: bool  # it has opened the reasoning
 
 
 class PromptWriter:
-    """The tokenizer of a model and its template of chats."""
+    """The tokenizer of a model and its chat template."""
 
     def __init__(self, folder: Path, config: TransformersChatConfig) -> None:
         """Raises EngineError."""
@@ -38,17 +38,17 @@ class PromptWriter:
             ) from error
         template = self.tokenizer.chat_template
         if not isinstance(template, str):
-            raise EngineError(f"the tokenizer of {config.id!r} has no template of chats")
+            raise EngineError(f"the tokenizer of {config.id!r} has no chat template")
         self._takes_calls = "tool_calls" in template
         self._takes_tools = config.tools != "none"
         self._tools_argument = config.tools_argument
 
-    def write(self, request: GenerationRequest, *, at_once: bool = False) -> Prompt:
-        """`at_once` when the answer has a form, in which thoughts have no place.
+    def write(self, request: GenerationRequest, *, no_thinking: bool = False) -> Prompt:
+        """`no_thinking` when the answer is constrained, which leaves no place for reasoning.
 
         Raises InvalidEngineRequest, or UnsupportedFeature when the model knows no tools.
         """
-        thinking = request.enable_thinking and not at_once
+        thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":
             if not self._takes_tools:
@@ -65,7 +65,7 @@ class PromptWriter:
         return Prompt(tuple(tokens), text.rstrip().endswith(THINK))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Marks too, which the reader of the answer knows."""
+        """Special tokens included, which AnswerReader parses."""
         text: str = self.tokenizer.decode(
             list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
@@ -82,7 +82,7 @@ class PromptWriter:
 
 
 def _with_arguments_read(call: dict[str, Any]) -> dict[str, Any]:
-    """Templates write arguments as JSON, so text would be quoted once more."""
+    """Templates serialise arguments, so a string would be quoted twice."""
     function = call["function"]
     return {**call, "function": {**function, "arguments": json.loads(function["arguments"])}}
 

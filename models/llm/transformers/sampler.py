@@ -1,9 +1,9 @@
-"""How each stream of a batch draws its next token.
+"""Samples the next token of each stream of a batch, by the Gumbel-max trick (exponential form).
 
-The library's continuous batching knows a temperature, a top-k and a top-p for each request, and one
-generator of random numbers for all. Here one processor does all that a request may ask for, and
-leaves a single token likelier than the rest, which the library then takes: each request draws from
-a generator of its own, so that it answers the same whatever is generated beside it.
+The library's continuous batching has a temperature, a top-k and a top-p for each request, and one
+random number generator for all. Here one logits processor does all that a request may ask for, and
+leaves a single token likelier than the rest, which the library then takes: each request has its own
+generator, so that a seeded answer does not depend on what is generated beside it.
 """
 
 import logging
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
 Matcher: TypeAlias = Any  # llguidance.LLMatcher
 
-SMALLEST_NOISE = 1e-20  # of which 0 would make the unlikeliest token win
+SMALLEST_NOISE = 1e-20  # a noise of 0 would make the unlikeliest token win
 
 
 class TokenSampler:
-    """What one stream asks for, and where it is with it. Used by the library's thread alone."""
+    """The sampling options and state of one stream. Used by the library's thread alone."""
 
     def __init__(self, sampling: SamplingOptions, seed: int, matcher: Matcher | None) -> None:
         self.sampling = sampling
@@ -41,7 +41,7 @@ class TokenSampler:
         self._counts: Counter[int] = Counter()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TokenSampler":
-        """The library copies what it is given when it begins a stream anew; it stays one stream."""
+        """The library copies its arguments when it restarts a stream; it stays one stream."""
         return self
 
     def random(self, device: Any) -> Any:
@@ -55,7 +55,7 @@ class TokenSampler:
         new, self._seen = made[self._seen :], len(made)
         self._counts.update(new)
         if self._matcher is not None and new and not self._matcher.consume_tokens(new):
-            self.failed = self._matcher.get_error() or "the answer left its form"
+            self.failed = self._matcher.get_error() or "the answer left its grammar"
 
     def penalties(self) -> dict[int, float]:
         """What to take from the score of each token that was made before."""
@@ -78,9 +78,9 @@ class TokenSampler:
 
 
 class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it has no types
-    """Chooses the next token of every stream of a batch, each by its own Draw."""
+    """Chooses the next token of every stream of a batch, each by its own TokenSampler."""
 
-    supported_kwargs = {"draw": TokenSampler}
+    supported_kwargs = {"sampler": TokenSampler}
     ignored_kwargs = ()
 
     def __init__(self, rows: int, size: int, ends: tuple[int, ...], device: Any) -> None:
@@ -90,7 +90,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         self._settings = torch.ones(rows, 4, device=device)
         self._bias = torch.zeros(rows, size, device=device)
         self._biased = [False] * rows
-        self._drawing: list[TokenSampler | None] = [None] * rows
+        self._samplers: list[TokenSampler | None] = [None] * rows
         self._noise = torch.ones(rows, size, device=device)
 
     def fill_defaults(self, int32_tensor: Tensor) -> None:
@@ -99,13 +99,13 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
         """Before each step: fills the rows. What fails here would end every stream."""
         for row, request in enumerate(requests_with_new_token):
-            draw = request.state.logit_processor_kwargs.get("draw")
-            if draw is not None:  # it is while the library warms up
-                self._fill(row, draw, _made(request.state))
+            sampler = request.state.logit_processor_kwargs.get("sampler")
+            if sampler is not None:  # it is while the library warms up
+                self._fill(row, sampler, _generated(request.state))
         return torch.zeros(len(requests_with_new_token), dtype=torch.int32)
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
-        """float32 [n, size] -> the same with 1 at the token that was drawn, and else 0"""
+        """float32 [n, size] -> the same with 1 at the token that was sampled, and else 0"""
         rows = len(scores)
         temperature, top_k, top_p, min_p = self._settings[:rows].unsqueeze(2).unbind(1)
         likely, tokens = ((scores + self._bias[:rows]) / temperature).sort(dim=-1, descending=True)
@@ -117,23 +117,23 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         drawn = torch.where(kept, shares / noise, -1.0).argmax(dim=-1, keepdim=True)
         return torch.zeros_like(scores).scatter_(1, tokens.gather(1, drawn), 1.0)
 
-    def _fill(self, row: int, draw: TokenSampler, made: list[int]) -> None:
+    def _fill(self, row: int, sampler: TokenSampler, made: list[int]) -> None:
         if self._biased[row]:
             self._bias[row].zero_()
             self._biased[row] = False
         try:
-            draw.follow(made)
-            self._forbid(row, draw)
-        except Exception as error:
+            sampler.follow(made)
+            self._mask(row, sampler)
+        except Exception as error:  # of any kind: it must end this stream and no other
             logger.exception("draw_failed")
-            draw.failed = f"{type(error).__name__}: {error}"
-        if draw.failed is not None:
-            self._end(row)
-        if self._drawing[row] is not draw:
-            self._set(row, draw.sampling)
-            self._drawing[row] = draw
-        if draw.sampling.temperature > 0:
-            noise = self._noise[row].exponential_(generator=draw.random(self._noise.device))
+            sampler.failed = f"{type(error).__name__}: {error}"
+        if sampler.failed is not None:
+            self._force_end(row)
+        if self._samplers[row] is not sampler:
+            self._set(row, sampler.sampling)
+            self._samplers[row] = sampler
+        if sampler.sampling.temperature > 0:
+            noise = self._noise[row].exponential_(generator=sampler.random(self._noise.device))
             noise.clamp_(min=SMALLEST_NOISE)
 
     def _set(self, row: int, sampling: SamplingOptions) -> None:
@@ -148,32 +148,32 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             ]
         )
 
-    def _forbid(self, row: int, draw: TokenSampler) -> None:
+    def _mask(self, row: int, sampler: TokenSampler) -> None:
         bias = self._bias[row]
-        if penalties := draw.penalties():
+        if penalties := sampler.penalties():
             self._biased[row] = True
             tokens = torch.tensor(list(penalties), device=bias.device)
             bias[tokens] -= torch.tensor(list(penalties.values()), device=bias.device)
-        allowed = draw.allowed(len(bias))
+        allowed = sampler.allowed(len(bias))
         if allowed is not None:
             self._biased[row] = True
             bias.masked_fill_(~torch.from_numpy(allowed).to(bias.device), -torch.inf)
 
-    def _end(self, row: int) -> None:
+    def _force_end(self, row: int) -> None:
         self._biased[row] = True
         self._bias[row].fill_(-torch.inf)
         self._bias[row, self._ends] = 0.0
 
 
-def as_the_library_takes_it(processor: BatchSampler) -> Any:
-    """The only processor of a list of the library's."""
+def to_processor_list(processor: BatchSampler) -> Any:
+    """The sampler in the library's own type of list."""
     processors = ContinuousBatchingLogitsProcessorList(LogitsProcessorList([processor]))
     processors.tensors_required = 1
     return processors
 
 
-def _made(state: Any) -> list[int]:
-    """The tokens of the answer; of one that was begun anew some count as its prompt."""
+def _generated(state: Any) -> list[int]:
+    """The tokens of the answer; after a restart some of them count as its prompt."""
     made: list[int] = state.generated_tokens
     if state._true_initial_tokens:
         return [*state.initial_tokens[state._true_initial_tokens :], *made]

@@ -33,7 +33,7 @@ pytest.importorskip("transformers", reason=LIBRARIES)
 pytest.importorskip("accelerate", reason=LIBRARIES)
 pytest.importorskip("llguidance", reason=LIBRARIES)
 
-from models.llm.transformers.cache_salt import marked  # noqa: E402
+from models.llm.transformers.cache_salt import salted  # noqa: E402
 from models.llm.transformers.engine import TransformersEngine  # noqa: E402
 from tests.models.llm.test_contract import (  # noqa: E402, F401 they run over this engine
     test_a_prompt_beyond_the_context_fails_before_the_first_piece,
@@ -191,7 +191,7 @@ async def test_a_prompt_is_recognised_for_its_owner_alone(
         said.append(await text_of(engine, request))
     assert found[0] == found[1] == found[3] == 0 and found[2] >= 48
     assert len(set(said)) == 1  # also with pages that were not computed anew
-    assert marked([1, 2], "a") != marked([1, 2], "b")
+    assert salted([1, 2], "a") != salted([1, 2], "b")
 
 
 async def test_a_stream_that_is_left_makes_room(engine: TransformersEngine) -> None:
