@@ -25,7 +25,7 @@ from api.native import (
     webhooks,
     workspaces,
 )
-from api.native.chat import routes as chat
+from api.native.chat import completions, saved_chats
 from api.native.speech import routes as speech
 from api.native.voices import custom as custom_voices
 from api.native.voices import default as default_voices
@@ -96,7 +96,8 @@ def routed_app() -> FastAPI:
         transcription.router,
         openai_transcription.router,
         audio.router,
-        chat.router,
+        completions.router,
+        saved_chats.router,
         files.router,
         workspaces.router,
         webhooks.router,

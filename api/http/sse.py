@@ -1,4 +1,4 @@
-"""Server-sent events: the lines of a streamed chat."""
+"""Server-sent events of a streamed chat completion."""
 
 import json
 from typing import Any
@@ -20,10 +20,10 @@ class EventStream(StreamedResponse):
 
 
 class CompletionFrames:
-    """The lines of one streamed answer.
+    """The events of one streamed answer.
 
-    Each has what this interface names and, beside it, all that OpenAI's clients look for on every
-    line: one choice whose delta has a string.
+    Each has the fields of this interface and all that OpenAI's clients read of every chunk: one
+    choice whose delta has a string.
     """
 
     def __init__(self, completion_id: str, created: int, model: str) -> None:
@@ -48,7 +48,7 @@ class CompletionFrames:
         return f"{self._before}{json.dumps(text)}{self._after}".encode()
 
     def piece(self, delta: GenerationDelta) -> bytes:
-        """What the model made since the last line: thoughts, text, pieces of tool calls.
+        """What was generated since the last event: reasoning, text, pieces of tool calls.
 
         Each piece of a call has a line of its own, as OpenAI sends them: some clients read no more
         than the first of a line, and none of the text beside it.
@@ -83,7 +83,7 @@ class CompletionFrames:
 
 
 def error_frame(error: ApiError) -> bytes:
-    """What ends a stream that failed; `error` is an object here, as all OpenAI clients need it."""
+    """The event that ends a failed stream; `error` is an object, as OpenAI's clients need it."""
     body = openai_error(error.status, error.error, error.message, error.param)
     return f"data: {json.dumps({'type': 'error', **body})}\n\n".encode()
 

@@ -1,4 +1,4 @@
-"""Fewer and larger pieces of a stream, for a consumer to which each piece costs."""
+"""Coalescing: fewer and larger items of a stream, for a consumer with a cost per item."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 async def coalesce(
     items: AsyncGenerator[T, None], merge: Callable[[T, T], T], interval_s: float
 ) -> AsyncGenerator[T, None]:
-    """Yields the first item at once, then what came since, at most once in `interval_s`.
+    """Yields the first item at once, then the merged later ones, at most once in `interval_s`.
 
     Nothing is held back once `items` has ended. Closing it closes `items`; its errors come
     through after what preceded them.

@@ -1,4 +1,4 @@
-"""Chats at rest: what was said, and the titles made of it, are sealed before they are stored."""
+"""Encryption of chats at rest: messages and titles, bound to their workspace and chat."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from pipelines.storage.encryption import MARK, Encryption
 
 
 class ChatEncryption:
-    """Seals texts so that they fit their columns, bound to their workspace and chat."""
+    """Encrypts texts for their columns."""
 
     def __init__(self, sealer: Encryption) -> None:
         self._sealer = sealer
@@ -23,9 +23,9 @@ class ChatEncryption:
     def open_message(
         self, workspace_id: int, chat_id: UUID, stored: str, extra: dict[str, Any]
     ) -> tuple[str, dict[str, Any]]:
-        """Text and extras; `extra` is what is stored beside a text that is not sealed.
+        """Text and extras; `extra` is stored beside a text that is not encrypted.
 
-        Raises SealBroken.
+        Raises DecryptionError.
         """
         if not stored.startswith(MARK):
             return stored, extra
@@ -38,11 +38,11 @@ class ChatEncryption:
         return self._sealer.seal_text(title, _about(workspace_id, chat_id, "title"))
 
     def open_title(self, workspace_id: int, chat_id: UUID, stored: str) -> str:
-        """Raises SealBroken."""
+        """Raises DecryptionError."""
         return self._sealer.open_text(stored, _about(workspace_id, chat_id, "title"))
 
     def is_newest(self, stored: str) -> bool:
-        """Whether the newest key sealed it."""
+        """Whether the newest key encrypted it."""
         return self._sealer.is_newest_text(stored)
 
 

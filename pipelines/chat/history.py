@@ -1,4 +1,4 @@
-"""What was said before in a chat, and how much of it fits the model."""
+"""Saved chats, and how much of one fits the context of a model."""
 
 import json
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from pipelines.errors import ChatNotFound, InvalidRequest
 from pipelines.storage.encryption import Encryption
 
 TITLE_LENGTH = 80
-# A cautious guess: English has over 4 bytes a token, most other scripts about 3. When it is too
-# low the engine says so, and more is dropped.
+# An estimate: English has over 4 bytes a token, most other scripts about 3. When it is too low the
+# engine raises ContextLengthExceeded, and more is dropped.
 BYTES_PER_TOKEN = 3
 TOKENS_PER_MESSAGE = 8  # the template's own
 TOKENS_PER_TOOLS = 256  # for how they are called
@@ -24,7 +24,7 @@ TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
 
 @dataclass(frozen=True, slots=True)
 class OpenedChat:
-    """A saved chat and its messages; the rows hold texts that anybody can read."""
+    """A saved chat and its messages, decrypted."""
 
     chat: Chat
     entries: list[ChatEntry]
@@ -107,7 +107,7 @@ def continued(
     earlier = [message for message in history if message.role != "system"]
     new = [message for message in said if message.role != "system"]
     if new and new[0].role == "tool":
-        # A result means nothing without its call, nor the call without what was asked.
+        # A result needs its call, and the call the user's message before it.
         start = _last_turn(earlier)
         earlier, new = earlier[:start], [*earlier[start:], *new]
     if budget_tokens is not None:
@@ -122,7 +122,7 @@ def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
 
 
 def most_tokens(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> int:
-    """More than they can take: no tokenizer needs more tokens than bytes."""
+    """An upper bound of their tokens: no tokenizer needs more tokens than bytes."""
     shown = len(json.dumps(tools)) + TOKENS_PER_TOOLS if tools else 0
     return TOKENS_PER_PROMPT + shown + sum(_size(m) + TOKENS_PER_MESSAGE for m in messages)
 
@@ -142,7 +142,7 @@ def _size(message: ChatMessage) -> int:
 
 
 def _last_turn(messages: Sequence[ChatMessage]) -> int:
-    """Where the last thing that a user said is."""
+    """The index of the last message of a user."""
     users = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "user")
     return next(users, 0)
 
@@ -159,7 +159,7 @@ def _instructions(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _newest_that_fit(messages: list[ChatMessage], budget_tokens: int) -> list[ChatMessage]:
-    """Whole turns from the end: what is kept begins with what a user said."""
+    """Whole turns from the end; the first message that is kept is a user's."""
     start = len(messages)
     used = 0
     for index in range(len(messages) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""Messages to an answer: chooses the model, adds the history, saves the turn."""
+"""Chat completions: chooses the model, adds the history, charges, and saves the turn."""
 
 import asyncio
 import logging
@@ -31,11 +31,12 @@ from pipelines.chat.history import (
 )
 from pipelines.errors import ModelNotFound
 from pipelines.ports import ChatModel, describe_all
+from pipelines.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "svc/slm-3b-int4"
-"""The id that clients hard-code: always answered, by whatever model there is."""
+"""The id that clients hard-code: always answered, by any model that there is."""
 
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
 UNKNOWN_CONTEXT_TOKENS = 8192  # that are paid for at most when a model does not say its own
@@ -111,16 +112,16 @@ class Completion:
             self._charge.used = delta.usage.total_tokens
 
     async def _end(self) -> None:
-        """Saves first: a turn that cannot be saved fails, and what fails costs nothing."""
+        """Saves before it charges: a turn that cannot be saved fails, and a failure is free."""
         if not self._saved:
             await asyncio.shield(self._save())
         if self.usage is not None:
             await self._charge.capture(self.usage.total_tokens)
 
     async def aclose(self) -> None:
-        """Stops the model; what was made until then is saved, also when the caller is cancelled.
+        """Stops the model, saves what was generated, and charges for it unless it has ended.
 
-        And it is charged for, unless the answer has ended.
+        All of it also when the caller is cancelled.
         """
         if not self._saved and self._answer.begun:
             self._save()
@@ -133,9 +134,9 @@ class Completion:
             yield delta
 
     def _save(self) -> asyncio.Task[None]:
-        """Saves in a task of its own, so that a caller who leaves cannot end it halfway."""
+        """Saves in a background task, which the cancellation of the caller does not reach."""
         self._saved = True
-        task = asyncio.create_task(
+        return _saves.start(
             self._history.save(
                 self._request.workspace_id,
                 self.chat_id,
@@ -144,26 +145,22 @@ class Completion:
                 self.model,
                 self.usage,
                 is_new=self.is_new,
-            )
+            ),
+            name=str(self.chat_id),
         )
-        _saving.add(task)
-        task.add_done_callback(self._end_saving)
-        return task
-
-    def _end_saving(self, task: asyncio.Task[None]) -> None:
-        _saving.discard(task)
-        # Perhaps nobody waits for the task, and then the log is the only place for its failure.
-        if not task.cancelled() and (error := task.exception()):
-            extra = {"chat_id": str(self.chat_id)}
-            logger.error("chat_not_saved", exc_info=error, extra=extra)
 
 
-_saving: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks weakly
+def _log_failure(task: asyncio.Task[None], error: BaseException) -> None:
+    """A save after the end of its request has no other place for its failure."""
+    logger.error("chat_not_saved", exc_info=error, extra={"chat_id": task.get_name()})
+
+
+_saves = TaskSet(_log_failure)
 
 
 async def wait_for_saves() -> None:
-    """Returns when every finished turn of this process is stored, or could not be."""
-    await asyncio.gather(*_saving, return_exceptions=True)
+    """Returns when every finished turn of this process is stored, or has failed to be."""
+    await _saves.join()
 
 
 class ChatPipeline:
@@ -177,7 +174,7 @@ class ChatPipeline:
         self._billing = billing
 
     async def start(self, request: ChatRequest) -> Completion:
-        """Waits for the first piece, so that what can fail at once fails here.
+        """Waits for the first piece, so that an error that comes at once is raised here.
 
         Raises ModelNotFound, ChatNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable
         or EngineError.
@@ -196,7 +193,7 @@ class ChatPipeline:
     async def _hold(
         self, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
     ) -> Charge:
-        """The most that the turn can cost."""
+        """Holds the most that the turn can cost."""
         answer = request.sampling.max_tokens
         prompt = continued(earlier, request.messages, _history_budget(info, answer))
         tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
@@ -251,7 +248,7 @@ async def _first_piece(
             return await anext(generation), generation
         except ContextLengthExceeded:
             if prompt == shortest:
-                raise  # the caller's own messages are too long: never cut in silence
+                raise  # the caller's own messages are too long, and are never cut silently
             budget = (estimate_tokens(prompt) if budget is None else budget) * 3 // 4
         except StopAsyncIteration:
             raise EngineLost("the model ended without an answer") from None

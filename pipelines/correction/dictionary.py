@@ -1,4 +1,4 @@
-"""The caller's dictionary: applied last, whatever else was done, also in code and addresses.
+"""The caller's dictionary: applied last and always, also in code and addresses.
 
 A term matches regardless of case, as whole words, and a white-space character in it matches any
 one. All terms are looked for in one pass from left to right, at each place the longest first, and
@@ -21,7 +21,7 @@ _NO_BORDERS = re.compile(
 
 
 class Dictionary:
-    """Looks terms up instead of matching patterns, so that no choice of terms makes it slow."""
+    """Looks terms up by hash instead of by patterns, so that no choice of terms makes it slow."""
 
     def __init__(self, entries: Sequence[DictionaryEntry]) -> None:
         self._exact: dict[str, str] = {}

@@ -1,4 +1,5 @@
-"""Changes of a text, and how changes of changes are one set again."""
+"""Edits of a text, as spans with replacements and a type as in ERRANT (Bryant et al., 2017), and
+the composition of two sets of edits into one, as in operational transformation."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -56,10 +57,9 @@ def _collide(one: Edit, other: Edit) -> bool:
 
 
 def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit]:
-    """The edits of `text` that do what `first` does and, to its outcome, `then`.
+    """The edits of `text` that have the effect of `first` and, on its result, of `then`.
 
-    Both are in order without overlaps, and so is what comes back; edits that change nothing are
-    left out.
+    Both are in order without overlaps, and so is the result; edits without effect are left out.
     """
     middle = apply_edits(text, first)
     composed: list[Edit] = []
@@ -92,7 +92,7 @@ class _TextPart:
 
 
 def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_TextPart]]:
-    """Parts that meet, together."""
+    """Groups of edits of both sets that meet."""
     cluster: list[_TextPart] = []
     end = 0
     for part in sorted(_parts(first, then), key=lambda part: (part.start, part.end)):

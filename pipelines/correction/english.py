@@ -1,6 +1,6 @@
-"""English by rules: what patterns, word counts and the grammar engine say, until nothing is left.
+"""Rules for English: patterns, word statistics and Harper, repeated until nothing changes.
 
-What is protected is never touched, and a finding that is unclear changes nothing.
+Protected spans are never touched, and a doubtful finding changes nothing.
 """
 
 import re
@@ -17,11 +17,11 @@ from pipelines.correction.protection import begins_sentence, protected_spans, re
 from pipelines.correction.spelling import Speller, WordChecker
 from pipelines.text.language_detection import paragraph_language
 
-_ROUNDS = 3  # a correction may show what was hidden by the mistake
+_ROUNDS = 3  # a correction may reveal another mistake
 _LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w)")
 _TOKEN = re.compile(r"[A-Za-z0-9]+")
 _NO_LETTERS = re.compile(r"[^A-Za-z]*")
-_SAMPLE = 2000  # characters that tell the language
+_SAMPLE = 2000  # characters by which the language is detected
 _COMMON = -15.0  # a word rarer than this says nothing about the language
 _COMMON_SHORT = -9.0  # the same for words that many languages may have
 _SHORT = 3  # letters
@@ -50,9 +50,9 @@ class English:
         )
 
     def is_english(self, text: str) -> bool:
-        """Whether nearly all words are, or most while the letters speak for English too.
+        """Whether nearly all words are English, or most are and lingua agrees.
 
-        Nothing to go by counts as English.
+        A text without words counts as English.
         """
         words = [match.group().lower() for match in _LONE_WORD.finditer(text[:_SAMPLE])]
         known = sum(map(self._is_known, words))
@@ -60,7 +60,7 @@ class English:
             return True
         if known < _ENGLISH_SHARE * len(words):
             return False
-        # With what is expected it needs the small models only.
+        # With an expected language lingua needs its small models only.
         return paragraph_language(text, _ALL_LANGUAGES, "en", None) == "en"
 
     def _is_known(self, word: str) -> bool:
@@ -118,7 +118,7 @@ class English:
                 yield Edit(start, end, like(word, swap), "spelling")
 
     def _grammar(self, text: str) -> Iterator[Edit]:
-        """Other findings before those of spelling: who knows "buyed" knows better than distance."""
+        """Spelling comes last: a grammar rule for "buyed" is better than an edit distance."""
         findings = self._engine.check(text)
         for finding in findings:
             if not finding.is_spelling and not self._is_doubtful(text, finding):
@@ -160,7 +160,7 @@ class English:
         initial = capital and begins_sentence(text, finding.start)
         offered = finding.replacements
         if capital and initial:
-            # How the word is spelled small tells whether it is a name.
+            # Suggestions for the word in lower case, since it is capitalised by its place.
             offered = tuple(
                 r for f in self._engine.check(word.lower()) if f.is_spelling for r in f.replacements
             )

@@ -1,4 +1,4 @@
-"""Whether what a language model made of a text may stand: nothing lost, nothing invented."""
+"""Guards against a language model's hallucinations: nothing of a text is lost, nothing is added."""
 
 import re
 from collections import Counter
@@ -31,7 +31,7 @@ _SIX_LETTERS = 4  # words of more letters carry the meaning
 
 
 def refusal(original: str, proposed: str, *, rewords: bool) -> str | None:
-    """Why `proposed` may not stand for `original`, or None if it may.
+    """Why `proposed` may not replace `original`, or None if it may.
 
     `rewords` is for a change of tone, which may choose other words; a correction may hardly.
     """
@@ -64,12 +64,12 @@ def _held(text: str) -> Counter[str]:
 
 
 def _strange(text: str) -> Counter[str]:
-    """Characters that nobody sees, quotation marks and brackets."""
+    """Invisible characters, quotation marks and brackets."""
     return Counter(_INVISIBLE.findall(text)) + Counter(c for c in text if c in '"“”«»()[]{}<>*`|')
 
 
 def _names_differ(original: str, proposed: str) -> bool:
-    """A name of the original must stay; one of the proposal must have been a word before."""
+    """A name of the original must stay; one of the proposal must be a word of the original."""
     before, after = _all_words(original), _all_words(proposed)
     return any(name not in after for name in names(original)) or any(
         name not in before for name in names(proposed)

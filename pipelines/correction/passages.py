@@ -1,4 +1,4 @@
-"""A text cut into what is corrected together: paragraphs or less, and what is left alone."""
+"""Chunking: paragraphs or less, which are corrected together, and code, which stays."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Regular expressions of what is wrong, read from the configuration."""
+"""Correction by regular expressions with inflected replacements, from the configuration."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ class Patterns:
         self._rules = [_Rule(pattern, groups) for pattern in words.patterns]
 
     def edits(self, text: str) -> Iterator[Edit]:
-        """What the patterns would change, in their order; edits of different ones may overlap."""
+        """Edits in the order of the patterns; those of different patterns may overlap."""
         for rule in self._rules:
             yield from rule.edits(text, self._forms)
 
@@ -54,7 +54,7 @@ class _Rule:
 
 
 class _NoForm(Exception):
-    """A word has no such form, so the pattern does not apply."""
+    """A word has no such inflected form, so the pattern does not apply."""
 
 
 def _filled(pattern: str, groups: Mapping[str, str]) -> str:
@@ -80,7 +80,7 @@ def like(model: str, text: str) -> str:
 
 
 def narrowed(edit: Edit, text: str) -> Edit:
-    """An edit of `text` without the words at both ends that stay."""
+    """An edit of `text` without the equal words at both ends."""
     old, new = _words(text[edit.start : edit.end]), _words(edit.replacement)
     front = 0
     while front < min(len(old), len(new)) and old[front] == new[front]:

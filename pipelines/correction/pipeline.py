@@ -1,10 +1,9 @@
-"""A text to its correction: rules, a language model where it helps, style, the dictionary last."""
+"""Text correction: rules, a language model where it helps, style, and the dictionary last."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import TypeVar
@@ -27,6 +26,8 @@ from pipelines.ports import ChatModel
 
 T = TypeVar("T")
 
+ModelAndInfo = tuple[ChatModel, ModelInfo]
+
 _THREADS = 2  # rules hold one processor each
 
 
@@ -41,16 +42,8 @@ class CorrectedCompletion(Completion):
         return self._request.messages[-1].content
 
 
-@dataclass(frozen=True, slots=True)
-class _Helper:
-    """The language model that is asked."""
-
-    model: ChatModel
-    info: ModelInfo
-
-
 class CorrectionPipeline:
-    """Corrects texts. Methods of the rules run in threads of its own."""
+    """Corrects texts. Rules run in its own threads."""
 
     def __init__(
         self,
@@ -84,12 +77,12 @@ class CorrectionPipeline:
             charge = await undo.enter_async_context(await self._hold(helper, request))
             rewriter = None
             if helper is not None:
-                rewriter = Rewriter(helper.model, request, self._config, rules.is_worse)
+                rewriter = Rewriter(helper[0], request, self._config, rules.is_worse)
             edits: list[Edit] = []
             pieces = self._work(rules, rewriter, request, edits)
             first = await anext(pieces)
             undo.pop_all()
-        model = self._config.rules_id if helper is None else helper.info.id
+        model = self._config.rules_id if helper is None else helper[1].id
         completion = CorrectedCompletion(
             _as_chat(request), model, first, pieces, self._history, charge
         )
@@ -106,10 +99,12 @@ class CorrectionPipeline:
                 self._loaded = self._load()
             return self._loaded
 
-    async def _choose(self, rules: CorrectionRules, request: CorrectionRequest) -> _Helper | None:
-        """The model that is asked, or None where rules are better or do alone.
+    async def _choose(
+        self, rules: CorrectionRules, request: CorrectionRequest
+    ) -> ModelAndInfo | None:
+        """The language model that is asked, or None where rules alone do as well or better.
 
-        A wish for a tone needs a model; anything else is done without one while it is down.
+        A tone needs a model; anything else is corrected without one while it is down.
         """
         toned = request.style.tone is not None
         if request.model == self._config.rules_id:
@@ -127,9 +122,9 @@ class CorrectionPipeline:
             return None  # it would only do damage
         purpose: Purpose = "tone" if toned else "grammar" if english else "languages"
         asked = purpose in self._config.models.get(info.id, (purpose,))
-        return _Helper(model, info) if asked else None
+        return (model, info) if asked else None
 
-    async def _hold(self, helper: _Helper | None, request: CorrectionRequest) -> Charge:
+    async def _hold(self, helper: ModelAndInfo | None, request: CorrectionRequest) -> Charge:
         """The most that the correction can cost: nothing when no model is asked."""
         tokens = 0
         if helper is not None:
@@ -153,7 +148,10 @@ class CorrectionPipeline:
         sent = 0  # of `ready`
         before: list[Edit] = []
         last: list[Edit] = []
-        for piece in await self._in_thread(_pieces, text, self._config.piece_characters):
+        pieces: list[Passage] = await self._in_thread(
+            list, cut(text, self._config.piece_characters)
+        )
+        for piece in pieces:
             made = await self._correct(
                 rules, rewriter, request, text[piece.start : piece.end], piece
             )
@@ -163,16 +161,17 @@ class CorrectionPipeline:
             safe = len(ready) if ends else len(ready) - dictionary.reach
             if safe <= sent and not ends:
                 continue
-            found = await self._in_thread(_found, dictionary, ready, sent, safe)
+            found: list[Edit] = await self._in_thread(list, dictionary.edits(ready, sent, safe))
             last += found
             until = max(safe, found[-1].end if found else 0)
             out = apply_edits(ready[sent:until], [edit.moved(-sent) for edit in found])
             sent = until
+            usage = TokenUsage(0, 0) if rewriter is None else rewriter.usage
             if out and not ends:
-                yield GenerationDelta(text=out, usage=_used(rewriter))
+                yield GenerationDelta(text=out, usage=usage)
             elif ends:
                 edits += await self._in_thread(compose, text, before, last)
-                yield GenerationDelta(text=out, finish_reason="stop", usage=_used(rewriter))
+                yield GenerationDelta(text=out, finish_reason="stop", usage=usage)
 
     async def _correct(
         self,
@@ -200,18 +199,6 @@ class CorrectionPipeline:
     async def _in_thread(self, work: Callable[..., T], *values: object) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(work, *values))
-
-
-def _pieces(text: str, most: int) -> list[Passage]:
-    return list(cut(text, most))
-
-
-def _found(dictionary: Dictionary, text: str, start: int, end: int) -> list[Edit]:
-    return list(dictionary.edits(text, start, end))
-
-
-def _used(rewriter: Rewriter | None) -> TokenUsage:
-    return TokenUsage(0, 0) if rewriter is None else rewriter.used.usage()
 
 
 def _as_chat(request: CorrectionRequest) -> ChatRequest:

@@ -1,4 +1,4 @@
-"""What a correction may not touch: what stands for itself and is read letter by letter."""
+"""Spans that a correction may not touch: addresses, code, numbers, identifiers and the like."""
 
 import re
 from collections import Counter
@@ -51,7 +51,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
 _ANY = re.compile("|".join(f"(?P<p{i}>{pattern})" for i, (_, pattern) in enumerate(_PATTERNS)))
 _NAME = re.compile(r"(?<![\w'’-])[^\W\d_a-zß-öø-ÿ][^\W\d_]{0,60}(?:['’-][^\W\d_]{1,60}){0,4}")
 _BEGINS = re.compile(r"(?:^|[.!?:…]['\")\]”’]*\s|\n|[\"“(\[*>•–—-]\s?)\s*$")
-_LOOKBACK = 12  # characters that tell whether a word begins a sentence
+_LOOKBACK = 12  # characters that decide whether a word begins a sentence
 
 
 @dataclass(frozen=True, slots=True)

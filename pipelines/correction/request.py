@@ -1,4 +1,4 @@
-"""What a correction is asked for."""
+"""The request for a correction."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -21,7 +21,7 @@ class DictionaryEntry:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionStyle:
-    """Wishes beyond correctness; None leaves a thing to the corrector."""
+    """Wishes beyond correctness; None leaves the choice to the corrector."""
 
     tone: str | None = None
     auto_capitalize: bool | None = None  # begin sentences with a capital

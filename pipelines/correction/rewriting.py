@@ -1,9 +1,8 @@
-"""What a language model makes of a sentence, if it passes the guards."""
+"""Corrections by a language model, sentence by sentence, as far as they pass the guards."""
 
 import asyncio
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from configs.schema.correction import CorrectionConfig
@@ -21,23 +20,8 @@ _MORE_TOKENS = 24  # that a short sentence may grow by
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 
 
-@dataclass
-class TokenCount:
-    """What the models of one request have used so far."""
-
-    prompt: int = 0
-    completion: int = 0
-
-    def add(self, usage: TokenUsage) -> None:
-        self.prompt += usage.prompt_tokens
-        self.completion += usage.completion_tokens
-
-    def usage(self) -> TokenUsage:
-        return TokenUsage(self.prompt, self.completion)
-
-
 class Rewriter:
-    """One request's wishes, put to one model."""
+    """Asks one model for the corrections of one request."""
 
     def __init__(
         self,
@@ -46,8 +30,8 @@ class Rewriter:
         config: CorrectionConfig,
         is_worse: Callable[[str, str], bool],
     ) -> None:
-        """`is_worse(before, after)`: whether rules find more that is wrong after. Blocking."""
-        self.used = TokenCount()
+        """`is_worse(before, after)`: whether rules find more mistakes after. Blocking."""
+        self.usage = TokenUsage(0, 0)  # so far
         self._model = model
         self._config = config
         self._is_worse = is_worse
@@ -56,7 +40,7 @@ class Rewriter:
         self._owner = str(request.workspace_id)
 
     async def edits(self, text: str) -> list[Edit]:
-        """What the model would change in a piece of prose. Raises EngineError."""
+        """The model's edits of a piece of prose. Raises EngineError."""
         spans = sentence_spans(re.sub(r"\s", " ", text), "en")
         answers = await asyncio.gather(
             *(self._ask(text[start:end]) for start, end in spans), return_exceptions=True
@@ -70,7 +54,7 @@ class Rewriter:
         return edits
 
     async def _ask(self, sentence: str) -> str | None:
-        """The answer, if there is one in time that may stand."""
+        """The answer, if it comes in time and passes the guards."""
         if not self.may_ask(sentence):
             return None
         try:
@@ -112,7 +96,7 @@ class Rewriter:
         finally:
             await generation.aclose()
             if used is not None:
-                self.used.add(used)
+                self.usage += used
         return _WRAPPING.sub("", "".join(text)) if finished else None
 
     def _changes(self, before: str, after: str) -> Iterator[Edit]:
@@ -132,27 +116,27 @@ def answer_tokens(sentence: str) -> int:
 
 
 def most_for(request: CorrectionRequest, config: CorrectionConfig, text: str) -> int:
-    """More tokens than asking about all of `text` can take."""
+    """An upper bound of the tokens of all prompts and answers for `text`."""
     spans = sentence_spans(re.sub(r"\s", " ", text), "en")
-    told = instructions(request, config)
+    system = instructions(request, config)
     return sum(
-        most_tokens(prompt(told, text[start:end])) + answer_tokens(text[start:end])
+        most_tokens(prompt(system, text[start:end])) + answer_tokens(text[start:end])
         for start, end in spans
     )
 
 
-def prompt(told: str, sentence: str) -> tuple[ChatMessage, ...]:
-    return ChatMessage("system", told), ChatMessage("user", f"<text>{sentence}</text>")
+def prompt(system: str, sentence: str) -> tuple[ChatMessage, ...]:
+    return ChatMessage("system", system), ChatMessage("user", f"<text>{sentence}</text>")
 
 
 def instructions(request: CorrectionRequest, config: CorrectionConfig) -> str:
-    """What the model is told, whatever the text."""
+    """The system prompt."""
     tone = request.style.tone
     if tone is None:
         task = "Correct the spelling, grammar and punctuation of the text."
     else:
-        told = config.tones.get(tone.strip().lower(), tone)
-        task = f"Rewrite the text in a tone that is {told}, and correct its mistakes."
+        described = config.tones.get(tone.strip().lower(), tone)
+        task = f"Rewrite the text in a tone that is {described}, and correct its mistakes."
     context = config.contexts.get(request.app_context, "") if request.app_context else ""
     return " ".join(
         part

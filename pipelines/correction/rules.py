@@ -1,4 +1,4 @@
-"""All that is done to a piece of text without a language model."""
+"""Correction and style of a piece of text without a language model."""
 
 from collections.abc import Iterable
 
@@ -33,13 +33,13 @@ class CorrectionRules:
         return self._english.is_english(text)
 
     def is_worse(self, before: str, after: str) -> bool:
-        """Whether more is wrong in `after`, as far as rules can tell."""
+        """Whether rules find more mistakes in `after`."""
         if not self._english.is_english(before):
             return self._english.is_english(after)
         return len(self._english.correct(after)) > len(self._english.correct(before))
 
     def mistakes(self, text: str, request: CorrectionRequest) -> list[Edit]:
-        """The edits that make a piece correct; none where it is not English."""
+        """The edits that correct a piece; none where it is not English."""
         if not self._english.is_english(text):
             return []
         style = request.style
@@ -50,7 +50,7 @@ class CorrectionRules:
         return edits
 
     def styled(self, text: str, piece: Passage, request: CorrectionRequest) -> list[Edit]:
-        """The edits that give a correct piece the style that is wished for."""
+        """The edits that give a corrected piece the requested style."""
         style = request.style
         english = self._english.is_english(text)
         edits: list[Edit] = []

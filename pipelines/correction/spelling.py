@@ -1,4 +1,5 @@
-"""Which word was meant: how common it is, beside its neighbours too, against how far off it is."""
+"""Spelling correction by a noisy channel (Kernighan, Church and Gale, 1990): the likelihood of a
+candidate between its neighbours against its edit distance (optimal string alignment)."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +46,7 @@ class Speller:
     def meant(
         self, word: str, offered: Iterable[str], neighbours: Neighbours, *, may_be_name: bool
     ) -> str | None:
-        """What an unknown `word` was meant to be; None where that is not clear."""
+        """The correction of an unknown `word`; None where it is not clear."""
         for candidate in offered:
             if candidate.lower() == word or candidate.replace("'", "").lower() == word:
                 return candidate
@@ -76,7 +77,7 @@ class Speller:
     def _is_plausible(
         self, word: str, candidate: str, neighbours: Neighbours, may_be_name: bool
     ) -> bool:
-        """Short words are near many others, so their neighbours must speak for the candidate."""
+        """Short words are near many others, so the candidate must be known beside a neighbour."""
         distance = OSA.distance(word, candidate)
         if may_be_name and distance > 1 and candidate not in self._proper:
             return False
@@ -137,7 +138,7 @@ _BREAK = re.compile(r"[^\s'’-]|\n")  # anything else: punctuation, numbers, si
 
 
 class WordChecker:
-    """The words of a text and who stands beside whom."""
+    """The words of a text and their neighbours."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -159,5 +160,5 @@ class WordChecker:
             return None
         start, end = self.spans[other]
         if end - start > 1 and self._text[start:end].isupper():
-            return None  # an acronym says nothing
+            return None  # an acronym is no context
         return self._text[start:end].lower().replace("’", "'")

@@ -1,4 +1,4 @@
-"""Wishes of style that rules can meet: capitals, marks at the end, contractions, abbreviations."""
+"""Style by rules: capitals, final punctuation and abbreviations."""
 
 import re
 from collections.abc import Iterator, Mapping

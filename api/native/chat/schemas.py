@@ -1,13 +1,12 @@
 """Bodies of the chat routes."""
 
-from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from api.http.schemas import RequestModel
-from api.native.chat.correction_schemas import CorrectionBody, CorrectionFields
-from api.native.chat.tool_schemas import (
+from api.native.chat.correction import CorrectionBody, CorrectionFields
+from api.native.chat.tools import (
     MAX_CALLS,
     MAX_TOOLS,
     AnsweredCall,
@@ -236,23 +235,3 @@ class ChatCompletion(BaseModel):
     chat_id: str
     response_time_ms: int
     correction: CorrectionBody | None = None  # absent unless a text was corrected
-
-
-class ListedChat(BaseModel):
-    chat_id: str
-    title: str
-    created_at: datetime
-    updated_at: datetime
-
-
-class SavedMessage(BaseModel):
-    role: str
-    content: str
-    tool_calls: list[AnsweredCall] | None = None  # answers only
-    tool_call_id: str | None = None  # results of tools only
-    model: str | None = None  # answers only
-    created_at: datetime
-
-
-class SavedChat(ListedChat):
-    messages: list[SavedMessage]

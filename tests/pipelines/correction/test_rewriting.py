@@ -43,7 +43,7 @@ async def rewritten(
 ) -> tuple[str, TokenUsage]:
     request = CorrectionRequest(1, text, style=CorrectionStyle(tone=tone))
     rewriter = Rewriter(model, request, config, is_worse)
-    return apply_edits(text, await rewriter.edits(text)), rewriter.used.usage()
+    return apply_edits(text, await rewriter.edits(text)), rewriter.usage
 
 
 async def test_an_answer_that_passes_stands_sentence_by_sentence() -> None:

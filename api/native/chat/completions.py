@@ -1,27 +1,23 @@
-"""Chat completions and saved chats."""
+"""Chat completions, and corrections in their shape."""
 
 import time
 from collections.abc import AsyncGenerator, Awaitable
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Any
 
-from fastapi import Query, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from api.http.deps import ChatDep, OperationDep, PrincipalDep
 from api.http.errors import is_openai, to_api_error
 from api.http.routing import make_router
-from api.http.schemas import Done, Page, Pagination
 from api.http.sse import DONE, CompletionFrames, EventStream, answer_body, error_frame, usage_body
 from api.http.streaming import while_connected
-from api.native.chat.correction_schemas import correction_body
+from api.native.chat.correction import correction_body
+from api.native.chat.saved_chats import to_chat_id
 from api.native.chat.schemas import (
     ChatCompletion,
     ChatCompletionBody,
-    ListedChat,
-    SavedChat,
-    SavedMessage,
 )
 from models.errors import EngineLost
 from models.llm.answer_assembly import AnswerAssembler
@@ -31,7 +27,6 @@ from pipelines.billing.billing import IdempotentOperation
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.pipeline import CorrectedCompletion, CorrectionPipeline
 from pipelines.correction.request import CorrectionRequest
-from pipelines.errors import ChatNotFound
 
 router = make_router(scope="chat")
 
@@ -114,7 +109,7 @@ def _correction(completion: Completion) -> dict[str, Any]:
 
 
 async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes, None]:
-    """The lines of the stream; a failure is a line too, and then the end."""
+    """The events of the stream; an error is an event too, before the last one."""
     frames = CompletionFrames(completion.id, completion.created, completion.model)
     deltas = completion.deltas()
     try:
@@ -128,7 +123,7 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
             raise EngineLost("the model ended without its finish")
         more = _correction(completion)
         yield frames.done(_milliseconds_since(began), completion.usage, **more)
-    except Exception as error:
+    except Exception as error:  # the status line is sent, so that any failure is a line
         yield error_frame(to_api_error(error))
     finally:
         await deltas.aclose()
@@ -152,7 +147,7 @@ def _to_chat_request(
         parallel_tool_calls=body.parallel_tool_calls is not False,
         response_format=body.format(),
         save_chat=body.save_chat is not False and principal.retention != "zero",
-        chat_id=None if body.chat_id is None else _to_uuid(body.chat_id),
+        chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
         operation=operation,
     )
 
@@ -171,69 +166,10 @@ def _to_correction(
         app_context=body.app_context,
         model=body.model,
         save_chat=body.save_chat is not False and principal.retention != "zero",
-        chat_id=None if body.chat_id is None else _to_uuid(body.chat_id),
+        chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
         operation=operation,
     )
 
 
-def _to_uuid(chat_id: str) -> UUID:
-    """Raises ChatNotFound: what is no UUID names no chat."""
-    try:
-        return UUID(chat_id)
-    except ValueError:
-        raise ChatNotFound from None
-
-
 def _milliseconds_since(began: float) -> int:
     return round((time.monotonic() - began) * 1000)
-
-
-@router.get("/chats", tags=["chat"], summary="The workspace's saved chats, last used first")
-async def list_saved(
-    principal: PrincipalDep,
-    chat: ChatDep,
-    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-) -> Page[ListedChat]:
-    chats, total = await chat.history.page(principal.workspace_id, page, limit)
-    return Page(
-        data=[
-            ListedChat(
-                chat_id=str(one.id),
-                title=one.title,
-                created_at=one.created_at,
-                updated_at=one.updated_at,
-            )
-            for one in chats
-        ],
-        pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
-    )
-
-
-@router.get("/chats/{chat_id}", tags=["chat"], summary="A saved chat and its messages")
-async def read_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> SavedChat:
-    opened = await chat.history.read(principal.workspace_id, _to_uuid(chat_id))
-    saved = opened.chat
-    return SavedChat(
-        chat_id=str(saved.id),
-        title=saved.title,
-        created_at=saved.created_at,
-        updated_at=saved.updated_at,
-        messages=[
-            SavedMessage(
-                role=entry.role,
-                content=entry.content,
-                tool_calls=entry.extra.get("tool_calls"),
-                tool_call_id=entry.extra.get("tool_call_id"),
-                model=entry.model,
-                created_at=entry.created_at,
-            )
-            for entry in opened.entries
-        ],
-    )
-
-
-@router.delete("/chats/{chat_id}", tags=["chat"], summary="Delete a saved chat")
-async def delete_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> Done:
-    await chat.history.delete(principal.workspace_id, _to_uuid(chat_id))
-    return Done(message="the chat is deleted")
