@@ -8,7 +8,7 @@ from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, To
 from models.llm.budgeted_completion import BudgetedCompletion
 from models.llm.structured_output.answer import is_json_or_calls, may_call_tools
 from models.llm.structured_output.ast import Grammar
-from models.llm.tool_calls import CallDelta, ToolTextReader
+from models.llm.tool_calls import CallDelta, ToolTextReader, partial_suffix
 
 THINK, END_OF_THINKING = "<think>", "</think>"
 UNFINISHED = "\ufffd"  # the replacement character, which decoders write for a part of one
@@ -110,7 +110,7 @@ class AnswerReader:
         return self._tools is not None and self._tools.repeated
 
     def feed(self, text: str, usage: TokenUsage | None = None) -> AnswerPiece:
-        """What is new, now that `text` is the end of what `usage` was spent on."""
+        """The new pieces; `usage` is that of the answer up to the end of `text`."""
         if self._budget is not None and text and usage is not None:
             text = self._budget.feed(text, usage)
         return self._read(*(self._thoughts.feed(text) if self._thoughts else ("", text)))
@@ -169,7 +169,7 @@ class _ThoughtReader:
             return "", self._trimmed(len(self._waiting))
         at = self._waiting.find(END_OF_THINKING)
         if at < 0:
-            kept = beginning_at_end(self._waiting, (END_OF_THINKING,))
+            kept = partial_suffix(self._waiting, (END_OF_THINKING,))
             spoken = self._waiting[: len(self._waiting) - kept].rstrip("\n")
             return self._trimmed(len(spoken)), ""
         thoughts = self._trimmed(at).rstrip("\n")
@@ -206,19 +206,10 @@ class _StopReader:
         if places:
             self.found, self._waiting = True, ""
             return whole[: min(places)]
-        kept = beginning_at_end(whole, self._stop)
+        kept = partial_suffix(whole, self._stop)
         self._waiting = whole[len(whole) - kept :]
         return whole[: len(whole) - kept]
 
     def finish(self) -> str:
         held, self._waiting = self._waiting, ""
         return held
-
-
-def beginning_at_end(text: str, marks: Sequence[str]) -> int:
-    """Length of the longest proper prefix of one of `marks` that ends the text."""
-    longest = min(len(text), max(map(len, marks), default=1) - 1)
-    for length in range(longest, 0, -1):
-        if any(mark.startswith(text[-length:]) for mark in marks):
-            return length
-    return 0

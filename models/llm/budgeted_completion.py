@@ -27,7 +27,7 @@ class BudgetedCompletion:
         self._context_tokens = context_tokens
 
     def feed(self, text: str, usage: TokenUsage) -> str:
-        """What is let through, now that `text` is the end of what `usage` was spent on."""
+        """The text that is let through; `usage` is that of the answer up to the end of `text`."""
         left = min(
             self._max_tokens - usage.completion_tokens, self._context_tokens - usage.total_tokens
         )

@@ -6,6 +6,7 @@
 """
 
 import re
+from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any, Literal
 
@@ -85,7 +86,7 @@ class ToolTextReader:
         if mark:
             self._waiting, self._state = after, "head"
         else:
-            kept = _length_of_beginning(before)
+            kept = partial_suffix(before, _BEGINNINGS)
             before, self._waiting = before[: len(before) - kept], before[len(before) - kept :]
         before = _ECHO.sub("", before)
         if before and not (self.whole and before.isspace()):
@@ -158,9 +159,11 @@ class ToolTextReader:
         return len(self._waiting)
 
 
-def _length_of_beginning(text: str) -> int:
-    """How much at the end of a text may be the beginning of a mark."""
-    for length in range(min(max(map(len, _BEGINNINGS)) - 1, len(text)), 0, -1):
-        if any(mark != text[-length:] and mark.startswith(text[-length:]) for mark in _BEGINNINGS):
+def partial_suffix(text: str, marks: Sequence[str]) -> int:
+    """Length of the longest proper prefix of one of `marks` that ends the text."""
+    longest = min(len(text), max(map(len, marks), default=1) - 1)
+    for length in range(longest, 0, -1):
+        end = text[-length:]
+        if any(mark != end and mark.startswith(end) for mark in marks):
             return length
     return 0

@@ -14,7 +14,7 @@ _CHATTER = re.compile(
     re.I,
 )
 _NEGATIONS = re.compile(
-    r"\b(?:not|no|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|\w+n['’]t)\b", re.I
+    r"\b(?:no(?:t|ne|body|thing|where)?|never|neither|nor|without|cannot|\w+n['’]t)\b", re.I
 )
 _NUMBER_WORDS = re.compile(
     r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"

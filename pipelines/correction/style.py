@@ -17,8 +17,8 @@ _AUXILIARY = (
     "|wasn't|weren't|don't|doesn't|didn't|can't|couldn't|won't|wouldn't|shouldn't|haven't|hasn't"
 )
 _SUBJECT = (
-    "i|you|he|she|it|we|they|this|that|these|those|there|the|my|your|his|her|our|their|anyone"
-    "|anybody|someone|somebody|everyone|everybody|any|all"
+    "i|you|he|she|it|we|they|this|that|these|those|there|the|my|your|his|her|our|their"
+    "|(?:any|some|every)(?:one|body)|any|all"
 )
 _QUESTION = re.compile(
     r"(?:^|^(?:hello|hi|hey|and|but|so|ok|okay|well|sorry|please|excuse me)\b[\w ]{0,30}, ?)"

@@ -82,7 +82,7 @@ class CorrectionBody(BaseModel):
 
 
 def correction_body(text: str, edits: list[Edit]) -> dict[str, object]:
-    """`correction` as both forms of the answer show it."""
+    """The field `correction` of streamed and whole answers."""
     return CorrectionBody(
         edits=[
             EditBody(

@@ -171,7 +171,7 @@ class ChatCompletionBody(CorrectionFields):
         return self.tool_choice or "auto"
 
     def format(self) -> dict[str, Any] | None:
-        """The form of the answer; None is free text."""
+        """The format of the answer; None is free text."""
         form = self.response_format
         if form is None or isinstance(form, TextFormat):
             return None

@@ -1,4 +1,4 @@
-"""Which alternatives of a schema can be told apart, and when.
+"""The ambiguity of a schema's alternatives, and its bound.
 
 An engine follows all parses of an answer at once. Alternatives that begin alike double them, and
 inside a schema that contains itself there would be no end of it.
@@ -22,7 +22,7 @@ Values = frozenset[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What tells a resolved schema apart from others."""
+    """What distinguishes a resolved schema from others."""
 
     types: frozenset[str]  # integers are numbers here
     values: Values

@@ -1,4 +1,4 @@
-"""The grammar of a whole answer: free text, JSON, or tool calls."""
+"""Structured output: the grammar of a whole answer, which is free text, JSON, or tool calls."""
 
 import json
 from collections.abc import Iterator, Sequence

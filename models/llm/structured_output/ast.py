@@ -1,4 +1,4 @@
-"""The syntax tree (AST) of a context-free grammar that answers are constrained to.
+"""The syntax tree (AST) of a context-free grammar, for constrained decoding.
 
 The schema compiler builds it, `gbnf` and `lark` print it for the engines, and `parser_state` walks
 it. A grammar runs for each token of an answer, over all of the vocabulary, beside other answers:

@@ -1,4 +1,4 @@
-"""Prints grammars, as llama.cpp reads them: GBNF, its dialect of Backus-Naur form."""
+"""Prints grammars in GBNF, llama.cpp's dialect of Backus-Naur form."""
 
 import math
 import re

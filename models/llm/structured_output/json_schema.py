@@ -24,11 +24,11 @@ from models.llm.structured_output.merging import (
 from models.llm.structured_output.patterns import FORMATS, compile_pattern
 
 MAX_SCHEMA_CHARS = 60_000
-MAX_SCHEMAS = 2_000  # each with what is within it
+MAX_SCHEMAS = 2_000  # subschemas included
 MAX_DEPTH = 40
 MAX_PROPERTIES = 200  # of one object
-MAX_STRING = 1_000  # characters that a schema may ask for at least
-MAX_ITEMS = 100  # and items
+MAX_STRING = 1_000  # the largest minLength
+MAX_ITEMS = 100  # the largest minItems
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Bounds:
     string: float = 1_000  # characters
     items: float = 100
     free: float = 16  # members of an object that names no properties, items of a list of anything
-    depth: int = 3  # of a value about which nothing is said
+    depth: int = 3  # of a value without a schema
 
 
 NARROW = Bounds()  # what small models need to come to an end, and llama.cpp to be quick

@@ -58,7 +58,7 @@ def _is_any(value: Any, kinds: list[str]) -> bool:
 
 
 def types_of(schema: Schema) -> list[str]:
-    """The types that are named, or that its other words are about; none means all."""
+    """The types that are named, or implied by other keywords; none means all."""
     given = schema.get("type")
     if given is None:
         return [kind for kind, words in IMPLIED.items() if any(word in schema for word in words)]

@@ -1,4 +1,4 @@
-"""What two JSON schemas ask together, and what a reference stands for."""
+"""References and `allOf` of JSON schemas resolved: one schema that asks what all of them ask."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ MAX_REFERENCES = 32  # that lead from one to the next
 MAX_STEPS = 20_000
 MAX_LEAVES = 200
 
-# What describes a schema and asks nothing of the value.
+# Keywords that describe a schema and constrain nothing.
 ANNOTATIONS = frozenset(
     "title description default examples example deprecated readOnly writeOnly $comment $schema "
     "$id $defs definitions contentEncoding contentMediaType discriminator nullable strict".split()
@@ -67,7 +67,7 @@ _MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"
 
 
 def as_schema(value: Any) -> Schema:
-    """A schema as an object, without what asks nothing. Raises SchemaError."""
+    """A schema as an object, without annotations. Raises SchemaError."""
     if value is True:
         return {}
     if value is False:
@@ -82,14 +82,14 @@ def as_schema(value: Any) -> Schema:
 
 
 class SchemaTree:
-    """One schema and what its parts stand for."""
+    """One schema, in which references are looked up."""
 
     def __init__(self, root: Any) -> None:
         self.root: Schema = root if isinstance(root, dict) else as_schema(root)
         self._steps = 0
 
     def referred(self, reference: str) -> Schema:
-        """What a reference within the schema stands for. Raises SchemaError."""
+        """The target of a reference within the schema. Raises SchemaError."""
         if reference != "#" and not reference.startswith("#/"):
             raise SchemaError("$ref: only references within the schema (#/...) are supported")
         found: Any = self.root
@@ -104,7 +104,7 @@ class SchemaTree:
         return as_schema(found)
 
     def resolved(self, value: Any, depth: int = 0) -> Schema:
-        """A schema with its reference and all of `allOf` taken in. Raises SchemaError."""
+        """A schema with its reference and `allOf` merged into it. Raises SchemaError."""
         self._steps += 1
         if depth > MAX_REFERENCES or self._steps > MAX_STEPS:
             raise SchemaError("$ref: it leads to itself, or through too many others")
@@ -118,9 +118,9 @@ class SchemaTree:
         return whole
 
     def alternatives(self, value: Any, path: tuple[str, ...] = ()) -> list[Schema]:
-        """What a schema may be, resolved, with alternatives within alternatives laid open.
+        """The resolved alternatives of a schema, nested ones flattened.
 
-        Those that no value obeys are left out. Raises SchemaError.
+        Those that allow no value are left out. Raises SchemaError.
         """
         reference = value.get("$ref") if isinstance(value, dict) else None
         if reference in path:
@@ -141,7 +141,7 @@ class SchemaTree:
 
 
 def merged(one: Schema, other: Schema) -> Schema:
-    """A schema that asks what both ask. Raises SchemaError where that cannot be said in one."""
+    """The intersection of two schemas. Raises SchemaError where one schema cannot express it."""
     if not one or not other:
         return one or other
     result = {**one, **other}
@@ -182,7 +182,7 @@ def _types(one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _properties(one: Schema, other: Schema) -> Schema:
-    """A property that only one of them names must also be what the other allows others to be."""
+    """A property that only one of them names must also obey the other's additionalProperties."""
     result: Schema = {}
     for mine, theirs in ((one, other), (other, one)):
         for name, schema in mine.get("properties", {}).items():

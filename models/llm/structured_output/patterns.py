@@ -145,7 +145,7 @@ class _PatternCompiler:
         return self._builder.repeat(item, least, most), shortest * least, longest * most
 
     def _padding(self) -> Part:
-        """What may stand around what is searched for."""
+        """Any text before or after an unanchored match."""
         self.positions += self._unbounded
         return self._builder.repeat(self._set(_ANY), 0, self._unbounded), 0, self._unbounded
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.llm.answer_reader import AnswerPiece, AnswerReader, TokenText, beginning_at_end
+from models.llm.answer_reader import AnswerPiece, AnswerReader, TokenText
 from models.llm.base import TokenUsage
 from models.llm.budgeted_completion import BudgetedCompletion
-from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader
+from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader, partial_suffix
 from tests.models.llm.structured_output.test_json_schema import CLOCK, calling
 
 CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
@@ -92,6 +92,6 @@ def test_a_character_of_several_tokens_comes_whole() -> None:
 
 
 def test_the_beginning_of_a_mark_is_found_at_the_end_of_a_text() -> None:
-    assert beginning_at_end("abc<to", (MARK,)) == 3
-    assert beginning_at_end("abc", (MARK,)) == 0
-    assert beginning_at_end("", ()) == 0
+    assert partial_suffix("abc<to", (MARK,)) == 3
+    assert partial_suffix("abc", (MARK,)) == 0
+    assert partial_suffix("", ()) == 0

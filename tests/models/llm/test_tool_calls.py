@@ -95,7 +95,7 @@ def test_a_later_call_that_is_cut_off_does_not_come_out() -> None:
     assert [call["function"]["name"] for call in answer.tool_calls] == ["f"]
 
 
-def test_a_call_that_repeats_another_is_left_out_and_told() -> None:
+def test_a_call_that_repeats_another_is_left_out_and_reported() -> None:
     reader = ToolTextReader()
     _, deltas = reader.feed(written([("f", {"a": 1}), ("g", {}), ("f", {"a": 1})]))
     assert [d["function"]["name"] for d in deltas if "id" in d] == ["f", "g"]

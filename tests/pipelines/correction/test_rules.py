@@ -56,7 +56,7 @@ def test_mistakes_are_corrected(rules: CorrectionRules, faulty: str, right: str)
         "His will left everything to Ms. van der Berg.",
         "She wondered whether he, too, had read more than two of them.",
         "Install numpy, then run kubectl and update-passwd.",
-        "What it is about, nobody knows; it's Tom's.",
+        "What it is about, no one knows; it's Tom's.",
         "If I were you, I'd accept it, since they're quite loose.",
         "The company cut its already low prices, which told me and him enough.",
         "Wo ist der Bahnhof? Ich weiss es nicht.",

@@ -227,8 +227,8 @@ def test_what_fails_before_the_first_piece_has_a_status_of_its_own(server: ChatS
     unknown = post(server, say("hi", model="gpt-4"))
     assert (unknown.status_code, unknown.json()["error"]) == (404, "model_not_found")
     assert "svc/echo" in unknown.json()["message"]
-    nobody = httpx.post(server.url + PATH, json=say("hi"))
-    assert (nobody.status_code, nobody.json()["error"]) == (401, "unauthorized")
+    refused = httpx.post(server.url + PATH, json=say("hi"))
+    assert (refused.status_code, refused.json()["error"]) == (401, "unauthorized")
     for chat_id in (str(uuid4()), "no-uuid"):
         missing = post(server, say("hi", chat_id=chat_id))
         assert (missing.status_code, missing.json()["error"]) == (404, "chat_not_found")

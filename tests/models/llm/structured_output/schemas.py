@@ -1,4 +1,4 @@
-"""JSON schemas that answers are held to: those people write, and those they should not."""
+"""JSON schemas that answers are constrained to: usual, unsupported and hostile ones."""
 
 from typing import Any
 
@@ -168,7 +168,7 @@ BAD: dict[str, Any] = {
 
 
 def doubling(depth: int) -> dict[str, Any]:
-    """Two readings at each of its levels."""
+    """Two parses at each of its levels."""
     defs = {
         f"D{i}": {
             "anyOf": [

@@ -1,4 +1,4 @@
-"""Whatever a grammar allows is JSON that obeys the schema; what cannot be is refused at once."""
+"""All that a grammar derives is JSON that obeys the schema; other schemas are refused at once."""
 
 import json
 import time

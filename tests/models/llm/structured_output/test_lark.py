@@ -1,4 +1,4 @@
-"""Forms as llguidance reads them: it allows what the forms allow."""
+"""Grammars printed for llguidance, which allows what the grammars allow."""
 
 import json
 import time
@@ -30,9 +30,9 @@ from tests.models.llm.structured_output.test_json_schema import (
 
 def calling(choice: Any, *tools: dict[str, Any]) -> Grammar:
     shaped = tuple({"type": "function", "function": tool} for tool in tools)
-    form = answer_grammar(GenerationRequest((), tools=shaped, tool_choice=choice), WIDE)
-    assert form is not None
-    return form
+    grammar = answer_grammar(GenerationRequest((), tools=shaped, tool_choice=choice), WIDE)
+    assert grammar is not None
+    return grammar
 
 
 def test_what_has_no_brackets_is_one_expression() -> None:
@@ -50,8 +50,8 @@ def test_a_schema_that_contains_itself_is_made_of_rules() -> None:
 
 def test_the_mark_of_calls_is_text_or_a_token() -> None:
     for choice in ("auto", "required"):
-        form = calling(choice, WEATHER, CLOCK)
-        text, token = (to_lark(form, mark_is_token=is_token) for is_token in (False, True))
+        grammar = calling(choice, WEATHER, CLOCK)
+        text, token = (to_lark(grammar, mark_is_token=is_token) for is_token in (False, True))
         assert json.dumps(MARK) in text or r"\x3Ctool_call\x3E" in text
         assert f" {MARK} " in token.replace("\n", " \n")
         assert json.dumps(MARK) not in token and r"\x3Ctool_call\x3E" not in token
@@ -75,8 +75,8 @@ def test_a_hostile_schema_is_refused_or_takes_no_time(name: str) -> None:
     assert time.process_time() - began < 2.0
 
 
-class Held:
-    """Tokens of one byte, held to a grammar by llguidance."""
+class ByteTokens:
+    """A tokenizer with a token a byte, constrained by llguidance."""
 
     def __init__(self, folder: Path) -> None:
         reason = "the libraries of the GPU profile are not installed"
@@ -92,20 +92,20 @@ class Held:
         self._guidance = guidance
         self._tokens = llguidance.hf.from_tokenizer(self.tokenizer)
 
-    def matcher(self, form: Grammar) -> Any:
-        matcher = self._guidance.LLMatcher(self._tokens, to_lark(form, mark_is_token=False))
+    def matcher(self, grammar: Grammar) -> Any:
+        matcher = self._guidance.LLMatcher(self._tokens, to_lark(grammar, mark_is_token=False))
         assert not matcher.is_error(), matcher.get_error()
         return matcher
 
-    def takes(self, form: Grammar, text: str) -> bool:
+    def takes(self, grammar: Grammar, text: str) -> bool:
         """Whether it allows this as the whole answer."""
-        matcher = self.matcher(form)
+        matcher = self.matcher(grammar)
         tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return bool(matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting())
 
-    def drawn(self, form: Grammar, random: Random, most: int = 200) -> tuple[str, bool]:
+    def drawn(self, grammar: Grammar, random: Random, most: int = 200) -> tuple[str, bool]:
         """What a model without any sense could write, and whether it may end there."""
-        matcher = self.matcher(form)
+        matcher = self.matcher(grammar)
         tokens: list[int] = []
         end = self.tokenizer.eos_token_id
         likely = [end, *self.tokenizer.convert_tokens_to_ids(['"', "]", "}"])]
@@ -124,50 +124,52 @@ class Held:
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
-    return Held(tmp_path_factory.mktemp("tokenizer"))
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> ByteTokens:
+    return ByteTokens(tmp_path_factory.mktemp("tokenizer"))
 
 
-def check(held: Held, form: Grammar, random: Random, times: int) -> None:
-    """What is drawn is of the form: where it may end, and where it was cut."""
+def check(tokens: ByteTokens, grammar: Grammar, random: Random, times: int) -> None:
+    """What is drawn is in the grammar: where it may end, and where it was cut."""
     for _ in range(times):
-        text, whole = held.drawn(form, random)
-        state = ParserState.start(form).advance(text.removesuffix("\ufffd"))
+        text, whole = tokens.drawn(grammar, random)
+        state = ParserState.start(grammar).advance(text.removesuffix("\ufffd"))
         assert state.min_bytes == 0 if whole else state.min_bytes < float("inf"), text
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*GOOD, *DEEP])
-def test_both_allow_the_same(held: Held, name: str) -> None:
+def test_both_allow_the_same(tokens: ByteTokens, name: str) -> None:
     random, schema = Random(name), (GOOD | DEEP)[name]
     rules = rules_of(grammar_of(schema, NARROW))
     for bounds in (NARROW, WIDE):
-        form = grammar_of(schema, bounds)
-        assert all(held.takes(form, sample(rules, random, random.random())) for _ in range(8))
-        check(held, form, random, 4)
+        grammar = grammar_of(schema, bounds)
+        assert all(tokens.takes(grammar, sample(rules, random, random.random())) for _ in range(8))
+        check(tokens, grammar, random, 4)
 
 
 @pytest.mark.gpu
 @settings(max_examples=80)
 @given(SCHEMAS, st.randoms(use_true_random=False))
-def test_nothing_is_allowed_beyond_the_form(held: Held, schema: Any, random: Random) -> None:
+def test_nothing_is_allowed_beyond_the_grammar(
+    tokens: ByteTokens, schema: Any, random: Random
+) -> None:
     if isinstance(schema, dict):
         try:
-            form = grammar_of(schema, WIDE)
+            grammar = grammar_of(schema, WIDE)
         except SchemaError:
             return
-        check(held, form, random, 2)
+        check(tokens, grammar, random, 2)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("choice", ["auto", "required"])
-def test_calls_are_allowed_as_their_form_says(held: Held, choice: str) -> None:
-    form = calling(choice, WEATHER, CLOCK)
+def test_calls_are_allowed_as_their_grammar_says(tokens: ByteTokens, choice: str) -> None:
+    grammar = calling(choice, WEATHER, CLOCK)
     call = f'{MARK}\n{{"name": "get_weather", "arguments": {{"city": "Ro"}}}}\n</tool_call>'
-    assert held.takes(form, call) and held.takes(form, f"{call}\n{call}")
+    assert tokens.takes(grammar, call) and tokens.takes(grammar, f"{call}\n{call}")
     for before in ("Let me < look.\n", "<think>\nHm.\n</think>\n\n"):
-        assert held.takes(form, before + call) == (choice == "auto")
-    assert not held.takes(form, call.replace("get_weather", "get_time"))
-    assert not held.takes(form, call + " So?")
-    assert not held.takes(form, "\n".join([call] * 9))
-    check(held, form, Random(1), 8)
+        assert tokens.takes(grammar, before + call) == (choice == "auto")
+    assert not tokens.takes(grammar, call.replace("get_weather", "get_time"))
+    assert not tokens.takes(grammar, call + " So?")
+    assert not tokens.takes(grammar, "\n".join([call] * 9))
+    check(tokens, grammar, Random(1), 8)

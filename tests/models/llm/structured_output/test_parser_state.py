@@ -1,4 +1,4 @@
-"""From every place of an answer there is a way to its end, and the shortest is taken."""
+"""Every prefix of an answer has a completion, and the shortest is taken."""
 
 import json
 import math
@@ -34,7 +34,7 @@ BUDGETS = st.integers(1, 300)
 
 
 def check(schema: Any, random: Random, times: int) -> None:
-    """Cuts texts anywhere and ends them."""
+    """Cuts texts anywhere and completes them."""
     grammar = grammar_of(schema)
     rules = rules_of(grammar)
     validator = Validator(schema, format_checker=Validator.FORMAT_CHECKER)
@@ -48,7 +48,7 @@ def check(schema: Any, random: Random, times: int) -> None:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_was_begun_is_ended_as_the_schema_asks(name: str) -> None:
+def test_any_prefix_of_an_answer_is_completed_by_its_schema(name: str) -> None:
     check(GOOD[name], Random(name), 12)
 
 
@@ -70,7 +70,7 @@ def test_the_shortest_answer_has_what_is_required_and_no_more() -> None:
     assert shortest["any object"] == "{}"
 
 
-def test_what_is_not_of_the_form_has_no_end() -> None:
+def test_a_text_outside_the_grammar_has_no_completion() -> None:
     begin = ParserState.start(grammar_of(GOOD["person"]))
     assert begin.advance('{"name": "x').min_bytes < math.inf
     assert begin.advance('{"nome').min_bytes == math.inf
@@ -80,16 +80,16 @@ def test_what_is_not_of_the_form_has_no_end() -> None:
 def test_a_long_list_of_values_and_a_long_value_take_no_time() -> None:
     began = time.process_time()
     for values in (["x" * 50_000], [f"{n * 7919:07}" for n in range(5_000)]):
-        form = grammar_of({"enum": values})
+        grammar = grammar_of({"enum": values})
         for value in (values[0], values[-1]):
-            assert ParserState.start(form).advance(json.dumps(value)).min_bytes == 0
+            assert ParserState.start(grammar).advance(json.dumps(value)).min_bytes == 0
     assert time.process_time() - began < 2.0
 
 
-def spend(held: BudgetedCompletion, text: str, tokens: int) -> str | None:
+def spend(budget: BudgetedCompletion, text: str, tokens: int) -> str | None:
     """What comes of `text`, a character a token, if it is not over when they are spent."""
-    let_through = [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate(text[:tokens])]
-    rest, finish = held.end("stop" if len(text) < tokens else "length", 0)
+    let_through = [budget.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate(text[:tokens])]
+    rest, finish = budget.end("stop" if len(text) < tokens else "length", 0)
     return "".join(let_through) + rest if finish == "stop" else None
 
 
@@ -98,51 +98,50 @@ def spend(held: BudgetedCompletion, text: str, tokens: int) -> str | None:
 @given(budget=BUDGETS, random=st.randoms(use_true_random=False))
 def test_answers_end_within_their_tokens(name: str, budget: int, random: Random) -> None:
     grammar = grammar_of(GOOD[name])
-    form = grammar
     answer = spend(
-        BudgetedCompletion(form, budget, 10_000), sample(rules_of(grammar), random, 0.1), budget
+        BudgetedCompletion(grammar, budget, 10_000), sample(rules_of(grammar), random, 0.1), budget
     )
     if answer is None:
-        assert ParserState.start(form).min_bytes > budget
+        assert ParserState.start(grammar).min_bytes > budget
     else:
         assert len(answer) <= budget
         Validator(GOOD[name]).validate(json.loads(answer))
 
 
 def test_a_full_context_ends_an_answer_as_well() -> None:
-    held = BudgetedCompletion((grammar_of(GOOD["person"])), None, 30)
-    assert spend(held, '{"name": "' + "x" * 90, 25) == '{"name": "xxx", "age": 0}'
+    budget = BudgetedCompletion(grammar_of(GOOD["person"]), None, 30)
+    assert spend(budget, '{"name": "' + "x" * 90, 25) == '{"name": "xxx", "age": 0}'
 
 
 def test_an_answer_that_ends_by_itself_is_not_touched() -> None:
     text = '{"name": "Ada Lovelace", "age": 36}'
-    form = grammar_of(GOOD["person"])
+    grammar = grammar_of(GOOD["person"])
     for tokens in range(len(text) + 1, len(text) + 9):
-        assert spend(BudgetedCompletion(form, tokens, 10_000), text, tokens) == text
+        assert spend(BudgetedCompletion(grammar, tokens, 10_000), text, tokens) == text
 
 
 def test_text_comes_while_there_is_room_for_its_end_and_waits_where_there_is_none() -> None:
-    held = BudgetedCompletion(
+    budget = BudgetedCompletion(
         (grammar_of({"type": "array", "items": {"type": "string"}})), 9, 10_000
     )
-    came = [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate('["ab", "')]
-    assert came == ["[", '"', "a", "b", '"', "", "", ""] and held.end("length", 0)[0] == "]"
+    came = [budget.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate('["ab", "')]
+    assert came == ["[", '"', "a", "b", '"', "", "", ""] and budget.end("length", 0)[0] == "]"
 
 
 def test_where_there_is_no_room_for_any_answer_it_comes_as_it_is_written() -> None:
-    held = BudgetedCompletion((grammar_of(GOOD["person"])), 5, 10_000)
-    assert [held.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate('{"nam')] == list(
+    budget = BudgetedCompletion(grammar_of(GOOD["person"]), 5, 10_000)
+    assert [budget.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate('{"nam')] == list(
         '{"nam'
     )
-    assert held.end("length", 0) == ("", "length")
+    assert budget.end("length", 0) == ("", "length")
 
 
 def test_why_an_answer_ended_depends_on_its_calls() -> None:
     def ended(said: str, calls: int, tokens: int = 60) -> tuple[str, str | None]:
-        held = BudgetedCompletion(calling(CLOCK), tokens, 10_000)
+        budget = BudgetedCompletion(calling(CLOCK), tokens, 10_000)
         for n, char in enumerate(said):
-            held.feed(char, TokenUsage(5, n + 1))
-        return held.end("length", calls)
+            budget.feed(char, TokenUsage(5, n + 1))
+        return budget.end("length", calls)
 
     call = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
     assert ended(call[:-6], 0) == ("_call>", "length")  # it may lack a part
@@ -159,10 +158,10 @@ def test_json_that_was_chosen_instead_of_a_call_ends_well() -> None:
         ('{"a": "b', ('"}', "stop")),
         ('<tool_call>\n{"name"', (': "clock", "arguments": {}}\n</tool_call>', "length")),
     ):
-        held = BudgetedCompletion(grammar, 70, 10_000)
+        budget = BudgetedCompletion(grammar, 70, 10_000)
         for n, char in enumerate(said):
-            held.feed(char, TokenUsage(5, n + 1))
-        assert held.end("length", 0) == ending
+            budget.feed(char, TokenUsage(5, n + 1))
+        assert budget.end("length", 0) == ending
 
 
 def test_calls_are_ended_and_plain_text_needs_no_end() -> None:

@@ -190,7 +190,7 @@ async def test_a_prompt_is_recognised_for_its_owner_alone(
         request = replace(ask(text, temperature=0.0, max_tokens=5), owner=owner)
         said.append(await text_of(engine, request))
     assert found[0] == found[1] == found[3] == 0 and found[2] >= 48
-    assert len(set(said)) == 1  # also with pages that were not computed anew
+    assert len(set(said)) == 1  # also with cached pages
     assert salted([1, 2], "a") != salted([1, 2], "b")
 
 
