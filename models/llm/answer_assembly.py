@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from models.llm.base import ChatMessage, GenerationDelta
+from models.llm.tool_calls import CallDelta, add_call_piece
 
 
 class AnswerAssembler:
@@ -13,7 +14,7 @@ class AnswerAssembler:
         self.begun = False  # whether there was any delta
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: dict[int, dict[str, Any]] = {}
+        self._calls: dict[int, CallDelta] = {}
 
     def add(self, delta: GenerationDelta) -> None:
         self.begun = True
@@ -42,25 +43,6 @@ class AnswerAssembler:
         """What a continued chat replays: the text and the calls that are whole."""
         whole = [call for call in self.tool_calls if _is_json(call["function"]["arguments"])]
         return ChatMessage("assistant", self.text, {"tool_calls": whole} if whole else {})
-
-
-def add_call_piece(calls: dict[int, dict[str, Any]], piece: dict[str, Any]) -> None:
-    """Adds a delta in OpenAI's shape to the call of its index, whose first piece has all else."""
-    call = calls.get(piece["index"])
-    if call is None:
-        calls[piece["index"]] = {**piece, "function": dict(piece["function"])}
-    else:
-        call["function"]["arguments"] += piece["function"].get("arguments", "")
-
-
-def joined_calls(
-    earlier: tuple[dict[str, Any], ...], later: tuple[dict[str, Any], ...]
-) -> tuple[dict[str, Any], ...]:
-    """The deltas of two consecutive pieces as those of one, at most one a call."""
-    calls: dict[int, dict[str, Any]] = {}
-    for piece in (*earlier, *later):
-        add_call_piece(calls, piece)
-    return tuple(calls.values())
 
 
 def _is_json(text: str) -> bool:

@@ -1,9 +1,8 @@
 """Parses a stream of tokens into reasoning, text and tool calls."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from models.llm.answer_assembly import joined_calls
 from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, TokenUsage
 from models.llm.budgeted_completion import BudgetedCompletion
 from models.llm.structured_output.answer import is_json_or_calls, may_call_tools
@@ -12,28 +11,6 @@ from models.llm.tool_calls import CallDelta, ToolTextReader, partial_suffix
 
 THINK, END_OF_THINKING = "<think>", "</think>"
 UNFINISHED = "\ufffd"  # the replacement character, which decoders write for a part of one
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerPiece:
-    text: str = ""
-    reasoning: str = ""
-    calls: tuple[CallDelta, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.text or self.reasoning or self.calls)
-
-    def __add__(self, later: "AnswerPiece") -> "AnswerPiece":
-        return AnswerPiece(
-            self.text + later.text,
-            self.reasoning + later.reasoning,
-            joined_calls(self.calls, later.calls),
-        )
-
-    def to_delta(
-        self, usage: TokenUsage | None, finish: FinishReason | None = None
-    ) -> GenerationDelta:
-        return GenerationDelta(self.text, finish, usage, self.calls, self.reasoning)
 
 
 class TokenText:
@@ -109,15 +86,13 @@ class AnswerReader:
         """A call has come twice: small models then go on without end."""
         return self._tools is not None and self._tools.repeated
 
-    def feed(self, text: str, usage: TokenUsage | None = None) -> AnswerPiece:
+    def feed(self, text: str, usage: TokenUsage | None = None) -> GenerationDelta:
         """The new pieces; `usage` is that of the answer up to the end of `text`."""
         if self._budget is not None and text and usage is not None:
             text = self._budget.feed(text, usage)
         return self._read(*(self._thoughts.feed(text) if self._thoughts else ("", text)))
 
-    def finish(
-        self, finish: FinishReason | None = None, unfinished: str = ""
-    ) -> tuple[AnswerPiece, FinishReason | None]:
+    def finish(self, finish: FinishReason | None = None, unfinished: str = "") -> GenerationDelta:
         """What was held back, and why the answer ended, when the model has written all that it
         will, perhaps an `unfinished` character."""
         lost = False  # what waits is the beginning of a call for which there is no room
@@ -129,19 +104,20 @@ class AnswerReader:
             piece += self._read(*self._thoughts.finish())
         if not self.stopped:
             held = self._tools.finish() if self._tools is not None and not lost else ""
-            piece += AnswerPiece(self._stop.feed(held) + self._stop.finish())
+            piece += GenerationDelta(self._stop.feed(held) + self._stop.finish())
             self.stopped = self._stop.found
-        return piece, "tool_calls" if finish == "stop" and self.calls else finish
+        called = finish == "stop" and self.calls
+        return replace(piece, finish_reason="tool_calls" if called else finish)
 
-    def _read(self, reasoning: str, answer: str) -> AnswerPiece:
+    def _read(self, reasoning: str, answer: str) -> GenerationDelta:
         if self.stopped:
-            return AnswerPiece()
+            return GenerationDelta()
         calls: tuple[CallDelta, ...] = ()
         if self._tools is not None and answer:
             answer, calls = self._tools.feed(answer)
         text = self._stop.feed(answer)
         self.stopped = self._stop.found
-        return AnswerPiece(text, reasoning, calls)
+        return GenerationDelta(text, tool_calls=calls, reasoning=reasoning)
 
 
 class _ThoughtReader:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from models.base import Engine
+from models.llm.tool_calls import joined_calls
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 ToolChoice = Literal["auto", "none", "required"]
@@ -78,6 +79,20 @@ class GenerationDelta:
     usage: TokenUsage | None = None
     tool_calls: tuple[dict[str, Any], ...] = ()  # OpenAI's delta shape
     reasoning: str = ""  # apart from the answer
+
+    @property
+    def has_content(self) -> bool:
+        return bool(self.text or self.tool_calls or self.reasoning)
+
+    def __add__(self, later: "GenerationDelta") -> "GenerationDelta":
+        """Two consecutive pieces as one."""
+        return GenerationDelta(
+            text=self.text + later.text,
+            finish_reason=later.finish_reason or self.finish_reason,
+            usage=later.usage or self.usage,
+            tool_calls=joined_calls(self.tool_calls, later.tool_calls),
+            reasoning=self.reasoning + later.reasoning,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

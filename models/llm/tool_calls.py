@@ -22,6 +22,7 @@ _HEAD = re.compile(r'\s*\{"name": "([a-zA-Z0-9_-]{1,64})", "arguments": (?=\{)')
 _MAX_HEAD = 120  # characters before the arguments
 
 CallDelta = dict[str, Any]
+"""A piece of a call in OpenAI's shape."""
 
 
 class ToolTextReader:
@@ -157,6 +158,25 @@ class ToolTextReader:
                 if not self._depth:
                     return index + 1
         return len(self._waiting)
+
+
+def add_call_piece(calls: dict[int, CallDelta], piece: CallDelta) -> None:
+    """Adds a delta in OpenAI's shape to the call of its index, whose first piece has all else."""
+    call = calls.get(piece["index"])
+    if call is None:
+        calls[piece["index"]] = {**piece, "function": dict(piece["function"])}
+    else:
+        call["function"]["arguments"] += piece["function"].get("arguments", "")
+
+
+def joined_calls(
+    earlier: tuple[CallDelta, ...], later: tuple[CallDelta, ...]
+) -> tuple[CallDelta, ...]:
+    """The deltas of two consecutive pieces as those of one, at most one a call."""
+    calls: dict[int, CallDelta] = {}
+    for piece in (*earlier, *later):
+        add_call_piece(calls, piece)
+    return tuple(calls.values())
 
 
 def partial_suffix(text: str, marks: Sequence[str]) -> int:

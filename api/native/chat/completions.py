@@ -115,7 +115,7 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
     try:
         yield frames.begin(str(completion.chat_id) if completion.is_new else None)
         async for delta in deltas:
-            if delta.text or delta.reasoning or delta.tool_calls:
+            if delta.has_content:
                 yield frames.piece(delta)
             if delta.finish_reason is not None:
                 yield frames.finish(delta.finish_reason)

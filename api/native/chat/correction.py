@@ -1,5 +1,6 @@
 """The fields of a chat body that ask for a correction, and the answer's list of edits."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -51,14 +52,8 @@ class CorrectionFields(RequestModel):
 
     def wished(self) -> CorrectionStyle:
         """The wishes of style."""
-        style = self.style or StyleFields()
-        return CorrectionStyle(
-            tone=style.tone or None,
-            auto_capitalize=style.auto_capitalize,
-            auto_punctuate=style.auto_punctuate,
-            use_contractions=style.use_contractions,
-            expand_abbreviations=style.expand_abbreviations,
-        )
+        wishes = (self.style or StyleFields()).model_dump()
+        return CorrectionStyle(**{**wishes, "tone": wishes["tone"] or None})
 
     def entries(self) -> tuple[DictionaryEntry, ...]:
         """The dictionary."""
@@ -84,14 +79,5 @@ class CorrectionBody(BaseModel):
 def correction_body(text: str, edits: list[Edit]) -> dict[str, object]:
     """The field `correction` of streamed and whole answers."""
     return CorrectionBody(
-        edits=[
-            EditBody(
-                start=edit.start,
-                end=edit.end,
-                original=text[edit.start : edit.end],
-                replacement=edit.replacement,
-                kind=edit.kind,
-            )
-            for edit in edits
-        ]
+        edits=[EditBody(original=text[edit.start : edit.end], **asdict(edit)) for edit in edits]
     ).model_dump()

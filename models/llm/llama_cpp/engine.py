@@ -5,7 +5,8 @@ import os
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from configs.load import CONFIGS_DIR
 from configs.schema.models.llm import LlamaCppConfig
@@ -17,7 +18,7 @@ from models.errors import (
     InvalidEngineRequest,
     UnsupportedFeature,
 )
-from models.llm.answer_reader import AnswerPiece, AnswerReader
+from models.llm.answer_reader import AnswerReader
 from models.llm.base import (
     ChatCapabilities,
     ChatEngine,
@@ -83,19 +84,19 @@ class LlamaCppEngine(ChatEngine):
         finish: FinishReason | None = None
         try:
             while chunks := await stream.take():
-                batch = _read(chunks, reader)
-                finish = batch.finish or finish  # it comes before the usage, perhaps a batch ago
-                if batch.piece:
-                    yield batch.piece.to_delta(batch.running)
-                if reader.repeats_itself and batch.running is not None:
+                delta, ended = _read(chunks, reader)
+                finish = delta.finish_reason or finish  # it may come a batch before the end
+                if ended:
+                    delta += reader.finish(finish)
+                    await _end_of(stream)
+                    yield delta
+                    return
+                if delta.has_content:
+                    yield replace(delta, finish_reason=None)
+                if reader.repeats_itself and delta.usage is not None:
                     stream.close()
                     await _end_of(stream)
-                    yield GenerationDelta(finish_reason="tool_calls", usage=batch.running)
-                    return
-                if batch.total is not None:
-                    rest, finish = reader.finish(finish)
-                    await _end_of(stream)
-                    yield rest.to_delta(batch.total, finish)
+                    yield GenerationDelta(finish_reason="tool_calls", usage=delta.usage)
                     return
             raise EngineLost("llama.cpp ended the answer before its finish")
         finally:
@@ -177,35 +178,29 @@ def _to_message(message: ChatMessage) -> dict[str, Any]:
     return {"role": message.role, "content": message.content, **message.extra}
 
 
-class _Batch(NamedTuple):
-    """What a batch of llama.cpp's chunks says."""
-
-    piece: AnswerPiece
-    finish: FinishReason | None
-    running: TokenUsage | None  # so far
-    total: TokenUsage | None  # with the last chunk only
-
-
-def _read(chunks: list[Chunk], reader: AnswerReader) -> _Batch:
-    """Raises EngineError when one of the chunks is an error."""
-    piece = AnswerPiece()
-    finish: FinishReason | None = None
-    running: TokenUsage | None = None
-    total: TokenUsage | None = None
+def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:
+    """A batch of llama.cpp's chunks, with the usage so far, and whether the last one is among
+    them. Raises EngineError when one of them is an error."""
+    whole = GenerationDelta()
+    ended = False
     for chunk in chunks:
         if "error" in chunk:
             raise _to_error(chunk["error"])
+        timings = chunk.get("timings", {})
         if "usage" in chunk:
-            usage = chunk["usage"]
-            cached = chunk.get("timings", {}).get("cache_n", 0)
-            total = TokenUsage(usage["prompt_tokens"], usage["completion_tokens"], cached)
-        elif timings := chunk.get("timings"):
-            running = TokenUsage(timings["cache_n"] + timings["prompt_n"], timings["predicted_n"])
+            used, ended = chunk["usage"], True
+            cached = timings.get("cache_n", 0)
+            usage = TokenUsage(used["prompt_tokens"], used["completion_tokens"], cached)
+            whole += GenerationDelta(usage=usage)
+        elif timings:
+            usage = TokenUsage(timings["cache_n"] + timings["prompt_n"], timings["predicted_n"])
+            whole += GenerationDelta(usage=usage)
         for choice in chunk["choices"]:
-            piece += AnswerPiece(reasoning=choice["delta"].get("reasoning_content") or "")
-            piece += reader.feed(choice["delta"].get("content") or "", running)
-            finish = choice["finish_reason"] or finish
-    return _Batch(piece, finish, running, total)
+            said = choice["delta"]
+            whole += reader.feed(said.get("content") or "", whole.usage)
+            reasoning = said.get("reasoning_content") or ""
+            whole += GenerationDelta(finish_reason=choice["finish_reason"], reasoning=reasoning)
+    return whole, ended
 
 
 def _to_error(error: dict[str, Any]) -> EngineError:

@@ -3,10 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 from configs.schema.models.llm import TransformersChatConfig
 from models.errors import ContextLengthExceeded
-from models.llm.answer_reader import AnswerPiece, AnswerReader, TokenText
+from models.llm.answer_reader import AnswerReader, TokenText
 from models.llm.base import (
     ChatCapabilities,
     ChatEngine,
@@ -80,7 +81,7 @@ class TransformersEngine(ChatEngine):
             while True:
                 step = await stream.take()
                 ending = bool(step.tokens) and step.tokens[-1] in self._batch.ends
-                piece = AnswerPiece()
+                piece = GenerationDelta()
                 for at, token in enumerate(step.tokens[:-1] if ending else step.tokens, made + 1):
                     piece += reader.feed(text.add(token), TokenUsage(read, at))
                 made += len(step.tokens)
@@ -88,11 +89,11 @@ class TransformersEngine(ChatEngine):
                 enough = bool(reader.calls) and not request.parallel_tool_calls
                 if step.ended or reader.stopped or enough:
                     break
-                if piece:
-                    yield piece.to_delta(usage)
+                if piece.has_content:
+                    yield replace(piece, usage=usage)
             natural = ending or reader.stopped or enough
-            last, finish = reader.finish("stop" if natural else "length", text.finish())
-            yield (piece + last).to_delta(usage, finish)
+            piece += reader.finish("stop" if natural else "length", text.finish())
+            yield replace(piece, usage=usage)
         finally:
             stream.close()
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.llm.answer_reader import AnswerPiece, AnswerReader, TokenText
+from models.llm.answer_reader import AnswerReader, TokenText
 from models.llm.base import TokenUsage
 from models.llm.budgeted_completion import BudgetedCompletion
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader, partial_suffix
@@ -15,9 +15,9 @@ CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
 
 def read(reader: AnswerReader, pieces: Sequence[str]) -> tuple[str, str, str]:
     """Thoughts, text and the arguments of all calls."""
-    got: list[AnswerPiece] = [reader.feed(piece) for piece in pieces]
-    got.append(reader.finish()[0])
-    arguments = [call["function"]["arguments"] for one in got for call in one.calls]
+    got = [reader.feed(piece) for piece in pieces]
+    got.append(reader.finish())
+    arguments = [call["function"]["arguments"] for one in got for call in one.tool_calls]
     return (
         "".join(one.reasoning for one in got),
         "".join(one.text for one in got),
@@ -80,7 +80,7 @@ def test_the_mark_of_a_call_that_had_no_room_is_no_text() -> None:
         reader = AnswerReader(("Yes.No",), tools=ToolTextReader(), budget=budgeted)
         said = f"Yes.<tool_call{said}"
         text = "".join(reader.feed(char, TokenUsage(5, n)).text for n, char in enumerate(said, 1))
-        assert text + reader.finish("length")[0].text == expected
+        assert text + reader.finish("length").text == expected
 
 
 def test_a_character_of_several_tokens_comes_whole() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.llm.answer_assembly import AnswerAssembler, joined_calls
+from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import GenerationDelta
-from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader
+from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader, joined_calls
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

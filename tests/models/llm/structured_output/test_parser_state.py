@@ -179,6 +179,6 @@ def test_a_call_without_room_leaves_no_mark_in_the_text() -> None:
     reader = AnswerReader(thinking=None, tools=ToolTextReader(), budget=budget)
     said = "Yes. <tool_call>"
     pieces = [reader.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate(said)]
-    rest, finish = reader.finish("length")
+    rest = reader.finish("length")
     text = "".join(piece.text for piece in [*pieces, rest])
-    assert (text, rest.calls, finish) == ("Yes. ", (), "length")
+    assert (text, rest.tool_calls, rest.finish_reason) == ("Yes. ", (), "length")
