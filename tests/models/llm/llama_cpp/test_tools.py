@@ -146,7 +146,7 @@ async def test_what_cannot_be_guaranteed_is_refused_before_the_first_piece(
 async def test_a_model_whose_template_has_no_tools_refuses_them(
     engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_has_tools", False)
+    monkeypatch.setattr(engine, "capabilities", replace(engine.capabilities, tools=False))
     with pytest.raises(UnsupportedFeature):
         await anext(engine.generate(ask("Hi", tools=TOOLS)))
 
