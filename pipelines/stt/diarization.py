@@ -47,7 +47,7 @@ class WindowEmbeddings:
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
+class SpeakerUtterance:
     """What one speaker said without another between. Times are seconds."""
 
     speaker: str  # A, B, … in order of appearance
@@ -87,7 +87,7 @@ def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def cluster_speakers(
     segments: Sequence[Segment], voices: WindowEmbeddings, separator: str
-) -> tuple[Utterance, ...]:
+) -> tuple[SpeakerUtterance, ...]:
     """The utterances of a file, in order. Without embeddings all is one speaker's."""
     units = [unit for segment in segments for unit in _units(segment)]
     speakers = _speakers_of(units, voices)
@@ -96,7 +96,7 @@ def cluster_speakers(
     for speaker, group in groupby(zip(speakers, units, strict=True), key=lambda pair: pair[0]):
         said = [unit for _, unit in group]
         utterances.append(
-            Utterance(
+            SpeakerUtterance(
                 speaker=names.setdefault(speaker, speaker_name(len(names))),
                 start=said[0].start,
                 end=said[-1].end,

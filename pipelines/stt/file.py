@@ -29,7 +29,7 @@ from pipelines.audio.segments import SpeechSegment, find_speech_segments
 from pipelines.errors import InvalidRequest
 from pipelines.ports import STTModel
 from pipelines.stt.diarization import (
-    Utterance,
+    SpeakerUtterance,
     WindowEmbeddings,
     Windows,
     cluster_speakers,
@@ -65,7 +65,7 @@ class FileTranscript:
     confidence: float  # 0 to 1
     duration_s: float
     segments: tuple[Segment, ...]
-    utterances: tuple[Utterance, ...] | None = None  # when speakers were asked for
+    utterances: tuple[SpeakerUtterance, ...] | None = None  # when speakers were asked for
 
     @property
     def words(self) -> tuple[Word, ...]:

@@ -108,11 +108,6 @@ def finished(text: str, language: str, *, sure: bool = True) -> int:
     return line + min(starts[-1], len(rest)) if starts else line
 
 
-def split_sentences(paragraph: str, language: str) -> list[str]:
-    """The sentences of one paragraph; one without a letter or digit joins its neighbour."""
-    return [paragraph[start:end] for start, end in sentence_spans(paragraph, language)]
-
-
 def _cuts(paragraph: str, language: str) -> Iterator[int]:
     """Ends of sentences by sentencex, and those that it misses, in order."""
     position = 0

@@ -13,7 +13,7 @@ from api.http.errors import to_api_error
 from api.http.sse import error_frame
 from api.openai.transcription.form import OpenAITranscriptionFields
 from models.stt.base import Segment
-from pipelines.stt.diarization import Utterance
+from pipelines.stt.diarization import SpeakerUtterance
 from pipelines.stt.file import FileTranscript, HeardText, separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
@@ -124,7 +124,7 @@ def _speakers(transcript: FileTranscript) -> list[dict[str, Any]]:
     ]
 
 
-def _speaker(number: int, utterance: Utterance) -> dict[str, Any]:
+def _speaker(number: int, utterance: SpeakerUtterance) -> dict[str, Any]:
     return {
         "type": "transcript.text.segment",
         "id": f"seg_{number}",

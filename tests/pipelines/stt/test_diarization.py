@@ -22,7 +22,7 @@ from pipelines.stt.diarization import (
     HOP_S,
     MIN_WINDOW_S,
     WINDOW_S,
-    Utterance,
+    SpeakerUtterance,
     WindowEmbeddings,
     cluster_speakers,
     speaker_name,
@@ -60,7 +60,7 @@ def conversation(
     return segment, WindowEmbeddings(np.array(windows), points.astype(np.float32))
 
 
-def said(utterances: Sequence[Utterance]) -> list[tuple[str, str]]:
+def said(utterances: Sequence[SpeakerUtterance]) -> list[tuple[str, str]]:
     """Each speaker with the true speakers of the words given to it."""
     return [(one.speaker, "".join(sorted(set(one.text.split())))) for one in utterances]
 
@@ -100,9 +100,9 @@ def test_one_odd_window_is_no_speaker() -> None:
 
 def test_without_voices_all_is_one_speakers() -> None:
     segment, _ = conversation([(0, 0, 3)])
-    nobody = WindowEmbeddings(np.zeros((0, 2)), np.zeros((0, EMBEDDING_SIZE), np.float32))
-    assert said(cluster_speakers([segment], nobody, " ")) == [("A", "0")]
-    assert cluster_speakers([], nobody, " ") == ()
+    no_voices = WindowEmbeddings(np.zeros((0, 2)), np.zeros((0, EMBEDDING_SIZE), np.float32))
+    assert said(cluster_speakers([segment], no_voices, " ")) == [("A", "0")]
+    assert cluster_speakers([], no_voices, " ") == ()
 
 
 def test_a_segment_without_words_stays_whole() -> None:

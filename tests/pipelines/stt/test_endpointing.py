@@ -183,7 +183,7 @@ def test_events_alternate_and_no_speech_is_lost_or_heard_twice(
     heard: set[int] = set()
     for start, end in spans:
         heard |= set(range(-(-start // frame), end // frame))
-    for first in range(len(probabilities) - 1):  # whoever speaks for two frames is heard
+    for first in range(len(probabilities) - 1):  # two frames of speech are an utterance
         if probabilities[first] >= 0.5 and probabilities[first + 1] >= 0.5:
             cut = {(end // frame) for _, end in spans}
             assert first in heard or first in cut

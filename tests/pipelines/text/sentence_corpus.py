@@ -1,5 +1,7 @@
 """Hard cases of where sentences end; "|" stands where one does."""
 
+from pipelines.text.sentences import sentence_spans
+
 HARD_CASES: tuple[tuple[str, str], ...] = (
     ("en", "He met Dr. Smith and Mr. Jones.|They left."),
     ("en", "Apples, e.g. Gala, are nice.|I.e. good ones."),
@@ -52,3 +54,8 @@ HARD_CASES: tuple[tuple[str, str], ...] = (
     ("th", "สวัสดีครับ ผมชื่อสมชาย วันนี้อากาศดี"),
     ("ru", "В 1990 г. он уехал.|Т. е. туда.|А. С. Пушкин писал стихи.|Вот так."),
 )
+
+
+def split_sentences(paragraph: str, language: str) -> list[str]:
+    """The sentences of one paragraph."""
+    return [paragraph[start:end] for start, end in sentence_spans(paragraph, language)]

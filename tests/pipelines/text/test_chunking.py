@@ -14,8 +14,7 @@ from pipelines.text.chunking.chunker import BLOCK, FirstChunkPolicy, read_chunks
 from pipelines.text.chunking.clauses import spoken_length
 from pipelines.text.cleaning import MAX_CHUNK_LENGTH, TextChunk, clean
 from pipelines.text.normalisation.normaliser import normalise
-from pipelines.text.sentences import split_sentences
-from tests.pipelines.text.sentence_corpus import HARD_CASES
+from tests.pipelines.text.sentence_corpus import HARD_CASES, split_sentences
 
 LANGUAGES = frozenset("en hi ar fr de es it nl pl pt bn ja zh".split())
 PROSE = (

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.text.sentences import finished, sentence_spans, split_sentences
-from tests.pipelines.text.sentence_corpus import HARD_CASES
+from pipelines.text.sentences import finished, sentence_spans
+from tests.pipelines.text.sentence_corpus import HARD_CASES, split_sentences
 
 
 @pytest.mark.parametrize(("language", "marked"), HARD_CASES)
