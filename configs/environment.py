@@ -1,4 +1,4 @@
-"""Reads variables of the environment. A value that cannot be used is one sentence that names it."""
+"""Reads environment variables; the error of an unusable value is one sentence that names it."""
 
 import math
 import os
@@ -15,7 +15,7 @@ _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
 
 
 class SettingsError(ValueError):
-    """A setting cannot be used. The message is for who runs the service, and holds no secret."""
+    """A setting cannot be used. The message is for the operator and holds no secret."""
 
 
 def port(name: str, default: int) -> int:

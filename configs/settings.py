@@ -1,4 +1,4 @@
-"""What the environment decides: addresses, stores and secrets. Read once, at process start."""
+"""The settings of the service, from environment variables; read once, at process start."""
 
 import base64
 import fcntl
@@ -35,7 +35,7 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """How webhooks are delivered; what differs from the defaults is for tests and own networks."""
+    """Delivery of webhooks; values other than the defaults are for tests and own networks."""
 
     allowed_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # beside public addresses
     time_scale: float = 1.0  # of waits between attempts
@@ -48,7 +48,7 @@ What is given is kept, or checked, in any case."""
 
 
 WatermarkOf = Literal["off", "clones", "all"]
-"""Which speech carries a mark that nobody hears."""
+"""Which speech carries an inaudible watermark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Settings:
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
     require_consent: ConsentNeeded = "off"  # for a custom voice
     watermark: WatermarkOf = "off"
-    metrics_token: str | None = None  # asked for by GET /metrics; None lets in the loopback only
+    metrics_token: str | None = None  # of GET /metrics; None allows the loopback only
 
 
 def weights_dir() -> Path:
@@ -198,7 +198,7 @@ def _fresh_secrets() -> dict[str, str]:
 
 
 def _read_or_create(path: Path) -> dict[str, str]:
-    """Adds what is missing. Processes that start at once take turns, and read the same."""
+    """Adds missing secrets; a file lock lets processes that start at once read the same."""
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored: dict[str, str] = {}

@@ -28,7 +28,7 @@ def build_models(args: ModelsArgs) -> Application:
 def build_gateway(args: GatewayArgs) -> Application:
     """The application `gateway`: HTTP and WebSockets."""
     gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
-    # Not left to `serve_config.yaml`: several would each count for themselves.
+    # Not left to `serve_config.yaml`: several replicas would each count a part.
     limiter = serve.deployment(
         name="Limiter",
         num_replicas=1,
@@ -43,12 +43,12 @@ def build_gateway(args: GatewayArgs) -> Application:
 
 
 def build_courier(args: CourierArgs) -> Application:
-    """The application `courier`: webhooks and cleaning up, behind the scenes."""
+    """The application `courier`: delivery of webhooks, and housekeeping."""
     application: Application = serve.deployment(name="Courier")(Courier).bind(args)
     return application
 
 
 def build_voices(args: CloneArgs) -> Application:
-    """The application `voices`: has custom voices made."""
+    """The application `voices`: jobs that make custom voices."""
     application: Application = serve.deployment(name="VoiceClone")(VoiceClone).bind(args)
     return application

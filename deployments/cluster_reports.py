@@ -1,4 +1,4 @@
-"""Tells ModelIndex every few seconds what this replica has counted, and asks it for the rest."""
+"""Sends the metrics of this replica to ModelIndex every few seconds, and asks it for all."""
 
 import asyncio
 import logging
@@ -22,16 +22,16 @@ LAG_PROBE_S = 0.5
 
 
 class ClusterReports:
-    """The reports of a replica and, through ModelIndex, of all others."""
+    """The metrics of this replica and, through ModelIndex, of all others."""
 
     def __init__(self, models_app: str, deployment: str, replica: str) -> None:
         self._models_app = models_app
         self._own = OwnReports(deployment, replica)
         self._index: DeploymentHandle[Any] | None = None
-        self._taking = asyncio.Lock()  # a later report must not begin before an earlier one ends
+        self._taking = asyncio.Lock()  # reports are taken in order
 
     async def all(self) -> list[Report]:
-        """Of this process alone while ModelIndex does not answer."""
+        """All reports; only that of this process while ModelIndex does not answer."""
         own = await self._take()
         try:
             reports: list[Report] = await self._ask("exchange", own)
@@ -41,7 +41,7 @@ class ClusterReports:
         return reports
 
     async def run(self) -> None:
-        """Reports every REPORT_S seconds, and measures how late timers are, for ever."""
+        """Reports every REPORT_S seconds and measures the lag of the event loop; never returns."""
         next_report = time.monotonic()
         while True:
             if time.monotonic() >= next_report:
@@ -75,7 +75,7 @@ class ClusterReports:
 
 
 def cluster_reports(models_app: str | None = None) -> ClusterReports | None:
-    """Of this replica; `models_app` is its own application by default. None outside of Serve."""
+    """Those of this replica, or None outside of Serve. `models_app` defaults to its application."""
     try:
         context = serve.get_replica_context()
     except RayServeException:

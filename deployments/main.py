@@ -25,6 +25,7 @@ from db.errors import DatabaseError
 from db.migrate import upgrade
 from db.session import Database
 from deployments import cluster
+from deployments.compat import untested_versions
 from deployments.stages import first_stage, first_voice, second_stage
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
@@ -61,7 +62,7 @@ def main() -> None:
         cluster.deploy(dashboard, first_stage(config))
         wait_until_ready(settings, "" if voice is None else f"?models={voice}")
         announce("is ready" if voice is None else "speaks", settings, dashboard, started)
-        tell(first_key)
+        show_key(first_key)
         first_key = None
         if voice is not None:
             cluster.deploy(dashboard, second_stage(config))
@@ -77,7 +78,7 @@ def main() -> None:
     except (ValueError, RuntimeError, TimeoutError) as error:
         sys.exit(str(error))
     finally:
-        tell(first_key)  # also when the start failed: the key is never shown again
+        show_key(first_key)  # also when the start failed: the key is never shown again
         stop()
 
 
@@ -139,10 +140,10 @@ def local_url(settings: Settings) -> str:
 
 
 def try_to_listen(settings: Settings) -> None:
-    """Raises SettingsError before minutes are spent on models that nobody could reach."""
+    """Raises SettingsError before minutes are spent on models that no client could reach."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        # Unlike the gateways it shares the port with nobody, so that it also finds another service.
+        # Without SO_REUSEPORT, unlike the gateways, so that it also finds another service.
         socket.create_server((settings.host, settings.port), family=family).close()
     except OSError as error:
         where = f"{settings.host!r} and {settings.port}"
@@ -152,13 +153,14 @@ def try_to_listen(settings: Settings) -> None:
 
 
 def doubts(settings: Settings) -> list[str]:
-    """A sentence for each setting that works, but hardly as it was meant."""
+    """A sentence for each setting or library version that may not work as intended."""
+    found = untested_versions()
     if listens_everywhere(settings.host) and settings.public_url == local_url(settings):
-        return [
+        found.append(
             "Other machines are let in, but the addresses of files begin with "
             f"{local_url(settings)}, which they cannot reach: set PUBLIC_URL."
-        ]
-    return []
+        )
+    return found
 
 
 def announce(what: str, settings: Settings, dashboard: str, started: float) -> None:
@@ -170,8 +172,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     say(f"  Dashboard  {dashboard}")
 
 
-def tell(first_key: str | None) -> None:
-    """Shows the key, if there is one that was not shown yet."""
+def show_key(first_key: str | None) -> None:
+    """Prints the key, if there is one."""
     if first_key is not None:
         say(f"  API key    {first_key}")
         say("             Shown this once; keep it. More keys: POST /developer/api.")

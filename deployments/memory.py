@@ -1,4 +1,4 @@
-"""What the C library keeps of freed memory."""
+"""Returns freed memory of the C library to the system."""
 
 import ctypes
 import gc
@@ -8,9 +8,9 @@ logger = logging.getLogger(__name__)
 
 
 def give_back() -> None:
-    """Returns freed memory to the system, which glibc else keeps for later; 0.2 s at most.
+    """Returns freed memory to the system, which glibc otherwise keeps; takes 0.2 s at most.
 
-    Other threads wait for it when they allocate, so call it before anybody waits for an answer.
+    Threads that allocate wait for it, so call it while no request is in progress.
     """
     gc.collect()
     try:

@@ -1,6 +1,6 @@
-"""The root of the application `models`: says which deployments there are, and of what kind.
+"""The root of the application `models`: the list of its deployments, by kind.
 
-It also keeps what each process of the cluster counted last, so that one page can show them all.
+It also keeps the last metrics of each process of the cluster, for the one page of `GET /metrics`.
 """
 
 import time
@@ -12,11 +12,11 @@ from ray.serve.handle import DeploymentHandle
 from configs.schema.serve import ModelsArgs
 from telemetry.reports import Report
 
-FORGET_S = 30.0  # after so long without a report, a process is gone
+FORGET_S = 30.0  # a process without a report for so long is gone
 
 
 class ModelIndex:
-    """The gateway asks it every few seconds, so a model added to the YAML needs no restart."""
+    """Gateways poll it every few seconds, so that a model added to the YAML needs no restart."""
 
     def __init__(self, args: ModelsArgs, *deployments: DeploymentHandle[Any]) -> None:
         self._args = args
@@ -27,23 +27,23 @@ class ModelIndex:
         return self._args
 
     async def report(self, report: Report) -> None:
-        """Takes what a process has counted."""
+        """Stores the metrics of a process."""
         self._reports.put(report)
 
     async def exchange(self, report: Report) -> list[Report]:
-        """Takes the caller's own, and gives the last of all processes."""
+        """Stores those of the caller; returns the last of all processes."""
         self._reports.put(report)
         return self._reports.all()
 
 
 class LastReports:
-    """The newest report of each process, until it was silent for FORGET_S."""
+    """The newest report of each process; forgotten after FORGET_S without another."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], tuple[float, Report]] = {}
 
     def put(self, report: Report) -> None:
-        """An older one than is known is dropped: a counter must never seem to go back."""
+        """Drops a report older than the known one: a counter must never seem to decrease."""
         name = (report.deployment, report.replica)
         known = self._last.get(name)
         if known is None or known[1].sequence < report.sequence:

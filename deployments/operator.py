@@ -1,4 +1,4 @@
-"""What whoever runs the service does with its accounts, beside the service or while it is down.
+"""Administers accounts, audit log, storage and keys, while the service runs or is down.
 
     python -m deployments.operator credit 25              adds 25 USD to the first workspace
     python -m deployments.operator plan pro --email a@b.c puts that user's workspace on a plan
@@ -11,7 +11,7 @@
 Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
 secrets.json, and start the service again. The old key can go a day later.
 
-A service that runs takes note of a new plan within 5 seconds.
+A running service applies a new plan within 5 seconds.
 """
 
 import argparse
@@ -50,13 +50,13 @@ MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Exits with 1 and a sentence when it cannot be done, and with 2 when it is not understood."""
+    """Exits with 1 and a sentence when a command fails, and with 2 when its arguments are wrong."""
     options = _parser().parse_args(arguments)
     try:
         say(asyncio.run(_run(options)))
     except (ValueError, PipelineError, DatabaseError) as error:
         sys.exit(str(error))
-    except SQLAlchemyError as error:  # with the statement, which helps nobody here
+    except SQLAlchemyError as error:  # its own text is the whole statement
         sys.exit(f"the database refused: {getattr(error, 'orig', None) or type(error).__name__}")
 
 
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="look for changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")
-    commands.add_parser("rotate-keys", help="seal all that is kept under the first data key")
+    commands.add_parser("rotate-keys", help="encrypt all stored data under the first data key")
     commands.add_parser("accept-secrets", help="let the service start with other secrets")
     return parser
 

@@ -1,8 +1,8 @@
-"""The start in stages, so that the service speaks before everything is loaded.
+"""Deploys in stages, so that the service speaks before all models are loaded.
 
 Measured on 2 cores: loading all models, the gateway and the courier at once takes 40 s of both, and
-none is there before 33 s. The gateway and one voice alone speak after 21 s, and all are there after
-34 s.
+none answers before 33 s. With the gateway and one voice first, speech is ready after 21 s and all
+models after 34 s.
 """
 
 import copy
@@ -12,7 +12,7 @@ Config = dict[str, Any]  # as `serve_config.yaml`
 
 
 def first_voice(config: Config) -> str | None:
-    """The deployment that speaks first: the first model for speech, when it is one of several."""
+    """The deployment to load first: the first speech model, when there are other models."""
     for application in config["applications"]:
         args = application.get("args") or {}
         voices = list(args.get("tts", ()))
@@ -22,10 +22,10 @@ def first_voice(config: Config) -> str | None:
 
 
 def first_stage(config: Config) -> Config:
-    """What speaks: the gateway and the first voice; deploying `config` brings the rest.
+    """The gateway and the first voice; deploying `config` later adds the rest.
 
-    Other models have no replica yet, which is a change that restarts nothing. One whose number of
-    replicas is fixed stays as it is.
+    Other autoscaled models get 0 replicas, a change that restarts nothing when it is undone. Models
+    with a fixed number of replicas stay as they are.
     """
     voice = first_voice(config)
     staged = copy.deepcopy(config)
@@ -48,7 +48,7 @@ def first_stage(config: Config) -> Config:
 
 
 def second_stage(config: Config) -> Config:
-    """What answers clients: all but what makes custom voices, which nobody waits for by seconds."""
+    """All that answers clients, without what makes custom voices, which takes minutes anyway."""
     staged = copy.deepcopy(config)
     staged["applications"] = [
         application

@@ -13,7 +13,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-# A second series for each, which nobody asks for.
+# An unused second series for each metric.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 REGISTRY = CollectorRegistry(auto_describe=True)
@@ -136,7 +136,7 @@ model_load_seconds = _histogram(
 ledger_seconds = _histogram("ledger_seconds", "A transaction of the ledger", "kind", bins=_QUICK)
 charged_micro_usd = _counter("charged_micro_usd_total", "Micro-USD captured", "service")
 credit_refusals = _counter("credit_refusals_total", "Refusals for want of credit", "service")
-holds_expired = _counter("holds_expired_total", "Holds given back since nobody settled them")
+holds_expired = _counter("holds_expired_total", "Holds that expired unsettled and were released")
 ledger_mismatches = _gauge("ledger_mismatches", "Accounts whose entries do not sum to the balance")
 
 # Limits. `backend` is redis, cluster or twin: who decided.

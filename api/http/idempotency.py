@@ -60,7 +60,7 @@ async def answer_once(
         answer = await handle(Request(request.scope, body.receive))
         if answer.status_code < 400:
             await body.read_rest()
-    except BaseException:
+    except BaseException:  # a cancelled request too gives its key back
         await claim.release()
         raise
     keeps_body = principal.retention != "zero"
@@ -189,7 +189,7 @@ class _Recording:
             self._waiting = message
             self._status = message["status"]
             self._failed = self._status >= 400
-            # Now, for what is added on the way is made anew for each answer.
+            # Copied now: headers that middleware adds belong to each response.
             self._headers = [
                 [name.decode("latin-1"), value.decode("latin-1")]
                 for name, value in message["headers"]
@@ -210,7 +210,7 @@ class _Recording:
             return
         try:
             await self._send(message)
-        except OSError:  # nobody hears it, and it goes on to be kept
+        except OSError:  # the client is gone; the answer is still recorded
             self._left = True
 
     def _record(self, part: bytes) -> None:

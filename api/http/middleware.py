@@ -64,7 +64,7 @@ class RequestFrame:
             if scope["path"] not in QUIET_PATHS:
                 release = self._admission.enter(REQUEST)
             await self._app(scope, receive, send_framed)
-        except Exception as error:
+        except Exception as error:  # the last resort: every other failure is a 500
             if status:  # too late for an error answer: the server closes the connection
                 raise
             response = error_response(to_api_error(error), Request(scope))

@@ -223,7 +223,7 @@ async def _begin(
     chunks = voice.speak(body.text)
     try:
         first = await anext(chunks, None)
-    except BaseException:
+    except BaseException:  # also when cancelled: closing charges and stops the work
         await chunks.aclose()
         raise
     if first is None:
@@ -246,8 +246,8 @@ async def _lines(
             yield _line("result", audio_body(chunk.data, alignment.of(chunk.words or ())))
         if (timing := alignment.rest(voice.spoken_s)) is not None:
             yield _line("result", audio_body(b"", timing))
-    except Exception as error:
-        with suppress(Exception):
+    except Exception as error:  # the status is sent: an error line is all that is left
+        with suppress(Exception):  # the failure below is the one to report
             await rest.athrow(error)  # what failed here is no reason to pay either
         shown = to_api_error(error)
         status = RpcStatus(code=code_of(shown.status), message=shown.message)

@@ -27,7 +27,7 @@ class WeightFile(StrictModel):
     size_bytes: int = Field(gt=0)
     sha256: Sha256 | None = None
     # As git names it in the tree of a revision: the file, or its pointer of Git LFS, which holds
-    # the SHA-256. For files that nobody has read here to write down their own.
+    # the SHA-256. For files whose own SHA-256 is not recorded here.
     git_object: GitObject | None = None
 
     @model_validator(mode="after")
@@ -90,7 +90,7 @@ class Artefact(StrictModel):
     homepage: str
     required: bool  # by the CPU profile; the others are fetched by name
     required_on_gpu: bool = False  # by the GPU profile, which needs the required ones too
-    # None where nobody has read them here: then the hub lists, of the commit that the only source
+    # Empty where they are not recorded here: then the hub lists, of the commit that the only source
     # names, the files that it gives.
     files: dict[FileName, WeightFile] = {}
     sources: tuple[Annotated[Source, Field(discriminator="kind")], ...] = Field(

@@ -1,4 +1,7 @@
-"""uvicorn's protocols with the limits that it does not have."""
+"""uvicorn's HTTP and WebSocket protocols with limits that uvicorn lacks.
+
+They subclass and use private parts of uvicorn: see `deployments.compat`.
+"""
 
 import asyncio
 import resource
@@ -22,14 +25,14 @@ HEAD_S = 10.0  # for the head of a request; a handshake is one
 PINGS = 100  # of a client within PING_WINDOW_S
 PING_WINDOW_S = 5.0
 FRAGMENTS = 65_536  # of one message
-PONG_ROOM_BYTES = 1 << 20  # to a client that pings but does not read, no pong is sent
+PONG_ROOM_BYTES = 1 << 20  # unread pongs of a client, above which no more are sent
 
 
-def room() -> tuple[int, int]:
-    """How many connections are served, and how many more than that are told why not.
+def connection_limits() -> tuple[int, int]:
+    """How many connections are served, and how many beyond that are refused with an answer.
 
-    Out of open files the kernel would refuse the rest of the process too: requests of old
-    connections could not reach their database.
+    Without free file descriptors the rest of the process fails too: requests of open connections
+    could not reach the database.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
@@ -39,7 +42,7 @@ def room() -> tuple[int, int]:
 
 
 def refusal(scope: Scope) -> Response:
-    """Of a connection that there is no room for."""
+    """The 503 of a connection beyond the limit."""
     error = ApiError(
         503,
         "overloaded",
@@ -50,24 +53,24 @@ def refusal(scope: Scope) -> Response:
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """The application of such a connection, which ends after it."""
+    """The ASGI application of such a connection."""
     await refusal(scope)(scope, receive, send)
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Ends a connection that does not send the head of its request in time, or is one too many."""
+    """Closes a connection that sends no request head in time, or is beyond the limit."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _has_room = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        served, told = room()
+        served, answered = connection_limits()
         beyond = len(self.connections) - served
         if beyond > 0:
             metrics.overload_refusals.labels("connection").inc()
             self._has_room, self.app = False, refuse
-        if beyond > told:
+        if beyond > answered:
             transport.abort()
             return
         self._head_timer = self.loop.call_later(HEAD_S, transport.abort)
@@ -104,8 +107,8 @@ class HttpConnection(HttpToolsProtocol):
 class WebSocketConnection(WebSocketsSansIOProtocol):
     """Bounds what control frames and fragments cost, and frees the socket of a stalled client.
 
-    A connection that ends for a fault of the client is no error of the service: the application
-    hears at once that the client is gone, and nothing is logged.
+    A connection that fails by the client's fault is no error of the service: the application gets
+    the disconnect at once, and nothing is logged.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -150,13 +153,13 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        """Else the application hears of it only when all that was written has left."""
+        """uvicorn itself reports a disconnect only after all written data has left."""
         self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
         if not self.writable.is_set():
-            # The client reads nothing: closing would wait for it for ever.
+            # The client reads nothing: closing would wait without end.
             self.transport.abort()
 
     async def send(self, message: ASGISendEvent) -> None:

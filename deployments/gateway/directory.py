@@ -1,4 +1,4 @@
-"""The models there are: live mappings of ports that follow the application `models`."""
+"""The deployed models: mappings of ports that follow the application `models`."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ H = TypeVar("H", bound=ModelHandle)
 
 
 class AnyTranscriber:
-    """The Transcriber port over whichever speech-to-text model is deployed first."""
+    """The STTModel port over the speech-to-text model that is deployed first."""
 
     def __init__(self, transcribers: dict[str, STTModelHandle]) -> None:
         self._transcribers = transcribers
@@ -48,9 +48,9 @@ class AnyTranscriber:
 
 
 class ModelDirectory:
-    """Keeps `speakers`, `transcribers` and `chat_models` true while models come and go.
+    """Keeps `speakers`, `transcribers` and `chat_models` current as models come and go.
 
-    The three mappings are the same objects for ever, so pipelines may hold them.
+    The three mappings stay the same objects, so pipelines may hold them.
     """
 
     def __init__(self, app_name: str) -> None:
@@ -62,11 +62,11 @@ class ModelDirectory:
         self.transcriber = AnyTranscriber(self.transcribers)
 
     async def follow(self) -> None:
-        """Asks again every POLL_S seconds, for ever."""
+        """Refreshes every POLL_S seconds; never returns."""
         while True:
             try:
                 await self.refresh()
-                # So that what is said of the models is true also when nobody asked for a while.
+                # Readiness and metrics of the models stay current without requests too.
                 handles: list[ModelHandle] = [*self.speakers.values(), *self.transcribers.values()]
                 handles += self.chat_models.values()
                 await asyncio.gather(*(one.describe() for one in handles), return_exceptions=True)

@@ -5,12 +5,18 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from deployments.compat import (
+    close_connections_after_response,
+    close_listeners,
+    new_protocol,
+    without_signal_handlers,
+)
 from deployments.gateway.connections import HttpConnection, WebSocketConnection
 
 logger = logging.getLogger(__name__)
@@ -18,22 +24,14 @@ logger = logging.getLogger(__name__)
 # A client that reads nothing for this long loses its connection: after an application gives up on
 # a stalled client, only the kernel can end the socket, and by default it never does.
 TCP_USER_TIMEOUT_MS = 20_000
-# What the kernel holds back unsent for one client. By default it is megabytes, which a client that
-# reads as fast as it plays takes minutes to drain: too long for a send with a timeout.
+# Unsent bytes that the kernel buffers for one client. The default is megabytes, which a client that
+# reads at playback speed takes minutes to drain: too long for a send with a timeout.
 NOT_SENT_BYTES = 128 << 10
 _TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # Python names it since 3.12
 BACKLOG = 2048
 DRAIN_S = 30.0
 LAST_S = 5.0  # for requests that still run when the sockets were drained
 WS_MAX_MESSAGE_BYTES = 1 << 20
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the process belongs to Ray."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class HttpListener:
@@ -43,7 +41,7 @@ class HttpListener:
         self, app: ASGIApp, host: str, port: int, trusted_proxies: Sequence[str] = ()
     ) -> None:
         self._socket = listening_socket(host, port)
-        self._server = _Server(
+        server = uvicorn.Server(
             uvicorn.Config(
                 cast(Any, app),  # uvicorn and Starlette spell the same type differently
                 loop="none",  # the replica's own
@@ -58,7 +56,7 @@ class HttpListener:
                 log_config=None,
                 log_level="warning",  # below it, queries of WebSockets are logged
                 server_header=False,
-                # By default uvicorn believes X-Forwarded-For of everyone on this machine.
+                # By default uvicorn trusts X-Forwarded-For of any process on this machine.
                 proxy_headers=bool(trusted_proxies),
                 forwarded_allow_ips=list(trusted_proxies),
                 timeout_keep_alive=5,
@@ -66,6 +64,7 @@ class HttpListener:
                 lifespan="on",
             )
         )
+        self._server = without_signal_handlers(server)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -100,13 +99,14 @@ class HttpListener:
         loop = asyncio.get_running_loop()
         began = loop.time()
         if self._server.started:
-            self._end_connections_after_their_answer()
+            close_connections_after_response(self._server)
             late = waiting_connections(self._socket)
             # At once, so that new connections go to others that share the port.
-            for server in self._server.servers:
-                server.close()
+            close_listeners(self._server)
             for connection in late:
-                await loop.connect_accepted_socket(self._new_connection, connection)
+                await loop.connect_accepted_socket(
+                    lambda: new_protocol(self._server, HttpConnection), connection
+                )
         if drain is not None:
             await drain
         left_s = max(LAST_S, DRAIN_S - (loop.time() - began))
@@ -115,16 +115,6 @@ class HttpListener:
         if self._task is not None:
             await self._task
         self._socket.close()
-
-    def _end_connections_after_their_answer(self) -> None:
-        """So that clients that keep theirs move on to others, and lose no request when it ends."""
-        config, state = self._server.config, self._server.server_state
-        config.encoded_headers.append((b"connection", b"close"))
-        state.default_headers = [*state.default_headers, config.encoded_headers[-1]]
-
-    def _new_connection(self) -> HttpConnection:
-        server = self._server
-        return HttpConnection(server.config, server.server_state, server.lifespan.state)
 
 
 def waiting_connections(listener: socket.socket) -> list[socket.socket]:

@@ -1,4 +1,4 @@
-"""The ingress: builds the services over handles and serves them on its own HTTP server."""
+"""The ingress deployment: builds the services over handles and serves them over HTTP."""
 
 import asyncio
 import logging
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STATUS_S = 3.0  # for Serve to say what is going on
-MOVE_ON_S = 1.0  # for clients that keep a connection to hear that it ends with the next answer
+STATUS_S = 3.0  # timeout of a call of serve.status
+MOVE_ON_S = 1.0  # for clients with open connections to get a response that closes them
 
-# Imports inside functions: what builds the application loads this module too, and would spend
-# seconds on the web framework while the replica waits to start.
+# Imports inside functions: the process that builds the application loads this module too, and
+# would spend seconds on the web framework while the replica waits to start.
 
 
 class Gateway:
-    """Stateless but for live sockets; several replicas share the port on a host."""
+    """Stateless but for open sockets; the replicas of a host share its port."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self, args: GatewayArgs, limiter: "DeploymentHandle[Any] | None" = None
     ) -> None:
-        """Without a `limiter` this replica counts for itself."""
+        """Without a `limiter` this replica enforces limits by its own counts."""
         from api.app import create_app
         from api.http.uploads import UPLOAD_FOLDERS
         from configs.settings import load_settings
@@ -84,7 +84,7 @@ class Gateway:
             raise RuntimeError("the HTTP server has ended")
 
     async def __del__(self) -> None:
-        """Serve awaits this when the replica leaves: live requests end first."""
+        """Serve awaits this when the replica stops: requests in progress end first."""
         from pipelines.chat.pipeline import wait_for_saves
 
         infrastructure = self.services.infrastructure
@@ -109,7 +109,7 @@ class Gateway:
 
 
 async def service_stops() -> bool:
-    """Whether the whole application is deleted; else another replica takes over from this one."""
+    """Whether the whole application is deleted, and no replica replaces this one."""
     from ray import serve
     from ray.serve.schema import ApplicationStatus
 
@@ -125,10 +125,10 @@ async def service_stops() -> bool:
 
 
 async def drain_sockets(sockets: "SocketRegistry") -> None:
-    """Gives live sessions their grace and tells them why they end."""
+    """Lets open sessions end within their grace period, then closes them with the reason."""
     from api.sockets.kernel import close_codes
 
-    sockets.draining = True  # before Serve is asked, which may take a while
+    sockets.draining = True  # first, for serve.status may take seconds
     if await service_stops():
         await sockets.drain(
             sockets.limits.stop_s, close_codes.GOING_AWAY, "the service is stopping"
@@ -145,13 +145,13 @@ async def warm_up(
     transcription: "TranscriptionPipeline",
     correction: "CorrectionPipeline",
 ) -> None:
-    """Does once, before a client waits for it, what the first request of a kind would do."""
+    """Loads what the first request of each kind would load, before a client waits for it."""
     from models.errors import EngineError
     from pipelines.tts.pipeline import SpeechRequest
 
     while True:
         try:
-            # An ambiguous text: it makes the language detector load all that it can need.
+            # An ambiguous text makes the language detector load all of its models.
             await synthesis.plan(SpeechRequest("Hello"))
             break
         except EngineError:

@@ -1,4 +1,4 @@
-"""The services of a gateway: over the handles that a directory keeps."""
+"""Builds the services of a gateway over the handles of its model directory."""
 
 from dataclasses import replace
 from functools import cache
@@ -37,11 +37,11 @@ def gateway_services(
         transcriber=directory.transcriber,
         chat_models=directory.chat_models,
         vad=vad,
-        # One instance serves both where they name the same: what it hears lives in its streams.
+        # One instance serves both where they name the same: its state is in its streams.
         live_vad=vad if live == VAD_CONFIG else load(VAD, live, weights),
         speaker_encoder=cache(lambda: load(SPEAKER, SPEAKER_CONFIG, weights)),
         grammar=lambda: load(GRAMMAR_CHECK, GRAMMAR_CONFIG, weights),
-        # Now, so that a service that cannot mark what it must does not begin to speak.
+        # Loaded now: a service that has to watermark must not start without.
         watermark=(
             None if settings.watermark == "off" else load(WATERMARK, WATERMARK_CONFIG, weights)
         ),

@@ -158,7 +158,7 @@ def _store_blob(
             os.fchmod(draft.fileno(), 0o644)
             os.fsync(draft.fileno())
             os.replace(draft.name, blob)  # only a whole, verified file ever has the blob's name
-        except BaseException:
+        except BaseException:  # an interrupt too leaves no draft behind
             os.unlink(draft.name)
             raise
     _sync_folder(blob.parent)

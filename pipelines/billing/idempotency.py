@@ -68,7 +68,7 @@ class Claim:
         self._renewing.cancel()
         try:
             await self._answers.keep(self._name, self._lease, digest, answer)
-        except Exception:
+        except Exception:  # the work is done: a lost answer must not fail it
             logger.exception("answer_not_kept")
 
     async def release(self) -> None:

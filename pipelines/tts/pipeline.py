@@ -225,7 +225,7 @@ class SpeechPipeline:
         utterance = self._open(plan)
         try:
             return utterance, await utterance.next_chunk()
-        except BaseException:
+        except BaseException:  # also when cancelled: the engine stops
             await utterance.aclose()
             raise
 

@@ -150,7 +150,7 @@ class PrefetchWindow:
                 try:
                     buffered_s = sum(one.buffered_s for one in self._in_flight)
                     chunk = self._start(text_chunk, buffered_s)
-                except BaseException:
+                except BaseException:  # also when cancelled: the admission is given back
                     done()
                     raise
                 chunk.task.add_done_callback(lambda _, done=done: done())  # type: ignore[misc]

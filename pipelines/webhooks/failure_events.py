@@ -40,7 +40,7 @@ class FailureEvents:
         """A failure in the block becomes the event that a failed charge would have recorded."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # recorded, then raised on
             event = failure_event(kind, error, uuid4().hex, **data)
             if event is not None:
                 await self._record(workspace_id, event)

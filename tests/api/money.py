@@ -42,7 +42,7 @@ class Books:
         await self.services.infrastructure.database.run(_leave, self.workspace_id, micro_usd)
 
     async def want(self, *kinds: str) -> None:
-        """A webhook for these events, which nobody delivers."""
+        """A webhook for these events, without a dispatcher."""
         await self.services.infrastructure.database.run(
             _add_webhook, self.workspace_id, list(kinds)
         )

@@ -20,13 +20,13 @@ CANARY = "Quixotic zephyrs bewilder"
 PASSWORD, WRONG_PASSWORD = "long enough canary", "wrong canary password"
 SECRET = "whsec_" + base64.b64encode(b"canary of a webhook's secret").decode()
 MISTYPED_KEY = "sk_" + "Canary0" * 6 + "Cana"
-CONSENT = "Ottoline agreed to it, as nobody else may know."
+CONSENT = "Ottoline agreed to it, as no other may know."
 FILE_NAME = "ottoline-in-the-kitchen"
 
 
 @dataclass
 class Site:
-    """A gateway, where its things lie, and what nobody but its user may know."""
+    """A gateway, where its things lie, and what only its user may know."""
 
     url: str
     data: Path

@@ -115,4 +115,4 @@ def test_what_lacks_its_store_is_read_from_readyz(body: bytes, expected: list[st
         answering.start()
         assert degraded(url) == expected
         answering.join()
-    assert degraded(url) == []  # nobody listens any more
+    assert degraded(url) == []  # the server has ended

@@ -143,7 +143,7 @@ def test_keys_are_rotated(capsys: pytest.CaptureFixture[str]) -> None:
         ("STORAGE_URL", "s3://bucket"),  # s3fs is not installed
         ("TRUSTED_PROXIES", "proxy"),
         ("DATABASE_URL", "mysql://host/database"),
-        ("DATABASE_URL", "postgresql://user:canary@127.0.0.1:1/database"),  # nobody listens
+        ("DATABASE_URL", "postgresql://user:canary@127.0.0.1:1/database"),  # refused
         ("DATABASE_URL", "sqlite:////nowhere/antiphon.db"),
     ],
 )

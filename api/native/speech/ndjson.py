@@ -87,8 +87,8 @@ async def speech_lines(
         if line := await to_thread.run_sync(writer.finish):
             yield line
         yield _to_line({"type": "complete"})
-    except Exception as error:
-        with suppress(Exception):
+    except Exception as error:  # the status is sent: an error line is all that is left
+        with suppress(Exception):  # the failure below is the one to report
             await rest.athrow(error)  # what failed here is no reason to pay either
         yield error_line(error)
 

@@ -167,7 +167,7 @@ class PaidSynthesis:
         chunks = _paid_chunks(paid, self.pipeline.stream(plan))
         try:
             return plan, await anext(chunks), chunks
-        except BaseException:
+        except BaseException:  # also when cancelled: closing charges and stops the work
             await chunks.aclose()
             raise
 

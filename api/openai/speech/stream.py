@@ -43,8 +43,8 @@ async def audio_bytes(
         async with aclosing(_encoded(first, rest, response_format)) as pieces:
             async for data in pieces:
                 yield data
-    except Exception as error:
-        with suppress(Exception):
+    except Exception as error:  # whatever failed, the client must see no whole file
+        with suppress(Exception):  # the failure below is the one to report
             await rest.athrow(error)  # what failed here is no reason to pay either
         raise CutShort(to_api_error(error).error) from None
 
@@ -64,8 +64,8 @@ async def audio_events(
         # What is billed here are characters.
         usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
         yield _event({"type": "speech.audio.done", "usage": usage})
-    except Exception as error:
-        with suppress(Exception):
+    except Exception as error:  # the status is sent: an error event is all that is left
+        with suppress(Exception):  # the failure below is the one to report
             await rest.athrow(error)
         yield error_frame(to_api_error(error))
 

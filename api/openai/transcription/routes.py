@@ -97,7 +97,7 @@ async def _transcribe(
     heard = transcription.stream(workspace_id, operation, recording)
     try:
         first = await anext(heard)  # what fails until then still has a status of its own
-    except BaseException:
+    except BaseException:  # also when cancelled: closing charges and stops the work
         await heard.aclose()
         raise
     return EventStream(transcript_events(first, heard, fields), heard)

@@ -90,7 +90,7 @@ async def _serve(websocket: WebSocket, door: _Door) -> None:
     except TimeoutError:
         await _refuse(websocket, ApiError(503, "unavailable", "the key could not be checked"))
         return
-    except Exception as error:
+    except Exception as error:  # every failure before the upgrade is an HTTP answer
         await _refuse(websocket, to_api_error(error))
         return
     try:

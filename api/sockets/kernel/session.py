@@ -153,7 +153,7 @@ class SocketSession:
             await _cancel_all([*loops, *self._tasks])
             try:
                 await self._conversation.closed()
-            except Exception:
+            except Exception:  # a conversation that cannot close frees its socket
                 logger.exception("conversation_not_closed")
 
     async def _converse(self) -> None:
@@ -183,7 +183,7 @@ class SocketSession:
             await self._answer(fault)
         except SessionEnded:
             pass
-        except Exception:
+        except Exception:  # a bug in one conversation ends that session only
             logger.exception("conversation_failed")
             self.end(INTERNAL_MESSAGE, close_codes.INTERNAL)
 

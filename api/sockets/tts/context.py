@@ -193,7 +193,7 @@ class SpeakingContext:
             return True
         except SessionEnded:
             raise
-        except Exception as error:
+        except Exception as error:  # any failure is answered; other contexts go on
             flush.voice.reset()
             shown = to_api_error(error)
             await self._session.send(flush.wire.error(shown.message, shown.status))

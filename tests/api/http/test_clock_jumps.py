@@ -1,4 +1,4 @@
-"""The clock is set by an hour while requests run: nothing is lost, and nobody is kept out."""
+"""The clock jumps by an hour while requests run: nothing is lost, and no client is locked out."""
 
 import asyncio
 import random

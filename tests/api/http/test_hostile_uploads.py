@@ -1,4 +1,4 @@
-"""The hostile corpus over HTTP: text or a clear refusal, and nobody else notices."""
+"""The hostile corpus over HTTP: text or a clear refusal, without effect on other requests."""
 
 import httpx
 import pytest

@@ -11,14 +11,14 @@ Headers = dict[str, str]
 
 JSON = {"Content-Type": "application/json"}
 TEXT = {"Content-Type": "text/plain"}
-NOBODY = str(uuid4())
+UNKNOWN = str(uuid4())
 
 # A path, a body with a wrong field and an unknown name, one with the unknown name alone.
 POSTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     (
         "/tts-synthesize",
-        {"text": "hi", "speed": 9, "voice_id": NOBODY},
-        {"text": "hi", "voice_id": NOBODY},
+        {"text": "hi", "speed": 9, "voice_id": UNKNOWN},
+        {"text": "hi", "voice_id": UNKNOWN},
         "voice_not_found",
     ),
     (

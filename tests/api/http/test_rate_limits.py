@@ -220,7 +220,7 @@ async def test_only_named_proxies_may_say_who_the_client_is(
     async with listening(app, trusted) as client:
         statuses = []
         for address in ("192.0.2.1", "192.0.2.2", "203.0.113.9, 192.0.2.2"):
-            body = {"email": "nobody@example.com", "password": "wrong password"}
+            body = {"email": "unknown@example.com", "password": "wrong password"}
             headers = {"X-Forwarded-For": address}
             answer = await client.post("/auth/login", json=body, headers=headers)
             statuses.append(answer.status_code)

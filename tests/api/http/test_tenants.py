@@ -15,8 +15,8 @@ Ids = dict[str, str]
 Operation = tuple[str, str]  # method and path
 
 CHAT = "/v1/chat/completions"
-OF_EVERYBODY = {"model_id", "plan_id"}  # ids of what the platform offers
-SIGNED = {"file_id"}  # whoever has the address may read it; tests of files try other addresses
+OF_THE_PLATFORM = {"model_id", "plan_id"}  # ids of what the platform offers
+SIGNED = {"file_id"}  # the signed address is the credential; tests of files try other addresses
 NEVER: Ids = {
     **dict.fromkeys(("chat_id", "voice_id", "webhook_id", "delivery_id"), str(uuid4())),
     "key_id": "1",
@@ -40,7 +40,7 @@ OPERATIONS: list[Operation] = [
 
 
 def ids_in(path: str) -> set[str]:
-    return set(re.findall(r"{(\w+)}", path)) - OF_EVERYBODY - SIGNED
+    return set(re.findall(r"{(\w+)}", path)) - OF_THE_PLATFORM - SIGNED
 
 
 def tries() -> list[Operation]:
@@ -94,7 +94,9 @@ def test_every_id_that_a_request_takes_is_tried_here() -> None:
     )
     schemas = DOCUMENT["components"]["schemas"]
     in_bodies = {name for body in bodies for name in schemas[body]["properties"]}
-    unknown = {name for name in in_bodies if name.endswith("_id")} - OF_EVERYBODY - set(IN_BODIES)
+    unknown = (
+        {name for name in in_bodies if name.endswith("_id")} - OF_THE_PLATFORM - set(IN_BODIES)
+    )
     assert not unknown, f"try them in IN_BODIES: {unknown}"
 
 
