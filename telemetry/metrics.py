@@ -139,7 +139,7 @@ credit_refusals = _counter("credit_refusals_total", "Refusals for want of credit
 holds_expired = _counter("holds_expired_total", "Holds that expired unsettled and were released")
 ledger_mismatches = _gauge("ledger_mismatches", "Accounts whose entries do not sum to the balance")
 
-# Limits. `backend` is redis, cluster or twin: who decided.
+# Limits. `backend`, which decided: redis, cluster or twin.
 limit_decisions = _counter("limit_decisions_total", "Requests counted", "backend", "decision")
 limit_seconds = _histogram("limit_seconds", "To count a request", "backend", bins=_QUICK)
 limiter_degraded = _gauge("limiter_degraded", "1 while the twin stands in for the limiter")

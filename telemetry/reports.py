@@ -1,4 +1,4 @@
-"""What one process has counted, and the page that shows many of them together.
+"""The metrics of one process, and the page that shows those of many together.
 
 Each process writes its own lines, so that a page of many is put together at once: to format
 thousands of samples would keep a gateway from its requests.
@@ -50,7 +50,7 @@ class OwnReports:
     _sequence: Iterator[int] = field(default_factory=itertools.count)
 
     def take(self) -> Report:
-        """What was counted until now; histograms that saw nothing are left out. Milliseconds.
+        """All metrics of this process, without empty histograms. Takes milliseconds.
 
         Each series gets the labels `deployment` and `replica`.
         """
@@ -105,7 +105,7 @@ class _Labelled(Collector):
 
 
 def _family(block: str) -> tuple[str, tuple[str, str]]:
-    """The name, the two lines that tell what it is, and the rest."""
+    """The name, the HELP and TYPE lines, and the samples."""
     help_line, type_line, lines = block.split("\n", 2)
     name = help_line.partition(" ")[0]
     return name, (f"{_HELP}{help_line}\n{type_line}\n", f"{lines.rstrip()}\n")

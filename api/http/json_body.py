@@ -1,4 +1,4 @@
-"""Reads JSON bodies strictly: what two parsers could read differently is refused."""
+"""Reads JSON bodies strictly: input that two parsers could read differently is refused."""
 
 import json
 import math

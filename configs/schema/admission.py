@@ -1,4 +1,4 @@
-"""The shape of `configs/admission.yaml`: what is refused before any work is done for it."""
+"""The shape of `configs/admission.yaml`: limits of admission control and of sign-ups."""
 
 from pydantic import PositiveFloat, PositiveInt
 

@@ -22,7 +22,7 @@ EVERY_FILE = "*"
 
 
 class WeightFile(StrictModel):
-    """What a file must be, wherever it comes from."""
+    """The size and digests of a file, whatever its source."""
 
     size_bytes: int = Field(gt=0)
     sha256: Sha256 | None = None

@@ -1,4 +1,4 @@
-"""The shape of `configs/consent.yaml`: what a speaker says to agree, and when it counts as said."""
+"""The shape of `configs/consent.yaml`: sentences of consent, and when one counts as read."""
 
 from pydantic import Field, model_validator
 
@@ -27,7 +27,7 @@ class ConsentConfig(StrictModel):
     word_likeness: float = Field(gt=0, le=100)  # from which a word counts as recognised
     likeness: float = Field(gt=0, le=100)  # of what was heard with the sentence
     heard_seconds: float = Field(gt=0, le=30)  # of the beginning of each file
-    min_similarity: float = Field(ge=-1, le=1)  # of who says it with the other files
+    min_similarity: float = Field(ge=-1, le=1)  # of the sentence's speaker with the samples
     sentences: dict[str, ConsentWords]  # by ISO 639-1 code
 
     @model_validator(mode="after")

@@ -18,13 +18,13 @@ class CorrectionConfig(StrictModel):
     sentence_tokens: int = Field(ge=16)  # of an answer; for a longer one no model is asked
     # What language models are asked for: a model that is not named, all of it.
     models: dict[str, tuple[Purpose, ...]]
-    tones: dict[str, str]  # what a model is told of a tone; another tone is told by its name
+    tones: dict[str, str]  # the instruction for each tone; another tone is given by its name
     contexts: dict[Literal["email", "chat", "document", "message", "social"], str]
     casual_contexts: tuple[str, ...]  # where sentences may end without a mark, and "u" is a word
 
 
 class Pattern(StrictModel):
-    """A regular expression of what is wrong, and what stands there instead."""
+    """A regular expression of an error, and its replacement."""
 
     find: str  # from the border of a word, any case; {name} is a group of `CorrectionWords`
     put: str  # with \\1 and the like, \\1→past for a form of its last word
@@ -33,7 +33,7 @@ class Pattern(StrictModel):
 
 
 class CorrectionWords(StrictModel):
-    """What is known of English words. Keys and words are in small letters."""
+    """Lists of English words. Keys and words are in lower case."""
 
     apostrophes: dict[str, str]  # words that are none without their apostrophe
     respellings: dict[str, str]  # of messages

@@ -38,7 +38,7 @@ class VoiceWorkConfig(StrictModel):
 
 
 class FitConfig(StrictModel):
-    """How a voice is searched for, and what it must reach."""
+    """Parameters of the search for a voice, and its acceptance thresholds."""
 
     search: Literal["cma-es with surrogate"] = "cma-es with surrogate"  # the one that is left
     seed: int

@@ -1,4 +1,4 @@
-"""The shape of `configs/listening.yaml`: when live speech begins and ends, and what is believed."""
+"""The shape of `configs/listening.yaml`: voice activity, endpointing, hallucination filter."""
 
 from typing import Self
 
@@ -38,7 +38,7 @@ class HallucinationConfig(StrictModel):
 
 
 class ListeningLimits(StrictModel):
-    """What one session may ask of the gateway."""
+    """Limits of one session."""
 
     backlog_s: float = Field(gt=0)  # audio of utterances that wait for their text
     max_speed: float = Field(ge=1)  # seconds of audio a second, over speed_window_s

@@ -1,4 +1,4 @@
-"""The shape of `configs/openai.yaml`: what names of OpenAI's mean here."""
+"""The shape of `configs/openai.yaml`: OpenAI's names of models and voices."""
 
 from typing import Literal
 

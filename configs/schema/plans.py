@@ -1,4 +1,4 @@
-"""The shape of `configs/plans.yaml`: what each plan costs and allows, and what the work costs."""
+"""The shape of `configs/plans.yaml`: prices and limits of plans, and prices of usage."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from configs.schema.strict import StrictModel
 
 
 class PlanLimits(StrictModel):
-    """What one workspace may do at a time."""
+    """Rate and concurrency limits of one workspace."""
 
     requests_per_minute: int = Field(ge=1)
     concurrent_websockets: int = Field(ge=1)
@@ -24,7 +24,7 @@ class PlanConfig(StrictModel):
 
 
 class Prices(StrictModel):
-    """What work costs, in micro-USD a unit."""
+    """Prices of usage, in micro-USD a unit."""
 
     chat_token: int = Field(ge=0)
     tts_character: int = Field(ge=0)

@@ -13,7 +13,7 @@ class RetentionConfig(StrictModel):
     chat_days: int | None = Field(ge=1)  # since a chat was last used; None is for ever
     event_days: int = Field(ge=4)  # the last attempt of a delivery is made within four
     failed_voice_days: int = Field(default=30, ge=1)  # since it failed
-    revoked_key_days: int = Field(default=90, ge=1)  # in which its use is told of
+    revoked_key_days: int = Field(default=90, ge=1)  # in which its use is audited
     delivery_days: int  # an event and what became of it; not less than its body
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""What `serve_config.yaml` may say to the applications and deployments of this project."""
+"""Arguments of the applications and deployments in `serve_config.yaml`."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The shape of `configs/sockets.yaml`: what one WebSocket session may do, and for how long."""
+"""The shape of `configs/sockets.yaml`: limits of one WebSocket session."""
 
 from pydantic import Field, PositiveFloat, PositiveInt
 

@@ -1,4 +1,4 @@
-"""The shape of `configs/transcription.yaml`: what each `model` of `POST /stt` means."""
+"""The shape of `configs/transcription.yaml`: the profiles that `model` of `POST /stt` selects."""
 
 from typing import Literal
 

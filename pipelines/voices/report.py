@@ -69,7 +69,7 @@ class Spectrum(_ReportPart):
         return self
 
 
-class ReportedRating(_ReportPart):
+class Judged(_ReportPart):
     """The finished voice with sentences and recordings that it was not fitted to.
 
     `stock_…` is what stock voices reach. None: not measured.
@@ -122,7 +122,7 @@ class VoiceReport(_ReportPart):
     stock: list[StockSimilarity] = Field(description="Every stock voice, the nearest first.")
     pitch: Pitch | None = None
     spectrum: Spectrum | None = None
-    judged: ReportedRating | None = None
+    judged: Judged | None = None
     formants: FiniteFloat | None = Field(
         default=None,
         description="What the formants of the style are multiplied with; 1: as they are.",

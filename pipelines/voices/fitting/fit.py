@@ -29,7 +29,7 @@ from pipelines.voices.fitting.selection import (
 )
 from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE, sentences_of
 from pipelines.voices.fitting.trials import Outcome, Report, Target, Trial, pack_of
-from pipelines.voices.report import ReportedRating, StockSimilarity, VoiceReport
+from pipelines.voices.report import Judged, StockSimilarity, VoiceReport
 
 logger = logging.getLogger(__name__)
 
@@ -324,7 +324,7 @@ class Fit:
             ],
             pitch=pitch_of(speaker.pitches, np.array(rating.pitches, np.float32)),
             spectrum=spectrum_of(speaker.spectrum.astype(np.float64), np.array(rating.spectrum)),
-            judged=ReportedRating(
+            judged=Judged(
                 similarity=rating.held_out,
                 stock_similarity=max(stock.held_out, nearest.held_out),
                 wer=rating.error_rate,

@@ -35,7 +35,7 @@ from pipelines.voices.fitting.prompt.segments import PromptSegment, best_prompt_
 from pipelines.voices.fitting.recordings import SHOWN_S, decode_all
 from pipelines.voices.fitting.report import best_so_far, samples_of
 from pipelines.voices.fitting.sentences import sentences_of
-from pipelines.voices.report import ReportedRating, VoiceReport
+from pipelines.voices.report import Judged, VoiceReport
 
 PEAK = 0.9  # of a prompt
 UNCLEAR = "invalid_audio"
@@ -168,9 +168,7 @@ class PromptFit:
     def _report(self, best: PromptOutcome, recording: Pcm) -> VoiceReport:
         judged = samples = None
         if best.sound is not None:
-            judged = ReportedRating(
-                similarity=best.similarity, wer=best.error_rate, dnsmos=best.quality
-            )
+            judged = Judged(similarity=best.similarity, wer=best.error_rate, dnsmos=best.quality)
             source = resample(recording, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
             samples = samples_of(
                 self.target.texts[0],

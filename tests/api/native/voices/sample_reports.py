@@ -8,8 +8,8 @@ import av
 import numpy as np
 
 from pipelines.voices.report import (
+    Judged,
     Pitch,
-    ReportedRating,
     Samples,
     Spectrum,
     StockSimilarity,
@@ -58,7 +58,7 @@ def full_report(sentence: str = "The river runs past the old mill.") -> VoiceRep
             source_db=[-12 * np.log10(one / 300) ** 2 + 6 for one in hz],
             clone_db=[-13 * np.log10(one / 330) ** 2 + 6 for one in hz],
         ),
-        judged=ReportedRating(
+        judged=Judged(
             similarity=0.852,
             stock_similarity=0.731,
             wer=0.021,
