@@ -94,7 +94,7 @@ class ModelDeployment(Generic[ModelT]):
         except EngineError as error:
             outcome = error.code
             raise
-        except Exception:
+        except Exception:  # only to count it; it is raised on
             outcome = "internal_error"
             raise
         finally:
