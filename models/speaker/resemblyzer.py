@@ -1,7 +1,10 @@
-"""Resemblyzer's speaker encoder, without its library: three LSTM layers over mel spectra."""
+"""Resemblyzer's speaker encoder, without its library: three LSTM layers over mel spectra.
+
+https://github.com/resemble-ai/Resemblyzer, trained with the GE2E loss (Wan et al., "Generalized
+End-to-End Loss for Speaker Verification", 2018).
+"""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -18,10 +21,8 @@ from models.speaker.base import (
 )
 from models.speaker.mel import HOP_SAMPLES, MEL_BANDS, mel_spectrum
 from models.speaker.windows import mean_embedding, window_starts
-from models.weights.derived import write_whole
 from models.weights.store import WeightStore
 
-VERSION = 1  # of the graph; another number makes the file anew
 WINDOW_FRAMES = 160
 WINDOW_SAMPLES = WINDOW_FRAMES * HOP_SAMPLES
 RATE = 1.3  # windows a second of a whole signal
@@ -30,12 +31,14 @@ MIN_RMS = 1e-6  # digital silence stays as it is
 
 
 class ResemblyzerEngine(SpeakerEncoder):
-    """Equal to the library, whose own trimming of silences is left to who calls."""
+    """Equal to the library, whose own trimming of silences is left to the caller."""
 
     capabilities = SpeakerCapabilities(window_s=WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE)
 
     def __init__(self, config: ResemblyzerConfig, weights: WeightStore) -> None:
-        self._session = open_session(_graph(config.artefact, weights), config.threads)
+        """Raises WeightsMissing or WeightsCorrupt."""
+        graph = weights.converted(config.artefact)["encoder.onnx"]
+        self._session = open_session(graph, config.threads)
         self._batch_size = config.batch_size
 
     def embed(self, pcm: Pcm) -> Embedding:
@@ -80,14 +83,3 @@ def _gain(pcm: Pcm) -> float:
     """What makes a quiet signal as loud as the network expects."""
     rms = float(np.sqrt(np.mean(np.square(pcm, dtype=np.float64)))) if len(pcm) else 0.0
     return max(1.0, TARGET_RMS / rms) if rms > MIN_RMS else 1.0
-
-
-def _graph(artefact: str, weights: WeightStore) -> Path:
-    """Makes the graph if it is missing. Raises WeightsMissing or WeightsCorrupt."""
-    published = weights.folder(artefact) / "pretrained.pt"
-    path = weights.derived(artefact, f"v{VERSION}-encoder.onnx")
-    if not path.exists():
-        from models.weights.convert.resemblyzer import encoder_graph  # hardly ever needed
-
-        write_whole(path, encoder_graph(published))
-    return path

@@ -1,4 +1,6 @@
-"""Resemble's Perth watermark, without its library: networks over the spectrum below 2 kHz.
+"""Resemble's Perth watermark (https://github.com/resemble-ai/Perth), without its library.
+
+Its networks change the spectrum below 2 kHz.
 
 It works at any sample rate, since its frames are cut in seconds: the published code resamples to
 32 kHz, where they have 2048 samples. Of a stream each frame is changed once, with little of what
@@ -6,7 +8,6 @@ follows it in sight, so that pieces join without a seam.
 """
 
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -16,11 +17,16 @@ from configs.schema.models.watermark import PerthConfig
 from models.audio import Pcm
 from models.runtimes.onnx import open_session
 from models.watermark.base import Watermark
-from models.weights.convert.perth import BINS, LAYERS, SPEEDS, decoder_graph, encoder_graph
-from models.weights.derived import write_whole
 from models.weights.store import WeightStore
 
-VERSION = 1  # of the graphs; another number makes the files anew
+BINS = 128  # of the spectrum, from 0 Hz, that the mark is in
+WIDE = 7  # frames that a layer sees
+LAYERS = (1, WIDE, WIDE, WIDE, WIDE, WIDE, 1)
+"""Convolutions of so many frames; between them leaky ReLU."""
+
+SPEEDS = ("slow", "normal", "fast")
+"""At which the decoder listens: with 1.25, 1 and 0.75 frames for each."""
+
 FRAME_S, HOP_S = 0.064, 0.01
 PUBLISHED_SAMPLES = 2048  # of a frame, whose magnitudes the networks know
 QUIETEST_DB, RANGE_DB = -180.0, 195.0  # what 0 and 1 of a magnitude mean
@@ -37,11 +43,12 @@ Magnitudes = NDArray[np.float32]
 
 
 class PerthWatermark(Watermark):
-    """The encoder is small and loaded at once; the decoder when somebody first asks."""
+    """The encoder is small and loaded at once; the decoder at its first use."""
 
     def __init__(self, config: PerthConfig, weights: WeightStore) -> None:
-        self._artefact, self._weights, self._threads = config.artefact, weights, config.threads
-        self.encoder = open_session(self._graph("encoder"), config.threads)
+        """Raises WeightsMissing or WeightsCorrupt."""
+        self._graphs, self._threads = weights.converted(config.artefact), config.threads
+        self.encoder = open_session(self._graphs["encoder.onnx"], config.threads)
 
     def stream(self, sample_rate: int) -> "PerthStream":
         return PerthStream(self.encoder, sample_rate)
@@ -81,16 +88,7 @@ class PerthWatermark(Watermark):
 
     @cached_property
     def _decoder(self) -> onnxruntime.InferenceSession:
-        return open_session(self._graph("decoder"), self._threads)
-
-    def _graph(self, name: str) -> Path:
-        """Makes the graph if it is missing. Raises WeightsMissing or WeightsCorrupt."""
-        published = self._weights.folder(self._artefact) / "perth_net_250000.pth.tar"
-        path = self._weights.derived(self._artefact, f"v{VERSION}-{name}.onnx")
-        if not path.exists():
-            make = {"encoder": encoder_graph, "decoder": decoder_graph}[name]
-            write_whole(path, make(published))
-        return path
+        return open_session(self._graphs["decoder.onnx"], self._threads)
 
 
 class PerthStream:

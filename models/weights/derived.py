@@ -1,12 +1,39 @@
-"""Writes files that engines make once of their weights, and deletes those of older versions."""
+"""Files that are made once of published weights.
+
+Conversions rewrite the graphs of an artefact for this service's runtimes. They are a step of
+`make weights`; engines open what it made. A conversion has a version in the names of its files, so
+that a cache may serve two releases at once.
+"""
 
 import logging
 import os
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What is made of an artefact. `convert(folder)` of the module gives contents by file name."""
+
+    module: str  # slow to import
+    version: int  # another number makes the files again
+    files: tuple[str, ...]
+
+
+CONVERSIONS = {
+    "kokoro": Conversion(
+        "models.weights.convert.kokoro",
+        3,
+        ("plan.onnx", *(f"part{number}.onnx" for number in range(9))),
+    ),
+    "perth": Conversion("models.weights.convert.perth", 1, ("encoder.onnx", "decoder.onnx")),
+    "resemblyzer": Conversion("models.weights.convert.resemblyzer", 1, ("encoder.onnx",)),
+}
+"""By the name that `configs/catalogue.yaml` gives as an artefact's `conversion`."""
 
 
 def write_whole(path: Path, content: bytes) -> None:

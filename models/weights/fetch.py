@@ -1,4 +1,7 @@
-"""Fills the cache of weights: tries sources in order, verifies, resumes, never half-finishes."""
+"""Fills the cache of weights: tries sources in order, verifies, resumes, converts.
+
+Each file appears whole or not at all.
+"""
 
 import fcntl
 import os
@@ -6,11 +9,13 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from configs.schema.catalogue import Artefact, Source, WeightFile
 from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights.derived import CONVERSIONS, delete_outdated, write_whole
 from models.weights.identity import Digest, digest_of, expected
 from models.weights.listing import write_listing
 from models.weights.sources import SourceFailed, forget, read_file
@@ -31,15 +36,23 @@ class FetchProgress(Protocol):
 
 
 def missing(store: WeightStore, names: Iterable[str]) -> list[str]:
-    """The artefacts that are not whole in the cache, judged by sizes."""
-    absent = []
-    for name in names:
-        try:
-            store.folder(name)
-        except (WeightsMissing, WeightsCorrupt):
-            store.artefact(name)  # an unknown name is an error, not an absence
-            absent.append(name)
-    return absent
+    """The artefacts that are not whole and converted in the cache, judged by sizes."""
+    return [name for name in names if not _is_whole(store, name) or _unconverted(store, name)]
+
+
+def _is_whole(store: WeightStore, name: str) -> bool:
+    try:
+        store.folder(name)
+    except (WeightsMissing, WeightsCorrupt):
+        store.artefact(name)  # an unknown name is an error, not an absence
+        return False
+    return True
+
+
+def _unconverted(store: WeightStore, name: str) -> dict[str, Path]:
+    """The files of the artefact's conversion that were not made yet."""
+    paths = store.conversion_paths(name)
+    return {file: path for file, path in paths.items() if not path.exists()}
 
 
 def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> None:
@@ -57,7 +70,9 @@ def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> 
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
         for name in missing(store, names):
             try:
-                _fetch_artefact(store, name, downloads, progress)
+                if not _is_whole(store, name):
+                    _fetch_artefact(store, name, downloads, progress)
+                _convert(store, name)
             except (WeightsMissing, WeightsCorrupt) as error:
                 failures.append(error)
         if not failures:
@@ -104,6 +119,18 @@ def _fetch_artefact(
             )
         progress.stored(name, file_name, file.size_bytes)
     _link(store, name)
+
+
+def _convert(store: WeightStore, name: str) -> None:
+    """Makes what is missing of the artefact's conversion, and deletes that of older versions."""
+    if not (paths := _unconverted(store, name)):
+        return
+    conversion = CONVERSIONS[str(store.artefact(name).conversion)]
+    made = import_module(conversion.module).convert(store.folder(name))
+    for file, path in paths.items():
+        write_whole(path, made[file])
+        for version in range(conversion.version):
+            delete_outdated(path.parent.glob(f"v{version}-{Path(file).stem}*"))
 
 
 def _is_stored(store: WeightStore, file: WeightFile) -> bool:

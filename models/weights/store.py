@@ -2,7 +2,7 @@
 
 <root>/blobs/<identity>                    the bytes, once for all artefacts
 <root>/artefacts/<name>@<fingerprint>/     links to blobs under the files' own names
-<root>/derived/<name>@<fingerprint>/       what engines computed from them once
+<root>/derived/<name>@<fingerprint>/       what conversions and engines made of them once
 <root>/downloads/                          what an unfinished run has already got
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from configs.load import load_yaml
 from configs.schema.catalogue import Artefact, Catalogue, WeightFile
 from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights.derived import CONVERSIONS
 from models.weights.identity import digest_of, expected
 from models.weights.listing import with_listing
 
@@ -52,7 +53,7 @@ class WeightStore:
         return self.root / "artefacts" / f"{name}@{self.artefact(name).fingerprint}"
 
     def derived(self, name: str, file_name: str) -> Path:
-        """Where an engine may keep what it computed once from the artefact's weights."""
+        """Where what was computed once from the artefact's weights lies, or would."""
         return self.root / "derived" / f"{name}@{self.artefact(name).fingerprint}" / file_name
 
     def folder(self, name: str) -> Path:
@@ -82,6 +83,30 @@ class WeightStore:
                     " run `make weights`"
                 )
         return folder
+
+    def converted(self, name: str) -> dict[str, Path]:
+        """The files that the artefact's conversion has made, by name.
+
+        Raises WeightsMissing, which names the command that makes them, or WeightsCorrupt.
+        """
+        self.folder(name)
+        paths = self.conversion_paths(name)
+        for path in paths.values():
+            if not path.exists():
+                raise WeightsMissing(
+                    f"{path.name!r} of {name!r} was never made; run `make weights`"
+                    f" or `python -m models.weights fetch {name}`"
+                )
+        return paths
+
+    def conversion_paths(self, name: str) -> dict[str, Path]:
+        """Where they lie, or would; empty for an artefact without a conversion."""
+        if (key := self.catalogue.artefacts[name].conversion) is None:
+            return {}
+        conversion = CONVERSIONS[key]
+        return {
+            file: self.derived(name, f"v{conversion.version}-{file}") for file in conversion.files
+        }
 
     def verify(self, name: str) -> Path:
         """Like `folder`, and reads every byte. Raises WeightsCorrupt with both hashes."""

@@ -25,7 +25,7 @@ from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.tts.espeak.library import espeak_installed
 from models.tts.formants import with_formants
 from models.tts.kokoro.alphabet import SYMBOL_IDS
-from models.tts.kokoro.files import PLAN_OUTPUTS, kokoro_files
+from models.tts.kokoro.graphs import PLAN_OUTPUTS
 from models.tts.kokoro.phonemes import WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.trimming import sounding
 from models.tts.voice_pack import STYLE_SHAPE, VoiceCache, VoicePack, read_pack
@@ -51,11 +51,11 @@ class KokoroEngine(TTSEngine):
 
     def __init__(self, config: KokoroConfig, weights: WeightStore) -> None:
         packs = weights.folder(config.voice_weights) / "voices"
-        files = kokoro_files(config.weights, weights)
-        self._plan = open_session(files.plan, config.threads)
+        graphs = weights.converted(config.weights)
+        self._plan = open_session(graphs.pop("plan.onnx"), config.threads)
         with ThreadPoolExecutor(config.threads) as pool:  # each part loads on one thread
             open_part = partial(OpenVinoModel, threads=config.threads)
-            self._parts = list(pool.map(open_part, files.parts))
+            self._parts = list(pool.map(open_part, graphs.values()))
         offered = [
             voice
             for voice in config.voices

@@ -1,4 +1,7 @@
-"""Makes fast graphs of Kokoro out of the published one, which is quantized in a slow way.
+"""Fast graphs of Kokoro, made of the published one, which is quantized in a slow way.
+
+The model is https://huggingface.co/hexgrad/Kokoro-82M (StyleTTS 2 with an iSTFTNet decoder), the
+published graph that of https://github.com/thewh1teagle/kokoro-onnx.
 
 The published graph quantizes the input of each convolution while it runs. From the frames of the
 sentence on it comes out here as plain convolutions with the same weights, which a compiler of
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx.utils import Extractor
 
-from models.tts.kokoro.files import PLAN_OUTPUTS
+from models.tts.kokoro.graphs import PLAN_OUTPUTS
 from models.weights.convert.kokoro_vocoder import vocoder
 
 _DECODER = "/decoder/decoder/"
@@ -28,9 +31,9 @@ _PLAN_NAMES = (
 Tensor = NDArray[np.float32]
 
 
-def split_kokoro(published: Path) -> dict[str, bytes]:
-    """ONNX files by name: `plan`, from symbols to frames, and `part0` and so on, the vocoder."""
-    model = onnx.load(published)
+def convert(published: Path) -> dict[str, bytes]:
+    """`plan.onnx`, from symbols to frames, and `part0.onnx` and so on, the vocoder."""
+    model = onnx.load(published / "kokoro.onnx")
     parts = vocoder(_Published(model))
     plan = Extractor(model).extract_model(["tokens", "style", "speed"], list(_PLAN_NAMES))
     names = dict(zip(_PLAN_NAMES, PLAN_OUTPUTS, strict=True))
@@ -39,8 +42,8 @@ def split_kokoro(published: Path) -> dict[str, bytes]:
         node.input[:] = [names.get(name, name) for name in node.input]
     for output in plan.graph.output:
         output.name = names[output.name]
-    files = {f"part{index}": part.SerializeToString() for index, part in enumerate(parts)}
-    return {"plan": plan.SerializeToString()} | files
+    files = {f"part{index}.onnx": part.SerializeToString() for index, part in enumerate(parts)}
+    return {"plan.onnx": plan.SerializeToString()} | files
 
 
 class _Published:

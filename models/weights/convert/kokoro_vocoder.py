@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from models.tts.kokoro.files import SILENT_FRAME
+from models.tts.kokoro.graphs import SILENT_FRAME
 
 Tensor = NDArray[np.float32]
 

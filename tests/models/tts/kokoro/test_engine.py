@@ -14,7 +14,7 @@ from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest
 from models.tts.kokoro.alphabet import SYMBOL_IDS
 from models.tts.kokoro.engine import LENGTHS, read_voice_pack, sounding_part, split_phonemes
-from models.tts.kokoro.files import PLAN_OUTPUTS, kokoro_files
+from models.tts.kokoro.graphs import PLAN_OUTPUTS
 from models.tts.trimming import LEAD_S, TAIL_S, trim
 from models.weights.store import WeightStore
 from tests.models.tts.loaded import loaded, speech
@@ -89,22 +89,22 @@ def test_a_text_of_many_clauses_is_spoken_to_its_end() -> None:
 
 @pytest.mark.weights
 def test_the_sound_is_that_of_the_published_graph() -> None:
-    loaded("kokoro")  # so that the files are there
+    loaded("kokoro")  # or skip
     store = WeightStore(weights_dir())
-    files = kokoro_files("kokoro-82m-int8", store)
+    graphs = store.converted("kokoro-82m-int8")
     published = open_session(store.folder("kokoro-82m-int8") / "kokoro.onnx", 2)
     style = read_voice_pack(store.folder("kokoro-voices") / "voices" / "af_heart.bin")[9:10]
     symbols = np.array([[0, *(SYMBOL_IDS[s] for s in "həlˈO ðˈɛɹ."), 0]], np.int64)
     feed = {"tokens": symbols, "style": style, "speed": np.ones(1, np.float32)}
     wanted = published.run(None, feed)[0]
-    _, features, source = open_session(files.plan, 2).run(PLAN_OUTPUTS, feed)
+    _, features, source = open_session(graphs.pop("plan.onnx"), 2).run(PLAN_OUTPUTS, feed)
     values = {
         "features": tensor(features[:, :, None]),
         "source": tensor(source[:, :, None]),
         "style": tensor(style[:, :128]),
         "share": tensor(np.zeros(1, np.float32)),
     }
-    for path in files.parts:
+    for path in graphs.values():
         run = OpenVinoModel(path, 2).run(values)
         while True:
             try:
@@ -119,8 +119,8 @@ def test_the_sound_is_that_of_the_published_graph() -> None:
 
 @pytest.mark.weights
 def test_a_compiled_graph_is_kept_and_sounds_the_same_from_its_file(tmp_path: Path) -> None:
-    loaded("kokoro")  # so that the files are there
-    part = kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4]
+    loaded("kokoro")  # or skip
+    part = WeightStore(weights_dir()).converted("kokoro-82m-int8")["part4.onnx"]
     (tmp_path / "part.onnx").write_bytes(part.read_bytes())
     heard = [_excited(OpenVinoModel(tmp_path / "part.onnx", 2)) for _ in range(2)]
     (kept,) = tmp_path.glob("part-*.openvino")
@@ -140,7 +140,7 @@ def test_a_graph_that_cannot_be_kept_is_compiled_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded("kokoro")
-    part = kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4]
+    part = WeightStore(weights_dir()).converted("kokoro-82m-int8")["part4.onnx"]
     (tmp_path / "part.onnx").write_bytes(part.read_bytes())
 
     def refuse(path: Path, content: bytes) -> None:
@@ -154,7 +154,7 @@ def test_a_graph_that_cannot_be_kept_is_compiled_each_time(
 @pytest.mark.weights
 def test_a_graph_that_rested_sounds_the_same_and_one_that_computes_does_not_rest() -> None:
     loaded("kokoro")
-    model = OpenVinoModel(kokoro_files("kokoro-82m-int8", WeightStore(weights_dir())).parts[4], 2)
+    model = OpenVinoModel(WeightStore(weights_dir()).converted("kokoro-82m-int8")["part4.onnx"], 2)
     heard = _excited(model)
     model.release_memory()
     assert np.array_equal(_excited(model), heard)
