@@ -1,4 +1,8 @@
-"""Whisper by CTranslate2, decoded in batches, guarded against invention."""
+"""Whisper by CTranslate2, decoded in batches, guarded against hallucinations.
+
+The model is that of Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision"
+(2022); the tokenizer, the features and the alignment are those of faster-whisper.
+"""
 
 import math
 import time
@@ -19,7 +23,6 @@ from models.stt.base import (
     INTERIM,
     SPECULATIVE,
     STT_SAMPLE_RATE,
-    DecodingOptions,
     Segment,
     STTCapabilities,
     STTEngine,
@@ -35,15 +38,16 @@ from models.stt.whisper.encoder_window import (
     EncoderWindow,
     States,
 )
+from models.stt.whisper.hallucination import (
+    IMPROBABLE_LOGPROB,
+    Decoding,
+    HallucinationGuards,
+)
 from models.weights.store import WeightStore
 
 MIN_SAMPLES = STT_SAMPLE_RATE // 50  # anything shorter than 20 ms holds no speech
 MAX_TOKENS = 448  # prompt and text together; the size of the decoder's window
 SPARE_TOKENS = 16  # of a very short request, over the tokens that its duration allows
-# Measured: real speech stays under a no-speech probability of 0.5, and over -1.2 in the log
-# probability of its text; what is made up from noise is beyond one or the other.
-DOUBTFUL_LOGPROB = -0.4  # makes a text invented when it is not likely to be speech either
-IMPROBABLE_LOGPROB = -1.3  # makes any text invented
 # Under it the filled window is asked, five times slower. Measured on 88 clips of 1 to 4 s in nine
 # languages: of 17 in doubt 6 are right at first and 9 then, as with the full window.
 DOUBTFUL_LANGUAGE = 0.5
@@ -60,19 +64,6 @@ INTERIM_SILENCE = 200  # decoded in 0.6 of the time; a text said twice is left o
 # Measured on 59 recordings in nine languages at telephone quality: beside the filled window a text
 # takes 0.8 of the time, runs away less often, and as many words of it are wrong.
 LIVE_SILENCE = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """One try at a text."""
-
-    tokens: tuple[int, ...]
-    text: str
-    avg_logprob: float
-    no_speech_prob: float
-    compression_ratio: float
-    complete: bool  # ended by itself, not by the limit of tokens
-    endless: bool = False  # longer than anybody speaks
 
 
 @dataclass(slots=True)
@@ -134,6 +125,7 @@ class WhisperEngine(STTEngine):
     ) -> None:
         """`whisper.model` is CTranslate2's, or what has the same methods."""
         self._config = config
+        self._guards = HallucinationGuards(config.compression_ratio_threshold)
         self._whisper = whisper
         self._model: ctranslate2.models.Whisper = whisper.model
         self._window = window
@@ -238,7 +230,7 @@ class WhisperEngine(STTEngine):
     def _finish(self, job: DecodingJob, decoding: Decoding) -> Transcript:
         options = job.request.options
         doubtful = decoding.avg_logprob < self._config.retry_logprob
-        if doubtful or self._suspect(decoding, options):
+        if doubtful or self._guards.is_suspect(decoding, options):
             silence = decoding.no_speech_prob > options.no_speech_threshold
             if job.interim or (doubtful and silence):
                 # For an interim a second look would come too late, and silence needs none.
@@ -247,7 +239,7 @@ class WhisperEngine(STTEngine):
                 padding_s = self._config.retry_padding_s
                 job.states = self._window.encode_wide(job.request.pcm, padding_s)
                 decoding = self._decode_again(job)
-        if not decoding.text or self._invented(decoding, job.request.options):
+        if not decoding.text or self._guards.is_hallucination(decoding, job.request.options):
             return Transcript(job.language, job.probability)
         words: tuple[Word, ...] = ()
         if job.request.options.words:
@@ -269,19 +261,19 @@ class WhisperEngine(STTEngine):
         return Transcript(job.language, job.probability, (segment,))
 
     def _worth_another(self, job: DecodingJob, decoding: Decoding) -> bool:
-        """Whether a suspect text is tried again; a speculative one only when it is of no use.
+        """Whether a suspect text is decoded again; a speculative one only when it is of no use.
 
         Measured on 29 doubtful clips: 71 % of the characters are wrong then, 74 % without, and a
-        live text comes 0.3 s later. One that runs away is tried again however late it is, since
+        live text comes 0.3 s later. A runaway text is decoded again however late it is, since
         nothing would be left of it.
         """
-        if self._runs_away(decoding):
+        if self._guards.is_runaway(decoding):
             return True
         useless = decoding.avg_logprob < IMPROBABLE_LOGPROB
         return job.in_time and (useless or job.request.urgency != SPECULATIVE)
 
     def _decode_again(self, job: DecodingJob) -> Decoding:
-        """Tries the wide window; for a text that runs away also higher temperatures, in time.
+        """Tries the wide window; for a runaway text also higher temperatures, in time.
 
         The likeliest wins if none passes.
         """
@@ -289,34 +281,16 @@ class WhisperEngine(STTEngine):
         for temperature in self._config.fallback_temperatures:
             decoding = self._decode([job], temperature)[0]
             tries.append(decoding)
-            if not self._suspect(decoding, job.request.options):
+            if not self._guards.is_suspect(decoding, job.request.options):
                 return decoding
-            if not self._runs_away(decoding):
+            if not self._guards.is_runaway(decoding):
                 return decoding  # measured: at another temperature it is as wrong, and 0.2 s later
             if not job.in_time:
                 break
             if decoding.no_speech_prob > job.request.options.no_speech_threshold:
-                break  # silence: another temperature would only invent another text
-        plain = [one for one in tries if not (self._repetitive(one) or one.endless)]
+                break  # silence: another temperature would only hallucinate another text
+        plain = [one for one in tries if not self._guards.is_repetitive(one)]
         return max(plain or tries, key=lambda one: one.avg_logprob)
-
-    def _repetitive(self, decoding: Decoding) -> bool:
-        return decoding.compression_ratio > self._config.compression_ratio_threshold
-
-    def _suspect(self, decoding: Decoding, options: DecodingOptions) -> bool:
-        return self._runs_away(decoding) or decoding.avg_logprob < options.log_prob_threshold
-
-    def _runs_away(self, decoding: Decoding) -> bool:
-        return self._repetitive(decoding) or not decoding.complete
-
-    def _invented(self, decoding: Decoding, options: DecodingOptions) -> bool:
-        unlikely = decoding.avg_logprob < DOUBTFUL_LOGPROB
-        return (
-            self._repetitive(decoding)
-            or decoding.endless
-            or decoding.avg_logprob < IMPROBABLE_LOGPROB
-            or (unlikely and decoding.no_speech_prob > options.no_speech_threshold)
-        )
 
     def _decode(
         self, jobs: Sequence[DecodingJob], temperature: float | None = None

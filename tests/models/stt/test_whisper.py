@@ -21,7 +21,8 @@ from models.stt.base import (
     TranscriptionRequest,
 )
 from models.stt.whisper.encoder_window import WINDOW_STATES
-from models.stt.whisper.engine import Decoding, DecodingJob, WhisperEngine
+from models.stt.whisper.engine import DecodingJob, WhisperEngine
+from models.stt.whisper.hallucination import Decoding
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
 
@@ -250,7 +251,7 @@ def test_noise_costs_no_second_look(engine: WhisperEngine, monkeypatch: pytest.M
 def test_the_threshold_rejects_the_more_the_lower_it_is(engine: WhisperEngine) -> None:
     text = Decoding((1,), "you", -0.9, 0.7, 0.5, True)
     rejected = [
-        engine._invented(text, DecodingOptions(no_speech_threshold=value))
+        engine._guards.is_hallucination(text, DecodingOptions(no_speech_threshold=value))
         for value in (0.0, 0.6, 0.8, 1.0)
     ]
     assert rejected == [True, True, False, False]

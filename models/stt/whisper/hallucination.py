@@ -1,0 +1,58 @@
+"""Guards against hallucinations of Whisper: texts that it makes out of noise or silence.
+
+Compression ratio, log probability and no-speech probability are the measures of Whisper's own
+decoding loop (Radford et al., 2022, section 4.5); the thresholds were measured here.
+"""
+
+from dataclasses import dataclass
+
+from models.stt.base import DecodingOptions
+
+# Measured: real speech stays under a no-speech probability of 0.5, and over -1.2 in the log
+# probability of its text; what is made up from noise is beyond one or the other.
+DOUBTFUL_LOGPROB = -0.4  # a hallucination when it is not likely to be speech either
+IMPROBABLE_LOGPROB = -1.3  # a hallucination, whatever it is
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """One try at a text."""
+
+    tokens: tuple[int, ...]
+    text: str
+    avg_logprob: float
+    no_speech_prob: float
+    compression_ratio: float
+    complete: bool  # ended by itself, not by the limit of tokens
+    endless: bool = False  # more tokens than speech of that duration has
+
+
+@dataclass(frozen=True, slots=True)
+class HallucinationGuards:
+    """Judges a decoding by its own numbers."""
+
+    compression_ratio_threshold: float
+
+    def is_repetitive(self, decoding: Decoding) -> bool:
+        """Whether nothing of the text is of use."""
+        return decoding.endless or self._repeats(decoding)
+
+    def is_runaway(self, decoding: Decoding) -> bool:
+        """Whether the decoder repeated itself, or did not come to an end."""
+        return self._repeats(decoding) or not decoding.complete
+
+    def is_suspect(self, decoding: Decoding, options: DecodingOptions) -> bool:
+        """Whether the text may be decoded again."""
+        return self.is_runaway(decoding) or decoding.avg_logprob < options.log_prob_threshold
+
+    def is_hallucination(self, decoding: Decoding, options: DecodingOptions) -> bool:
+        """Whether the text is to be dropped."""
+        unlikely = decoding.avg_logprob < DOUBTFUL_LOGPROB
+        return (
+            self.is_repetitive(decoding)
+            or decoding.avg_logprob < IMPROBABLE_LOGPROB
+            or (unlikely and decoding.no_speech_prob > options.no_speech_threshold)
+        )
+
+    def _repeats(self, decoding: Decoding) -> bool:
+        return decoding.compression_ratio > self.compression_ratio_threshold
