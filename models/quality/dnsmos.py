@@ -1,4 +1,8 @@
-"""DNSMOS P.835: ratings of speech without the speech that it should have been."""
+"""DNSMOS P.835: ratings of speech without a clean reference.
+
+Reddy et al., "DNSMOS P.835: A Non-Intrusive Perceptual Objective Speech Quality Metric to Evaluate
+Noise Suppressors" (2022); graph and calibration of https://github.com/microsoft/DNS-Challenge.
+"""
 
 import numpy as np
 

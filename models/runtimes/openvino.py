@@ -78,7 +78,7 @@ class OpenVinoModel:
                 return
             self._compiled.release_memory()
             if self._file is not None:
-                self._file.madvise(mmap.MADV_DONTNEED)  # its weights are read anew when needed
+                self._file.madvise(mmap.MADV_DONTNEED)  # its weights are read again when needed
 
     def _forget_values(self) -> None:
         """Or the request would keep the last ones."""

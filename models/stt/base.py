@@ -10,9 +10,9 @@ from models.speaker.base import Embeddings
 
 STT_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
 
-# How urgent a request is; waiting makes it more so.
-FINAL = 0  # somebody waits for this text
-SPECULATIVE = 1  # somebody may wait for it soon
+# Priorities of a request; the smallest goes first, and waiting raises it.
+FINAL = 0  # a client waits for this text
+SPECULATIVE = 1  # it becomes a final if no more is said
 INTERIM = 2  # of use only when it comes at once, so one try must do
 FILE = 3  # a later part of a recording
 
@@ -40,7 +40,7 @@ class TranscriptionRequest:
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
     retry_within_s: float | None = None  # so long a doubtful text is tried again; None: always
-    # Samples from `start` up to `end` in which to hear the voice too; whoever runs the engine does.
+    # Samples from `start` up to `end` whose speaker embeddings the replica adds.
     voice_windows: tuple[tuple[int, int], ...] = ()
 
 

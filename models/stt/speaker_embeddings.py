@@ -1,4 +1,4 @@
-"""Hears the voices of speech that an engine has just transcribed."""
+"""Speaker embeddings of speech that an engine has just transcribed."""
 
 from dataclasses import replace
 
@@ -11,8 +11,8 @@ def add_voices(
 ) -> Transcript:
     """The transcript with the voices of the windows asked for; blocking.
 
-    They are heard where the speech is transcribed, so that it travels once and waits once. Where
-    nothing was said, nobody is heard.
+    They are made where the speech is transcribed, so that it travels once and waits once. Where
+    nothing was said, there are none.
     """
     if not transcript.segments:
         return transcript

@@ -1,7 +1,8 @@
 """Moves the formants of speech and leaves its pitch: a mouth of another size, the same tune.
 
 The envelope of each short spectrum is what its cepstrum says below the period of the highest voice.
-It is stretched along the frequencies, and the spectrum follows it with the phases that it had.
+It is stretched along the frequencies, and the spectrum follows it with the phases that it had
+(cepstral smoothing: Oppenheim and Schafer, "Discrete-Time Signal Processing", chapter 13).
 """
 
 from functools import cache
@@ -16,7 +17,7 @@ FRAME_S = 0.032
 OVERLAP = 4  # frames that each sample is in
 DETAIL_S = 0.001625  # of the cepstrum, below the period of a voice of 600 Hz
 MOST_GAIN = 3.0  # nepers either way: an envelope says little where there is no sound
-SILENT = 4e-4  # next to a full scale of some hundred: a noise that nobody hears
+SILENT = 4e-4  # next to a full scale of some hundred: an inaudible noise
 BLOCK_FRAMES = 1024  # 8 s; bounds the memory that a long signal takes
 
 

@@ -1,4 +1,8 @@
-"""MMS's voices: VITS of the transformers library, one network a language. GPU profile."""
+"""MMS's voices: VITS of the transformers library, one network a language. GPU profile.
+
+MMS: Pratap et al., "Scaling Speech Technology to 1,000+ Languages" (2023); VITS: Kim et al.,
+"Conditional Variational Autoencoder with Adversarial Learning for End-to-End TTS" (2021).
+"""
 
 import gc
 import threading

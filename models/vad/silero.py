@@ -1,4 +1,4 @@
-"""Silero's voice activity detector: 32 ms frames."""
+"""Silero's voice activity detector (https://github.com/snakers4/silero-vad): 32 ms frames."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""WebRTC's voice activity detector: 30 ms frames, yes or no."""
+"""The voice activity detector of WebRTC (https://webrtc.org): 30 ms frames, yes or no."""
 
 import numpy as np
 import webrtcvad

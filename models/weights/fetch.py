@@ -23,7 +23,7 @@ from models.weights.store import WeightStore
 
 
 class FetchProgress(Protocol):
-    """What a fetch tells whoever started it."""
+    """Receives the progress of a fetch."""
 
     def waiting(self) -> None:
         """Another process is filling the same cache."""
@@ -66,7 +66,7 @@ def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> 
         downloads = store.root / "downloads"
         downloads.mkdir(exist_ok=True)
         for draft in [*downloads.glob("draft-*"), *store.root.glob("*/.draft-*")]:
-            # Left by a killed run; the lock says that nobody is using it.
+            # Left by a killed run; the lock says that no other run uses it.
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
         for name in missing(store, names):
             try:

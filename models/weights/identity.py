@@ -61,5 +61,5 @@ def digest_of(file: WeightFile, path: Path) -> Digest:
 
 
 def _blob(size_bytes: int) -> "hashlib._Hash":
-    # Git's names are SHA-1; nothing here depends on more than that nobody finds a second preimage.
+    # Git's names are SHA-1; nothing here depends on more than its second-preimage resistance.
     return hashlib.sha1(f"blob {size_bytes}\0".encode(), usedforsecurity=False)

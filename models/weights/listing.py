@@ -1,7 +1,7 @@
 """The files of a commit of the model hub, as it lists them.
 
-A commit cannot change, and git's names of its files cannot be those of others. So where nobody has
-read the files here to write down their hashes, the list of the first fetch holds for ever.
+A commit cannot change, nor can git's names of its files. So where the catalogue has no hashes of an
+artefact's files, the list of the first fetch holds for ever.
 """
 
 import os

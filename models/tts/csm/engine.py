@@ -1,4 +1,7 @@
-"""CSM-1B: speaks on in the voice of a recording, whose words it is told. GPU profile.
+"""CSM-1B: speaks on in the voice of a recording with its transcript. GPU profile.
+
+The model is Sesame's (https://github.com/SesameAILabs/csm), over the codec Mimi (Défossez et al.,
+"Moshi", 2024).
 
 Chosen among the cloning models of the transformers library: it takes a recording with its
 transcript and any text, its codec looks only back, so that speech can be heard while it is made,
@@ -121,7 +124,7 @@ class _PromptReader:
 def _without_ends(pieces: Iterator[Pcm], sample_rate: int) -> Iterator[Pcm]:
     """Leaves a breath before and after the speech. A pause in it comes when the speech goes on."""
     lead, tail = round(LEAD_S * sample_rate), round(TAIL_S * sample_rate)
-    held = np.zeros(0, np.float32)  # silence of which nobody knows yet what follows
+    held = np.zeros(0, np.float32)  # silence that may end the speech, or be a pause in it
     begun = False
     for piece in pieces:
         loud = np.flatnonzero(np.abs(piece) > SILENT)

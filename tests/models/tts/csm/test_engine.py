@@ -247,8 +247,8 @@ def test_a_pack_is_asked_for_once(engine: csm_engine.CsmEngine) -> None:
 
 
 def test_what_it_cannot_speak_is_refused_before_any_speech(engine: csm_engine.CsmEngine) -> None:
-    with pytest.raises(UnknownVoice, match="nobody"):
-        next(engine.synthesize(SynthesisRequest(TEXT, "nobody", "en")))
+    with pytest.raises(UnknownVoice, match="unknown"):
+        next(engine.synthesize(SynthesisRequest(TEXT, "unknown", "en")))
     with pytest.raises(UnsupportedLanguage, match="'de'"):
         next(engine.synthesize(replace(asked(), language="de")))
     with pytest.raises(ContextLengthExceeded):
