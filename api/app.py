@@ -21,17 +21,17 @@ from api.native import (
     metrics,
     models,
     plans,
+    speech,
     transcription,
     webhooks,
     workspaces,
 )
 from api.native.chat import completions, saved_chats
-from api.native.speech import routes as speech
 from api.native.voices import custom as custom_voices
 from api.native.voices import default as default_voices
 from api.native.voices import reports as voice_reports
 from api.openai import models as openai_models
-from api.openai.speech import routes as openai_speech
+from api.openai import speech as openai_speech
 from api.openai.transcription import routes as openai_transcription
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from api.http.admission import AdmissionControl
 from api.http.rate_limits import RequestLimits
-from api.native.speech.paid_speech import PaidSynthesis
 from api.openai.names import OpenAINames
 from api.services import (
     ChatServices,
@@ -54,6 +53,7 @@ from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.custom_voices import ReadyCustomVoices
+from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from api.http.admission import AdmissionControl
 from api.http.rate_limits import RequestLimits
-from api.native.speech.paid_speech import PaidSynthesis
 from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
 from configs.schema.plans import PlansConfig
@@ -29,6 +28,7 @@ from pipelines.model_list import ModelList
 from pipelines.storage.files import Files
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
+from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.service import CustomVoices
 from pipelines.webhooks.failure_events import FailureEvents

@@ -4,9 +4,11 @@ import logging
 import time
 from asyncio import FIRST_COMPLETED, Task, create_task, wait
 from collections.abc import AsyncGenerator, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import anyio
+import anyio.to_thread
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -14,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+C = TypeVar("C", contravariant=True)
 
 KEEP_ALIVE_AFTER_S = 15.0
 
@@ -22,6 +25,22 @@ class Closable(Protocol):
     """Work that can be stopped; stopping it twice is harmless."""
 
     async def aclose(self) -> object: ...
+
+
+class FrameWriter(Protocol[C]):
+    """Turns the items of a stream into the frames of a response; blocking."""
+
+    def write(self, item: C) -> bytes:
+        """The frame of an item; empty when it is too early for one."""
+        ...
+
+    def finish(self) -> bytes:
+        """The last frame of a stream that succeeded."""
+        ...
+
+    def fail(self, error: Exception) -> bytes:
+        """The last frame of a stream that failed. Raises CutShort where the format has none."""
+        ...
 
 
 class CutShort(Exception):
@@ -89,6 +108,24 @@ class StreamedResponse(Response):
                 await send({"type": "http.response.body", "body": line, "more_body": True})
                 continue
             await anyio.sleep(KEEP_ALIVE_AFTER_S - idle_s)
+
+
+async def encode_frames(
+    first: C, rest: AsyncGenerator[C, None], writer: FrameWriter[C]
+) -> AsyncGenerator[bytes, None]:
+    """The frames of a stream whose first item is made already; the caller closes `rest`."""
+    try:
+        if frame := await anyio.to_thread.run_sync(writer.write, first):
+            yield frame
+        async for item in rest:
+            if frame := await anyio.to_thread.run_sync(writer.write, item):
+                yield frame
+        if frame := await anyio.to_thread.run_sync(writer.finish):
+            yield frame
+    except Exception as error:  # the response has begun, so only its format can report it
+        with suppress(Exception):
+            await rest.athrow(error)  # so that work whose result cannot be encoded is not charged
+        yield writer.fail(error)
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

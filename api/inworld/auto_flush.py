@@ -3,8 +3,8 @@
 import asyncio
 
 from api.inworld.messages import DEFAULT_DELAY_MS, DEFAULT_THRESHOLD, Create
-from api.sockets.tts.context import SpeakingContext
 from pipelines.text.sentences import finished
+from pipelines.tts.session import SpeakingContext
 
 QUIET_S = 0.5  # after a part of a sentence, in automatic mode: no language model is as slow
 
@@ -39,7 +39,7 @@ class AutoFlush:
         ready = finished(text, self._language, sure=self._in_pieces) if self._auto else 0
         if len(text) - ready >= self._most:
             ready = text.rfind(" ") + 1 or len(text)
-        self._context.speak_on(ready)
+        self._context.flush_automatically(ready)
         self._watch(fresh=ready > 0)
 
     def stop(self) -> None:
@@ -63,4 +63,4 @@ class AutoFlush:
 
     def _speak_all(self) -> None:
         self.stop()
-        self._context.speak_on(len(self._context.buffered))
+        self._context.flush_automatically(len(self._context.buffered))

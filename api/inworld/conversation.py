@@ -36,13 +36,13 @@ from api.services import SpeechServices
 from api.sockets.kernel.conversation import ClientFault, Service
 from api.sockets.kernel.events import parse_event
 from api.sockets.kernel.session import SocketSession
-from api.sockets.tts.context import SpeakingContext
 from api.sockets.tts.events import shown
-from api.sockets.tts.open_contexts import CONTEXTS, OpenContexts, context_voice, offered_voice
-from api.sockets.tts.voice import ContextVoice
+from api.sockets.tts.output import SocketOutput
 from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import PipelineError
+from pipelines.tts.context_voice import ContextVoice, find_voice
+from pipelines.tts.session import MAX_CONTEXTS, ContextFault, OpenContexts, SpeakingContext
 from pipelines.tts.voice_selection import OfferedVoice
 
 
@@ -58,7 +58,7 @@ class InworldConversation:
     def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
         self._session = session
         self._synthesis = speech.synthesis
-        self._contexts = OpenContexts(session, self._ended)
+        self._contexts = OpenContexts(session.spawn, self._on_closed)
         self._made: dict[str, tuple[Create, AutoFlush]] = {}
 
     async def opened(self) -> None:
@@ -94,17 +94,24 @@ class InworldConversation:
             await self._create(message)
             return
         context = self._find(message.context_id)
+        try:
+            await self._do_in(context, message)
+        except ContextFault as fault:
+            raise _fault(str(fault), INVALID_ARGUMENT, context.context_id) from None
+
+    async def _do_in(self, context: SpeakingContext, message: ClientMessage) -> None:
+        """Raises ContextFault or ClientFault."""
         create, flushes = self._made[context.context_id]
         if isinstance(message, SendTextMessage):
             if message.send_text.text:  # empty text keeps a connection alive
-                context.add(message.send_text.text)
+                context.add_text(message.send_text.text)
                 flushes.added()
             if message.send_text.flush_context is not None:
                 self._flush(context, flushes)
         elif isinstance(message, UpdateMessage):
             await self._update(context, updated(create, message.update_config))
         elif isinstance(message, CancelMessage) or (
-            isinstance(message, CloseMessage) and context.closing
+            isinstance(message, CloseMessage) and context.is_closing
         ):
             # Who closes again what is still spoken wants no more of it.
             flushes.stop()
@@ -117,10 +124,10 @@ class InworldConversation:
 
     def _flush(self, context: SpeakingContext, flushes: AutoFlush) -> None:
         flushes.stop()
-        if context.closing:
+        if context.is_closing:
             return
-        if context.crowded:  # it comes with what waits already
-            context.speak_on(len(context.buffered))
+        if context.is_crowded:  # it comes with what waits already
+            context.flush_automatically(len(context.buffered))
         else:
             context.flush()
 
@@ -128,16 +135,17 @@ class InworldConversation:
         context_id = message.context_id or str(uuid.uuid4())
         if context_id in self._contexts:
             raise _fault("this context is open already", ALREADY_EXISTS, context_id)
-        if len(self._contexts) >= CONTEXTS:
+        if len(self._contexts) >= MAX_CONTEXTS:
             # Clients open one for each turn ahead, and forget those that came to nothing.
             forgotten = self._contexts.find_idle()
             if forgotten is None:
-                text = f"a connection has at most {CONTEXTS} contexts that speak"
+                text = f"a connection has at most {MAX_CONTEXTS} contexts that speak"
                 raise _fault(text, RESOURCE_EXHAUSTED, context_id)
             forgotten.cancel()
         create = message.create
         voice, offered = await self._voice(create, context_id)
-        context = self._contexts.open(context_id, voice, InworldWire(context_id, create))
+        context = SpeakingContext(context_id, voice, self._output(context_id, create))
+        self._contexts.open(context)
         flushes = AutoFlush(context, create, offered.voice.language)
         self._made[context_id] = create, flushes
         made = description(create, offered.model.id)
@@ -147,7 +155,7 @@ class InworldConversation:
     async def _update(self, context: SpeakingContext, create: Create) -> None:
         context_id = context.context_id
         voice, offered = await self._voice(create, context_id)
-        context.change(voice, InworldWire(context_id, create))
+        context.change_voice(voice, self._output(context_id, create))
         _, flushes = self._made[context_id]
         flushes.stop()
         flushes.change(create, offered.voice.language)
@@ -158,12 +166,12 @@ class InworldConversation:
     async def _voice(self, create: Create, context_id: str) -> tuple[ContextVoice, OfferedVoice]:
         workspace_id = self._session.principal.workspace_id
         try:
-            offered = await offered_voice(self._synthesis.pipeline, workspace_id, create.voice_id)
+            offered = await find_voice(self._synthesis.pipeline, workspace_id, create.voice_id)
         except (EngineError, PipelineError, DatabaseError) as error:
             answer = to_api_error(error)
             raise _fault(answer.message, code_of(answer.status), context_id) from None
         audio = create.audio_config
-        voice = context_voice(
+        voice = ContextVoice(
             self._synthesis,
             workspace_id,
             offered,
@@ -173,7 +181,10 @@ class InworldConversation:
         )
         return voice, offered
 
-    def _ended(self, context_id: str) -> None:
+    def _output(self, context_id: str, create: Create) -> SocketOutput:
+        return SocketOutput(self._session, InworldWire(context_id, create))
+
+    def _on_closed(self, context_id: str) -> None:
         _, flushes = self._made.pop(context_id)
         flushes.stop()
 

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.inworld.messages import Create, Voicing
-from api.sockets.tts.voice import EncodedChunk
 from pipelines.tts.chunks import TimedWord
+from pipelines.tts.context_voice import EncodedChunk
 
 # Of google.rpc.Code.
 INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED = 3, 5, 6, 8

@@ -16,7 +16,7 @@ from api.inworld.encoding import InworldEncoding
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.events import fault_message
 from api.sockets.tts.events import PITCHES, SPEAKING_RATES, STABILITIES, LenientModel, clamped
-from api.sockets.tts.open_contexts import ContextStyle
+from pipelines.tts.context_voice import ContextStyle
 
 TimestampType = Literal["TIMESTAMP_TYPE_UNSPECIFIED", "WORD", "CHARACTER"]
 ContextId = Annotated[str, Field(max_length=256)]

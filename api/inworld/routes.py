@@ -1,8 +1,7 @@
 """Inworld's text-to-speech API at its own paths, for clients that speak it."""
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -15,19 +14,17 @@ from api.http.credentials import bearer_or_basic
 from api.http.deps import OperationDep, PrincipalDep, SpeechDep, VoicesDep
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import make_router
-from api.http.streaming import while_connected
+from api.http.streaming import encode_frames, while_connected
 from api.inworld.conversation import InworldConversation
 from api.inworld.encoding import SLOW, InworldEncoding, joined, open_inworld_encoder
 from api.inworld.events import Alignment, RpcStatus, audio_body, code_of
 from api.inworld.messages import Voicing
-from api.native.speech.ndjson import SpeechLines
-from api.native.speech.paid_speech import PaidSynthesis
-from api.native.speech.schemas import SpokenText
+from api.native.speech import NdjsonStream, SpokenText
 from api.sockets.kernel.routes import socket_routes
-from api.sockets.tts.open_contexts import context_voice, offered_voice
-from api.sockets.tts.voice import ContextVoice, EncodedChunk
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.tts.chunks import TimedWord
+from pipelines.tts.context_voice import ContextVoice, EncodedChunk, find_voice
+from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.voice_selection import OfferedVoice
 
 router = make_router(scope="tts", credential=bearer_or_basic)
@@ -139,7 +136,7 @@ async def synthesize(
         200: {
             "model": InworldLine,
             "description": "One JSON object a line: `result` many times, or `error` at the end",
-            "content": {SpeechLines.media_type: {}},
+            "content": {NdjsonStream.media_type: {}},
         }
     },
 )
@@ -175,8 +172,8 @@ async def _voice(
     encoding: InworldEncoding,
 ) -> tuple[ContextVoice, OfferedVoice]:
     async with synthesis.failures.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
-        offered = await offered_voice(synthesis.pipeline, workspace_id, body.voice_id)
-    voice = context_voice(
+        offered = await find_voice(synthesis.pipeline, workspace_id, body.voice_id)
+    voice = ContextVoice(
         synthesis,
         workspace_id,
         offered,
@@ -228,30 +225,31 @@ async def _begin(
         raise
     if first is None:
         raise ApiError(400, "validation_error", NOTHING_SPOKEN, param="text")
-    return SpeechLines(_lines(body, voice, first, chunks, _usage(body, offered)), chunks)
+    writer = _LineWriter(body, voice, _usage(body, offered))
+    return NdjsonStream(encode_frames(first, chunks, writer), chunks)
 
 
-async def _lines(
-    body: InworldBody,
-    voice: ContextVoice,
-    first: EncodedChunk,
-    rest: AsyncGenerator[EncodedChunk, None],
-    usage: dict[str, Any],
-) -> AsyncGenerator[bytes, None]:
-    """Who made `rest` closes it. The usage comes with the first line."""
-    alignment = Alignment(body)
-    try:
-        yield _line("result", audio_body(first.data, alignment.of(first.words or ())) | usage)
-        async for chunk in rest:
-            yield _line("result", audio_body(chunk.data, alignment.of(chunk.words or ())))
-        if (timing := alignment.rest(voice.spoken_s)) is not None:
-            yield _line("result", audio_body(b"", timing))
-    except Exception as error:  # the status is sent: an error line is all that is left
-        with suppress(Exception):  # the failure below is the one to report
-            await rest.athrow(error)  # what failed here is no reason to pay either
+class _LineWriter:
+    """Writes `result` lines, and an `error` line when the stream fails. The usage comes first."""
+
+    def __init__(self, body: InworldBody, voice: ContextVoice, usage: dict[str, Any]) -> None:
+        self._voice = voice
+        self._alignment = Alignment(body)
+        self._usage = usage
+
+    def write(self, chunk: EncodedChunk) -> bytes:
+        result = audio_body(chunk.data, self._alignment.of(chunk.words or ())) | self._usage
+        self._usage = {}
+        return _line("result", result)
+
+    def finish(self) -> bytes:
+        timing = self._alignment.rest(self._voice.spoken_s)
+        return b"" if timing is None else _line("result", audio_body(b"", timing))
+
+    def fail(self, error: Exception) -> bytes:
         shown = to_api_error(error)
         status = RpcStatus(code=code_of(shown.status), message=shown.message)
-        yield _line("error", status.model_dump())
+        return _line("error", status.model_dump())
 
 
 def _usage(body: InworldBody, offered: OfferedVoice) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from api.http.errors import to_api_error
 from api.services import SpeechServices
 from api.sockets.kernel.conversation import ClientFault, Service
 from api.sockets.kernel.session import SocketSession
-from api.sockets.tts.context import SpeakingContext
 from api.sockets.tts.events import (
     AudioConfig,
     CloseContext,
@@ -26,17 +25,13 @@ from api.sockets.tts.events import (
     shown,
     tts_error,
 )
-from api.sockets.tts.open_contexts import (
-    CONTEXTS,
-    ContextStyle,
-    OpenContexts,
-    context_voice,
-    offered_voice,
-)
+from api.sockets.tts.output import SocketOutput
 from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
 from pipelines.errors import PipelineError
+from pipelines.tts.context_voice import ContextStyle, ContextVoice, find_voice
+from pipelines.tts.session import MAX_CONTEXTS, ContextFault, OpenContexts, SpeakingContext
 
 ENCODINGS = get_args(AudioEncoding)
 SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
@@ -50,7 +45,7 @@ class TtsConversation:
     def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
         self._session = session
         self._synthesis = speech.synthesis
-        self._contexts = OpenContexts(session, self._ended)
+        self._contexts = OpenContexts(session.spawn, self._on_closed)
 
     async def opened(self) -> None:
         """The client speaks first."""
@@ -65,18 +60,22 @@ class TtsConversation:
             await self._create(message)
             return
         context = self._find(message)
-        if isinstance(message, SendText):
-            context.add(message.text)
-        elif isinstance(message, FlushContext):
-            context.flush()
-        elif isinstance(message, CloseContext):
-            context.close()
+        try:
+            if isinstance(message, SendText):
+                context.add_text(message.text)
+            elif isinstance(message, FlushContext):
+                context.flush()
+            elif isinstance(message, CloseContext):
+                context.close()
+        except ContextFault as fault:
+            text = str(fault)
+            raise ClientFault(text, tts_error(text, context.context_id)) from None
 
     async def receive_binary(self, data: bytes) -> None:
         raise ClientFault("binary messages have no meaning here; send JSON as text")
 
     async def closed(self) -> None:
-        self._contexts.clear()
+        """The session has ended the tasks of the contexts."""
 
     def error(self, message: str) -> BaseModel:
         return tts_error(message)
@@ -86,8 +85,8 @@ class TtsConversation:
         if context_id in self._contexts:
             text = "a context with this context_id is open already"
             raise ClientFault(text, tts_error(text, context_id))
-        if len(self._contexts) >= CONTEXTS:
-            raise ClientFault(f"a socket has at most {CONTEXTS} open contexts")
+        if len(self._contexts) >= MAX_CONTEXTS:
+            raise ClientFault(f"a socket has at most {MAX_CONTEXTS} open contexts")
         if not (message.voice_id or "").strip():
             raise ClientFault("voice_id required")
         encoding, sample_rate_hz = _format_of(message.audio_config)
@@ -101,24 +100,24 @@ class TtsConversation:
         )
         workspace_id = self._session.principal.workspace_id
         try:
-            offered = await offered_voice(
-                self._synthesis.pipeline, workspace_id, message.voice_id or ""
-            )
+            voice = await find_voice(self._synthesis.pipeline, workspace_id, message.voice_id or "")
         except (EngineError, PipelineError, DatabaseError) as error:
             raise ClientFault(to_api_error(error).message) from None
-        voice = context_voice(
+        context_voice = ContextVoice(
             self._synthesis,
             workspace_id,
-            offered,
+            voice,
             style,
             partial(open_socket_encoder, encoding, sample_rate_hz),
             slow_encoder=encoding == "OGG_OPUS",
         )
-        context = self._contexts.open(context_id, voice, TtsWire(context_id))
+        output = SocketOutput(self._session, TtsWire(context_id))
+        context = SpeakingContext(context_id, context_voice, output)
+        self._contexts.open(context)
         await self._session.send(ContextCreated(context_created=ContextRef(context_id=context_id)))
         self._contexts.start(context)
 
-    def _ended(self, context_id: str) -> None:
+    def _on_closed(self, context_id: str) -> None:
         if not self._contexts:
             self._session.finish()
 
@@ -135,13 +134,13 @@ class TtsConversation:
         context = self._contexts.find(wanted)
         if context is not None:
             return context
-        if not self._contexts and not self._contexts.closed:
+        if not self._contexts and not self._contexts.closed_ids:
             raise ClientFault("create_context must come first")
         if wanted is None:
             raise ClientFault("context_id required: several contexts are open")
         text = f"no context has the context_id {shown(wanted)}"
         raise ClientFault(
-            text, tts_error(text, wanted if wanted in self._contexts.closed else None)
+            text, tts_error(text, wanted if wanted in self._contexts.closed_ids else None)
         )
 
 

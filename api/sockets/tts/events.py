@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from api.http.schemas import RequestModel
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.events import fault_message, parse_event
-from api.sockets.tts.voice import EncodedChunk
 from pipelines.tts.chunks import TimedWord
+from pipelines.tts.context_voice import EncodedChunk
 
 SPEAKING_RATES = (0.5, 1.5)
 PITCHES = (-6.0, 6.0)  # semitones

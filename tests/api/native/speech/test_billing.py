@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.native.speech.ndjson import _LineWriter
+from api.native.speech import LineWriter
 from api.services import Services
 from db.errors import DatabaseUnavailable
 from models.audio import AudioChunk
@@ -75,17 +75,17 @@ async def test_a_stream_that_cannot_be_encoded_costs_nothing(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await books.want("tts.failed")
-    write = _LineWriter.write
+    write = LineWriter.write
     chunks = 0
 
-    def fail_later(writer: _LineWriter, chunk: SpokenChunk) -> bytes:
+    def fail_later(writer: LineWriter, chunk: SpokenChunk) -> bytes:
         nonlocal chunks
         chunks += 1
         if chunks > 1:
             raise ValueError("no more")
         return write(writer, chunk)
 
-    monkeypatch.setattr(_LineWriter, "write", fail_later)
+    monkeypatch.setattr(LineWriter, "write", fail_later)
     answer = await post(app, "/tts-stream", auth)
     assert json.loads(answer.text.splitlines()[-1])["error"] == "internal_error"
     assert await books.kinds() == ["hold", "release"]

@@ -1,0 +1,328 @@
+"""Text to files and streams of speech."""
+
+import json
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Sequence
+from typing import Annotated, Any, Literal
+
+from anyio import to_thread
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from pydantic import AfterValidator, BaseModel, Field, field_validator
+from starlette.responses import Response
+
+from api.http.deps import OperationDep, PrincipalDep, SpeechDep
+from api.http.errors import to_api_error
+from api.http.routing import make_router
+from api.http.schemas import RequestModel
+from api.http.streaming import StreamedResponse, encode_frames, while_connected
+from models.errors import UnknownVoice
+from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.audio.encode.files import EncodedAudio, OutputFormat, encode
+from pipelines.audio.encode.formats import StreamFormat, open_encoder
+from pipelines.billing.billing import IdempotentOperation
+from pipelines.errors import VoiceNotFound
+from pipelines.tts.chunks import SpokenChunk, TimedWord
+from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.pipeline import Speech, SpeechRequest
+
+router = make_router(scope="tts")
+
+LINE_S = 0.1  # of audio in a line at least, but for the first and the last
+TEXT_CHARACTERS = 5000
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    return value
+
+
+SpokenText = Annotated[
+    str, Field(min_length=1, max_length=TEXT_CHARACTERS), AfterValidator(_not_blank)
+]
+"""What one request says."""
+
+Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
+
+
+class SpeechBody(RequestModel):
+    """What to say, and how."""
+
+    text: SpokenText
+    voice_id: str | None = Field(
+        default=None, max_length=100, description="Wins over `voice`; see `GET /default-voices`."
+    )
+    voice: str | None = Field(
+        default=None, max_length=200, description="A voice's name, without regard to case."
+    )
+    enhance: bool = Field(
+        default=True, description="High-pass, loudness to -16 LUFS and a true-peak limit of -1 dB."
+    )
+    speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
+    pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
+    timestamps: bool = Field(default=False, description="Adds `words` and when each sounds.")
+
+    @field_validator("voice_id", "voice", mode="after")
+    @classmethod
+    def _empty_is_none(cls, value: str | None) -> str | None:
+        return value if value and value.strip() else None
+
+    def to_request(self, workspace_id: int) -> SpeechRequest:
+        return SpeechRequest(
+            text=self.text,
+            voice_id=self.voice_id,
+            voice=self.voice,
+            speed=self.speed,
+            pitch=self.pitch,
+            enhance=self.enhance,
+            timings=self.timestamps,
+            workspace_id=workspace_id,
+        )
+
+
+class SynthesisBody(SpeechBody):
+    """What to say, and the file to write."""
+
+    output_format: OutputFormat = "mp3"
+
+
+class StreamBody(SpeechBody):
+    """What to say, and the format of the stream."""
+
+    output_format: StreamFormat = Field(
+        default="mp3", description="`pcm` is 16-bit little-endian mono; `sample_rate` is beside it."
+    )
+
+
+class SpokenWord(BaseModel):
+    """A word of the text as it was sent, and when it sounds."""
+
+    word: str
+    start: float = Field(description="Seconds from the start of the audio.")
+    end: float
+    text_start: int = Field(description="Offset of the word in `text`, in code points.")
+    text_end: int
+
+    @classmethod
+    def of(cls, word: TimedWord) -> "SpokenWord":
+        return cls(
+            word=word.word,
+            start=round(word.start_s, 3),
+            end=round(word.end_s, 3),
+            text_start=word.text_start,
+            text_end=word.text_end,
+        )
+
+
+class SynthesisResult(BaseModel):
+    """A whole file of speech."""
+
+    success: Literal[True] = True
+    message: str
+    audio_base64: str
+    sample_rate: int = Field(description="Hz that a decoder gives.")
+    duration_seconds: float
+    encoding: Literal["MP3", "LINEAR16", "OGG_OPUS", "FLAC"]
+    output_format: OutputFormat
+    words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
+
+
+class ChunkResult(BaseModel):
+    """A chunk of the stream."""
+
+    audioContent: str = Field(description="Base64; the chunks joined are one file.")
+    sample_rate: int = Field(description="Hz that a decoder gives.")
+    words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
+
+
+class ChunkLine(BaseModel):
+    """A line with audio."""
+
+    type: Literal["chunk"]
+    result: ChunkResult
+
+
+class CompleteLine(BaseModel):
+    """The last line of a stream that succeeded."""
+
+    type: Literal["complete"]
+
+
+class ErrorLine(BaseModel):
+    """The last line of a stream that failed."""
+
+    type: Literal["error"]
+    error: str
+    message: str
+
+
+StreamLine = Annotated[ChunkLine | CompleteLine | ErrorLine, Field(discriminator="type")]
+
+
+class NdjsonStream(StreamedResponse):
+    """Newline-delimited JSON."""
+
+    media_type = "application/x-ndjson"
+
+
+class LineWriter:
+    """Writes speech as lines of JSON, each with enough audio to be worth a line."""
+
+    def __init__(self, output_format: StreamFormat, *, timestamps: bool) -> None:
+        self._format = output_format
+        self._timestamps = timestamps
+        self._encoder: AudioEncoder | None = None
+        self._data: list[bytes] = []
+        self._words: list[TimedWord] = []
+        self._waiting_s = LINE_S  # so that the first line waits for nothing
+
+    def write(self, chunk: SpokenChunk) -> bytes:
+        if self._encoder is None:
+            self._encoder = open_encoder(self._format, chunk.audio.sample_rate)
+        self._data += self._encoder.encode(chunk.audio)
+        self._words += chunk.words
+        self._waiting_s += chunk.audio.duration_s
+        return self._line() if self._waiting_s >= LINE_S else b""
+
+    def finish(self) -> bytes:
+        if self._encoder is not None:
+            self._data += self._encoder.flush()
+        return self._line() + _to_line({"type": "complete"})
+
+    def fail(self, error: Exception) -> bytes:
+        shown = to_api_error(error)
+        return _to_line({"type": "error", "error": shown.error, "message": shown.message})
+
+    def _line(self) -> bytes:
+        data = b"".join(self._data)
+        if self._encoder is None or not (data or self._words):
+            return b""
+        result: dict[str, Any] = {
+            "audioContent": b64encode(data).decode("ascii"),
+            "sample_rate": self._encoder.sample_rate,
+        }
+        if self._timestamps:
+            result["words"] = _word_list(self._words)
+        self._data.clear()
+        self._words.clear()
+        self._waiting_s = 0.0
+        return _to_line({"type": "chunk", "result": result})
+
+
+_STREAM_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": StreamLine,
+        "description": "One JSON object a line: `chunk` many times, then `complete` or `error`",
+        "content": {NdjsonStream.media_type: {}},
+    }
+}
+
+
+@router.post(
+    "/tts-synthesize",
+    tags=["text to speech"],
+    summary="Speak a text",
+    response_model=SynthesisResult,
+)
+async def synthesize(
+    request: Request,
+    body: SynthesisBody,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
+) -> Response:
+    """The whole text as one file. A client that leaves stops the work, and pays nothing."""
+    work = _speak(body, speech.synthesis, principal.workspace_id, operation)
+    return await while_connected(request.receive, work)
+
+
+@router.post(
+    "/tts-stream",
+    tags=["text to speech"],
+    summary="Speak a text piece by piece",
+    response_class=Response,
+    status_code=200,
+    responses=_STREAM_ANSWER,
+)
+async def stream(
+    request: Request,
+    body: StreamBody,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
+) -> Response:
+    """Lines of JSON; the audio of the first comes before the second sentence is spoken.
+
+    The audio of all lines joined is one file. A client that leaves stops the work, and pays for
+    what was spoken.
+    """
+    # What fails before the first sound, but for an unknown voice, still has a status of its own.
+    work = _begin(body, speech.synthesis, principal.workspace_id, operation)
+    return await while_connected(request.receive, work)
+
+
+async def _speak(
+    body: SynthesisBody,
+    synthesis: PaidSynthesis,
+    workspace_id: int,
+    operation: IdempotentOperation | None,
+) -> Response:
+    plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
+    voice_id = plan.voice.voice.voice_id
+    async with await synthesis.pay(workspace_id, operation, body.text, voice_id) as paid:
+        speech = await synthesis.pipeline.speak(plan)
+        file, answer = await to_thread.run_sync(
+            _answer, speech, body.output_format, body.timestamps
+        )
+        await paid.complete(file)
+    return answer
+
+
+def _answer(
+    speech: Speech, output_format: OutputFormat, timestamps: bool
+) -> tuple[EncodedAudio, Response]:
+    """Encodes and renders; blocking. Not through the response model: base64 needs no check."""
+    file = encode(speech.audio, output_format)
+    answer: dict[str, Any] = {
+        "success": True,
+        "message": "Speech synthesized successfully",
+        "audio_base64": b64encode(file.data).decode("ascii"),
+        "sample_rate": file.sample_rate,
+        "duration_seconds": round(file.duration_s, 6),
+        "encoding": file.encoding,
+        "output_format": file.output_format,
+    }
+    if timestamps:
+        answer["words"] = _word_list(speech.words)
+    return file, JSONResponse(answer)
+
+
+async def _begin(
+    body: StreamBody,
+    synthesis: PaidSynthesis,
+    workspace_id: int,
+    operation: IdempotentOperation | None,
+) -> Response:
+    """The answer, with its first audio already made."""
+    try:
+        asked = body.to_request(workspace_id)
+        _, first, chunks = await synthesis.start_stream(asked, workspace_id, operation)
+    except (VoiceNotFound, UnknownVoice) as error:
+        return NdjsonStream(_only_error(error))
+    writer = LineWriter(body.output_format, timestamps=body.timestamps)
+    return NdjsonStream(encode_frames(first, chunks, writer), chunks)
+
+
+async def _only_error(error: Exception) -> AsyncGenerator[bytes, None]:
+    """A stream that failed before it began."""
+    yield LineWriter("pcm", timestamps=False).fail(error)
+
+
+def _word_list(words: Sequence[TimedWord]) -> list[dict[str, Any]]:
+    return [SpokenWord.of(word).model_dump() for word in words]
+
+
+def _to_line(message: dict[str, Any]) -> bytes:
+    # json escapes all but ASCII: some clients break lines at U+2028 and its like.
+    return json.dumps(message).encode() + b"\n"

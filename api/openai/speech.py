@@ -1,0 +1,210 @@
+"""Text to speech for OpenAI's clients: bare bytes, or events with base64."""
+
+import json
+from base64 import b64encode
+from typing import Annotated, Any, Literal
+
+from fastapi import Request
+from pydantic import BeforeValidator, Field, field_validator
+from starlette.responses import Response
+
+from api.http.deps import OperationDep, PrincipalDep, SpeechDep
+from api.http.errors import to_api_error
+from api.http.routing import make_router
+from api.http.schemas import RequestModel
+from api.http.sse import EventStream, error_frame
+from api.http.streaming import CutShort, StreamedResponse, encode_frames, while_connected
+from api.native.speech import TEXT_CHARACTERS
+from api.openai.names import OpenAINames
+from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.audio.encode.files import CODECS
+from pipelines.audio.encode.formats import open_encoder
+from pipelines.billing.billing import IdempotentOperation
+from pipelines.tts.chunks import SpokenChunk
+from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.pipeline import SpeechRequest
+from pipelines.webhooks.failure_events import FailureEvents
+
+router = make_router(scope="tts")
+
+SpeechFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
+
+PCM_RATE = 24_000  # Hz, whatever the voice has
+MEDIA_TYPES = {
+    "opus": "audio/ogg",
+    "pcm": "audio/pcm",
+    **{name: CODECS[name].media_type for name in ("mp3", "aac", "flac", "wav")},
+}
+INSTRUCTIONS_CHARACTERS = 4096
+
+
+class VoiceReference(RequestModel):
+    """A voice by its id."""
+
+    id: str
+
+
+def _id_of(value: Any) -> Any:
+    """Ids and names are looked for alike, so that the two ways of naming are one."""
+    return value["id"] if isinstance(value, dict) and "id" in value else value
+
+
+VoiceName = Annotated[
+    str,
+    Field(min_length=1, max_length=200),
+    BeforeValidator(_id_of, json_schema_input_type=str | VoiceReference),
+]
+
+
+class OpenAISpeechBody(RequestModel):
+    """What to say, and how."""
+
+    model: str | None = Field(
+        default=None, max_length=200, description="`tts-1`, `gpt-4o-mini-tts` or an id from here."
+    )
+    input: str = Field(min_length=1, max_length=TEXT_CHARACTERS)
+    voice: VoiceName | None = Field(
+        default=None,
+        description="A voice of OpenAI's, or the name or id of any voice here. By default the "
+        "language of the text decides.",
+    )
+    response_format: SpeechFormat = Field(
+        default="mp3", description="`opus` is in Ogg; `pcm` is 16-bit little-endian mono, 24 kHz."
+    )
+    speed: float = Field(default=1.0, ge=0.25, le=4.0)
+    stream_format: Literal["audio", "sse"] = Field(
+        default="audio", description="Bare bytes, or events with base64; both as they are made."
+    )
+    instructions: str | None = Field(
+        default=None, max_length=INSTRUCTIONS_CHARACTERS, description="Has no effect."
+    )
+
+    @field_validator("input", mode="after")
+    @classmethod
+    def _has_text(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("must not be blank")
+        return value
+
+
+def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> AudioEncoder:
+    """An encoder of a stream; `sample_rate`, Hz, is that of the speech."""
+    if response_format == "pcm":
+        return open_encoder("pcm", PCM_RATE)
+    return open_encoder("ogg" if response_format == "opus" else response_format, sample_rate)
+
+
+class BytesWriter:
+    """One file in pieces."""
+
+    def __init__(self, response_format: SpeechFormat) -> None:
+        self._format = response_format
+        self._encoder: AudioEncoder | None = None
+
+    def write(self, chunk: SpokenChunk) -> bytes:
+        if self._encoder is None:
+            self._encoder = open_speech_encoder(self._format, chunk.audio.sample_rate)
+        return b"".join(self._encoder.encode(chunk.audio))
+
+    def finish(self) -> bytes:
+        return b"" if self._encoder is None else b"".join(self._encoder.flush())
+
+    def fail(self, error: Exception) -> bytes:
+        raise CutShort(to_api_error(error).error) from None
+
+
+class EventWriter(BytesWriter):
+    """The same pieces as server-sent events."""
+
+    def __init__(self, response_format: SpeechFormat, characters: int) -> None:
+        super().__init__(response_format)
+        self._characters = characters
+
+    def write(self, chunk: SpokenChunk) -> bytes:
+        return _delta(super().write(chunk))
+
+    def finish(self) -> bytes:
+        characters = self._characters  # what is billed here, in place of tokens
+        usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
+        return _delta(super().finish()) + _event({"type": "speech.audio.done", "usage": usage})
+
+    def fail(self, error: Exception) -> bytes:
+        return error_frame(to_api_error(error))
+
+
+_BINARY = {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file in pieces, or its pieces as server-sent events",
+        "content": {
+            "text/event-stream": {"schema": {"type": "string"}},
+            **dict.fromkeys(MEDIA_TYPES.values(), _BINARY),
+        },
+    }
+}
+
+
+@router.post(
+    "/openai/v1/audio/speech",
+    tags=["text to speech"],
+    summary="Speak a text, for OpenAI's clients",
+    response_class=Response,
+    responses=_ANSWERS,
+)
+async def create_speech(
+    request: Request,
+    body: OpenAISpeechBody,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
+) -> Response:
+    """The first audio comes before the second sentence is spoken.
+
+    A client that leaves stops the work, and pays for what was spoken. A failure after the first
+    audio cuts the connection, or is an event.
+    """
+    work = _begin(
+        body,
+        speech.synthesis,
+        speech.openai,
+        speech.failures,
+        principal.workspace_id,
+        operation,
+    )
+    return await while_connected(request.receive, work)
+
+
+async def _begin(
+    body: OpenAISpeechBody,
+    synthesis: PaidSynthesis,
+    names: OpenAINames,
+    failures: FailureEvents,
+    workspace_id: int,
+    operation: IdempotentOperation | None,
+) -> Response:
+    """The answer, with its first audio already made."""
+    async with failures.recording(workspace_id, "tts.failed", voice_id=None):
+        tier = await names.speech_tier(body.model)
+        voice_id = await names.choose_voice(body.voice, tier, body.input, workspace_id)
+    asked = SpeechRequest(
+        text=body.input, voice_id=voice_id, speed=body.speed, workspace_id=workspace_id
+    )
+    plan, first, rest = await synthesis.start_stream(asked, workspace_id, operation)
+    answer: StreamedResponse
+    if body.stream_format == "sse":
+        writer = EventWriter(body.response_format, len(body.input))
+        answer = EventStream(encode_frames(first, rest, writer), rest)
+    else:
+        frames = encode_frames(first, rest, BytesWriter(body.response_format))
+        answer = StreamedResponse(frames, rest, MEDIA_TYPES[body.response_format])
+    answer.headers["openai-model"] = plan.voice.model.id  # whatever name the client used
+    return answer
+
+
+def _delta(data: bytes) -> bytes:
+    audio = b64encode(data).decode("ascii")
+    return _event({"type": "speech.audio.delta", "audio": audio}) if data else b""
+
+
+def _event(event: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(event)}\n\n".encode()

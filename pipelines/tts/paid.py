@@ -1,0 +1,177 @@
+"""Synthesis with its charge, its webhook events, and the stored copy that they link to."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from db.errors import DatabaseError
+from db.webhooks.outbox import NewEvent
+from pipelines.audio.encode.files import CODECS, EncodedAudio, FileWriter, OutputFormat
+from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
+from pipelines.errors import StorageUnavailable
+from pipelines.storage.files import Files
+from pipelines.tts.chunks import SpokenChunk
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
+from pipelines.webhooks.failure_events import FailureEvents, failure_event
+from pipelines.webhooks.registration import Webhooks
+
+logger = logging.getLogger(__name__)
+
+COPY_FORMAT: OutputFormat = "mp3"  # of the stored copy of a stream
+URL_LASTS_S = 24 * 3600.0
+HOLD_S_PER_CHARACTER = 0.2  # three times the length of the speech: clients may read slowly
+
+
+@dataclass(frozen=True, slots=True)
+class PaidSynthesis:
+    """Charges a workspace for its characters, and writes the events `tts.completed` and
+    `tts.failed`."""
+
+    pipeline: SpeechPipeline
+    billing: Billing
+    files: Files
+    webhooks: Webhooks
+    failures: FailureEvents
+
+    async def plan(
+        self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
+    ) -> SpeechPlan:
+        """As `SpeechPipeline.plan`; writes `tts.failed` when the service fails."""
+        async with self.failures.recording(workspace_id, "tts.failed", voice_id=request.voice_id):
+            return await self.pipeline.plan(request, early_start=early_start)
+
+    async def pay(
+        self, workspace_id: int, operation: IdempotentOperation | None, text: str, voice_id: str
+    ) -> "PaidSpeech":
+        """Holds the price of the text. Raises InsufficientCredit or DatabaseUnavailable."""
+        keeps_copy = await self.webhooks.wants(workspace_id, "tts.completed")
+        charge = await self.billing.hold(
+            workspace_id,
+            "tts",
+            len(text),
+            operation=operation,
+            lasts_s=HOLD_S + len(text) * HOLD_S_PER_CHARACTER,
+            failed=partial(failure_event, "tts.failed", voice_id=voice_id),
+        )
+        copy = FileWriter(COPY_FORMAT) if keeps_copy else None
+        return PaidSpeech(charge, self.files, workspace_id, text, voice_id, copy)
+
+    async def start_stream(
+        self,
+        request: SpeechRequest,
+        workspace_id: int,
+        operation: IdempotentOperation | None,
+    ) -> tuple[SpeechPlan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
+        """The plan, the first chunk of the paid speech, and a generator of the others.
+
+        Closing the generator early charges for the chunks that were taken. Raises as
+        `SpeechPipeline.plan` and `SpeechPipeline.stream`, InsufficientCredit or
+        DatabaseUnavailable.
+        """
+        plan = await self.plan(request, workspace_id, early_start=True)
+        voice_id = plan.voice.voice.voice_id
+        paid = await self.pay(workspace_id, operation, request.text, voice_id)
+        chunks = self._stream(paid, plan)
+        try:
+            return plan, await anext(chunks), chunks
+        except BaseException:
+            await chunks.aclose()
+            raise
+
+    async def _stream(
+        self, paid: "PaidSpeech", plan: SpeechPlan
+    ) -> AsyncGenerator[SpokenChunk, None]:
+        async with paid, aclosing(self.pipeline.stream(plan)) as chunks:
+            async for chunk in chunks:
+                await paid.count(chunk)
+                yield chunk
+            await paid.complete()
+
+
+class PaidSpeech:
+    """The charge of one text while it is spoken, as a context.
+
+    A failure costs nothing; a client that leaves pays for what was spoken.
+    """
+
+    def __init__(
+        self,
+        charge: Charge,
+        files: Files,
+        workspace_id: int,
+        text: str,
+        voice_id: str,
+        copy: FileWriter | None,
+    ) -> None:
+        """A `copy` is stored for the webhooks that want `tts.completed`."""
+        self._charge = charge
+        self._files = files
+        self._workspace_id = workspace_id
+        self._text = text
+        self._voice_id = voice_id
+        self._copy = copy
+
+    @property
+    def has_sounded(self) -> bool:
+        """Whether any chunk was counted."""
+        return self._charge.used > 0
+
+    async def count(self, chunk: SpokenChunk) -> None:
+        """Call it before the chunk is sent."""
+        # Cleaning may leave little of a long text: a chunk costs one character at least.
+        self._charge.used = max(self._charge.used, chunk.text_end, 1)
+        if self._copy is not None:
+            await asyncio.to_thread(self._copy.add, chunk.audio)
+
+    async def complete(self, file: EncodedAudio | None = None) -> None:
+        """Charges for the whole text, and writes `tts.completed` with a link to the audio.
+
+        `file` is about to be sent; without it the chunks were sent already. Raises
+        DatabaseUnavailable in the former case: then the answer must be that error.
+        """
+        capture = self._charge.capture_delivered if file is None else self._charge.capture
+        events: list[NewEvent] = []
+        if self._copy is not None:
+            if file is None:
+                file = await asyncio.to_thread(self._copy.finish)
+            events.append(self._completed(file, await self._store(file)))
+        await capture(len(self._text), *events)
+
+    async def __aenter__(self) -> Self:
+        await self._charge.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._charge.__aexit__(kind, error, traceback)
+
+    async def _store(self, file: EncodedAudio) -> str | None:
+        """A signed URL; None when the file cannot be stored, which does not fail the request."""
+        media_type = CODECS[file.output_format].media_type
+        try:
+            file_id = await self._files.put(
+                self._workspace_id, "speech", media_type, file.data, URL_LASTS_S
+            )
+        except (StorageUnavailable, DatabaseError):
+            logger.warning("speech_not_kept", exc_info=True)
+            return None
+        return self._files.url(file_id, self._workspace_id, URL_LASTS_S)
+
+    def _completed(self, file: EncodedAudio, url: str | None) -> NewEvent:
+        data: dict[str, Any] = {
+            "id": self._charge.operation,
+            "text": self._text,
+            "voice_id": self._voice_id,
+            "audio_url": url,
+            "duration": round(file.duration_s, 6),
+        }
+        return NewEvent("tts.completed", data)
