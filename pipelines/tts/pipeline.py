@@ -194,8 +194,8 @@ class SpeechPipeline:
 
     async def _collect(self, plan: SpeechPlan) -> list[SpokenChunk]:
         chunks: list[SpokenChunk] = []
-        async with self._open(plan, is_file=True) as utterance:
-            while (chunk := await utterance.next_chunk()) is not None:
+        async with self._open(plan, is_file=True) as run:
+            while (chunk := await run.next_chunk()) is not None:
                 chunks.append(chunk)
         return chunks
 
@@ -206,30 +206,30 @@ class SpeechPipeline:
         """
         with UnderrunMeter(plan.asked_at) as meter:
             try:
-                utterance, chunk = await self._start(plan)
+                run, chunk = await self._start(plan)
             except UnknownVoice:
                 again = await self.plan(plan.request, early_start=plan.early_start)
-                utterance, chunk = await self._start(again)
-            async with utterance:
+                run, chunk = await self._start(again)
+            async with run:
                 while chunk is not None:
                     meter.sends(chunk.audio.duration_s)
                     yield chunk
                     meter.pulls()
-                    chunk = await utterance.next_chunk()
+                    chunk = await run.next_chunk()
             if not meter.has_started:
                 raise InvalidRequest(_NO_SOUND)
             meter.finish()
 
-    async def _start(self, plan: SpeechPlan) -> tuple["Utterance", SpokenChunk | None]:
+    async def _start(self, plan: SpeechPlan) -> tuple["SynthesisRun", SpokenChunk | None]:
         """With its first chunk, which is None when nothing sounds."""
-        utterance = self._open(plan)
+        run = self._open(plan)
         try:
-            return utterance, await utterance.next_chunk()
+            return run, await run.next_chunk()
         except BaseException:  # also when cancelled: the engine stops
-            await utterance.aclose()
+            await run.aclose()
             raise
 
-    def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "Utterance":
+    def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
         """The speech of a file is neither enhanced nor marked, which both take the whole of it."""
         request, voice = plan.request, plan.voice
         scheduler = self._schedulers[voice.speaker]
@@ -251,7 +251,7 @@ class SpeechPipeline:
             lambda: scheduler.admit(clock, is_slow=2 * voice.model.real_time_factor >= CROWDED),
         )
         window.open(plan.first)
-        return Utterance(window, clock, processor)
+        return SynthesisRun(window, clock, processor)
 
     def _send(self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float) -> InFlightChunk:
         """Sends a text chunk to the engine. Raises EngineLost."""
@@ -274,7 +274,7 @@ class SpeechPipeline:
         return InFlightChunk(chunk, speaker, call, partial(self._own.pack, custom))
 
 
-class Utterance:
+class SynthesisRun:
     """One text while it is spoken; `aclose` stops the work."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How sessions end. 4000 and above are this service's own."""
+"""WebSocket close codes (RFC 6455); 4000 and above are this service's own."""
 
 NORMAL = 1000
 GOING_AWAY = 1001  # the service stops

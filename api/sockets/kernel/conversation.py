@@ -1,4 +1,4 @@
-"""What a protocol is to the session kernel: one conversation a socket."""
+"""The interface between the session kernel and a protocol: one conversation a socket."""
 
 from typing import Literal, Protocol
 
@@ -8,7 +8,7 @@ Service = Literal["tts", "stt"]
 
 
 class ClientFault(Exception):
-    """The client sent what it may not. It gets an error event, and the session lives on.
+    """The client sent a wrong message. It gets an error event, and the session goes on.
 
     `event` replaces the one that `Conversation.error` makes of the message.
     """
@@ -20,7 +20,7 @@ class ClientFault(Exception):
 
 
 class SessionEnded(Exception):
-    """Nothing can be sent any more: the client is gone, or the session was closed."""
+    """Messages can no longer be sent: the client is gone, or the session was closed."""
 
 
 class Conversation(Protocol):

@@ -1,4 +1,4 @@
-"""What both protocols have in common on the wire."""
+"""The messages that all socket protocols share."""
 
 import time
 from typing import Any, Literal
@@ -20,7 +20,7 @@ class Connecting(BaseModel):
 
 
 class Established(BaseModel):
-    """Whom the session acts for."""
+    """The workspace of the session."""
 
     service: Service
     user_id: int

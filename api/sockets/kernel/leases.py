@@ -1,4 +1,4 @@
-"""How many sockets a workspace may have open at once."""
+"""Limits the WebSocket sessions that a workspace has open at once."""
 
 from api.http.errors import ApiError
 from configs.schema.plans import PlansConfig
@@ -8,10 +8,10 @@ from telemetry import metrics
 
 
 class SocketLeases:
-    """Counts the live sessions of each workspace, of all gateways together."""
+    """A lease for each live session of a workspace, counted over all gateways."""
 
     def __init__(self, plans: PlansConfig, leases: Leases, at_most: int) -> None:
-        """`at_most`: the sessions of this process, whoever they are of."""
+        """`at_most` limits the sessions of this process, of all workspaces."""
         self._plans = plans
         self._at_most = at_most
         self._leases = leases
@@ -35,7 +35,7 @@ class SocketLeases:
 
     @property
     def held(self) -> int:
-        """Of this process, of all workspaces."""
+        """Leases that this process holds, of all workspaces."""
         return self._held
 
     def ended(self) -> None:

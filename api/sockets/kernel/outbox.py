@@ -1,4 +1,4 @@
-"""What waits to be sent on one socket: bounded, so that a slow reader slows the work."""
+"""The send queue of one socket, bounded: a client that reads slowly slows the work down."""
 
 import asyncio
 from collections import deque
@@ -7,15 +7,15 @@ from api.sockets.kernel.conversation import SessionEnded
 
 
 class Outbox:
-    """Text frames in order. `put` waits while more than `limit_bytes` wait to be sent."""
+    """Text frames in order. `put` waits while more than `limit_bytes` are queued: backpressure."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._frames: deque[str] = deque()
         self.waiting_bytes = 0
         self._closed = False
-        self._changed = asyncio.Event()  # for the one who takes
-        self._room = asyncio.Event()  # for those who put
+        self._changed = asyncio.Event()  # wakes `take`
+        self._room = asyncio.Event()  # wakes `put`
         self._room.set()
 
     async def put(self, frame: str) -> None:
@@ -25,7 +25,7 @@ class Outbox:
         self.put_now(frame)
 
     def put_now(self, frame: str) -> None:
-        """Without waiting, for the few frames that the kernel sends. Raises SessionEnded."""
+        """Without waiting, for the few frames of the kernel itself. Raises SessionEnded."""
         if self._closed:
             raise SessionEnded
         self._frames.append(frame)
@@ -48,7 +48,7 @@ class Outbox:
         return frame
 
     def clear(self) -> None:
-        """Forgets what was not taken yet."""
+        """Drops what was not taken yet."""
         self._frames.clear()
         self.waiting_bytes = 0
         self._room.set()

@@ -1,4 +1,4 @@
-"""The live sessions of this process: their keys are asked for again, and they can be drained."""
+"""The live sessions of this process: rechecks their keys, and drains them."""
 
 import asyncio
 import contextvars
@@ -15,7 +15,7 @@ from pipelines.errors import Unauthorized
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 16  # credentials looked up together
+AT_ONCE = 16  # credentials that are looked up concurrently
 CLOSING_S = 2.0  # for the last error event and the close frame
 
 
@@ -52,7 +52,7 @@ class SocketRegistry:
             self._recheck = None
 
     async def drain(self, grace_s: float, code: int, message: str) -> None:
-        """Refuses new sessions; after the grace tells the live ones and waits for their end."""
+        """Refuses new sessions; after the grace ends the live ones, and waits for that."""
         self.draining = True
         await self._until_empty(grace_s)
         for session in list(self._sessions):
@@ -83,7 +83,7 @@ class SocketRegistry:
                     *(self._check(one, by_credential[one]) for one in some), return_exceptions=True
                 )
                 failures += filter(None, done)
-            if failures:  # nobody knows: those sessions go on
+            if failures:  # their keys may be valid: those sessions go on
                 foreseen = all(isinstance(one, DatabaseError) for one in failures)
                 logger.warning(
                     "keys_not_rechecked",

@@ -33,8 +33,8 @@ ConversationFactory = Callable[[SocketSession, SpeechServices], Conversation]
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
-    """What lies behind one path, and who may come in."""
+class _Endpoint:
+    """The protocol of one path, and what a client needs to open it."""
 
     factory: ConversationFactory
     scope: str
@@ -52,12 +52,12 @@ def socket_routes(
 ) -> list[BaseRoute]:
     """The WebSocket at `path`, for principals with `scope`, and its plain GET.
 
-    `credential` is where a key is looked for beside `apiKey`; `greets` sends the hello messages.
+    `credential` finds a key where `apiKey` is missing; `greets` sends the hello messages.
     """
-    door = _Door(factory, scope, credential, greets)
+    endpoint = _Endpoint(factory, scope, credential, greets)
 
     async def serve(websocket: WebSocket) -> None:
-        await _serve(websocket, door)
+        await _serve(websocket, endpoint)
 
     return [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
 
@@ -75,8 +75,8 @@ async def _unknown(websocket: WebSocket) -> None:
     await _refuse(websocket, ApiError(404, "not_found", "there is no WebSocket at this path"))
 
 
-async def _serve(websocket: WebSocket, door: _Door) -> None:
-    scope = door.scope
+async def _serve(websocket: WebSocket, endpoint: _Endpoint) -> None:
+    scope = endpoint.scope
     identity = secrets.token_hex(16)
     request_id.set(identity)  # the server runs each socket in a task of its own
     started = time.perf_counter()
@@ -84,7 +84,7 @@ async def _serve(websocket: WebSocket, door: _Door) -> None:
     sockets = speech.sockets
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
-            admission = await _admit(websocket, sockets, door)
+            admission = await _admit(websocket, sockets, endpoint)
             credit = await speech.billing.credit(admission.principal.workspace_id)
             lease = await sockets.leases.acquire(admission.principal)
     except TimeoutError:
@@ -96,12 +96,12 @@ async def _serve(websocket: WebSocket, door: _Door) -> None:
     try:
         await websocket.accept(headers=[(b"x-request-id", identity.encode())])
         session = SocketSession(
-            websocket, admission, sockets.limits, lambda made: door.factory(made, speech)
+            websocket, admission, sockets.limits, lambda made: endpoint.factory(made, speech)
         )
         sockets.add(session)
         try:
             with metrics.sockets_live.labels(scope).track_inprogress():
-                await session.run(*(_hello(session, scope, credit) if door.greets else ()))
+                await session.run(*(_hello(session, scope, credit) if endpoint.greets else ()))
         finally:
             sockets.discard(session)
             seconds = time.perf_counter() - started
@@ -123,15 +123,15 @@ async def _serve(websocket: WebSocket, door: _Door) -> None:
         await lease.release()
 
 
-async def _admit(websocket: WebSocket, sockets: SocketRegistry, door: _Door) -> Admission:
+async def _admit(websocket: WebSocket, sockets: SocketRegistry, endpoint: _Endpoint) -> Admission:
     """Raises ApiError or PipelineError."""
     if sockets.draining:
         raise ApiError(503, "unavailable", "this server is stopping")
-    credential = websocket.query_params.get("apiKey") or door.credential(websocket)
+    credential = websocket.query_params.get("apiKey") or endpoint.credential(websocket)
     principal = await authenticate(sockets.accounts, credential)
-    require_scope(sockets.accounts, principal, door.scope)
+    require_scope(sockets.accounts, principal, endpoint.scope)
     assert credential is not None
-    return Admission(principal, credential, door.scope)
+    return Admission(principal, credential, endpoint.scope)
 
 
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:

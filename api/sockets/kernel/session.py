@@ -1,4 +1,4 @@
-"""The session kernel: one accepted socket, from its hello to its close, for every protocol."""
+"""The session kernel: one accepted WebSocket from its hello to its close, for every protocol."""
 
 import asyncio
 import json
@@ -11,25 +11,22 @@ from pydantic import BaseModel
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import (
-    ClientFault,
-    Conversation,
-    SessionEnded,
-)
-from api.sockets.kernel.deadlines import Deadline, Deadlines
+from api.sockets.kernel.conversation import ClientFault, Conversation, SessionEnded
 from api.sockets.kernel.outbox import Outbox
+from api.sockets.kernel.timeouts import SessionTimeout, SessionTimeouts
 from configs.schema.sockets import SocketLimits
 from pipelines.accounts.authentication import Principal
+from pipelines.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
 INTERNAL_MESSAGE = "the service failed; the session ends"
-CANCEL_S = 5.0  # a task that does not end by then is left behind
+CANCEL_S = 5.0  # a task that has not ended by then is left running
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Who was let in, and with what."""
+    """The principal of a session and the credential it came with."""
 
     principal: Principal
     credential: str  # never logged
@@ -37,7 +34,7 @@ class Admission:
 
 
 class SocketSession:
-    """A receive loop beside a send loop; what either of them meets ends both."""
+    """A receive loop beside a send loop; the end of either ends both."""
 
     def __init__(
         self,
@@ -56,8 +53,8 @@ class SocketSession:
         self._websocket = websocket
         self._limits = limits
         self._outbox = Outbox(limits.outbox_bytes)
-        self._deadlines = Deadlines(self._deadline_passed)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._timeouts = SessionTimeouts(self._timed_out)
+        self._tasks = TaskSet(self._task_failed)
         self._over = asyncio.Event()
         self._finishing = False
         self._faults = 0
@@ -69,7 +66,7 @@ class SocketSession:
 
     @property
     def waiting_bytes(self) -> int:
-        """What is queued and not sent yet."""
+        """Queued and not sent yet."""
         return self._outbox.waiting_bytes
 
     async def send(self, message: BaseModel | Mapping[str, Any] | str) -> None:
@@ -80,46 +77,42 @@ class SocketSession:
         await self._outbox.put(_render(message))
 
     def finish(self, code: int = close_codes.NORMAL) -> None:
-        """Closes after all that is queued was sent; from now on nothing is received or sent."""
+        """Closes when everything queued was sent; from now on no message is read or queued."""
         if not self._finishing:
             self._finishing = True
             self.close_code = code
-            self._deadlines.stop()
+            self._timeouts.stop()
             self._outbox.close()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """A task that is cancelled when the session ends; its failure ends the session."""
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        return task
+        return self._tasks.start(work, name)
 
-    def deadline(
+    def set_timeout(
         self, name: str, seconds: float, message: str, code: int = close_codes.POLICY
     ) -> None:
-        """Ends the session with that error when it is not moved or cleared in time."""
+        """Ends the session with that error unless it is restarted or cleared in time."""
         if not self._finishing:
-            self._deadlines.set(name, seconds, message, code)
+            self._timeouts.set(name, seconds, message, code)
 
-    def clear_deadline(self, name: str) -> None:
-        self._deadlines.clear(name)
+    def clear_timeout(self, name: str) -> None:
+        self._timeouts.clear(name)
 
     def end(self, message: str, code: int, *, drops_queued: bool = False) -> None:
         """Stops the work, sends the protocol's error event and closes.
 
-        What was made before is still sent, unless `drops_queued`.
+        What is queued is still sent, unless `drops_queued`.
         """
         if self._finishing:
             return
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         if drops_queued:
             self._outbox.clear()
         self._outbox.put_now(_render(self._conversation.error(message)))
         self.finish(code)
 
     def abandon(self, code: int = close_codes.LOST) -> None:
-        """Ends at once: the client is gone or reads no more."""
+        """Ends at once: the client has disconnected or no longer reads."""
         if not self._over.is_set():
             self.finish(code)
             self.close_code = code
@@ -127,11 +120,11 @@ class SocketSession:
             self._over.set()
 
     async def run(self, *hello: BaseModel) -> None:
-        """Serves an accepted socket until its end; everything of it is freed then."""
+        """Serves an accepted socket until its end, and ends its tasks."""
         for message in hello:
             self._outbox.put_now(_render(message))
         limits = self._limits
-        self.deadline(
+        self.set_timeout(
             "session",
             limits.session_s,
             f"the session has lasted {limits.session_s:g} seconds",
@@ -148,7 +141,7 @@ class SocketSession:
             await self._over.wait()
         finally:
             self.ended = True
-            self._deadlines.stop()
+            self._timeouts.stop()
             self._outbox.close()
             await _cancel_all([*loops, *self._tasks])
             try:
@@ -210,25 +203,22 @@ class SocketSession:
         self._over.set()
 
     def _loop_done(self, task: asyncio.Task[None]) -> None:
-        """A send that fails or takes too long: there is nobody to tell."""
+        """A send that failed or took too long: the client is not reachable."""
         if not task.cancelled() and (error := task.exception()) is not None:
             if not isinstance(error, OSError | WebSocketDisconnect):  # TimeoutError is an OSError
                 logger.error("session_failed", exc_info=error)
             self.abandon()
 
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
+    def _task_failed(self, task: asyncio.Task[Any], error: BaseException) -> None:
         if not isinstance(error, SessionEnded):
             logger.error("session_task_failed", exc_info=error, extra={"task": task.get_name()})
             if not self.ended:
                 self.end(INTERNAL_MESSAGE, close_codes.INTERNAL)
 
     def touch(self) -> None:
-        """Starts the idle clock again: the client said or hears something."""
+        """Restarts the idle timeout: a message came, or audio was sent."""
         seconds = self._limits.idle_s
-        self.deadline("idle", seconds, f"no message came for {seconds:g} seconds")
+        self.set_timeout("idle", seconds, f"no message came for {seconds:g} seconds")
 
     def _floods(self) -> bool:
         now = self._loop.time()
@@ -237,8 +227,8 @@ class SocketSession:
         self._window_count += 1
         return self._window_count > self._window_limit
 
-    def _deadline_passed(self, deadline: Deadline) -> None:
-        self.end(deadline.message, deadline.code)
+    def _timed_out(self, timeout: SessionTimeout) -> None:
+        self.end(timeout.message, timeout.code)
 
 
 async def _cancel_all(tasks: list[asyncio.Task[Any]]) -> None:

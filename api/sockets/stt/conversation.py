@@ -89,7 +89,7 @@ class SttConversation:
 
     async def opened(self) -> None:
         seconds = self._limits.start_timeout_s
-        self._session.deadline("start", seconds, f"no start came within {seconds:g} seconds")
+        self._session.set_timeout("start", seconds, f"no start came within {seconds:g} seconds")
 
     async def receive_text(self, text: str) -> None:
         if self._stopping:
@@ -155,7 +155,7 @@ class SttConversation:
             ),
             self._emit,
         )
-        self._session.clear_deadline("start")
+        self._session.clear_timeout("start")
         self._expect_audio()
         await self._session.send(Connected(server_info=self._server_info(info)))
         self._session.spawn(self._feed(self._live), "listen")
@@ -241,13 +241,13 @@ class SttConversation:
 
     def _expect_audio(self) -> None:
         seconds = self._limits.audio_timeout_s
-        self._session.deadline("audio", seconds, f"no audio came for {seconds:g} seconds")
+        self._session.set_timeout("audio", seconds, f"no audio came for {seconds:g} seconds")
 
     async def _stop(self, *, whole: bool = True) -> None:
         """Ends after the transcripts of earlier audio; the resampler's rest only when `whole`."""
         self._stopping = True
-        self._session.clear_deadline("start")
-        self._session.clear_deadline("audio")
+        self._session.clear_timeout("start")
+        self._session.clear_timeout("audio")
         if self._live is None:
             await self._say_goodbye()
             return

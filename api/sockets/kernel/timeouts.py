@@ -1,4 +1,4 @@
-"""The clocks of one session: many deadlines on one timer, cheap to move at each message."""
+"""The timeouts of one session on one timer, cheap to restart at each message."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,30 +6,30 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
-    """What happens when it passes."""
+class SessionTimeout:
+    """How the session ends when it passes."""
 
     due: float  # loop time
     message: str
     code: int
 
 
-class Deadlines:
-    """Calls `passed` with the first deadline that passes."""
+class SessionTimeouts:
+    """Calls `on_timeout` with the first timeout that passes."""
 
-    def __init__(self, passed: Callable[[Deadline], None]) -> None:
-        self._passed = passed
+    def __init__(self, on_timeout: Callable[[SessionTimeout], None]) -> None:
+        self._on_timeout = on_timeout
         self._loop = asyncio.get_running_loop()
-        self._due: dict[str, Deadline] = {}
+        self._due: dict[str, SessionTimeout] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, name: str, seconds: float, message: str, code: int) -> None:
-        """Sets or moves a deadline."""
-        deadline = Deadline(self._loop.time() + seconds, message, code)
-        self._due[name] = deadline
-        # One that only moves away leaves the timer: it looks again when it fires.
-        if self._timer is None or self._timer.when() > deadline.due:
-            self._arm(deadline.due)
+        """Starts or restarts a timeout."""
+        timeout = SessionTimeout(self._loop.time() + seconds, message, code)
+        self._due[name] = timeout
+        # One that moves later leaves the timer as it is, which checks again when it fires.
+        if self._timer is None or self._timer.when() > timeout.due:
+            self._arm(timeout.due)
 
     def clear(self, name: str) -> None:
         self._due.pop(name, None)
@@ -49,8 +49,8 @@ class Deadlines:
         self._timer = None
         if not self._due:
             return
-        first = min(self._due.values(), key=lambda deadline: deadline.due)
+        first = min(self._due.values(), key=lambda timeout: timeout.due)
         if first.due <= self._loop.time():
-            self._passed(first)
+            self._on_timeout(first)
         else:
             self._arm(first.due)
