@@ -43,7 +43,7 @@ from models.errors import EngineError
 from pipelines.errors import PipelineError
 from pipelines.tts.context_voice import ContextVoice, find_voice
 from pipelines.tts.session import MAX_CONTEXTS, ContextFault, OpenContexts, SpeakingContext
-from pipelines.tts.voice_selection import OfferedVoice
+from pipelines.tts.voice_selection import AvailableVoice
 
 
 class InworldConversation:
@@ -163,7 +163,7 @@ class InworldConversation:
         made = description(create, offered.model.id)
         await self._session.send(context_event(context_id, "contextUpdated", made))
 
-    async def _voice(self, create: Create, context_id: str) -> tuple[ContextVoice, OfferedVoice]:
+    async def _voice(self, create: Create, context_id: str) -> tuple[ContextVoice, AvailableVoice]:
         workspace_id = self._session.principal.workspace_id
         try:
             offered = await find_voice(self._synthesis.pipeline, workspace_id, create.voice_id)

@@ -25,7 +25,7 @@ from pipelines.billing.billing import IdempotentOperation
 from pipelines.tts.chunks import TimedWord
 from pipelines.tts.context_voice import ContextVoice, EncodedChunk, find_voice
 from pipelines.tts.paid import PaidSynthesis
-from pipelines.tts.voice_selection import OfferedVoice
+from pipelines.tts.voice_selection import AvailableVoice
 
 router = make_router(scope="tts", credential=bearer_or_basic)
 routes = socket_routes(
@@ -152,7 +152,7 @@ async def stream(
     return await while_connected(request.receive, work)
 
 
-def _listed(one: OfferedVoice) -> InworldVoice:
+def _listed(one: AvailableVoice) -> InworldVoice:
     voice = one.voice
     return InworldVoice(
         voice_id=voice.voice_id,
@@ -160,7 +160,7 @@ def _listed(one: OfferedVoice) -> InworldVoice:
         description=voice.description or "",
         languages=[voice.language],
         tags=[voice.gender, voice.accent.lower()],
-        is_custom=one.own is not None,
+        is_custom=one.custom is not None,
     )
 
 
@@ -170,7 +170,7 @@ async def _voice(
     workspace_id: int,
     operation: IdempotentOperation | None,
     encoding: InworldEncoding,
-) -> tuple[ContextVoice, OfferedVoice]:
+) -> tuple[ContextVoice, AvailableVoice]:
     async with synthesis.failures.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
         offered = await find_voice(synthesis.pipeline, workspace_id, body.voice_id)
     voice = ContextVoice(
@@ -252,7 +252,7 @@ class _LineWriter:
         return _line("error", status.model_dump())
 
 
-def _usage(body: InworldBody, offered: OfferedVoice) -> dict[str, Any]:
+def _usage(body: InworldBody, offered: AvailableVoice) -> dict[str, Any]:
     used = InworldUsage(processed_characters_count=len(body.text), model_id=offered.model.id)
     return {"usage": used.model_dump(by_alias=True)}
 

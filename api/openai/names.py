@@ -11,7 +11,7 @@ from models.info import ModelInfo, ModelKind
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
 from pipelines.model_list import ModelList
 from pipelines.tts.pipeline import SpeechPipeline, language_of
-from pipelines.tts.voice_selection import OfferedVoice
+from pipelines.tts.voice_selection import AvailableVoice
 
 _WORK = {"tts": "speaks", "stt": "transcribes", "chat": "chats"}
 
@@ -54,7 +54,7 @@ class OpenAINames:
             return (await self._find_voice(wanted, workspace_id)).voice.voice_id
         # Some clients accept only OpenAI's names, so a workspace may give a voice such a name.
         with suppress(VoiceNotReady):
-            if own := await self.speech.own_voice(wanted, workspace_id):
+            if own := await self.speech.custom_voice(wanted, workspace_id):
                 return own.voice.voice_id
         offered = await self.speech.voices()
         chosen = _stand_in(known, tier, await language_of(text, offered), offered)
@@ -68,7 +68,7 @@ class OpenAINames:
                 return info
         raise unknown_model(kind)
 
-    async def _find_voice(self, wanted: str, workspace_id: int) -> OfferedVoice:
+    async def _find_voice(self, wanted: str, workspace_id: int) -> AvailableVoice:
         for voice_id, name in ((wanted, None), (None, wanted)):
             with suppress(VoiceNotFound):
                 found = await self.speech.voice(voice_id, name, workspace_id)
@@ -103,8 +103,8 @@ def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, l
 
 
 def _stand_in(
-    known: OpenAIVoice, tier: Tier | None, language: str, offered: list[OfferedVoice]
-) -> OfferedVoice | None:
+    known: OpenAIVoice, tier: Tier | None, language: str, offered: list[AvailableVoice]
+) -> AvailableVoice | None:
     """The first of its voices that speaks the language, else one of its gender that does."""
     for ref in known.refs(tier):
         for one in offered:
@@ -116,6 +116,6 @@ def _stand_in(
     return next((one for one in speaking if one.voice.gender == known.gender), None)
 
 
-def _speaks(voice: OfferedVoice, language: str) -> bool:
+def _speaks(voice: AvailableVoice, language: str) -> bool:
     crosses = voice.model.crosses_languages and language in voice.model.languages
     return crosses or voice.voice.language == language

@@ -1,4 +1,4 @@
-"""What a stream of speech is made of."""
+"""The chunks of a stream of speech."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True)
 class SpokenChunk:
-    """Audio and the words that begin in it, as far as they were asked for."""
+    """Audio, and the words that begin in it when they were asked for."""
 
     audio: AudioChunk
     words: tuple[TimedWord, ...] = ()
-    text_end: int = 0  # characters of the caller's text up to the end of the piece that sounds
+    text_end: int = 0  # characters of the caller's text up to the end of the text chunk

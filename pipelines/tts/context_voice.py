@@ -17,7 +17,7 @@ from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.tts.chunks import TimedWord
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
-from pipelines.tts.voice_selection import OfferedVoice
+from pipelines.tts.voice_selection import AvailableVoice
 
 BOOST_LUFS = -14.0
 MESSAGE_S = 1.0  # of audio at most: more may exceed the message limit of clients (often 1 MiB)
@@ -47,7 +47,7 @@ class EncodedChunk:
     words: tuple[TimedWord, ...] | None
 
 
-async def find_voice(pipeline: SpeechPipeline, workspace_id: int, name: str) -> OfferedVoice:
+async def find_voice(pipeline: SpeechPipeline, workspace_id: int, name: str) -> AvailableVoice:
     """The voice of that id, or else of that name.
 
     Raises EngineError, PipelineError or DatabaseError.
@@ -71,7 +71,7 @@ class ContextVoice:
         self,
         synthesis: PaidSynthesis,
         workspace_id: int,
-        voice: OfferedVoice,
+        voice: AvailableVoice,
         style: ContextStyle,
         make_encoder: Callable[[], AudioEncoder],
         *,
@@ -152,7 +152,7 @@ class ContextVoice:
             if paid.has_sounded:
                 await paid.complete()
 
-    def _learn_level(self, voice: OfferedVoice) -> None:
+    def _learn_level(self, voice: AvailableVoice) -> None:
         """Later contexts of the voice start at its level."""
         if self._normaliser is None or (lufs := self._normaliser.measured_lufs) is None:
             return

@@ -1,4 +1,4 @@
-"""How far each stream is ahead of its playback, and which stream may use the engine next."""
+"""The playback clock of each stream, and the scheduler that says which may use the engine next."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Text to speech: the one core of the REST endpoint, the streams and the sockets."""
+"""Text to speech: the core of files, streams and sockets."""
 
 import asyncio
 import time
@@ -29,18 +29,18 @@ from pipelines.tts.pacing import FairScheduler, PlaybackClock
 from pipelines.tts.prefetch import InFlightChunk, PrefetchWindow
 from pipelines.tts.shaping import SpeechProcessor
 from pipelines.tts.stream_enhancer import StreamEnhancer, VoiceLevels
-from pipelines.tts.voice_selection import OfferedVoice, VoiceDirectory
+from pipelines.tts.voice_selection import AvailableVoice, VoiceDirectory
 
-FIRST_WORK_S = 0.3  # of the engine, for the first piece of a stream
+FIRST_WORK_S = 0.3  # of the engine, for the first chunk of a stream
 LETTERS_PER_S = 18  # that voices say
-# Of a stream's first pieces. Short ones cost more for each second: many who are all given little
-# would never be given more.
+# Ramp-up: how much longer than the one before each of a stream's first chunks is at most. Short
+# chunks cost more for each second: many streams with short chunks could never get longer ones.
 MOST_GROWTH, LEAST_GROWTH = 3.0, 1.4
 SAFETY = 0.8
-# Of the end of a first sentence: a slow engine that made all of it would let its listener wait.
+# For the end of a first sentence: a slow engine would take too long for all of it.
 SLOW_SENTENCE_SLACK = 4 / 3
-CROWDED = 0.5  # of an engine's time, by those who listen
-ENGINE_SPEEDS = (0.5, 2.0)  # that engines read in, those that do; beyond it sound is stretched
+CROWDED = 0.5  # of an engine's time, by streams that play
+ENGINE_SPEEDS = (0.5, 2.0)  # of engines that change the tempo; beyond it the audio is stretched
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 _DETECTED_CHARACTERS = 1000
 
@@ -57,7 +57,7 @@ class SpeechRequest:
     enhance: bool = True
     stability: float = 1.0
     timings: bool = False  # whether words and their times are wanted
-    workspace_id: int | None = None  # whose own voices may be named, too
+    workspace_id: int | None = None  # its custom voices may be named, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Speech:
     """Spoken text."""
 
     audio: AudioChunk
-    voice: OfferedVoice
+    voice: AvailableVoice
     words: tuple[TimedWord, ...] = ()
 
 
@@ -74,7 +74,7 @@ class SpeechPlan:
     """A request ready to be spoken, once: its voice, and the reading of its text."""
 
     request: SpeechRequest
-    voice: OfferedVoice
+    voice: AvailableVoice
     early_start: bool
     first: TextChunk
     rest: Iterator[TextChunk]  # read as it is spoken; blocking
@@ -82,62 +82,62 @@ class SpeechPlan:
 
 
 class SpeechPipeline:
-    """Speaks over whichever models there are; the mapping may change while it lives."""
+    """Speaks with the models of a mapping, which may change."""
 
     def __init__(
         self,
-        speakers: Mapping[str, TTSModel],
+        models: Mapping[str, TTSModel],
         voices: VoicesConfig,
-        own: ReadyCustomVoices | None = None,
+        custom: ReadyCustomVoices | None = None,
         watermarker: Watermarker | None = None,
     ) -> None:
-        self._speakers = speakers
-        self._own = own
+        self._models = models
+        self._custom = custom
         self._watermarker = watermarker or Watermarker()
-        self._directory = VoiceDirectory(speakers, voices, own)
+        self._directory = VoiceDirectory(models, voices, custom)
         self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
-        self.levels = VoiceLevels()  # of what was spoken, for whoever brings speech to a level
+        self.levels = VoiceLevels()  # of what was spoken; also learnt from by contexts
 
-    async def voices(self, workspace_id: int | None = None) -> list[OfferedVoice]:
-        """Every voice that can be named now, with the workspace's own if that is given.
+    async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
+        """Every voice that a request can name now, with the custom voices of the workspace.
 
         Raises EngineLost or DatabaseUnavailable.
         """
         if workspace_id is None:
-            return await self._directory.offered()
-        return await self._directory.offered_to(workspace_id)
+            return await self._directory.model_voices()
+        return await self._directory.voices_of(workspace_id)
 
     async def voice(
         self, voice_id: str | None, voice: str | None = None, workspace_id: int | None = None
-    ) -> OfferedVoice | None:
+    ) -> AvailableVoice | None:
         """The voice of that id or else name; None without either: the text decides later.
 
         Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
         return await self._directory.find(voice_id, voice, workspace_id)
 
-    async def own_voice(self, name: str, workspace_id: int) -> OfferedVoice | None:
-        """The voice of that name that the workspace had made, if there is one.
+    async def custom_voice(self, name: str, workspace_id: int) -> AvailableVoice | None:
+        """The custom voice of that name, if there is one.
 
         Raises VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
-        return await self._directory.find_own(workspace_id, name)
+        return await self._directory.find_custom(workspace_id, name)
 
     async def custom_voice_model(self, engine: str | None = None) -> ModelInfo:
-        """What speaks the voices of workspaces, `engine` where it is up. Raises EngineLost."""
-        return await self._directory.taking_packs(engine)
+        """The model that speaks custom voices, `engine` if it is up. Raises EngineLost."""
+        return await self._directory.custom_voice_model(engine)
 
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> SpeechPlan:
-        """Chooses the voice and reads the text as far as its first piece, however long it is.
+        """Chooses the voice and reads the text up to its first chunk, however long it is.
 
-        `early_start` makes the first pieces short, so that a stream begins sooner.
+        `early_start` makes the first chunks short, so that a stream starts sooner.
         Raises VoiceNotFound, VoiceNotReady, InvalidRequest (nothing to say), EngineLost or
         DatabaseUnavailable.
         """
         asked_at = time.perf_counter()
         voice = await self._directory.find(request.voice_id, request.voice, request.workspace_id)
         if voice is None:
-            offered = await self._directory.offered()
+            offered = await self._directory.model_voices()
             voice = self._directory.default(await language_of(request.text, offered), offered)
         spoken = voice.model.languages if voice.model.crosses_languages else ()
         rest = read_chunks(
@@ -152,13 +152,13 @@ class SpeechPipeline:
             raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
         return SpeechPlan(request, voice, early_start, first, rest, asked_at)
 
-    def _first_chunk_policy(self, voice: OfferedVoice) -> FirstChunkPolicy | None:
-        """The slower the engine, and the more listeners are short of sound, the more careful.
+    def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy | None:
+        """The first-chunk policy: shorter chunks for a slow engine, or while streams starve.
 
-        None when many listen: whoever begins then waits for them anyway, and gets whole sentences,
-        since with less he would need the engine again before all others have had their turn.
+        None in a crowd: a stream that starts waits for the others anyway, and gets whole sentences,
+        since with less it would need the engine again before all others have had a chunk.
         """
-        scheduler = self._schedulers[voice.speaker]
+        scheduler = self._schedulers[voice.model_name]
         cost = voice.model.real_time_factor
         if cost * (scheduler.busy + 1) > CROWDED:
             return None
@@ -188,9 +188,9 @@ class SpeechPipeline:
         words = tuple(word for chunk in chunks for word in chunk.words)
         return Speech(audio, plan.voice, words)
 
-    def open_watermark(self, voice: OfferedVoice) -> WatermarkStream | None:
+    def open_watermark(self, voice: AvailableVoice) -> WatermarkStream | None:
         """Marks one stream of speech in that voice; None when it is not to be marked."""
-        return self._watermarker.open_stream(custom_voice=voice.own is not None)
+        return self._watermarker.open_stream(custom_voice=voice.custom is not None)
 
     async def _collect(self, plan: SpeechPlan) -> list[SpokenChunk]:
         chunks: list[SpokenChunk] = []
@@ -232,7 +232,7 @@ class SpeechPipeline:
     def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
         """The speech of a file is neither enhanced nor marked, which both take the whole of it."""
         request, voice = plan.request, plan.voice
-        scheduler = self._schedulers[voice.speaker]
+        scheduler = self._schedulers[voice.model_name]
         clock = PlaybackClock(scheduler, is_played=not is_file)
         tempo = request.speed / _engine_speed(plan)
         is_enhanced = request.enhance and not is_file
@@ -255,9 +255,9 @@ class SpeechPipeline:
 
     def _send(self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float) -> InFlightChunk:
         """Sends a text chunk to the engine. Raises EngineLost."""
-        request, voice, custom = plan.request, plan.voice, plan.voice.own
-        speaker: TTSModel | None = self._speakers.get(voice.speaker)
-        if speaker is None:  # taken away since the voice was chosen
+        request, voice, custom = plan.request, plan.voice, plan.voice.custom
+        model: TTSModel | None = self._models.get(voice.model_name)
+        if model is None:  # undeployed since the voice was chosen
             raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
         call = SynthesisRequest(
             text=chunk.text,
@@ -269,9 +269,9 @@ class SpeechPipeline:
             deadline_s=deadline_s,
             pack=None if custom is None else PackRef(custom.pack_digest),
         )
-        if custom is None or self._own is None:
-            return InFlightChunk(chunk, speaker, call)
-        return InFlightChunk(chunk, speaker, call, partial(self._own.pack, custom))
+        if custom is None or self._custom is None:
+            return InFlightChunk(chunk, model, call)
+        return InFlightChunk(chunk, model, call, partial(self._custom.pack, custom))
 
 
 class SynthesisRun:
@@ -316,7 +316,7 @@ class SynthesisRun:
         await self.aclose()
 
 
-async def language_of(text: str, offered: Sequence[OfferedVoice]) -> str:
+async def language_of(text: str, offered: Sequence[AvailableVoice]) -> str:
     """The language of a text, of those that the voices are for."""
     languages = frozenset(one.voice.language for one in offered)
     beginning = text[:_DETECTED_CHARACTERS]

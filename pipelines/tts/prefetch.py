@@ -88,8 +88,8 @@ class InFlightChunk:
 class PrefetchWindow:
     """Keeps at most IN_FLIGHT chunks of one text with the engine, and gives their audio in order.
 
-    A chunk starts when the one before it is heard: so it delays no first sound, and is there when
-    that one ends.
+    A client that takes nothing holds the window back (backpressure). A chunk starts when the one
+    before it is heard: so it delays no first sound, and is there when that one ends.
     """
 
     def __init__(

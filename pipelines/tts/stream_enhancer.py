@@ -1,25 +1,25 @@
-"""Enhancement of a stream: what `loudness.enhance` does to a whole, without waiting for the end."""
+"""Enhancement of a stream: as `loudness.enhance`, but without waiting for the end."""
 
 from models.audio import AudioChunk, Pcm
 from pipelines.audio.loudness import TARGET_LUFS, HighPass, LoudnessNormaliser
-from pipelines.tts.voice_selection import OfferedVoice
+from pipelines.tts.voice_selection import AvailableVoice
 
 _MOST_REMEMBERED_S = 60.0
 
 
 class VoiceLevels:
-    """How loud each voice is, learnt from what it has said."""
+    """The loudness of each voice, measured over its speech."""
 
     def __init__(self) -> None:
         self._heard: dict[tuple[str, str], tuple[float, float]] = {}  # LUFS, and seconds of it
 
-    def of(self, voice: OfferedVoice) -> float | None:
-        """LUFS; None for a voice that was never heard."""
+    def of(self, voice: AvailableVoice) -> float | None:
+        """LUFS; None for a voice that has not spoken yet."""
         heard = self._heard.get(_name(voice))
         return None if heard is None else heard[0]
 
-    def learn(self, voice: OfferedVoice, lufs: float, duration_s: float) -> None:
-        """That the voice had that loudness over that many seconds, which are more than none."""
+    def learn(self, voice: AvailableVoice, lufs: float, duration_s: float) -> None:
+        """Adds a measurement over `duration_s` > 0."""
         before_lufs, before_s = self._heard.get(_name(voice), (0.0, 0.0))
         total_s = before_s + duration_s
         level = (before_lufs * before_s + lufs * duration_s) / total_s
@@ -29,7 +29,7 @@ class VoiceLevels:
 class StreamEnhancer:
     """High-pass, loudness and true-peak limit of one stream; blocking, 2 ms for 0.5 s."""
 
-    def __init__(self, levels: VoiceLevels, voice: OfferedVoice) -> None:
+    def __init__(self, levels: VoiceLevels, voice: AvailableVoice) -> None:
         self._levels = levels
         self._voice = voice
         self._normaliser = LoudnessNormaliser(TARGET_LUFS, levels.of(voice))
@@ -48,5 +48,5 @@ class StreamEnhancer:
         return self._normaliser.flush()
 
 
-def _name(voice: OfferedVoice) -> tuple[str, str]:
+def _name(voice: AvailableVoice) -> tuple[str, str]:
     return voice.model.id, voice.voice.key

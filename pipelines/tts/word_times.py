@@ -1,4 +1,4 @@
-"""When the caller's words sound, from the times that an engine gives for the words it was told."""
+"""The times of the caller's words, from those that an engine gives for the normalised text."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pipelines.text.alignment import SourceWord
 
 @dataclass(frozen=True, slots=True)
 class ChunkWord:
-    """A word of the caller and its seconds from the start of the engine's sound of the piece."""
+    """A word of the caller and its seconds from the start of the engine's audio of the chunk."""
 
     source: SourceWord
     start_s: float
@@ -18,19 +18,19 @@ class ChunkWord:
 
 
 class WordMatcher:
-    """Matches the words of one piece; what one was written as may be spoken as several words.
+    """Matches the words of one text chunk; one written word may be spoken as several.
 
-    An engine that says no times for a word leaves it to be placed by its share of the letters.
+    A word without times of the engine is placed by its share of the letters.
     """
 
     def __init__(self, words: Sequence[SourceWord]) -> None:
         self._waiting = deque(words)
-        self._spoken: list[WordTime] = []  # seconds from the start of the piece
-        self._placed_to = 0  # offset into the text of the piece, and its time
+        self._spoken: list[WordTime] = []  # seconds from the start of the chunk
+        self._placed_to = 0  # offset into the text of the chunk, and its time
         self._placed_s = 0.0
 
     def add_times(self, words: Sequence[WordTime], offset_s: float) -> None:
-        """Takes in the words of a chunk that begins at `offset_s`."""
+        """Adds the words of audio that starts at `offset_s`."""
         self._spoken += [
             WordTime(one.text_start, one.text_end, one.start_s + offset_s, one.end_s + offset_s)
             for one in words
@@ -47,7 +47,7 @@ class WordMatcher:
         return known
 
     def finish(self, start_s: float, end_s: float) -> list[ChunkWord]:
-        """All other words of a piece that sounds from `start_s` to `end_s`."""
+        """All other words of a chunk that sounds from `start_s` to `end_s`."""
         known: list[ChunkWord] = []
         end = max([self._placed_to, *(word.spoken_end for word in self._waiting)])
         begin, begin_s = self._placed_to, max(self._placed_s, start_s)

@@ -8,7 +8,7 @@ from api.http.deps import PrincipalDep, VoicesDep
 from api.http.routing import make_router
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
-from pipelines.tts.voice_selection import OfferedVoice
+from pipelines.tts.voice_selection import AvailableVoice
 
 router = make_router(scope="voices")
 
@@ -55,7 +55,7 @@ async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> Def
     return DefaultVoices(message=f"{len(listed)} voices", data=listed)
 
 
-def _item(one: OfferedVoice) -> DefaultVoice:
+def _item(one: AvailableVoice) -> DefaultVoice:
     voice = one.voice
     return DefaultVoice(
         voice_id=voice.voice_id,
@@ -69,7 +69,7 @@ def _item(one: OfferedVoice) -> DefaultVoice:
         ),
         description=voice.description,
         categories=list(voice.categories),
-        voice_type="professional" if one.own is None else "cloned",
-        is_native=one.own is None,
+        voice_type="professional" if one.custom is None else "cloned",
+        is_native=one.custom is None,
         available_tiers=[],
     )

@@ -26,7 +26,7 @@ from models.info import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
 from pipelines.errors import VoiceNotReady
 from pipelines.tts.pipeline import SpeechPipeline
-from pipelines.tts.voice_selection import OfferedVoice
+from pipelines.tts.voice_selection import AvailableVoice
 from tests.api.leaving import send_and_leave
 from tests.api.local_server import serve_app
 from tests.api.local_services import local_services
@@ -395,18 +395,18 @@ async def test_without_a_name_the_language_decides(stock: Services) -> None:
     assert await stock.speech.openai.choose_voice(None, "fast", TEXT, 1) is None
 
 
-async def test_an_own_voice_with_a_name_of_openais_goes_first_once_it_is_ready(
+async def test_a_custom_voice_with_a_name_of_openais_comes_first_once_it_is_ready(
     stock: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = (await stock.voices.catalogue.voices())[3]
     made = False
 
-    async def find_own(name: str, workspace_id: int) -> OfferedVoice | None:
+    async def find_custom(name: str, workspace_id: int) -> AvailableVoice | None:
         if name == "alloy" and not made:
             raise VoiceNotReady("not yet")
         return own if name == "alloy" else None
 
-    monkeypatch.setattr(stock.voices.catalogue, "own_voice", find_own)
+    monkeypatch.setattr(stock.voices.catalogue, "custom_voice", find_custom)
     assert await chosen(stock, "alloy", "quality") == "kokoro/af_alloy"
     made = True
     assert await stock.speech.openai.choose_voice("alloy", None, TEXT, 1) == own.voice.voice_id

@@ -19,7 +19,7 @@ from pipelines.audio.watermarking import Watermarker
 from pipelines.errors import NotFound
 from pipelines.tts.custom_voices import ReadyCustomVoice
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
-from pipelines.tts.voice_selection import OfferedVoice
+from pipelines.tts.voice_selection import AvailableVoice
 from tests.pipelines.stt.voiced import VoicedSpeaker
 
 DELAY = 1_000  # samples
@@ -101,7 +101,7 @@ async def test_stock_voices_are_not_marked_where_only_clones_are() -> None:
 async def test_clones_are_marked_unless_marks_are_off() -> None:
     speech = pipeline("off")
     stock = (await speech.plan(SpeechRequest(TEXT))).voice
-    clone: OfferedVoice = replace(stock, own=cast(ReadyCustomVoice, object()))
+    clone: AvailableVoice = replace(stock, custom=cast(ReadyCustomVoice, object()))
     for of, voice, expected in (
         ("off", clone, False),
         ("clones", clone, True),

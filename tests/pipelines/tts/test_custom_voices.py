@@ -201,19 +201,19 @@ async def test_new_voices_are_for_the_engine_that_makes_them(
         assert (await speech.custom_voice_model(engine)).engine == expected
 
 
-async def test_a_workspaces_own_voice_goes_before_another_of_its_name(
+async def test_a_custom_voice_comes_before_another_of_its_name(
     database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
     waiting = new_voice(workspace_id, "Alto")
     speech = pipeline(speaker, own)
     found = await speech.voice(None, "ALTO", workspace_id)
-    assert found is not None and found.own is None
+    assert found is not None and found.custom is None
     await add(database, waiting)
     with pytest.raises(VoiceNotReady):
         await speech.voice(None, "Alto", workspace_id)
     elsewhere = await speech.voice(None, "Alto", workspace_id + 1)
-    assert elsewhere is not None and elsewhere.own is None
+    assert elsewhere is not None and elsewhere.custom is None
     assert (await speech.voice(None, "Alto")) is not None  # of nobody's
     with pytest.raises(VoiceNotFound):
         await speech.voice(str(uuid4()), None, workspace_id)

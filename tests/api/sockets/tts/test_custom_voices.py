@@ -36,7 +36,7 @@ async def ready_voice(server: SocketServer, name: str) -> Voice:
     return ready
 
 
-async def test_a_workspaces_own_voice_speaks_by_id_and_by_name(shared_server: SocketServer) -> None:
+async def test_a_custom_voice_speaks_by_id_and_by_name(shared_server: SocketServer) -> None:
     ready = await ready_voice(shared_server, "Own voice")
     waiting = new_voice(ready.workspace_id, "Not yet")
     await shared_server.services.infrastructure.database.run(add_voice, waiting, [])
