@@ -34,8 +34,8 @@ class FrameWriter(Protocol[C]):
         """The frame of an item; empty when it is too early for one."""
         ...
 
-    def finish(self) -> bytes:
-        """The last frame of a stream that succeeded."""
+    def finish(self) -> list[bytes]:
+        """The last frames of a stream that succeeded; empty ones are not sent."""
         ...
 
     def fail(self, error: Exception) -> bytes:
@@ -120,7 +120,7 @@ async def encode_frames(
         async for item in rest:
             if frame := await anyio.to_thread.run_sync(writer.write, item):
                 yield frame
-        if frame := await anyio.to_thread.run_sync(writer.finish):
+        for frame in filter(None, await anyio.to_thread.run_sync(writer.finish)):
             yield frame
     except Exception as error:  # the response has begun, so only its format can report it
         with suppress(Exception):

@@ -242,9 +242,9 @@ class _LineWriter:
         self._usage = {}
         return _line("result", result)
 
-    def finish(self) -> bytes:
+    def finish(self) -> list[bytes]:
         timing = self._alignment.rest(self._voice.spoken_s)
-        return b"" if timing is None else _line("result", audio_body(b"", timing))
+        return [] if timing is None else [_line("result", audio_body(b"", timing))]
 
     def fail(self, error: Exception) -> bytes:
         shown = to_api_error(error)

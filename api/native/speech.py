@@ -185,10 +185,10 @@ class LineWriter:
         self._waiting_s += chunk.audio.duration_s
         return self._line() if self._waiting_s >= LINE_S else b""
 
-    def finish(self) -> bytes:
+    def finish(self) -> list[bytes]:
         if self._encoder is not None:
             self._data += self._encoder.flush()
-        return self._line() + _to_line({"type": "complete"})
+        return [self._line(), _to_line({"type": "complete"})]
 
     def fail(self, error: Exception) -> bytes:
         shown = to_api_error(error)

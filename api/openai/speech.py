@@ -106,8 +106,8 @@ class BytesWriter:
             self._encoder = open_speech_encoder(self._format, chunk.audio.sample_rate)
         return b"".join(self._encoder.encode(chunk.audio))
 
-    def finish(self) -> bytes:
-        return b"" if self._encoder is None else b"".join(self._encoder.flush())
+    def finish(self) -> list[bytes]:
+        return [] if self._encoder is None else self._encoder.flush()
 
     def fail(self, error: Exception) -> bytes:
         raise CutShort(to_api_error(error).error) from None
@@ -123,10 +123,11 @@ class EventWriter(BytesWriter):
     def write(self, chunk: SpokenChunk) -> bytes:
         return _delta(super().write(chunk))
 
-    def finish(self) -> bytes:
+    def finish(self) -> list[bytes]:
         characters = self._characters  # what is billed here, in place of tokens
         usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
-        return _delta(super().finish()) + _event({"type": "speech.audio.done", "usage": usage})
+        done = _event({"type": "speech.audio.done", "usage": usage})
+        return [*map(_delta, super().finish()), done]
 
     def fail(self, error: Exception) -> bytes:
         return error_frame(to_api_error(error))
