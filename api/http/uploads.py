@@ -95,7 +95,8 @@ def validated(shape: type[Fields], values: Mapping[str, Any]) -> Fields:
     try:
         return shape.model_validate(values)
     except ValidationError as error:
-        field, text = first_fault(error)
+        path, text = first_fault(error)
+        field = path.partition(".")[0]  # a form is flat: an item of a list has its field's name
         # Validators of the whole form begin their message with the field.
         name, message = (field, f"{field}: {text}") if field else (text.partition(":")[0], text)
         raise ApiError(400, "validation_error", message, param=name) from None
