@@ -45,6 +45,7 @@ from pipelines.chat.pipeline import ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.correction.rules import load_rules
 from pipelines.limits.shared import SharedLimits
+from pipelines.maintenance.erasure import AccountErasure
 from pipelines.model_list import ModelList
 from pipelines.ports import ChatModel, STTModel, TTSModel
 from pipelines.storage.encryption import Encryption
@@ -158,7 +159,8 @@ def build_services(
         ),
         platform=PlatformServices(
             accounts=accounts,
-            workspaces=Workspaces(database, accounts, files, ready_voices),
+            workspaces=Workspaces(database, accounts),
+            erasure=AccountErasure(database, accounts, files, ready_voices),
             plans=plans,
             subscriptions=Subscriptions(database, plans, accounts),
             billing=billing,

@@ -24,6 +24,7 @@ from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.limits.shared import SharedLimits
+from pipelines.maintenance.erasure import AccountErasure
 from pipelines.model_list import ModelList
 from pipelines.storage.files import Files
 from pipelines.stt.paid import PaidTranscription
@@ -74,6 +75,7 @@ class PlatformServices:
 
     accounts: Accounts
     workspaces: Workspaces
+    erasure: AccountErasure
     plans: PlansConfig
     subscriptions: Subscriptions
     billing: Billing

@@ -66,7 +66,7 @@ async def erase_account(principal: PrincipalDep, platform: PlatformDep) -> Done:
     It takes the owner's token, or a key with every scope. The ledger and the audit log stay: they
     hold numbers and ids, and nothing that was said.
     """
-    await platform.workspaces.erase(principal)
+    await platform.erasure.erase(principal)
     return Done(message="the account is erased")
 
 

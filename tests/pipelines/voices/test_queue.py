@@ -25,7 +25,6 @@ from db.session import Database
 from db.voices.voices import Voice
 from db.webhooks.webhooks import Webhook
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
-from pipelines.accounts.workspaces import _erase
 from pipelines.billing.billing import Billing
 from pipelines.errors import (
     InvalidRequest,
@@ -34,6 +33,7 @@ from pipelines.errors import (
     Unauthorized,
     VoiceNotFound,
 )
+from pipelines.maintenance.erasure import erase_rows
 from pipelines.maintenance.housekeeping import Housekeeper
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
@@ -198,7 +198,7 @@ async def test_a_voice_added_while_its_workspace_is_erased_leaves_nothing(house:
         assert workspace is not None
         who = replace(house.principal, user_id=workspace.owner_id)
         added, erased = await asyncio.gather(
-            house.add(), house.database.run(_erase, who), return_exceptions=True
+            house.add(), house.database.run(erase_rows, who), return_exceptions=True
         )
         assert isinstance(added, Voice | Unauthorized | StorageUnavailable), added
         assert not isinstance(erased, BaseException), erased

@@ -1,0 +1,66 @@
+"""The erasure of an account with its workspace, keys, chats, voices, webhooks and files."""
+
+import logging
+
+from sqlmodel import Session
+
+from db.accounts import delete_user
+from db.audit import audit
+from db.billing.ledger import release_named
+from db.columns import utc_now
+from db.files import expire_files
+from db.session import Database
+from db.voices.voices import Voice, lock_workspace, ready_voices, unfinished_operations
+from pipelines.accounts.authentication import ALL_SCOPES, UNAUTHORIZED, Principal
+from pipelines.accounts.service import Accounts
+from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized
+from pipelines.storage.files import Files
+from pipelines.tts.custom_voices import ReadyCustomVoices
+
+logger = logging.getLogger(__name__)
+
+
+class AccountErasure:
+    """Erases accounts. The ledger and the audit log stay, under an id that leads to no person."""
+
+    def __init__(
+        self, database: Database, accounts: Accounts, files: Files, voices: ReadyCustomVoices
+    ) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._files = files
+        self._voices = voices
+
+    async def erase(self, principal: Principal) -> None:
+        """Deletes the user, the workspace and what belongs to it; files follow within seconds.
+
+        Raises InsufficientScope for a key that lacks a scope, Unauthorized when the account is
+        gone, or DatabaseUnavailable.
+        """
+        if missing := ALL_SCOPES - principal.scopes:
+            self._accounts.note_missing_scopes(principal, missing)
+            raise InsufficientScope(
+                "an account is erased by its owner's token or a key with every scope"
+            )
+        for voice in await self._database.run(erase_rows, principal):
+            self._voices.forget(voice.id, voice.pack_digest)
+        self._accounts.forget_workspace(principal.workspace_id)
+        try:
+            await self._files.delete_expired()
+            await self._database.forget_deleted()
+        except StorageUnavailable:  # housekeeping tries again
+            logger.warning("erased_files_left", extra={"workspace": principal.workspace_id})
+
+
+def erase_rows(session: Session, principal: Principal) -> list[Voice]:
+    """Returns the voices that were ready, whose packs engines may still hold."""
+    workspace_id = principal.workspace_id
+    lock_workspace(session, workspace_id)  # no voice is added from here on
+    unfinished = unfinished_operations(session, workspace_id)  # before the rows go
+    ready = ready_voices(session, workspace_id)
+    if not delete_user(session, principal.user_id):
+        raise Unauthorized(UNAUTHORIZED)
+    expire_files(session, workspace_id, utc_now())
+    release_named(session, unfinished)
+    audit(session, workspace_id, "account.erased", principal.actor, str(workspace_id), {})
+    return ready
