@@ -60,11 +60,12 @@ test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev
 	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/voices $(ARGS)
 
-check: dev ## Lint, format, types and layers
+check: dev ## Lint, format, types, layers, and the rules of docs/structure.md
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/house.py
 
 bench: ## Run the benchmarks; bench-NAME runs one, ARGS=FOLDER has the recordings that some need
 	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name || exit; done

@@ -1,4 +1,4 @@
-"""Users, their workspaces and the keys of these."""
+"""Users, their workspaces (the tenants) and API keys."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -210,7 +210,7 @@ def revoke_key(session: Session, workspace_id: int, key_id: int, now: datetime) 
 
 
 def note_refusal(session: Session, key_id: int, now: datetime, since: datetime) -> bool:
-    """Whether this is the first refusal of the key after `since` that anybody notes."""
+    """Whether this is the first refusal of the key after `since` to be recorded."""
     noted = session.exec(
         update(ApiKey)
         .where(

@@ -18,7 +18,7 @@ _LOCK_SPACE = 1 << 60  # keeps the locks of workspaces apart from other advisory
 
 
 class AuditEntry(SQLModel, table=True):
-    """One thing that somebody did; a chain of digests shows whether any was changed or removed."""
+    """One action of an actor; a chain of digests shows whether any entry was changed or removed."""
 
     __tablename__ = "audit_entry"
     __table_args__ = (UniqueConstraint("workspace_id", "number"), Index(None, "created_at"))

@@ -1,4 +1,4 @@
-"""Goes through all that is sealed, a few rows at a time, to seal it anew."""
+"""Goes through all encrypted data, a few rows at a time, for key rotation."""
 
 from collections.abc import Callable
 from uuid import UUID

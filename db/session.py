@@ -166,8 +166,8 @@ def make_engine(
 ) -> Engine:
     """An engine with the settings that this project needs on either database.
 
-    Whoever has more threads than `connections` may find one of them without a connection for long:
-    the pool does not serve those that wait in their order.
+    With more threads than `connections` one of them may wait long for a connection: the pool does
+    not serve waiting threads in order.
     """
     target = _with_driver(make_url(url))
     if target.get_backend_name() == "sqlite":

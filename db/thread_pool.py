@@ -16,7 +16,7 @@ class BoundedThreadPool:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._count = threads
         self._answer_s = answer_s
-        self._hung: set[Future[Any]] = set()  # calls that nobody waits for, but their threads do
+        self._hung: set[Future[Any]] = set()  # abandoned calls whose threads still wait
 
     async def run(self, work: Callable[[], T]) -> T:
         """What `work` returns. Raises what it raises, or TimeoutError.

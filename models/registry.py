@@ -1,4 +1,5 @@
-"""The kinds of engines, the configurations that they take, and where each engine lives."""
+"""The registry: kinds of engines, the configurations that they take, and where each engine
+lives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -32,7 +32,7 @@ def delete_leftover_directories(purpose: str) -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{purpose}-*"):
         try:
             lock = os.open(folder, os.O_RDONLY)
-        except OSError:  # it is gone, or somebody else's
+        except OSError:  # it is gone, or another user's
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

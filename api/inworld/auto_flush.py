@@ -1,4 +1,4 @@
-"""When a context of Inworld's dialect speaks although nobody flushed it."""
+"""When a context of Inworld's dialect speaks without a flush of the client."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ class AutoFlush:
         self._watch(fresh=ready > 0)
 
     def stop(self) -> None:
-        """Once nothing waits in the buffer, or nobody listens any more."""
+        """Once nothing waits in the buffer, or when the client has left."""
         for timer in (self._oldest, self._quiet):
             if timer is not None:
                 timer.cancel()

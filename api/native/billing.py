@@ -90,7 +90,7 @@ async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> Curren
     summary="Choose a plan",
     description="The new limits hold at once. A change of plan or cycle begins a new cycle now; "
     "the same plan and cycle again change nothing. A subscription takes nothing from the credit, "
-    "which pays for work only: whoever runs the service bills for plans.",
+    "which pays for work only: the operator bills for plans.",
     responses={404: {"model": ErrorBody, "description": "There is no such plan"}},
 )
 async def subscribe(body: Subscribe, principal: PrincipalDep, platform: PlatformDep) -> Subscribed:

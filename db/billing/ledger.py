@@ -4,7 +4,7 @@ A trigger adds each entry to the sums of its day, so nothing here reads all entr
 
 Each function belongs in one transaction. Whether credit suffices is decided by guarded updates of
 one row, so no reader of an old balance can overspend. Locks are taken holds first, then accounts in
-the order of their ids, except that a new hold, which nobody can wait for, is added last.
+the order of their ids, except that a new hold, which no transaction can wait for, is added last.
 """
 
 from collections import defaultdict
@@ -226,7 +226,7 @@ def refund(session: Transaction, workspace_id: int, operation: str) -> bool:
 
 
 def release_expired(session: Transaction, now: datetime | None = None) -> int:
-    """Gives back holds that nobody settled in time, some at once; how many there were."""
+    """Releases holds that expired before they were settled, some at once; how many there were."""
     expired = (
         select(_HOLD.c.operation)
         .where(_HOLD.c.expires_at <= (now or utc_now()))
@@ -345,7 +345,7 @@ def _close_expired(
     units: int = 0,
 ) -> Settled:
     """Ends work whose hold had expired; not new when its end is known already."""
-    if not lock_account(session, workspace_id):  # whoever else does this waits here
+    if not lock_account(session, workspace_id):  # a concurrent call waits here
         return Settled(0, is_new=False)
     query = select(_ENTRY.c.kind, _ENTRY.c.held).where(
         _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation == operation
@@ -369,7 +369,7 @@ def _close_expired(
 
 
 def lock_account(session: Transaction, workspace_id: int) -> bool:
-    """Until the end of the transaction nobody else changes the account; False without one."""
+    """Locks the account until the end of the transaction; False without one."""
     query = (
         select(_ACCOUNT.c.workspace_id)
         .where(_ACCOUNT.c.workspace_id == workspace_id)

@@ -58,7 +58,7 @@ class AttemptResult:
     error: str | None
     milliseconds: int
     gone: bool = False  # the receiver wants nothing any more
-    sent: bool = True  # False when it failed on our side, which nobody holds against the webhook
+    sent: bool = True  # False when it failed on our side, which does not count against the webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
 def claim(
     session: Session, ids: Sequence[UUID], lease: str, now: datetime, lasts: timedelta
 ) -> list[Claimed]:
-    """Takes those that nobody else is at; `lease` is a name that nobody used before.
+    """Claims due deliveries that no other dispatcher has leased; `lease` is a new unique name.
 
     A worker that dies keeps them for `lasts`; then another takes them.
     """
@@ -175,7 +175,7 @@ def finish(
     next_at: datetime | None,
     give_up_after: timedelta,
 ) -> FinishedDelivery | None:
-    """Notes the attempt. None when the delivery was deleted, or is somebody else's by now.
+    """Notes the attempt. None when the delivery was deleted, or its lease has been taken over.
 
     After a failure there is another attempt at `next_at`, if that is not None. A webhook becomes
     inactive when its receiver is gone, or when at least two messages failed, and none got through,

@@ -1,4 +1,4 @@
-"""Events on their way out: written in the transaction that makes them happen."""
+"""The outbox of webhook events: written in the transaction that causes them."""
 
 import json
 import secrets

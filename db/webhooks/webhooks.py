@@ -54,7 +54,7 @@ def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
 def webhook_of(
     session: Session, workspace_id: int, webhook_id: UUID, *, lock: bool = False
 ) -> Webhook | None:
-    """With `lock` nobody else changes it until the commit; events may still name it."""
+    """`lock` locks its row until the commit; events may still refer to it."""
     query = select(Webhook).where(Webhook.id == webhook_id, Webhook.workspace_id == workspace_id)
     if lock:
         query = query.with_for_update(key_share=True)

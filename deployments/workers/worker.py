@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BackgroundWorker:
-    """A replica without requests. Whoever derives from it calls `_open` and `_start`."""
+    """A replica without requests. Subclasses call `_open` and `_start`."""
 
     async def _open(self) -> "tuple[Settings, Database]":
         """With the newest tables and the right secrets. Raises SettingsError."""

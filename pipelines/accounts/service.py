@@ -149,8 +149,8 @@ class Accounts:
     async def ensure_first_workspace(self) -> str | None:
         """On an empty database makes an owner, a workspace and a key, and returns the key.
 
-        None when there is a workspace already. The owner's password is nobody's: the account is
-        used through its key.
+        None when there is a workspace already. The owner has no usable password: the account
+        is used through its key.
         """
         user = User(email=FIRST_EMAIL, password_hash="!", name="Owner")
         workspace = self._workspace(user)

@@ -1,7 +1,7 @@
 """Plans: which one a workspace is on, how it is paid, and when it is billed next.
 
 A subscription records what was agreed and decides the limits. It takes nothing from the credit,
-which is for work: plans are billed by whoever runs the service.
+which is for work: plans are billed by the operator.
 """
 
 import calendar

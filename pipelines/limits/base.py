@@ -1,4 +1,4 @@
-"""How often and how much at once: windows of requests, and leases of sessions and jobs."""
+"""Rate limits and concurrency: windows of requests, and leases of sessions and jobs."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -42,7 +42,7 @@ class Housekeeper:
         retention: RetentionConfig,
         voices: VoiceQueue | None = None,
     ) -> None:
-        """Without `voices` nobody gives up custom voices that could not be made."""
+        """Without `voices` hopeless custom voices are not failed."""
         self._database = database
         self._voices = voices
         self._files = files

@@ -1,4 +1,4 @@
-"""Seals everything under the newest key, after a new one was put before the others."""
+"""Key rotation: encrypts all stored data under the newest key, which was put before the others."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """How many were sealed anew."""
+    """How many rows and files were encrypted again."""
 
     chats: int
     webhooks: int

@@ -1,4 +1,5 @@
-"""Seals what is kept at rest: AES-256-GCM under the operator's keys, bound to what it is about."""
+"""Encryption at rest: AES-256-GCM under the operator's keys, with associated data that binds
+a ciphertext to its place."""
 
 import base64
 import hashlib

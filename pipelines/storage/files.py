@@ -185,7 +185,7 @@ class Files:
         return deleted
 
     async def rotate(self, file: StoredFile) -> bool:
-        """Seals the file anew; False when the newest key sealed it. Raises as `read`."""
+        """Encrypts the file under the newest key; False when it already was. Raises as `read`."""
         try:
             is_sealed_anew = await self._in_thread(self._seal_anew, file)
         except NotFound:
@@ -198,13 +198,13 @@ class Files:
 
     async def _delete(self, file: StoredFile) -> None:
         if not _is_past(file.expires_at):
-            # Who seals the bytes anew just now sees this, and removes them too.
+            # A concurrent rotation of these bytes sees this, and removes them too.
             await self._database.run(expire_these_files, [file.id], utc_now())
         await self._in_thread(self._remove, file)
         await self._database.run(delete_file, file.id)
 
     def _signature(self, file_id: str, workspace_id: int, expires: int) -> str:
-        """Names the workspace, so that nobody can sign for a file that is not theirs."""
+        """Names the workspace, so that a signature is valid for files of that workspace only."""
         message = f"{workspace_id}.{file_id}.{expires}".encode()
         digest = hmac.digest(self._url_key, message, hashlib.sha256)
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")

@@ -27,7 +27,7 @@ async def watch_storage(
 
 
 async def storage_problem(files: Files, timeout_s: float = TIMEOUT_S) -> str:
-    """What is wrong with the store, for whoever runs the service; empty when nothing is.
+    """What is wrong with the store, for the operator; empty when nothing is.
 
     Returns when the store has answered: one that hangs is told of at once, and asked no second
     time meanwhile, since each question keeps a thread.

@@ -82,7 +82,8 @@ class OwnThreads(AbstractResolver):
 
 
 class Sender:
-    """One for all receivers. Every attempt dials anew, so that every address is looked at."""
+    """One for all receivers. Every attempt opens a new connection, so that every address is
+    checked."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ async def lived_in(folder: Path) -> AsyncIterator[House]:
 
 
 def house_in(folder: Path) -> House:
-    """With the files and secrets that a service with this ANTIPHON_DATA has. Nobody lives there."""
+    """With the files and secrets that a service with this ANTIPHON_DATA has, without accounts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANTIPHON_DATA", str(folder))
         settings = load_settings()

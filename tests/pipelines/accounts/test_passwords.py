@@ -1,4 +1,4 @@
-"""Passwords are hashed slowly, and nobody learns from the work which accounts there are."""
+"""Passwords are hashed slowly, and no request learns from the work which accounts there are."""
 
 import asyncio
 from typing import Any

@@ -214,6 +214,6 @@ async def test_a_custom_voice_comes_before_another_of_its_name(
         await speech.voice(None, "Alto", workspace_id)
     elsewhere = await speech.voice(None, "Alto", workspace_id + 1)
     assert elsewhere is not None and elsewhere.custom is None
-    assert (await speech.voice(None, "Alto")) is not None  # of nobody's
+    assert (await speech.voice(None, "Alto")) is not None  # of no workspace
     with pytest.raises(VoiceNotFound):
         await speech.voice(str(uuid4()), None, workspace_id)

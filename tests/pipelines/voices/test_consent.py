@@ -119,7 +119,7 @@ async def test_who_speaks_before_and_after_it_is_not_taken_for_who_says_it() -> 
     hears = Hears()
     issuer = consent(hears)
     sentence, _ = issuer.issue(1)
-    # Somebody else speaks for seconds, who happens to say one of the words.
+    # Another speaker talks for seconds and happens to say one of the words.
     hears._texts.append(
         f"{sentence.words[0]} and what more there was. {sentence.text} " + "Oh " * 8
     )

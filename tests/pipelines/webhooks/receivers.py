@@ -78,7 +78,7 @@ class Receiver:
 
 @dataclass
 class Held:
-    """An answer that nobody gets before it is let go."""
+    """An answer that is held back until it is released."""
 
     let_go: asyncio.Event = field(default_factory=asyncio.Event)
 
