@@ -1,9 +1,9 @@
 """Limits without Redis: one process of the cluster counts for all gateways.
 
-A question to it costs a hop of a millisecond, so it grants each gateway blocks of hits in advance:
-a part of what is left of the window, which shrinks as the window fills. A gateway spends its block
-without asking. So the gateways together never allow more than the limit, and the last hits of a
-window are counted one by one.
+A question to it costs a hop of a millisecond, so it grants a lone gateway blocks of hits in
+advance: half of what is left of the window, which shrinks as the window fills. The gateway spends
+its block without asking. Several gateways ask for every hit: a block that one of them does not
+spend would make another refuse requests below the limit.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from pipelines.limits.shared import StoreLost
 
 logger = logging.getLogger(__name__)
 
-BLOCKS = 2  # of what is left of a window, a gateway; a lone one asks 7 times for 60 hits
+BLOCKS = 2  # of what is left of a window; a lone gateway asks 7 times for 60 hits
 CLOSE_TIMEOUT_S = 1.0
 
 
@@ -38,7 +38,7 @@ class RequestCounter:
         newest = {hit.key: (hit, window) for hit, window in zip(hits, windows, strict=True)}
         blocks = {}
         for key, (hit, window) in newest.items():
-            block = window.remaining // (BLOCKS * max(1, len(self._gateways)))
+            block = window.remaining // BLOCKS if len(self._gateways) <= 1 else 0
             if window.allowed and hit.cost > 0 and block > 0:
                 self._tables.windows.hit(replace(hit, cost=block))
                 blocks[key] = block
