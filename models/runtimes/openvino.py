@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import logging
 import mmap
+import os
 import threading
 from collections.abc import Generator, Mapping
 from functools import cache
@@ -158,9 +159,14 @@ def _opened(kept: Path, options: Mapping[str, Any]) -> tuple[openvino.CompiledMo
 
 @cache
 def _processor() -> str:
-    """Machines that share a cache have files of their own, unless they are of one kind."""
+    """Machines that share a cache have files of their own, unless they are of one kind.
+
+    So has a processor of which only some instructions may be used: with all of them it would read
+    the graph that was compiled for fewer.
+    """
     name = _core().get_property("CPU", "FULL_DEVICE_NAME")
-    return _digest((name, sorted(_capabilities())))
+    instructions = filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])
+    return _digest((name, sorted(_capabilities()), *instructions))
 
 
 @cache
