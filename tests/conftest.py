@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,12 @@ RAY_FOLDER = None if "PYTEST_XDIST_WORKER" in os.environ else isolate()
 @pytest.hookimpl(trylast=True)  # after the fixtures of the session have ended
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Deletes the logs of Ray unless a test failed."""
-    if RAY_FOLDER is not None and not session.testsfailed:
+    if RAY_FOLDER is None:
+        return
+    if session.testsfailed:
+        with suppress(OSError):  # it holds logs
+            os.rmdir(RAY_FOLDER)
+    else:
         shutil.rmtree(RAY_FOLDER, ignore_errors=True)
 
 
