@@ -50,7 +50,7 @@ class Rotation:
         self._files = files
 
     async def run(self) -> Rotated:
-        """Raises SealBroken when a key is missing, StorageUnavailable or DatabaseUnavailable."""
+        """Raises DecryptionError for a missing key, StorageUnavailable, DatabaseUnavailable."""
 
         async def ids_of_chats(last: UUID | None) -> list[UUID]:
             return await self._database.read(chats_after, last)

@@ -13,9 +13,9 @@ from pipelines.temporary_directories import delete_leftover_directories, tempora
 
 DIES = """
 import os, signal
-from pipelines.temporary_directories import private_folder
+from pipelines.temporary_directories import temporary_directory
 
-with private_folder("upload") as folder:
+with temporary_directory("upload") as folder:
     (folder / "0").write_bytes(b"RIFF")
     os.kill(os.getpid(), signal.SIGKILL)
 """
