@@ -64,6 +64,7 @@ class Gateway:
                 create_app(self.services), settings.host, settings.port, settings.trusted_proxies
             )
             await self._listener.start()
+        infrastructure.limits.start()
         self._background = [
             asyncio.create_task(self._directory.follow()),
             asyncio.create_task(

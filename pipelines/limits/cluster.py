@@ -3,7 +3,8 @@
 A question to it costs a hop of a millisecond, so it grants a lone gateway blocks of hits in
 advance: half of what is left of the window, which shrinks as the window fills. The gateway spends
 its block without asking. Several gateways ask for every hit: a block that one of them does not
-spend would make another refuse requests below the limit.
+spend would make another refuse requests below the limit. A gateway counts as alone after SETTLE_S,
+since by then every other one has renewed its leases with the counter.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from pipelines.limits.shared import StoreLost
 logger = logging.getLogger(__name__)
 
 BLOCKS = 2  # of what is left of a window; a lone gateway asks 7 times for 60 hits
+SETTLE_S = 15.0  # longer than gateways take to renew
 CLOSE_TIMEOUT_S = 1.0
 
 
@@ -31,14 +33,17 @@ class RequestCounter:
         self._clock = clock
         self._tables = Tables()
         self._gateways: dict[str, float] = {}  # until when each counts as alive
+        self._changed_at = clock()  # when a gateway came or went
 
-    async def hits(self, hits: list[Hit]) -> tuple[list[RateWindow], dict[str, int]]:
+    async def hits(self, gateway: str, hits: list[Hit]) -> tuple[list[RateWindow], dict[str, int]]:
         """A window for each hit, and the blocks that are granted beyond them, by key."""
+        self._note_alive(gateway)
+        is_alone = len(self._gateways) == 1 and self._clock() - self._changed_at >= SETTLE_S
         windows = [self._tables.windows.hit(hit) for hit in hits]
         newest = {hit.key: (hit, window) for hit, window in zip(hits, windows, strict=True)}
         blocks = {}
         for key, (hit, window) in newest.items():
-            block = window.remaining // BLOCKS if len(self._gateways) <= 1 else 0
+            block = window.remaining // BLOCKS if is_alone else 0
             if window.allowed and hit.cost > 0 and block > 0:
                 self._tables.windows.hit(replace(hit, cost=block))
                 blocks[key] = block
@@ -49,13 +54,20 @@ class RequestCounter:
 
     async def renew(self, gateway: str, held: Mapping[str, list[str]]) -> int:
         """Renews the leases of a live gateway; how many gateways there are."""
-        now = self._clock()
-        self._gateways = {name: until for name, until in self._gateways.items() if until > now}
-        self._gateways[gateway] = now + LEASE_S
+        self._note_alive(gateway)
         self._tables.leases.sweep()
         for key, members in held.items():
             self._tables.leases.renew(key, members)
         return len(self._gateways)
+
+    def _note_alive(self, gateway: str) -> None:
+        now = self._clock()
+        before = self._gateways.keys()
+        alive = {name: until for name, until in self._gateways.items() if until > now}
+        alive[gateway] = now + LEASE_S
+        if alive.keys() != before:
+            self._changed_at = now
+        self._gateways = alive
 
     async def release(self, key: str, member: str) -> None:
         self._tables.leases.release(key, member)
@@ -120,7 +132,7 @@ class ClusterStore:
     async def _count(self, hits: list[Hit]) -> list[RateWindow]:
         asked_at = self._clock()
         windows: list[RateWindow]
-        windows, blocks = await self._ask("hits", hits)
+        windows, blocks = await self._ask("hits", self._name, hits)
         newest = {hit.key: (hit, window) for hit, window in zip(hits, windows, strict=True)}
         for key, granted in blocks.items():
             hit, window = newest[key]

@@ -112,6 +112,11 @@ class SharedLimits:
         _decided(backend, window.allowed, time.perf_counter() - began)
         return window
 
+    def start(self) -> None:
+        """Makes this process known to the others, which share the limits with it from then on."""
+        if self._store is not None:
+            self._keep_renewing()
+
     async def acquire(self, key: str, limit: int) -> Lease | None:
         """See Leases."""
         member = secrets.token_hex(8)

@@ -39,6 +39,22 @@ async def gateway(wire: Wire) -> AsyncIterator[SharedLimits]:
         await limits.close()
 
 
+@pytest.fixture(autouse=True)
+def gateways_count_as_alone_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.limits.cluster.SETTLE_S", 0.0)
+
+
+async def test_a_gateway_asks_for_every_hit_until_it_is_known_to_be_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipelines.limits.cluster.SETTLE_S", 60.0)
+    wire = Wire()
+    async with gateway(wire) as one:
+        windows = [await one.hit("w", 100) for _ in range(10)]
+    assert [window.remaining for window in windows] == [*range(99, 89, -1)]
+    assert wire.asked.count("hits") == 10
+
+
 async def until_known(wire: Wire, gateways: int) -> None:
     async with asyncio.timeout(3):
         while len(wire.counter._gateways) < gateways:
