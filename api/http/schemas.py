@@ -39,6 +39,10 @@ class Pagination(BaseModel):
     total: int
     pages: int
 
+    @classmethod
+    def of(cls, page: int, limit: int, total: int) -> "Pagination":
+        return cls(page=page, limit=limit, total=total, pages=-(-total // limit))
+
 
 class Page(BaseModel, Generic[T]):
     """One page of a list."""

@@ -201,7 +201,7 @@ async def list_deliveries(
     )
     return Page(
         data=[_shown_delivery(listed) for listed in found],
-        pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
+        pagination=Pagination.of(page, limit, total),
     )
 
 

@@ -91,7 +91,7 @@ async def list_audit(
             )
             for entry in entries
         ],
-        pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
+        pagination=Pagination.of(page, limit, total),
     )
 
 

@@ -62,7 +62,7 @@ async def list_saved(
             )
             for one in chats
         ],
-        pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
+        pagination=Pagination.of(page, limit, total),
     )
 
 

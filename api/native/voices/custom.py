@@ -186,7 +186,7 @@ async def list_voices(
     found, total = await voices.custom.page(principal, page, limit, status, language)
     return Page(
         data=[custom_voice(voice) for voice in found],
-        pagination=Pagination(page=page, limit=limit, total=total, pages=-(-total // limit)),
+        pagination=Pagination.of(page, limit, total),
     )
 
 

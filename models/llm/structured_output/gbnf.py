@@ -2,6 +2,7 @@
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
@@ -22,7 +23,7 @@ MAX_NESTING = 16  # of the brackets in a production, of which llguidance takes s
 _PLAIN = re.compile(r"[^\\\"\n\r\t\x00-\x1f\x7f]*")
 
 
-class RuleWriter:
+class RuleWriter(ABC):
     """Writes productions; nodes that are used twice or lie deep get names of their own."""
 
     def __init__(self, grammar: Grammar) -> None:
@@ -39,9 +40,9 @@ class RuleWriter:
             return f"({body})" if isinstance(node, Alternation) else body
         return self._names.setdefault(node, f"r{len(self._names)}")
 
+    @abstractmethod
     def terminal(self, node: Node) -> str | None:
         """A node that is written without a production; None where it needs one."""
-        raise NotImplementedError
 
     def productions(self) -> Iterator[tuple[str, str]]:
         """Those whose names occur in what was written."""
