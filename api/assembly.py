@@ -17,16 +17,11 @@ from api.services import (
 from api.sockets.kernel.leases import SocketLeases
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
-from configs.schema.admission import AdmissionConfig
-from configs.schema.consent import ConsentConfig
 from configs.schema.correction import CorrectionConfig
-from configs.schema.custom_voices import CustomVoicesConfig
-from configs.schema.listening import ListeningConfig
-from configs.schema.openai import OpenAIConfig
-from configs.schema.plans import PlansConfig
-from configs.schema.sockets import load_socket_limits
-from configs.schema.transcription import load_profiles
-from configs.schema.voices import VoicesConfig
+from configs.schema.custom_voices import ConsentConfig, CustomVoicesConfig
+from configs.schema.platform import AdmissionConfig, PlansConfig, SocketLimits
+from configs.schema.transcription import ListeningConfig, load_profiles
+from configs.schema.voices import OpenAIConfig, VoicesConfig
 from configs.settings import Settings
 from db.session import Database
 from models.grammar_check.base import GrammarEngine
@@ -104,9 +99,8 @@ def build_services(
     webhooks = Webhooks(database, encryption, settings)
     failures = FailureEvents(webhooks)
     model_list = ModelList(models.speakers, models.transcribers, models.chat_models)
-    sockets = SocketRegistry(
-        load_socket_limits(), accounts, SocketLeases(plans, limits, admission.sockets)
-    )
+    socket_leases = SocketLeases(plans, limits, admission.sockets)
+    sockets = SocketRegistry(load_yaml(SocketLimits, "sockets"), accounts, socket_leases)
 
     ready_voices = ReadyCustomVoices(database, files, models.speakers)
     watermarks = Watermarker(settings.watermark, models.watermark, models.vad)

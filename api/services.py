@@ -10,7 +10,7 @@ from api.http.admission import AdmissionControl
 from api.http.rate_limits import RequestLimits
 from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from configs.settings import Settings
 from db.session import Database
 from pipelines.accounts.service import Accounts

@@ -21,7 +21,7 @@ import aiohttp
 from benchmarks.hardware import hardware, versions
 from benchmarks.service import new_workspaces, running_service, upgrade_plan
 from configs.load import load_yaml
-from configs.schema.admission import AdmissionConfig
+from configs.schema.platform import AdmissionConfig
 
 PATH = "/tts-synthesize"
 TEXT = "The train to the coast leaves at nine, so be there early."

@@ -7,7 +7,7 @@ Serve reads the builders' argument types, so annotations here stay real objects.
 from ray import serve
 from ray.serve import Application
 
-from configs.schema.serve import CloneArgs, CourierArgs, GatewayArgs, ModelsArgs
+from configs.schema.serve import GatewayArgs, ModelsArgs, WorkerArgs
 from deployments.gateway.replica import Gateway
 from deployments.model_index import ModelIndex
 from deployments.replicas.chat import ChatDeployment
@@ -42,13 +42,13 @@ def build_gateway(args: GatewayArgs) -> Application:
     return application
 
 
-def build_courier(args: CourierArgs) -> Application:
+def build_courier(args: WorkerArgs) -> Application:
     """The application `courier`: delivery of webhooks, and housekeeping."""
     application: Application = serve.deployment(name="Courier")(Courier).bind(args)
     return application
 
 
-def build_voices(args: CloneArgs) -> Application:
+def build_voices(args: WorkerArgs) -> Application:
     """The application `voices`: jobs that make custom voices."""
     application: Application = serve.deployment(name="VoiceClone")(VoiceClone).bind(args)
     return application

@@ -18,7 +18,7 @@ from yaml import YAMLError
 
 from configs.environment import SettingsError, address_on_this_machine, listens_everywhere
 from configs.load import load_yaml
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
 from db.billing.ledger import discrepancies
 from db.errors import DatabaseError

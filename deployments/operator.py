@@ -24,7 +24,7 @@ from uuid import uuid4
 from sqlalchemy.exc import SQLAlchemyError
 
 from configs.load import load_yaml
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
 from db.accounts import Workspace, find_workspace
 from db.audit import audit_chain, audited_workspaces, first_break

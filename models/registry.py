@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from configs.schema.models.grammar_check import HarperConfig
+from configs.schema.models.in_process import (
+    HarperConfig,
+    PerthConfig,
+    QualityConfig,
+    SpeakerConfig,
+    VADConfig,
+)
 from configs.schema.models.llm import ChatConfig
-from configs.schema.models.quality import QualityConfig
-from configs.schema.models.speaker import SpeakerConfig
 from configs.schema.models.stt import STTConfig
 from configs.schema.models.tts import TTSConfig
-from configs.schema.models.vad import VADConfig
-from configs.schema.models.watermark import PerthConfig
 from models.base import Engine
 from models.errors import UnknownEngine, UnsupportedFeature
 from models.grammar_check.base import GrammarEngine

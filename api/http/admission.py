@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from api.http.errors import ApiError
-from configs.schema.admission import AdmissionConfig
+from configs.schema.platform import AdmissionConfig
 from telemetry import metrics
 
 RELEASE = "release_admission"  # key in the scope's state of the call that ends a request's work

@@ -11,8 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 
 from api.http.errors import ApiError
-from configs.schema.admission import AdmissionConfig
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import AdmissionConfig, PlansConfig
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import Unauthorized
 from pipelines.limits.base import RateWindow

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from api.http.errors import ApiError
-from configs.schema.openai import OpenAIConfig, OpenAIVoice, Tier
+from configs.schema.voices import OpenAIConfig, OpenAIVoice, Tier
 from models.info import ModelInfo, ModelKind
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
 from pipelines.model_list import ModelList

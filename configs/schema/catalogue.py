@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from configs.schema.strict import StrictModel
+from configs.schema.base import StrictModel
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 GitObject = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]

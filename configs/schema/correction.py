@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from configs.schema.strict import StrictModel
+from configs.schema.base import StrictModel
 
 Purpose = Literal["grammar", "languages", "tone"]
 

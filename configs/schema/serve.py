@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from configs.schema.strict import StrictModel
+from configs.schema.base import StrictModel
 
 
 class ModelUserConfig(StrictModel):
@@ -29,15 +29,8 @@ class GatewayArgs(StrictModel):
     build: str = ""
 
 
-class CourierArgs(StrictModel):
-    """`args` of the application `courier`."""
-
-    models_app: str = "models"  # shows its metrics
-    build: str = ""
-
-
-class CloneArgs(StrictModel):
-    """`args` of the application `voices`."""
+class WorkerArgs(StrictModel):
+    """`args` of the applications `courier` and `voices`."""
 
     models_app: str = "models"  # shows its metrics
     build: str = ""

@@ -6,7 +6,7 @@ from functools import cache
 from api.assembly import Models, build_services
 from api.services import Services
 from configs.load import load_yaml
-from configs.schema.listening import ListeningConfig
+from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
 from deployments.gateway.directory import ModelDirectory
 from models.loading import load

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from configs.schema.serve import CloneArgs
+from configs.schema.serve import WorkerArgs
 from deployments.workers.worker import BackgroundWorker
 
 CLEANED_EVERY_S = 60.0
@@ -15,7 +15,7 @@ class VoiceClone(BackgroundWorker):
 
     job = "deployments.voice_jobs.job"  # the program of a job
 
-    async def __init__(self, args: CloneArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(self, args: WorkerArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         import ray
 
         from configs.load import load_yaml

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from configs.schema.serve import CourierArgs
+from configs.schema.serve import WorkerArgs
 from deployments.workers.worker import BackgroundWorker
 from telemetry import metrics
 
@@ -18,9 +18,9 @@ CLEAN_EVERY_S = 30.0
 class Courier(BackgroundWorker):
     """Any number may run: deliveries are leased, and chores done twice do no harm."""
 
-    async def __init__(self, args: CourierArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(self, args: WorkerArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         from configs.load import load_yaml
-        from configs.schema.retention import RetentionConfig
+        from configs.schema.platform import RetentionConfig
         from pipelines.maintenance.housekeeping import Housekeeper
         from pipelines.storage.encryption import Encryption
         from pipelines.storage.files import Files

@@ -8,7 +8,7 @@ from typing import Any
 
 from harper import Dialect, Linter, SuggestionKind
 
-from configs.schema.models.grammar_check import HarperConfig
+from configs.schema.models.in_process import HarperConfig
 from models.errors import EngineError
 from models.grammar_check.base import Finding, GrammarCapabilities, GrammarEngine
 from models.weights.store import WeightStore

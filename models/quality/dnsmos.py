@@ -6,7 +6,7 @@ Noise Suppressors" (2022); graph and calibration of https://github.com/microsoft
 
 import numpy as np
 
-from configs.schema.models.quality import QualityConfig
+from configs.schema.models.in_process import QualityConfig
 from models.audio import Pcm
 from models.quality.base import QUALITY_SAMPLE_RATE, Quality, QualityEngine
 from models.runtimes.onnx import open_session

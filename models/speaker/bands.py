@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from configs.schema.models.speaker import BandsConfig
+from configs.schema.models.in_process import BandsConfig
 from models.audio import Pcm
 from models.speaker.base import (
     EMBEDDING_SIZE,

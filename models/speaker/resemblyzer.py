@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from configs.schema.models.speaker import ResemblyzerConfig
+from configs.schema.models.in_process import ResemblyzerConfig
 from models.audio import Pcm
 from models.runtimes.onnx import open_session
 from models.speaker.base import (

@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from configs.schema.models.vad import SileroConfig
+from configs.schema.models.in_process import SileroConfig
 from models.audio import Pcm
 from models.errors import WeightsMissing
 from models.runtimes.onnx import open_session

@@ -4,7 +4,7 @@ import numpy as np
 import webrtcvad
 from numpy.typing import NDArray
 
-from configs.schema.models.vad import WebRtcConfig
+from configs.schema.models.in_process import WebRtcConfig
 from models.audio import Pcm, float_to_pcm16
 from models.vad.base import VAD_SAMPLE_RATE, Probabilities, VADCapabilities, VADEngine
 from models.weights.store import WeightStore

@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from configs.schema.models.watermark import PerthConfig
+from configs.schema.models.in_process import PerthConfig
 from models.audio import Pcm
 from models.runtimes.onnx import open_session
 from models.watermark.base import Watermark

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from sqlmodel import Session
 
-from configs.schema.plans import Prices
+from configs.schema.platform import Prices
 from db.billing import ledger
 from db.billing.idempotent_holds import hold_idempotently
 from db.columns import utc_now

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from configs.schema.plans import PlanConfig, PlansConfig
+from configs.schema.platform import PlanConfig, PlansConfig
 from db.billing import subscriptions
 from db.columns import utc_now
 from db.session import Database

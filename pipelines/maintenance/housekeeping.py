@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from configs.schema.retention import RetentionConfig
+from configs.schema.platform import RetentionConfig
 from db.billing.ledger import discrepancies, release_expired
 from db.columns import utc_now
 from db.errors import DatabaseError

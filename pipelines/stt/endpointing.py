@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from configs.schema.listening import EndpointingConfig
+from configs.schema.transcription import EndpointingConfig
 from models.vad.base import VAD_SAMPLE_RATE
 
 LEVEL_FRAMES = 3  # a pause between words is as long; the quietest such place is cut

@@ -12,7 +12,7 @@ Three guards stand before a caller gets such a text:
 
 import re
 
-from configs.schema.listening import HallucinationConfig
+from configs.schema.transcription import HallucinationConfig
 from models.stt.base import Transcript
 from pipelines.stt.file import confidence_of
 

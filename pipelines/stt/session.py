@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from configs.schema.listening import ListeningConfig, ListeningLimits
+from configs.schema.transcription import ListeningConfig, ListeningLimits
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
 from models.info import ModelInfo

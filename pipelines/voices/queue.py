@@ -18,7 +18,7 @@ from sqlmodel import Session
 
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, VoiceWorkConfig
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from configs.settings import Settings
 from db.audit import SERVICE, audit
 from db.billing import ledger

@@ -10,7 +10,7 @@ from sqlmodel import Session
 
 from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import engine_of
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from configs.settings import ConsentNeeded
 from db.audit import audit
 from db.billing import ledger

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from api.assembly import Models, build_services
 from api.services import Services
 from configs.load import load_yaml
-from configs.schema.listening import ListeningConfig
+from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
 from models.loading import load, load_model
 from models.registry import CHAT, GRAMMAR_CHECK, SPEAKER, STT, TTS, VAD

@@ -11,9 +11,8 @@ import pytest
 
 from api.app import create_app
 from configs.load import load_yaml
-from configs.schema.listening import ListeningConfig
 from configs.schema.models.llm import EchoConfig
-from configs.schema.transcription import load_profiles
+from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import VoicesConfig
 from models.errors import EngineLost, WeightsMissing
 from models.info import ModelInfo

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from configs.environment import SettingsError
 from configs.load import load_yaml
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from configs.settings import load_settings
 from db.session import Database, make_engine
 from deployments.main import prepare_database

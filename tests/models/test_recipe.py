@@ -7,7 +7,7 @@ A text-to-speech engine takes four edits, and no test:
 3. `models/registry.py`: a line in the table of `TTS`
 4. `configs/tts/NAME.yaml`: a configuration
 
-An engine of another kind takes the same in `models/<kind>/`, `configs/schema/models/<kind>.py`,
+An engine of another kind takes the same in `models/<kind>/`, `configs/schema/models/`,
 its table in `models/registry.py`, and `configs/<folder of the kind>/NAME.yaml`.
 """
 

@@ -1,7 +1,7 @@
 """Limits the WebSocket sessions that a workspace has open at once."""
 
 from api.http.errors import ApiError
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from pipelines.accounts.authentication import Principal
 from pipelines.limits.base import Lease, Leases
 from telemetry import metrics

@@ -8,7 +8,7 @@ from collections import defaultdict
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.leases import SocketLeases
 from api.sockets.kernel.session import SocketSession
-from configs.schema.sockets import SocketLimits
+from configs.schema.platform import SocketLimits
 from db.errors import DatabaseError
 from pipelines.accounts.service import Accounts
 from pipelines.errors import Unauthorized

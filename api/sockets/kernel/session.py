@@ -14,7 +14,7 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, Conversation, SessionEnded
 from api.sockets.kernel.outbox import Outbox
 from api.sockets.kernel.timeouts import SessionTimeout, SessionTimeouts
-from configs.schema.sockets import SocketLimits
+from configs.schema.platform import SocketLimits
 from pipelines.accounts.authentication import Principal
 from pipelines.tasks import TaskSet
 

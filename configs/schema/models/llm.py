@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from configs.schema.models.base import ModelConfig
+from configs.schema.base import ModelConfig
 
 
 class LanguageModelConfig(ModelConfig):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from configs.schema.models.base import ModelConfig
+from configs.schema.base import ModelConfig
 
 
 class ScriptedConfig(ModelConfig):

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from configs.load import load_yaml
-from configs.schema.models.base import ModelConfig
-from configs.schema.strict import StrictModel
+from configs.schema.base import ModelConfig, StrictModel
 
 Category = Literal[
     "Entertainment/TV",

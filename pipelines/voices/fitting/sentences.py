@@ -5,7 +5,7 @@ from functools import cache
 from pydantic import Field, TypeAdapter
 
 from configs.load import load_yaml
-from configs.schema.strict import StrictModel
+from configs.schema.base import StrictModel
 
 FALLBACK_LANGUAGE = "en"
 

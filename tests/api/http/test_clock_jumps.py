@@ -10,7 +10,7 @@ import pytest
 
 from api.services import Services
 from configs.load import load_yaml
-from configs.schema.retention import RetentionConfig
+from configs.schema.platform import RetentionConfig
 from pipelines.maintenance.housekeeping import Housekeeper
 from tests.api.money import books_of
 from tests.clock import WallClock

@@ -5,7 +5,7 @@ import pytest
 
 from api.services import Services
 from configs.load import load_yaml
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from models.errors import EngineLost
 from models.info import ModelInfo
 from pipelines.local_ports import LocalChatModel

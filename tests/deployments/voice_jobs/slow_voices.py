@@ -12,7 +12,7 @@ import numpy as np
 from ray import serve
 from ray.serve import Application
 
-from configs.schema.serve import CloneArgs
+from configs.schema.serve import WorkerArgs
 from deployments.voice_jobs.deployment import VoiceClone
 from deployments.voice_jobs.job import run
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
@@ -106,7 +106,7 @@ class SlowVoiceClone(VoiceClone):
     job = "tests.deployments.voice_jobs.slow_voices"
 
 
-def build_voices(args: CloneArgs) -> Application:
+def build_voices(args: WorkerArgs) -> Application:
     application: Application = serve.deployment(name="VoiceClone")(SlowVoiceClone).bind(args)
     return application
 

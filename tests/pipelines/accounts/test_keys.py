@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from configs.settings import Secrets
 from db.session import Database
 from pipelines.accounts import service

@@ -9,7 +9,7 @@ import pytest
 from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from configs.settings import Secrets
 from db.accounts import ApiKey
 from db.audit import audit_chain, first_break

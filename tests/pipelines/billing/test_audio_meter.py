@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from db.billing.ledger import change_credit, credit_of, discrepancies, open_account
 from db.errors import DatabaseUnavailable
 from db.session import Database

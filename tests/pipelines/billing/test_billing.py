@@ -11,7 +11,7 @@ import pytest
 from sqlmodel import select
 
 from configs.load import load_yaml
-from configs.schema.plans import PlansConfig, Prices
+from configs.schema.platform import PlansConfig, Prices
 from db.billing import ledger
 from db.billing.tables import CreditHold as HoldRow
 from db.billing.tables import LedgerEntry

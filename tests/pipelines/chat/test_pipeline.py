@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.plans import PlansConfig
+from configs.schema.platform import PlansConfig
 from db.accounts import User, Workspace, add_user
 from db.billing.ledger import open_account
 from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats, read_entries

@@ -9,7 +9,7 @@ import pytest
 from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
-from configs.schema.retention import RetentionConfig
+from configs.schema.platform import RetentionConfig
 from db.accounts import ApiKey, User, Workspace, add_user, update_workspace
 from db.billing.ledger import credit_of, hold, open_account
 from db.billing.tables import Account, CreditHold

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from configs.load import load_yaml
-from configs.schema.listening import EndpointingConfig, ListeningConfig
+from configs.schema.transcription import EndpointingConfig, ListeningConfig
 from pipelines.stt.endpointing import (
     Endpointer,
     Event,

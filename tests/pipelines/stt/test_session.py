@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.listening import ListeningConfig
+from configs.schema.transcription import ListeningConfig
 from models.audio import Pcm
 from models.errors import EngineLost, UnsupportedLanguage
 from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest

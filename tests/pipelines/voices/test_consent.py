@@ -8,7 +8,7 @@ import pytest
 from rapidfuzz import fuzz
 
 from configs.load import load_yaml
-from configs.schema.consent import ConsentConfig
+from configs.schema.custom_voices import ConsentConfig
 from configs.settings import weights_dir
 from models.audio import Pcm
 from models.info import ModelInfo

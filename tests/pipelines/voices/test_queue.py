@@ -15,8 +15,7 @@ from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
-from configs.schema.plans import PlansConfig
-from configs.schema.retention import RetentionConfig
+from configs.schema.platform import PlansConfig, RetentionConfig
 from db.accounts import read_workspace
 from db.billing.ledger import credit_of, discrepancies, open_account
 from db.billing.tables import CreditHold

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from api.services import Services
 from configs.load import load_yaml
-from configs.schema.listening import ListeningConfig
+from configs.schema.transcription import ListeningConfig
 from models.audio import Pcm, float_to_pcm16
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel

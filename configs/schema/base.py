@@ -1,6 +1,12 @@
-"""What the configuration of every model has, of whatever kind."""
+"""The bases of every configuration model."""
 
-from configs.schema.strict import StrictModel
+from pydantic import BaseModel, ConfigDict
+
+
+class StrictModel(BaseModel):
+    """Immutable, and refuses unknown keys, so a typo in a YAML fails before a replica starts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ModelConfig(StrictModel):

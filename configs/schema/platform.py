@@ -1,0 +1,98 @@
+"""The shapes of `configs/{plans,admission,sockets,retention}.yaml`: prices, limits, days."""
+
+from typing import Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from configs.schema.base import StrictModel
+
+
+class PlanLimits(StrictModel):
+    """Rate and concurrency limits of one workspace."""
+
+    requests_per_minute: int = Field(ge=1)
+    concurrent_websockets: int = Field(ge=1)
+    custom_voices: int = Field(ge=0)
+
+
+class PlanConfig(StrictModel):
+    """One plan."""
+
+    id: str
+    name: str
+    price: int = Field(ge=0)  # USD a month
+    limits: PlanLimits
+    features: tuple[str, ...]  # the limits in words, for people
+
+
+class Prices(StrictModel):
+    """Prices of usage, in micro-USD a unit."""
+
+    chat_token: int = Field(ge=0)
+    tts_character: int = Field(ge=0)
+    stt_second: int = Field(ge=0)
+    custom_voice: int = Field(ge=0)
+
+
+class PlansConfig(StrictModel):
+    """All plans; the first is the one that a new workspace gets."""
+
+    signup_credit: int = Field(ge=0)  # micro-USD
+    prices: Prices
+    plans: tuple[PlanConfig, ...] = Field(min_length=1)
+
+    @property
+    def first(self) -> PlanConfig:
+        return self.plans[0]
+
+    def limits_of(self, plan_id: str) -> PlanLimits:
+        """Those of the first plan when the id is that of a plan which is gone."""
+        return (self.find(plan_id) or self.first).limits
+
+    def find(self, plan_id: str) -> PlanConfig | None:
+        return next((plan for plan in self.plans if plan.id == plan_id), None)
+
+
+class AdmissionConfig(StrictModel):
+    """Numbers of one gateway, and of one client address."""
+
+    requests: PositiveInt
+    sockets: PositiveInt
+    work_per_core: dict[str, PositiveInt]  # by the path of the route
+    lasting_per_core: dict[str, PositiveInt]  # the same, once a burst lasts
+    burst_s: PositiveFloat
+    sign_ups_per_minute: PositiveInt
+    sign_ups_per_hour: PositiveInt
+    failed_logins_per_minute: PositiveInt
+
+
+class SocketLimits(StrictModel):
+    """Times are seconds."""
+
+    idle_s: PositiveFloat
+    session_s: PositiveFloat
+    handshake_s: PositiveFloat
+    send_timeout_s: PositiveFloat
+    outbox_bytes: PositiveInt
+    faults: PositiveInt
+    flood_window_s: PositiveFloat
+    messages_per_s: PositiveFloat
+    recheck_s: PositiveFloat
+    drain_s: float = Field(ge=0)
+    stop_s: float = Field(ge=0)
+
+
+class RetentionConfig(StrictModel):
+    """Days."""
+
+    chat_days: int | None = Field(ge=1)  # since a chat was last used; None is for ever
+    event_days: int = Field(ge=4)  # the last attempt of a delivery is made within four
+    failed_voice_days: int = Field(default=30, ge=1)  # since it failed
+    revoked_key_days: int = Field(default=90, ge=1)  # in which its use is audited
+    delivery_days: int  # an event and what became of it; not less than its body
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.delivery_days < self.event_days:
+            raise ValueError("delivery_days: must not be less than event_days")
+        return self
