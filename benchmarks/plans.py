@@ -62,7 +62,7 @@ function request()
   return requests[turn]
 end
 """
-ALONE_S = 7.0  # until a lone gateway of a new cluster counts requests by itself
+ALONE_S = 17.0  # until a lone gateway is known to be alone and counts requests by itself
 
 
 def main() -> None:

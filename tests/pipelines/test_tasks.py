@@ -195,10 +195,9 @@ async def test_a_call_is_made_again_until_it_succeeds() -> None:
 
 
 async def test_a_retry_gives_up_at_its_deadline() -> None:
-    began = time.perf_counter()
-    with pytest.raises(OSError, match="away"):
-        await retry(failing(1000, OSError("away")), OSError, within_s=0.1, first_pause_s=0.01)
-    assert time.perf_counter() - began < 1
+    async with asyncio.timeout(30):
+        with pytest.raises(OSError, match="away"):
+            await retry(failing(10**6, OSError("away")), OSError, within_s=0.1, first_pause_s=0.01)
 
 
 async def test_another_error_is_not_retried() -> None:
@@ -222,10 +221,9 @@ async def test_a_lease_is_renewed_until_another_process_has_it() -> None:
 
 
 async def test_an_answer_that_is_late_is_not_waited_for() -> None:
-    began = time.perf_counter()
-    with pytest.raises(TimeoutError):
-        await within_deadline(answer(5), 0.05)
-    assert time.perf_counter() - began < 0.5
+    async with asyncio.timeout(30):
+        with pytest.raises(TimeoutError):
+            await within_deadline(answer(3600), 0.05)
 
 
 async def test_an_answer_that_came_while_the_loop_was_busy_counts() -> None:
