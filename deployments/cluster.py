@@ -1,5 +1,12 @@
-"""Starts and watches a Ray cluster on this machine."""
+"""Starts, fills and watches a Ray cluster on this machine.
 
+It is filled in stages, so that the service speaks before all models are loaded. Measured on 2
+cores: loading all models, the gateway and the courier at once takes 40 s of both, and none answers
+before 33 s. With the gateway and one voice first, speech is ready after 21 s and all models after
+34 s.
+"""
+
+import copy
 import json
 import logging
 import os
@@ -13,6 +20,8 @@ import yaml
 from configs import environment
 from configs.settings import PROJECT_DIR
 from deployments.compat import RAY_SWITCHES, any_dashboard_agent_port
+
+Config = dict[str, Any]  # as `serve_config.yaml`
 
 DASHBOARD_PORT = 8265
 OBJECT_STORE_BYTES = 256 << 20  # handles carry values by gRPC, so little lies in the store
@@ -48,7 +57,7 @@ def start(num_cpus: int | None = None) -> str:
     return f"http://{context.dashboard_url}"
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> Config:
     """Raises OSError, yaml.YAMLError, or ValueError when it is no mapping."""
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(config, dict):
@@ -56,7 +65,7 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def deploy(dashboard_url: str, config: dict[str, Any]) -> None:
+def deploy(dashboard_url: str, config: Config) -> None:
     """The same as `serve deploy`. Raises ValueError with Serve's message when it refuses."""
     request = urllib.request.Request(
         f"{dashboard_url}/api/serve/applications/",
@@ -84,3 +93,48 @@ def failures() -> list[str]:
                 if status.message.strip()
             ]
     return lines
+
+
+def first_voice(config: Config) -> str | None:
+    """The deployment to load first: the first speech model, when there are other models."""
+    for application in config["applications"]:
+        voices = (application.get("args") or {}).get("tts")
+        if voices and len(_names(application)) > 2:  # it, the index, and another
+            return str(voices[0])
+    return None
+
+
+def first_stage(config: Config) -> Config:
+    """The gateway and the first voice; deploying `config` later adds the rest.
+
+    Other autoscaled models get 0 replicas, a change that restarts nothing when it is undone. Models
+    with a fixed number of replicas stay as they are.
+    """
+    voice = first_voice(config)
+    staged = copy.deepcopy(config)
+    if voice is None:
+        return staged
+    needed = []
+    for application in staged["applications"]:
+        names = _names(application)
+        if voice in names:
+            for deployment in application["deployments"]:
+                scaling = deployment.get("autoscaling_config")
+                if deployment["name"] != voice and isinstance(scaling, dict):
+                    none_yet = {"min_replicas": 0, "initial_replicas": 0}
+                    deployment["autoscaling_config"] = {**scaling, **none_yet}
+        if voice in names or "Gateway" in names:
+            needed.append(application)
+    staged["applications"] = needed
+    return staged
+
+
+def second_stage(config: Config) -> Config:
+    """All that answers clients, without what makes custom voices, which takes minutes anyway."""
+    kept = [one for one in config["applications"] if _names(one) != {"VoiceClone"}]
+    return {**config, "applications": kept}
+
+
+def _names(application: Config) -> set[str]:
+    """Of its deployments."""
+    return {deployment["name"] for deployment in application.get("deployments", ())}

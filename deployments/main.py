@@ -25,8 +25,8 @@ from db.errors import DatabaseError
 from db.migrate import upgrade
 from db.session import Database
 from deployments import cluster
+from deployments.cluster import first_stage, first_voice, second_stage
 from deployments.compat import untested_versions
-from deployments.stages import first_stage, first_voice, second_stage
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
 

@@ -1,10 +1,22 @@
-"""Tools for asyncio: background tasks, a TTL cache, deadlines, retries, renewal of leases."""
+"""Tools for asyncio: background tasks, a TTL cache, deadlines, retries, renewal of leases.
+
+`iterate_in_thread` is the one place where blocking generators meet the event loop.
+"""
 
 import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Hashable,
+    Iterator,
+)
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -128,8 +140,7 @@ class TtlCache(Generic[K, V]):
     def _loaded(self, key: K, done: "asyncio.Task[V]") -> None:
         if self._loads.get(key) is done:
             del self._loads[key]
-        if not done.cancelled():
-            done.exception()  # retrieved, also when every caller was cancelled
+        _retrieve(done)  # also when every caller was cancelled
 
     def _expire(self, key: K) -> None:
         entry = self._entries.get(key)
@@ -179,9 +190,10 @@ async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
             task.cancel()
 
 
-def _retrieve(task: "asyncio.Task[Any]") -> None:
-    if not task.cancelled():
-        task.exception()
+def _retrieve(done: "asyncio.Future[Any]") -> None:
+    """So that asyncio does not warn of an error that no caller saw."""
+    if not done.cancelled():
+        done.exception()
 
 
 async def retry(
@@ -220,3 +232,34 @@ async def keep_lease(renew: Callable[[], Awaitable[bool]], every_s: float, error
                 return
         except errors as error:
             logger.warning("lease_not_renewed", extra={"reason": str(error)})
+
+
+async def iterate_in_thread(
+    generator: Generator[T, None, None], executor: Executor | None = None
+) -> AsyncGenerator[T, None]:
+    """Pulls one item at a time from a blocking generator in a thread.
+
+    When the consumer leaves, the pull in flight ends in its thread and the generator is closed
+    there: closing it at once would fail with "generator already executing".
+    """
+    end = object()
+    loop = asyncio.get_running_loop()
+    pull: asyncio.Future[object] | None = None
+    try:
+        while True:
+            pull = loop.run_in_executor(executor, next, generator, end)
+            item = await asyncio.shield(pull)
+            pull = None
+            if item is end:
+                return
+            yield item  # type: ignore[misc]
+    finally:
+        if pull is None or pull.done():
+            generator.close()
+        else:
+            pull.add_done_callback(lambda done: _close(done, generator))
+
+
+def _close(done: "asyncio.Future[object]", generator: Generator[T, None, None]) -> None:
+    _retrieve(done)
+    generator.close()

@@ -31,8 +31,8 @@ from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.stt.speaker_embeddings import add_voices
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.local_ports import LocalSTTModel
 from pipelines.stt.file import DecodedRecording, FileTranscript, TranscriptionPipeline
+from tests.local_ports import LocalSTTModel
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
 TURN_S = (2.0, 10.0)

@@ -1,12 +1,13 @@
-"""The pipelines' ports over replicas of a deployment."""
+"""The pipelines' ports over replicas, and the directory of those that are deployed."""
 
 import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
+from ray import serve
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.exceptions import (
     BackPressureError,
@@ -16,6 +17,7 @@ from ray.serve.exceptions import (
 )
 from ray.serve.handle import DeploymentHandle
 
+from configs.schema.serve import ModelsArgs
 from models.audio import AudioChunk
 from models.errors import EngineError, EngineLost, EngineOverloaded, PackMissing, UnknownVoice
 from models.info import ModelInfo
@@ -27,10 +29,13 @@ from telemetry.logs import request_id
 
 logger = logging.getLogger(__name__)
 
+POLL_S = 5.0
 DESCRIBE_TTL_S = 4.0  # under POLL_S of the directory, which asks each time
 LOST_TTL_S = 1.0
 STALE_S = 30.0
 DESCRIBE_TIMEOUT_S = 2.0
+
+H = TypeVar("H", bound="ModelHandle")
 
 
 @contextmanager
@@ -138,11 +143,11 @@ class ModelHandle:
             with engine_errors(self.name):
                 yield answered
             outcome = "ok"
-        except PackMissing:  # an answer, not a failure: its caller sends the pack
-            outcome = "ok"
-            raise
         except EngineError as error:
-            outcome = error.code
+            # A missing pack is an answer, not a failure: its caller sends the pack.
+            outcome = "ok" if isinstance(error, PackMissing) else error.code
+            if isinstance(error, UnknownVoice):
+                self.forget()  # the model was swapped, and its voices with it
             raise
         except (asyncio.CancelledError, GeneratorExit):
             # Not in the `finally`: after a failure it would raise the request's error once more.
@@ -164,14 +169,8 @@ class ModelHandle:
 class TTSModelHandle(ModelHandle):
     """The TTSModel port."""
 
-    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
-        try:
-            async with aclosing(self.stream("synthesize", request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-        except UnknownVoice:
-            self.forget()  # the model was swapped, and its voices with it
-            raise
+    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        return self.stream("synthesize", request)
 
     async def forget_voice(self, digest: str) -> None:
         """Asks every replica. Raises EngineLost when not all answer."""
@@ -199,3 +198,87 @@ class ChatModelHandle(ModelHandle):
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         return self.stream("generate", request)
+
+
+class ModelIndexHandle:
+    """Calls ModelIndex, the root of an application of models."""
+
+    def __init__(self, app_name: str) -> None:
+        self.app_name = app_name
+        self._handle: DeploymentHandle[Any] | None = None
+
+    async def call(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        """Raises EngineLost or TimeoutError while the application is not up."""
+        if self._handle is None:
+            self._handle = await asyncio.to_thread(self._find)
+        async with asyncio.timeout(timeout_s):
+            with engine_errors("ModelIndex"):
+                return await self._handle.options(method_name=method).remote(*arguments)
+
+    def _find(self) -> DeploymentHandle[Any]:
+        try:
+            return serve.get_deployment_handle("ModelIndex", app_name=self.app_name)
+        except (KeyError, RayServeException):
+            raise EngineLost(f"the application {self.app_name!r} is not deployed") from None
+
+
+class AnyTranscriber:
+    """The STTModel port over the speech-to-text model that is deployed first."""
+
+    def __init__(self, transcribers: dict[str, STTModelHandle]) -> None:
+        self._transcribers = transcribers
+
+    async def describe(self) -> ModelInfo:
+        return await self._first().describe()
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        return await self._first().transcribe(request)
+
+    def _first(self) -> STTModelHandle:
+        for transcriber in self._transcribers.values():
+            return transcriber
+        raise EngineLost("no speech-to-text model is deployed")
+
+
+class ModelDirectory:
+    """Keeps `speakers`, `transcribers` and `chat_models` current as models come and go.
+
+    The three mappings stay the same objects, so pipelines may hold them.
+    """
+
+    def __init__(self, app_name: str) -> None:
+        self._index = ModelIndexHandle(app_name)
+        self.speakers: dict[str, TTSModelHandle] = {}
+        self.transcribers: dict[str, STTModelHandle] = {}
+        self.chat_models: dict[str, ChatModelHandle] = {}
+        self.transcriber = AnyTranscriber(self.transcribers)
+
+    async def follow(self) -> None:
+        """Refreshes every POLL_S seconds; never returns."""
+        while True:
+            try:
+                await self.refresh()
+                # Readiness and metrics of the models stay current without requests too.
+                handles: list[ModelHandle] = [*self.speakers.values(), *self.transcribers.values()]
+                handles += self.chat_models.values()
+                await asyncio.gather(*(one.describe() for one in handles), return_exceptions=True)
+            except (EngineError, TimeoutError) as error:
+                logger.warning("model_index_unavailable", extra={"error": str(error)})
+            await asyncio.sleep(POLL_S)
+
+    async def refresh(self) -> None:
+        """Raises EngineLost or TimeoutError while the application `models` is not up."""
+        deployed: ModelsArgs = await self._index.call("deployed", timeout_s=POLL_S)
+        self._update(self.speakers, deployed.tts, TTSModelHandle)
+        self._update(self.transcribers, deployed.stt, STTModelHandle)
+        self._update(self.chat_models, deployed.chat, ChatModelHandle)
+
+    def _update(self, ports: dict[str, H], names: tuple[str, ...], port: type[H]) -> None:
+        for name in set(ports) - set(names):
+            del ports[name]
+            with suppress(KeyError):  # it may never have been asked
+                metrics.models_ready.remove(name)
+        for name in names:
+            if name not in ports:
+                handle = serve.get_deployment_handle(name, app_name=self._index.app_name)
+                ports[name] = port(name, handle)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.schema.serve import GatewayArgs
 from deployments.cluster_reports import cluster_reports
-from deployments.gateway.directory import ModelDirectory
+from deployments.gateway.handles import ModelDirectory
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

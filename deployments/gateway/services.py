@@ -8,7 +8,7 @@ from api.services import Services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
-from deployments.gateway.directory import ModelDirectory
+from deployments.gateway.handles import ModelDirectory
 from models.loading import load
 from models.registry import GRAMMAR_CHECK, SPEAKER, VAD, WATERMARK
 from models.weights.store import WeightStore

@@ -1,14 +1,15 @@
 """A replica that chats."""
 
 import operator
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from deployments.replicas.model import ModelDeployment
-from deployments.replicas.timing import answer_timed
-from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
+from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest, TokenUsage
 from models.registry import CHAT
 from pipelines.chat.coalescing import coalesce
+from telemetry import metrics
 
 # A piece that crosses processes costs as much CPU as a fifth of a token of a small model, on the
 # cores that make the tokens. Some 16 pieces a second still look like typing.
@@ -31,3 +32,28 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
             async with aclosing(deltas):
                 async for delta in deltas:
                     yield delta
+
+
+async def answer_timed(
+    deltas: AsyncGenerator[GenerationDelta, None],
+) -> AsyncGenerator[GenerationDelta, None]:
+    """The same pieces; counts the tokens also of an answer whose caller left."""
+    started = time.perf_counter()
+    first: float | None = None
+    usage, before = TokenUsage(0, 0), 0  # tokens made; `before` by the first piece
+    try:
+        async with aclosing(deltas):
+            async for delta in deltas:
+                usage = delta.usage or usage
+                if first is None:
+                    first = time.perf_counter()
+                    before = usage.completion_tokens
+                    metrics.chat_first_token_seconds.observe(first - started)
+                yield delta
+    finally:
+        metrics.chat_tokens.labels("prompt").inc(usage.prompt_tokens)
+        metrics.chat_tokens.labels("completion").inc(usage.completion_tokens)
+        made = usage.completion_tokens - before
+        if first is not None and made > 0:
+            elapsed_s = max(time.perf_counter() - first, 1e-6)
+            metrics.chat_tokens_per_second.observe(made / elapsed_s)

@@ -88,11 +88,9 @@ class ModelDeployment(Generic[ModelT]):
         try:
             yield self.engine()
             outcome = "ok"
-        except PackMissing:  # an answer, not a failure: its caller sends the pack
-            outcome = "ok"
-            raise
         except EngineError as error:
-            outcome = error.code
+            # A missing pack is an answer, not a failure: its caller sends the pack.
+            outcome = "ok" if isinstance(error, PackMissing) else error.code
             raise
         except Exception:  # only to count it; it is raised on
             outcome = "internal_error"

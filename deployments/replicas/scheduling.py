@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from deployments.replicas.timing import URGENCY_NAMES
 from models.errors import EngineError, EngineOverloaded
 from models.stt.base import (
     FILE,
+    FINAL,
     INTERIM,
     SPECULATIVE,
     STT_SAMPLE_RATE,
@@ -42,6 +42,8 @@ LATE_S = 0.1  # an interim that waited so long is of no use any more
 CROWDED_S = 0.3  # once a text is waited for so long, no new interim is taken
 LIVE_S = 10.0  # so long after a live request, files leave one place free…
 FILE_PATIENCE_S = 6.0  # …but those that waited so long; else steady live speech would starve them
+
+URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}
 
 Results: TypeAlias = list[Transcript | EngineError]
 Run: TypeAlias = Callable[[list[TranscriptionRequest]], Awaitable[Results]]
@@ -96,17 +98,16 @@ class DeadlineScheduler(ReplicaScheduler):
         self,
         threads: int,
         name: str,
-        max_concurrency: Callable[[], int] | None = None,
-        is_empty: Callable[[Any], bool] = lambda item: False,
+        max_concurrency: Callable[[], int],
+        is_empty: Callable[[Any], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_concurrency` says how many of the threads may work at once; all, without it."""
-        super().__init__(max_concurrency or (lambda: threads), clock)
+        """`max_concurrency` says how many of the threads may work at once."""
+        super().__init__(max_concurrency, clock)
         self.is_empty = is_empty
         self._waiting: list[_ScheduledStep] = []  # a heap
         self._count = itertools.count()
         self._lock = threading.Lock()
-        self._closed = False
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     def executor(self, deadline_s: float) -> "RequestExecutor":
@@ -116,8 +117,6 @@ class DeadlineScheduler(ReplicaScheduler):
     def put(self, deadline: float, work: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
         with self._lock:
-            if self._closed:
-                raise RuntimeError("no more turns are given")
             heapq.heappush(self._waiting, _ScheduledStep(deadline, next(self._count), future, work))
             self._fill()
         return future
@@ -129,17 +128,8 @@ class DeadlineScheduler(ReplicaScheduler):
                 return True
             return self._yields(deadline)
 
-    def close(self) -> None:
-        """Ends the threads after the steps that run; those that wait are cancelled."""
-        with self._lock:
-            self._closed = True
-            waiting, self._waiting = self._waiting, []
-        for step in waiting:
-            step.future.cancel()
-        self._threads.shutdown(wait=False)
-
     def _start_next(self, free: int) -> bool:
-        if self._closed or not self._waiting or self._yields(self._waiting[0].deadline):
+        if not self._waiting or self._yields(self._waiting[0].deadline):
             return False
         step = heapq.heappop(self._waiting)
         self._running.append(step.deadline)

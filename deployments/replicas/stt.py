@@ -2,19 +2,20 @@
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from configs.settings import weights_dir
 from deployments.replicas.model import ModelDeployment
-from deployments.replicas.scheduling import PriorityBatcher, Results
-from deployments.replicas.timing import batch_timed
+from deployments.replicas.scheduling import URGENCY_NAMES, PriorityBatcher, Results
 from models.errors import EngineError
 from models.loading import load
 from models.registry import SPEAKER, STT
 from models.speaker.base import SpeakerEncoder
-from models.stt.base import STTEngine, Transcript, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest
 from models.stt.speaker_embeddings import add_voices
 from models.weights.store import WeightStore
+from telemetry import metrics
 
 MAX_CONCURRENCY = 16
 SPEAKER_CONFIG = "speaker/resemblyzer"
@@ -41,11 +42,19 @@ class STTDeployment(ModelDeployment[STTEngine]):
             return await self._queue.submit(request)
 
     async def _decode(self, requests: list[TranscriptionRequest]) -> Results:
-        loop = asyncio.get_running_loop()
-        with batch_timed(requests):
-            return await loop.run_in_executor(
-                self._threads, decode, self.engine(), requests, self._voices
-            )
+        """A batch, whose requests share their urgency."""
+        loop, began = asyncio.get_running_loop(), time.perf_counter()
+        results = await loop.run_in_executor(
+            self._threads, decode, self.engine(), requests, self._voices
+        )
+        elapsed_s = time.perf_counter() - began
+        audio_s = sum(len(request.pcm) for request in requests) / STT_SAMPLE_RATE
+        urgency = URGENCY_NAMES[requests[0].urgency]
+        metrics.stt_decode_seconds.labels(urgency).observe(elapsed_s)
+        metrics.stt_audio_seconds.labels(urgency).inc(audio_s)
+        if audio_s:
+            metrics.stt_real_time_factor.observe(elapsed_s / audio_s)
+        return results
 
 
 class SpeakerEmbedder:

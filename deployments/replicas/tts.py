@@ -3,19 +3,20 @@
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, closing
 from typing import Any
 
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.scheduling import DeadlineScheduler
-from deployments.replicas.timing import speech_timed
 from models.audio import AudioChunk
 from models.errors import EngineError
 from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.tts.word_times import cut
-from pipelines.bridge import iterate_in_thread
+from pipelines.tasks import iterate_in_thread
+from telemetry import metrics
 
 MAX_CONCURRENCY = 4
 WARM_UP_AFTER_S = 10.0  # when the other models of the machine have loaded, too
@@ -48,8 +49,8 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         """Speech of one sentence, piece by piece, for the request `caller`. Raises EngineError."""
         with self.serving(caller) as engine:
             executor = self._scheduler.executor(request.deadline_s)
-            speech = speech_timed(lambda: engine.synthesize(request))
-            chunks = iterate_in_thread(lambda: speech, executor)
+            speech = speech_timed(engine, request, time.perf_counter())
+            chunks = iterate_in_thread(speech, executor)
             self._speaking += 1
             try:
                 async with aclosing(chunks):
@@ -91,7 +92,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         """Between requests; one that comes waits for one step at most."""
         await asyncio.sleep(WARM_UP_AFTER_S)
         executor = self._scheduler.executor(math.inf)
-        steps = iterate_in_thread(engine.warm_up, executor)
+        steps = iterate_in_thread(engine.warm_up(), executor)
         try:
             async with aclosing(steps):
                 async for _ in steps:
@@ -104,6 +105,29 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             logger.exception("rehearsal_failed")
         finally:
             executor.leave()
+
+
+def speech_timed(
+    engine: TTSEngine, request: SynthesisRequest, asked: float
+) -> Generator[AudioChunk, None, None]:
+    """The engine's speech, measured: this runs where and when the engine computes.
+
+    `asked` is when the request came, by time.perf_counter().
+    """
+    resumed = time.perf_counter()
+    metrics.tts_queue_seconds.observe(resumed - asked)
+    computed_s = audio_s = 0.0
+    try:
+        with closing(engine.synthesize(request)) as chunks:
+            for chunk in chunks:
+                computed_s += time.perf_counter() - resumed
+                audio_s += chunk.duration_s
+                yield chunk
+                resumed = time.perf_counter()
+    finally:
+        if audio_s:
+            metrics.tts_audio_seconds.inc(audio_s)
+            metrics.tts_real_time_factor.observe(computed_s / audio_s)
 
 
 def _is_empty(item: object) -> bool:

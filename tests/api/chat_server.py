@@ -15,8 +15,8 @@ from models.llm.base import ChatEngine
 from models.loading import load
 from models.registry import GRAMMAR_CHECK
 from models.weights.store import WeightStore
-from pipelines.local_ports import LocalChatModel
 from tests.api.local_server import local_settings, serve_app
+from tests.local_ports import LocalChatModel
 from tests.migrated import migrate
 from tests.plans import raise_plans
 

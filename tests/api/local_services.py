@@ -11,8 +11,8 @@ from models.loading import load, load_model
 from models.registry import CHAT, GRAMMAR_CHECK, SPEAKER, STT, TTS, VAD
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from pipelines.ports import TTSModel
+from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
 
 

@@ -22,7 +22,6 @@ from models.loading import load, load_model
 from models.registry import STT, TTS, VAD
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from pipelines.local_ports import LocalSTTModel, LocalTTSModel
 from pipelines.model_list import ModelList
 from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.session import LiveTranscriptionPipeline
@@ -34,6 +33,7 @@ from tests.api.replaced import with_infrastructure, with_speech, with_synthesis,
 from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import RegistryClients
 from tests.hostile.audio_files import wav
+from tests.local_ports import LocalSTTModel, LocalTTSModel
 from tests.models.sounds import speak
 from tests.plans import raise_plans
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from deployments import cluster
-from deployments.gateway.directory import ModelDirectory
+from deployments.gateway.handles import ModelDirectory
 from tests.patience import PATIENCE_S
 
 cluster.prepare_environment()  # before anything here imports ray

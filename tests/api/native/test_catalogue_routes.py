@@ -8,7 +8,7 @@ from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from models.errors import EngineLost
 from models.info import ModelInfo
-from pipelines.local_ports import LocalChatModel
+from tests.local_ports import LocalChatModel
 
 
 async def test_plans_have_the_fields_of_the_contract(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deployments.gateway.directory import ModelDirectory
+from deployments.gateway.handles import ModelDirectory
 from models.errors import EngineLost, EngineOverloaded, PackMissing, UnknownVoice
 from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import TranscriptionRequest

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from deployments.gateway.directory import ModelDirectory
+from deployments.gateway.handles import ModelDirectory
 from models.tts.base import SynthesisRequest
 from tests.deployments.conftest import FIXED_SCALE, TestCluster
 from tests.patience import PATIENCE_S

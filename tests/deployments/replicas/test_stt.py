@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from deployments.gateway.directory import ModelDirectory
+from deployments.gateway.handles import ModelDirectory
 from models.stt.base import FILE, FINAL, TranscriptionRequest
 from tests.deployments.conftest import TestCluster
 from tests.patience import PATIENCE_S

@@ -17,7 +17,6 @@ from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.segments import SpeechSegment
-from pipelines.local_ports import LocalSTTModel
 from pipelines.stt.diarization import (
     HOP_S,
     MIN_WINDOW_S,
@@ -29,6 +28,7 @@ from pipelines.stt.diarization import (
     voice_windows,
 )
 from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
+from tests.local_ports import LocalSTTModel
 from tests.models.tts.loaded import loaded, speech
 
 FRAME = 512

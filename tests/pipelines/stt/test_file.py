@@ -17,9 +17,9 @@ from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.errors import InvalidRequest
-from pipelines.local_ports import LocalSTTModel
 from pipelines.stt.file import IN_FLIGHT, FileRequest, FileTranscript, TranscriptionPipeline
 from tests.hostile.audio_files import tone, wav
+from tests.local_ports import LocalSTTModel
 from tests.models.sounds import speak, wordless
 
 

@@ -20,13 +20,13 @@ from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from models.weights.store import WeightStore
 from pipelines.errors import VoiceNotFound, VoiceNotReady
-from pipelines.local_ports import LocalTTSModel
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from tests.db.test_chats import add_workspace
 from tests.db.voices.test_voices import add, new_voice
+from tests.local_ports import LocalTTSModel
 from tests.migrated import migrate
 from tests.pipelines.tts.test_pipeline import CONFIG
 

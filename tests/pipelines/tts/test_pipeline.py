@@ -17,10 +17,10 @@ from models.registry import TTS
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest, VoiceNotFound
-from pipelines.local_ports import LocalTTSModel
 from pipelines.ports import TTSModel
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.prefetch import IN_FLIGHT
+from tests.local_ports import LocalTTSModel
 from tests.pipelines.audio.reference_loudness import measure_lufs
 from tests.pipelines.stt.voiced import speak
 

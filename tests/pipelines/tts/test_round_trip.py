@@ -10,9 +10,9 @@ from benchmarks.tts.languages import LISTENING_HZ, listen, plain
 from configs.load import load_yaml
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk, resample
-from pipelines.local_ports import LocalTTSModel
 from pipelines.tts.chunks import TimedWord
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from tests.local_ports import LocalTTSModel
 from tests.models.tts.loaded import loaded
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
 from tests.pipelines.stt.voiced import speak

@@ -17,10 +17,10 @@ from models.registry import STT
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest
-from pipelines.local_ports import LocalSTTModel
 from pipelines.ports import STTModel
 from pipelines.storage.encryption import Encryption
 from pipelines.voices.consent import Consent, plain
+from tests.local_ports import LocalSTTModel
 from tests.models.sounds import speak
 
 KEY = "A" * 43 + "="

@@ -16,11 +16,11 @@ from models.registry import STT, VAD
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.mulaw import decode_mulaw
-from pipelines.local_ports import LocalSTTModel
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.stt.client import SttClient, finals, stt, with_listening
+from tests.local_ports import LocalSTTModel
 from tests.models.sounds import speak, wordless
 
 pytestmark = pytest.mark.weights

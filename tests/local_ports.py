@@ -1,4 +1,4 @@
-"""Ports over engines in this process: what tests, benchmarks and tools use in place of replicas."""
+"""Ports over engines in this process: what tests and benchmarks use in place of replicas."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,7 +11,7 @@ from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
 from models.stt.speaker_embeddings import add_voices
 from models.tts.base import SynthesisRequest, TTSEngine
-from pipelines.bridge import iterate_in_thread
+from pipelines.tasks import iterate_in_thread
 
 
 class LocalTTSModel:
@@ -25,7 +25,7 @@ class LocalTTSModel:
         return self._info
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
-        async with aclosing(iterate_in_thread(lambda: self._engine.synthesize(request))) as chunks:
+        async with aclosing(iterate_in_thread(self._engine.synthesize(request))) as chunks:
             async for chunk in chunks:
                 if len(chunk.pcm):
                     yield chunk

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from configs.settings import PROJECT_DIR
-from deployments.stages import first_stage, first_voice, second_stage
+from deployments.cluster import first_stage, first_voice, second_stage
 
 
 def shipped() -> dict[str, Any]:
