@@ -33,16 +33,15 @@ from models.loading import load
 from models.registry import SPEAKER
 from models.speaker.base import EMBEDDING_SIZE, SpeakerEncoder
 from models.speaker.mel import MEL_BANDS
-from models.speaker.windows import mean_embedding
 from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
 from pipelines.voices.fitting.features import at_level
-from pipelines.voices.fitting.fit import FailedFit, Fit, FittedVoice
-from pipelines.voices.fitting.metrics import load_speech_raters
-from pipelines.voices.fitting.prior.fitting_prior import MODEL, FittingPrior, load_fitting_prior
+from pipelines.voices.fitting.fit import Fit
+from pipelines.voices.fitting.prior import MODEL, FittingPrior, load_fitting_prior
 from pipelines.voices.fitting.recordings import decode_all
 from pipelines.voices.fitting.selection import SelectionResult, selection_result
-from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials
+from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials, load_speech_raters
+from pipelines.voices.report import FailedFit, FittedVoice
 
 SUFFIXES = (".wav", ".flac", ".mp3")
 ENCODER = "speaker/resemblyzer"
@@ -163,20 +162,14 @@ def _speaker(
     recordings = _recordings(folder)
     used, others = recordings[: -arguments.kept_out], recordings[-arguments.kept_out :]
     config = load_yaml(CustomVoicesConfig, "custom_voices").fit
-    common = (used, LANGUAGE, "neutral", config, encoder, config.seed)
-    fit = (
-        Fit.resume(*common, state.read_bytes(), prior)
-        if state.exists()
-        else Fit.begin(*common, prior)
-    )
+    checkpoint = state.read_bytes() if state.exists() else None
+    fit = Fit.begin(used, LANGUAGE, "neutral", config, encoder, checkpoint=checkpoint, prior=prior)
     while trials := fit.next_trials():
         fit.observe(run(fit.target, trials))
         state.write_bytes(fit.checkpoint())
         if time.monotonic() > arguments.until and fit.progress < 1:
             return None
-    held_out = mean_embedding(
-        np.stack([encoder.embed(at_level(pcm)) for pcm in decode_all(others)])
-    )
+    held_out = encoder.embed_signals(at_level(pcm) for pcm in decode_all(others))
     target = replace(fit.target, held_out=held_out)
     fitted = fit.result()
     near = np.argsort(-(prior.mixtures.stock @ held_out))[:NEAREST]
@@ -202,10 +195,11 @@ def _print(rows: Sequence[Row], stock: Sequence[SelectionResult]) -> None:
     print("speaker  nearest stock          clone   gain    WER  DNSMOS  seconds  evaluations")
     for row in rows:
         report = row.fitted.report
+        assert report is not None, "the recordings had speech"
         print(
             f"{row.speaker:8} {row.stock[1]:.3f} {row.stock[0]:16} {row.similarity:.3f} "
             f"{row.gain:+.3f} {row.clone.error_rate or 0:6.1%}  {row.clone.quality or 0:.2f}   "
-            f"{report['seconds']:7.0f}  {report['evaluations']:5}"
+            f"{report.seconds:7.0f}  {report.evaluations:5}"
             + (f"  {row.fitted.reason}" if isinstance(row.fitted, FailedFit) else "")
         )
     wrong = np.mean([row.clone.error_rate or 0 for row in rows])
@@ -225,7 +219,7 @@ def _scaling(arguments: argparse.Namespace, prior: FittingPrior, encoder: Speake
     recordings = _recordings(_folders(arguments)[0])
     config = load_yaml(CustomVoicesConfig, "custom_voices").fit
     for workers in (2, 4):
-        fit = Fit.begin(recordings, LANGUAGE, "neutral", config, encoder, config.seed, prior)
+        fit = Fit.begin(recordings, LANGUAGE, "neutral", config, encoder, prior=prior)
         began = time.perf_counter()
         with ThreadPoolExecutor(workers) as pool:
             while trials := fit.next_trials():
@@ -240,7 +234,7 @@ def _sleep(seconds: float, trial: Trial) -> Outcome:
     heard /= np.linalg.norm(heard, axis=1, keepdims=True)
     spectrum = np.full(MEL_BANDS, 1 / MEL_BANDS, np.float32)
     pitches = np.full(10, 120, np.float32)
-    return Outcome(trial.number, heard.astype(np.float32), spectrum, pitches, 2.0, seconds, 24_000)
+    return Outcome(trial.number, heard.astype(np.float32), spectrum, pitches, 2.0, 24_000)
 
 
 if __name__ == "__main__":

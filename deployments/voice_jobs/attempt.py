@@ -1,7 +1,6 @@
 """One attempt at a voice: runs the trials of its fit, and keeps its row in the queue up to date."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,8 +14,8 @@ from deployments.voice_jobs.makers import AnyFit
 from deployments.voice_jobs.progress import Forecast
 from pipelines.errors import InvalidAudio, NotFound, StorageUnavailable
 from pipelines.tasks import TaskSet, keep_lease, retry
-from pipelines.voices.fitting.fit import FailedFit, FittedVoice
 from pipelines.voices.queue import ClaimedVoice, MadeVoice, VoiceQueue
+from pipelines.voices.report import FailedFit, FittedVoice
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ class FitAttempt:
         except InvalidAudio as error:
             if self._claimed.attempt < UNDECODABLE_AFTER:
                 raise  # they were decoded before
-            return await self._finish(FailedFit(error.code, str(error), {}))
+            return await self._finish(FailedFit(error.code, str(error)))
         workers = self._workers(fit.target)
         while trials := await self._in_thread(fit.next_trials):
             began = time.monotonic()
@@ -149,7 +148,7 @@ class FitAttempt:
         return kept
 
     async def _finish(self, result: FittedVoice | FailedFit) -> AttemptResult:
-        report = json.dumps(result.report).encode() if result.report else None
+        report = None if result.report is None else result.report.to_json()
 
         async def finish() -> bool:
             async with self._finishing:

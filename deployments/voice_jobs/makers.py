@@ -12,9 +12,10 @@ from models.weights.store import WeightStore
 from pipelines.voices.queue import ClaimedVoice
 
 if TYPE_CHECKING:
-    from pipelines.voices.fitting.fit import FailedFit, Fit, FittedVoice
-    from pipelines.voices.fitting.prompt.fit import PromptFit, PromptTarget, PromptTrials
+    from pipelines.voices.fitting.fit import Fit
+    from pipelines.voices.fitting.prompt import PromptFit, PromptTarget, PromptTrials
     from pipelines.voices.fitting.trials import Target, Trials
+    from pipelines.voices.report import FailedFit, FittedVoice
 
 # Imports inside functions: each process imports what it makes.
 
@@ -98,16 +99,13 @@ class FitMaker:
         from models.registry import SPEAKER
         from pipelines.voices.fitting.fit import Fit
 
-        fit = self.config.fit
-        encoder = load(SPEAKER, self.config.work.encoder, WeightStore(weights_dir()))
-        return Fit.resume(
+        return Fit.begin(
             samples,
             claimed.language,
             claimed.gender,
-            fit,
-            encoder,
-            fit.seed,
-            state or None,
+            self.config.fit,
+            load(SPEAKER, self.config.work.encoder, WeightStore(weights_dir())),
+            checkpoint=state,
             british=claimed.british,
         )
 
@@ -144,7 +142,7 @@ class PromptMaker:
     ) -> "PromptFit":
         from models.loading import load
         from models.registry import SPEAKER, VAD
-        from pipelines.voices.fitting.prompt.fit import PromptFit
+        from pipelines.voices.fitting.prompt import PromptFit
 
         weights = WeightStore(weights_dir())
         prompt = self.config.prompt
@@ -159,8 +157,8 @@ class PromptMaker:
     def trials(self, target: "PromptTarget") -> "PromptTrials":
         from models.loading import load, load_model
         from models.registry import SPEAKER, TTS
-        from pipelines.voices.fitting.metrics import load_speech_raters
-        from pipelines.voices.fitting.prompt.fit import PromptTrials
+        from pipelines.voices.fitting.prompt import PromptTrials
+        from pipelines.voices.fitting.trials import load_speech_raters
 
         weights = WeightStore(weights_dir())
         prompt = self.config.prompt

@@ -12,17 +12,15 @@ from models.audio import Pcm
 from models.speaker.base import (
     EMBEDDING_SIZE,
     SPEAKER_SAMPLE_RATE,
-    Embedding,
     Embeddings,
     SpeakerCapabilities,
     SpeakerEncoder,
+    window_starts,
 )
 from models.speaker.mel import MEL_BANDS, mel_spectrum
-from models.speaker.windows import mean_embedding, window_starts
 from models.weights.store import WeightStore
 
 WINDOW_SAMPLES = 25_600
-RATE = 1.3  # windows a second of a whole signal
 
 
 class BandsEngine(SpeakerEncoder):
@@ -32,9 +30,6 @@ class BandsEngine(SpeakerEncoder):
 
     def __init__(self, config: BandsConfig, weights: WeightStore) -> None:
         pass
-
-    def embed(self, pcm: Pcm) -> Embedding:
-        return mean_embedding(self.embed_windows(pcm, 1 / RATE))
 
     def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
         hop = max(1, round(hop_s * SPEAKER_SAMPLE_RATE))

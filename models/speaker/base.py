@@ -1,7 +1,7 @@
 """Speaker embeddings: a voice as a point, near to the points of the same voice."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,20 +13,14 @@ from models.base import Engine
 
 SPEAKER_SAMPLE_RATE = 16_000  # Hz; every encoder listens at this rate
 EMBEDDING_SIZE = 256
+RATE = 1.3  # windows a second of a whole signal
+MIN_COVERAGE = 0.75  # of the last window
 
 Embedding: TypeAlias = NDArray[np.float32]
 """float32 [256] of length 1; the dot product of two is their similarity, at most 1."""
 
 Embeddings: TypeAlias = NDArray[np.float32]
 """float32 [k, 256], each of length 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingRequest:
-    """Windows of one signal. Crosses processes."""
-
-    pcm: Pcm  # float32 [n] at SPEAKER_SAMPLE_RATE
-    windows: tuple[tuple[int, int], ...]  # samples from `start` up to `end` of each, not empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +35,13 @@ class SpeakerEncoder(Engine, ABC):
 
     capabilities: SpeakerCapabilities
 
-    @abstractmethod
     def embed(self, pcm: Pcm) -> Embedding:
         """The voice of a signal, float32 [n] at 16 kHz with n > 0: the mean of its windows."""
+        return mean_embedding(self.embed_windows(pcm, 1 / RATE))
+
+    def embed_signals(self, signals: Iterable[Pcm]) -> Embedding:
+        """The voice of one or more signals: the mean of each of them."""
+        return mean_embedding(np.stack([self.embed(pcm) for pcm in signals]))
 
     @abstractmethod
     def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
@@ -55,3 +53,17 @@ class SpeakerEncoder(Engine, ABC):
     @abstractmethod
     def embed_pieces(self, pcm: Pcm, windows: Sequence[tuple[int, int]]) -> Embeddings:
         """The voice in each of these windows of samples, of any length, in their order."""
+
+
+def window_starts(samples: int, window: int, hop: int) -> list[int]:
+    """The first sample of each window; a last one that is hardly covered counts only when alone."""
+    starts = list(range(0, max(1, samples + 1 - window + hop), hop))
+    if len(starts) > 1 and samples - starts[-1] < MIN_COVERAGE * window:
+        starts.pop()
+    return starts
+
+
+def mean_embedding(embeddings: Embeddings) -> Embedding:
+    """The mean of [k, 256], again of length 1."""
+    mean = embeddings.mean(axis=0)
+    return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-9), np.float32)

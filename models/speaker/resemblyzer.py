@@ -14,18 +14,16 @@ from models.runtimes.onnx import open_session
 from models.speaker.base import (
     EMBEDDING_SIZE,
     SPEAKER_SAMPLE_RATE,
-    Embedding,
     Embeddings,
     SpeakerCapabilities,
     SpeakerEncoder,
+    window_starts,
 )
 from models.speaker.mel import HOP_SAMPLES, MEL_BANDS, mel_spectrum
-from models.speaker.windows import mean_embedding, window_starts
 from models.weights.store import WeightStore
 
 WINDOW_FRAMES = 160
 WINDOW_SAMPLES = WINDOW_FRAMES * HOP_SAMPLES
-RATE = 1.3  # windows a second of a whole signal
 TARGET_RMS = 10 ** (-30 / 20)  # quieter signals are made louder: the network hears the level
 MIN_RMS = 1e-6  # digital silence stays as it is
 
@@ -41,15 +39,12 @@ class ResemblyzerEngine(SpeakerEncoder):
         self._session = open_session(graph, config.threads)
         self._batch_size = config.batch_size
 
-    def embed(self, pcm: Pcm) -> Embedding:
-        return mean_embedding(self.embed_windows(pcm, 1 / RATE))
-
     def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
         pcm = pcm * np.float32(_gain(pcm))
         hop_frames = max(1, round(hop_s * SPEAKER_SAMPLE_RATE / HOP_SAMPLES))
         starts = window_starts(len(pcm), WINDOW_SAMPLES, hop_frames * HOP_SAMPLES)
         mels = mel_spectrum(np.pad(pcm, (0, max(0, starts[-1] + WINDOW_SAMPLES - len(pcm)))))
-        return self._embed([mels[at : at + WINDOW_FRAMES] for at in _frames_of(starts)])
+        return self._embed([mels[at // HOP_SAMPLES :][:WINDOW_FRAMES] for at in starts])
 
     def embed_pieces(self, pcm: Pcm, windows: Sequence[tuple[int, int]]) -> Embeddings:
         mels = mel_spectrum(pcm)
@@ -73,10 +68,6 @@ class ResemblyzerEngine(SpeakerEncoder):
                 mels[row, : frames[row]] = pieces[index]
             (embeddings[batch],) = self._session.run(None, {"mels": mels, "frames": frames})
         return embeddings
-
-
-def _frames_of(starts: Sequence[int]) -> list[int]:
-    return [start // HOP_SAMPLES for start in starts]
 
 
 def _gain(pcm: Pcm) -> float:

@@ -1,13 +1,20 @@
-"""The stored report of how a voice was made.
+"""What comes of a fit: the voice pack or the reason why there is none, and the report.
 
-The fit writes it (`VoiceReport(...).to_json()`), also for a voice that fails. It holds some seconds
-of a recording, so it is stored encrypted, like the samples.
+The report is also stored for a voice that fails. It holds some seconds of a recording, so it is
+stored encrypted, like the samples.
 """
 
 import base64
 import binascii
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Literal
 
+import av
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -18,7 +25,18 @@ from pydantic import (
     model_validator,
 )
 
+from models.audio import Pcm, pcm16_to_float
+from models.speaker.base import SPEAKER_SAMPLE_RATE
+from models.speaker.mel import mel_centres_hz
+from pipelines.voices.fitting.features import at_level
+
 MAX_SAMPLE_BYTES = 256 * 1024  # of one sample of sound
+BINS_HZ = np.geomspace(60, 400, 39)  # 0.07 octaves each
+BIT_RATE = 24_000
+LOUDER_DB = 8.0  # than the level of embeddings
+SHOWN_S = 5.0  # of the recordings
+SILENT = 1e-9
+TOO_UNLIKE = "similarity_too_low"
 
 
 class ReportError(ValueError):
@@ -139,3 +157,88 @@ class VoiceReport(_ReportPart):
             return cls.model_validate_json(data)
         except ValidationError as error:
             raise ReportError(f"{error.error_count()} fields are wrong") from None
+
+
+@dataclass(frozen=True, slots=True)
+class FittedVoice:
+    """A voice that is good enough."""
+
+    pack: bytes  # as models.tts.voice_pack writes it
+    similarity: float  # of unseen sentences with recordings that were kept out of the fit
+    report: VoiceReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedFit:
+    """A voice that is not good enough."""
+
+    code: str
+    reason: str  # for the caller, with what was reached
+    report: VoiceReport | None = None
+
+
+def too_unlike(similarity: float, floor: float, report: VoiceReport) -> FailedFit:
+    reason = (
+        f"the voice became only {similarity:.2f} like its recordings, and {floor:g} is needed; "
+        "longer and cleaner recordings may help"
+    )
+    return FailedFit(TOO_UNLIKE, reason, report)
+
+
+def pitch_of(source: NDArray[np.float32], clone: NDArray[np.float32]) -> Pitch | None:
+    """Of the pitches of frames, Hz; None where one of both has none."""
+    if not len(source) or not len(clone):
+        return None
+    shares = []
+    for pitches in (source, clone):
+        counts = np.histogram(np.clip(pitches, BINS_HZ[0], BINS_HZ[-1]), BINS_HZ)[0]
+        shares.append((counts / max(1, counts.sum())).round(4).tolist())
+    return Pitch(
+        hz_bins=BINS_HZ.round(1).tolist(),
+        source=shares[0],
+        clone=shares[1],
+        source_hz=round(float(np.median(source)), 1),
+        clone_hz=round(float(np.median(clone)), 1),
+    )
+
+
+def spectrum_of(source: NDArray[np.floating], clone: NDArray[np.floating]) -> Spectrum:
+    """Of mean powers in the mel bands, [40] each."""
+    levels = []
+    for powers in (source, clone):
+        decibels = 10 * np.log10(powers + SILENT)
+        levels.append((decibels - decibels.mean()).round(2).tolist())
+    hz = mel_centres_hz().round(1).tolist()
+    return Spectrum(hz=hz, source_db=levels[0], clone_db=levels[1])
+
+
+def samples_of(sentence: str, source: Pcm, clone: NDArray[np.int16] | None) -> Samples | None:
+    """Some seconds of both at one level; None where the clone has said nothing."""
+    if clone is None:
+        return None
+    shown = source[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)]
+    said = pcm16_to_float(clone.tobytes())
+    return Samples(sentence=sentence, source=_sound(shown), clone=_sound(said))
+
+
+def best_so_far(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    best = accumulate((value for _, value in curve), max)
+    return [(count, round(value, 4)) for (count, _), value in zip(curve, best, strict=True)]
+
+
+def _sound(pcm: Pcm) -> str:
+    loud = np.clip(at_level(pcm) * 10 ** (LOUDER_DB / 20), -1, 1)
+    return base64.b64encode(_ogg_opus(np.asarray(loud * 32767, np.int16))).decode()
+
+
+def _ogg_opus(samples: NDArray[np.int16]) -> bytes:
+    """A file of mono samples at SPEAKER_SAMPLE_RATE."""
+    target = io.BytesIO()
+    with av.open(target, "w", format="ogg") as file:
+        stream = file.add_stream("libopus", rate=SPEAKER_SAMPLE_RATE, layout="mono")
+        stream.bit_rate = BIT_RATE
+        frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout="mono")
+        frame.sample_rate = SPEAKER_SAMPLE_RATE
+        for packet in (*stream.encode(frame), *stream.encode(None)):
+            file.mux(packet)
+    return target.getvalue()

@@ -7,29 +7,44 @@ then a rating of the selected voice with sentences and recordings that had no pa
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from configs.schema.custom_voices import FitConfig
 from models.speaker.base import SpeakerEncoder
 from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from pipelines.voices.fitting.features import pitch_statistics
-from pipelines.voices.fitting.prior.fitting_prior import FittingPrior, load_fitting_prior
+from pipelines.voices.fitting.prior import FittingPrior, load_fitting_prior
 from pipelines.voices.fitting.recordings import TargetSpeaker, analyse, decode_all
-from pipelines.voices.fitting.report import best_so_far, pitch_of, samples_of, spectrum_of
-from pipelines.voices.fitting.search.search import Search, SearchState, SearchTrial, Sound
-from pipelines.voices.fitting.search.style_space import Vectors
+from pipelines.voices.fitting.search.search import Search, SearchState, SearchTrial
 from pipelines.voices.fitting.selection import (
     Candidate,
     SelectionResult,
     candidates_of,
     selection_result,
 )
-from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE, sentences_of
-from pipelines.voices.fitting.trials import Outcome, Report, Target, Trial, pack_of
-from pipelines.voices.report import Judged, StockSimilarity, VoiceReport
+from pipelines.voices.fitting.trials import (
+    FALLBACK_LANGUAGE,
+    Outcome,
+    Target,
+    Trial,
+    pack_of,
+    sentences_of,
+)
+from pipelines.voices.report import (
+    FailedFit,
+    FittedVoice,
+    Judged,
+    StockSimilarity,
+    VoiceReport,
+    best_so_far,
+    pitch_of,
+    samples_of,
+    spectrum_of,
+    too_unlike,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,27 +53,8 @@ WINDOW = 6  # generations whose mean is compared with that of as many before the
 MIN_GAIN = 0.002  # of similarity, else the search is over
 OTHER_LANGUAGE = 1000  # added to the numbers of sentences that are not those of the prior
 STOCK = "stock "  # prefix of the names of stock voices among those of candidates
-TOO_UNLIKE = "similarity_too_low"
 TOO_UNCLEAR = "speech_not_understood"
 MAX_EXTRA_ERRORS = 0.2  # of words, above those of a stock voice
-
-
-@dataclass(frozen=True, slots=True)
-class FittedVoice:
-    """A voice that is good enough."""
-
-    pack: bytes  # as models.tts.voice_pack writes it
-    similarity: float  # of unseen sentences with recordings that were kept out of the fit
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class FailedFit:
-    """A voice that is not good enough."""
-
-    code: str
-    reason: str  # for the caller, with what was reached
-    report: Report
 
 
 @dataclass
@@ -82,14 +78,13 @@ class Fit:
         language: str,
         gender: str,
         config: FitConfig,
-        seed: int,
         *,
         prior: FittingPrior,
         british: bool = False,
         searched: SearchState | None = None,
         progress: FitProgress | None = None,
     ) -> None:
-        """Continues from `searched`; blocking, a second. For callers: `begin`, `resume`.
+        """Continues from `searched`; blocking, a second. For callers: `begin`.
 
         `british` is the accent of English, and changes no other language.
         """
@@ -101,7 +96,7 @@ class Fit:
         self._first = 0 if self._language == FALLBACK_LANGUAGE else OTHER_LANGUAGE
         self._stock = prior.stock_for(speaker, language, gender, british=british)
         self._search = Search(
-            prior.space, prior.mixtures, speaker, config.generation, seed, searched
+            prior.space, prior.mixtures, speaker, config.generation, config.seed, searched
         )
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
@@ -119,42 +114,29 @@ class Fit:
         gender: str,
         config: FitConfig,
         encoder: SpeakerEncoder,
-        seed: int,
-        prior: FittingPrior | None = None,
-    ) -> "Fit":
-        """Decodes and measures; blocking, some seconds. Raises InvalidAudio or EngineError."""
-        return cls.resume(recordings, language, gender, config, encoder, seed, None, prior)
-
-    @classmethod
-    def resume(
-        cls,
-        recordings: Sequence[bytes],
-        language: str,
-        gender: str,
-        config: FitConfig,
-        encoder: SpeakerEncoder,
-        seed: int,
-        checkpoint: bytes | None,
-        prior: FittingPrior | None = None,
         *,
+        checkpoint: bytes | None = None,
+        prior: FittingPrior | None = None,
         british: bool = False,
     ) -> "Fit":
-        """Continues from a `checkpoint`; starts again if it cannot be read. Else as `begin`."""
+        """Continues from a `checkpoint`, unless there is none that can be read.
+
+        Decodes and measures; blocking, some seconds. Raises InvalidAudio or EngineError.
+        """
         speaker = analyse(decode_all(recordings), encoder)
         prior = prior or load_fitting_prior()
-        searched: SearchState | None = None
-        progress: FitProgress | None = None
-        if checkpoint is not None:
+        state: tuple[SearchState | None, FitProgress | None] = None, None
+        if checkpoint:
             try:
-                searched, progress = read_checkpoint(checkpoint, FitProgress, prior.space.size)
+                state = read_checkpoint(checkpoint, FitProgress, prior.space.size)
             except CheckpointError as error:
                 logger.warning("voice_fit_begun_anew", extra={"reason": str(error)})
+        searched, progress = state
         return cls(
             speaker,
             language,
             gender,
             config,
-            seed,
             prior=prior,
             british=british,
             searched=searched,
@@ -188,7 +170,14 @@ class Fit:
             min(self._config.generation, left),
             range(self._first, self._first + len(self._sentences.search)),
         )
-        return [self._search_trial(one) for one in self._attempts]
+        return [
+            self._trial(
+                self._sentences.search[one.sentence - self._first],
+                self._prior.space.style(one.point),
+                one.bands.tolist(),
+            )
+            for one in self._attempts
+        ]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """One for each of the last trials, in any order; blocking, up to a second."""
@@ -200,13 +189,13 @@ class Fit:
         elif state.candidates:
             state.choice = self._results(ordered)
         else:
-            self._search.observe(self._attempts, [_sound_of(one) for one in ordered])
+            self._search.observe(self._attempts, ordered)
             state.evaluations += len(ordered)
             if self._is_searched():
                 state.candidates = candidates_of(self._prior.space, self._search.state)
 
     def checkpoint(self) -> bytes:
-        """For `resume`, under a megabyte; taken after `observe`."""
+        """For `begin`, under a megabyte; taken after `observe`."""
         seconds = self._progress.seconds + time.monotonic() - self._began
         # The audio of the final rating is not kept, so its trials are run again.
         progress = replace(self._progress, seconds=seconds, judgement={})
@@ -216,14 +205,9 @@ class Fit:
         """When there are no more trials."""
         chosen = self._chosen()
         rating = self._progress.judgement[chosen.name]
-        report = self._report(rating).model_dump(mode="json")
-        floor = self._config.min_similarity
-        if rating.held_out < floor:
-            reason = (
-                f"the voice became only {rating.held_out:.2f} like its recordings, and "
-                f"{floor:g} is needed; longer and cleaner recordings may help"
-            )
-            return FailedFit(TOO_UNLIKE, reason, report)
+        report = self._report(rating)
+        if rating.held_out < self._config.min_similarity:
+            return too_unlike(rating.held_out, self._config.min_similarity, report)
         stock = self._progress.judgement[STOCK + self._stock.native]
         if (rating.error_rate or 0.0) > (stock.error_rate or 0.0) + MAX_EXTRA_ERRORS:
             reason = (
@@ -249,13 +233,6 @@ class Fit:
         before, since = curve[-2 * WINDOW : -WINDOW], curve[-WINDOW:]
         return float(np.mean(since)) < float(np.mean(before)) + MIN_GAIN
 
-    def _search_trial(self, attempt: SearchTrial) -> Trial:
-        return self._trial(
-            self._sentences.search[attempt.sentence - self._first],
-            self._prior.space.style(attempt.point),
-            attempt.bands,
-        )
-
     def _selection_trials(self) -> list[Trial]:
         """Candidates and a stock voice, with sentences of the search."""
         texts = self._sentences.search[: self._config.choice_sentences]
@@ -271,23 +248,31 @@ class Fit:
         voices = dict.fromkeys((self._stock.nearest, self._stock.native))
         return trials + [self._stock_trial(name, text) for name in voices for text in texts]
 
-    def _trial(self, text: str, style: Vectors, filters: Vectors) -> Trial:
+    def _trial(
+        self,
+        text: str,
+        style: ArrayLike,
+        filters: Iterable[Iterable[float]] = (),
+        *,
+        name: str | None = None,
+        keep: bool = False,
+    ) -> Trial:
+        """Its speech is rated when it has the `name` of a voice."""
         self._progress.number += 1
-        bands = tuple(tuple(one) for one in filters.tolist())
-        return Trial(self._progress.number, text, style.astype(np.float32), filters=bands)
+        number, rate = self._progress.number, name is not None
+        if name is not None:
+            self._names[number] = name
+        bands = tuple(tuple(one) for one in filters)
+        made = np.asarray(style, np.float32)
+        return Trial(number, text, made, filters=bands, rate=rate, keep_sound=keep)
 
     def _rated_trial(self, one: Candidate, text: str, *, keep: bool = False) -> Trial:
-        trial = self._trial(text, np.array(one.style), np.array([one.bands]))
-        self._names[trial.number] = one.name
-        return replace(trial, rate=True, keep_sound=keep)
+        return self._trial(text, one.style, [one.bands], name=one.name, keep=keep)
 
     def _stock_trial(self, voice: str, text: str) -> Trial:
         """By its style: the engine may not offer that voice, for want of phonemes."""
         space = self._prior.space
-        self._progress.number += 1
-        self._names[self._progress.number] = STOCK + voice
-        style = space.stock[space.names.index(voice)].astype(np.float32)
-        return Trial(self._progress.number, text, style, rate=True)
+        return self._trial(text, space.stock[space.names.index(voice)], name=STOCK + voice)
 
     def _results(self, outcomes: Sequence[Outcome]) -> dict[str, SelectionResult]:
         of_names: dict[str, list[Outcome]] = {}
@@ -302,25 +287,17 @@ class Fit:
         return max(self._progress.candidates, key=lambda one: choice[one.name].score(stock, floor))
 
     def _report(self, rating: SelectionResult) -> VoiceReport:
-        state, speaker = self._progress, self._speaker
+        state, speaker, titles = self._progress, self._speaker, self._prior.titles
         stock = state.judgement[STOCK + self._stock.native]
         nearest = state.judgement[STOCK + self._stock.nearest]
         sound = next((one.sound for one in self._rated if one.sound is not None), None)
-        samples = None
-        if sound is not None:
-            clone = np.asarray(sound / 32768, np.float32)
-            samples = samples_of(self._sentences.judge[0], speaker.excerpt, clone)
         return VoiceReport(
             evaluations=state.evaluations,
             seconds=round(state.seconds + time.monotonic() - self._began, 1),
             similarity_curve=best_so_far(self._search.state.curve),
             stock=[
-                StockSimilarity(
-                    voice=name,
-                    name=self._prior.titles.get(name),
-                    similarity=round(value, 4),
-                )
-                for name, value in self._stock.similarities
+                StockSimilarity(voice=one, name=titles.get(one), similarity=round(value, 4))
+                for one, value in self._stock.similarities
             ],
             pitch=pitch_of(speaker.pitches, np.array(rating.pitches, np.float32)),
             spectrum=spectrum_of(speaker.spectrum.astype(np.float64), np.array(rating.spectrum)),
@@ -333,14 +310,5 @@ class Fit:
                 stock_dnsmos=stock.quality,
             ),
             formants=1.0,
-            samples=samples,
+            samples=samples_of(self._sentences.judge[0], speaker.excerpt, sound),
         )
-
-
-def _sound_of(outcome: Outcome) -> Sound:
-    return Sound(
-        outcome.embeddings,
-        pitch_statistics(outcome.pitches),
-        outcome.spectrum,
-        outcome.duration_s > 0,
-    )

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from models.audio import Pcm
 from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
 from models.speaker.mel import mel_spectrum
-from models.speaker.windows import mean_embedding
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.measures import pitches_hz
 from pipelines.temporary_directories import delete_leftover_directories, temporary_directory
@@ -25,7 +24,6 @@ from pipelines.voices.fitting.features import (
 FOLDERS = "recordings"
 HELD_OUT_SHARE = 0.25  # the end of each recording
 MIN_PIECE_S = 1.6  # what an embedding needs
-SHOWN_S = 5.0
 # Undecodable uploads were refused before; this allows for a busy machine.
 DECODED_WITHIN_S = 3600.0
 
@@ -36,11 +34,9 @@ class TargetSpeaker:
 
     embedding: Embedding  # of what the fit may use
     held_out: Embedding  # of what only rates the result
-    consistency: float  # similarity of the two
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
-    excerpt: Pcm  # some seconds, for the report
-    speech_s: float
+    excerpt: Pcm  # the longest recording, for the report
 
 
 def analyse(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> TargetSpeaker:
@@ -53,19 +49,16 @@ def analyse(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> TargetSpeaker
         used.append(at_level(pcm[:cut]))
         if cut < len(pcm):
             kept.append(at_level(pcm[cut:]))
-    embedding = _mean([encoder.embed(pcm) for pcm in used])
-    held_out = _mean([encoder.embed(pcm) for pcm in kept]) if kept else embedding
+    embedding = encoder.embed_signals(used)
+    held_out = encoder.embed_signals(kept) if kept else embedding
     speech = np.concatenate([pcm[spoken(pcm)] for pcm in used])
     spectra = np.concatenate([speech_frames(mel_spectrum(pcm)) for pcm in used])
-    longest = max(used, key=len)
     return TargetSpeaker(
         embedding=embedding,
         held_out=held_out,
-        consistency=float(embedding @ held_out),
         spectrum=mean_spectrum(spectra),
         pitches=pitches_hz(speech),
-        excerpt=longest[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)],
-        speech_s=len(speech) / SPEAKER_SAMPLE_RATE,
+        excerpt=max(used, key=len),
     )
 
 
@@ -91,7 +84,3 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
 def delete_left_recordings() -> None:
     """Those of killed processes, so that no recording stays unencrypted on disk."""
     delete_leftover_directories(FOLDERS)
-
-
-def _mean(embeddings: Sequence[Embedding]) -> Embedding:
-    return mean_embedding(np.stack(embeddings))

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.speaker.windows import mean_embedding
+from models.speaker.base import mean_embedding
 from pipelines.voices.fitting.equaliser import gains, levelled
 from pipelines.voices.fitting.search.search import SearchState
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
-from pipelines.voices.fitting.trials import Outcome, Target
+from pipelines.voices.fitting.trials import Outcome, Target, mean_rating
 
 LAST = 6  # centres of a search, whose mean is steadier than the last of them
 STYLES = (1.0, 0.85, 0.7)  # of the way from the mean of the stock voices
@@ -63,13 +63,12 @@ def candidates_of(space: StyleSpace, searched: SearchState) -> list[Candidate]:
 def selection_result(outcomes: Sequence[Outcome], target: Target) -> SelectionResult:
     """Over all sentences of one voice."""
     embedding = mean_embedding(np.concatenate([one.embeddings for one in outcomes]))
-    words = sum(one.words for one in outcomes)
-    ratings = [one.quality for one in outcomes if one.quality is not None]
+    error_rate, quality = mean_rating([one.rating for one in outcomes])
     return SelectionResult(
         similarity=float(embedding @ target.embedding),
         held_out=float(embedding @ target.held_out),
-        error_rate=sum(one.errors for one in outcomes) / words if words else None,
-        quality=float(np.mean(ratings)) if ratings else None,
+        error_rate=error_rate,
+        quality=quality,
         spectrum=tuple(np.mean([one.spectrum for one in outcomes], axis=0).tolist()),
         pitches=tuple(np.concatenate([one.pitches for one in outcomes]).round(1).tolist()),
     )

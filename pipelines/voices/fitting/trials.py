@@ -1,15 +1,27 @@
-"""One step of a fit: a sentence is synthesized with a style, and its sound is measured."""
+"""One step of a fit: a sentence is synthesized with a style, and its sound is measured.
 
-import time
+Speech is rated by the word errors of a recogniser, and by the mean opinion score of DNSMOS.
+"""
+
+import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter
+from rapidfuzz.distance import Levenshtein
 from scipy.signal import oaconvolve
 
-from models.audio import Pcm, resample
+from configs.load import load_yaml
+from configs.schema.base import StrictModel
+from configs.settings import weights_dir
+from models.audio import Pcm, float_to_pcm16, resample
+from models.loading import load, load_model
+from models.quality.base import QualityEngine
+from models.registry import QUALITY, STT
 from models.speaker.base import (
     EMBEDDING_SIZE,
     SPEAKER_SAMPLE_RATE,
@@ -18,25 +30,40 @@ from models.speaker.base import (
     SpeakerEncoder,
 )
 from models.speaker.mel import MEL_BANDS, mel_spectrum
+from models.stt.base import STTEngine, TranscriptionRequest
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
 from models.tts.voice_pack import VoicePack, pack_digest, write_pack
+from models.weights.store import WeightStore
 from pipelines.audio.measures import pitches_hz
 from pipelines.voices.fitting.equaliser import taps
-from pipelines.voices.fitting.features import (
-    at_level,
-    mean_spectrum,
-    speech_frames,
-    spoken,
-)
-from pipelines.voices.fitting.metrics import SpeechRaters, SpeechRating, load_speech_raters
+from pipelines.voices.fitting.features import at_level, mean_spectrum, speech_frames, spoken
 
+FALLBACK_LANGUAGE = "en"
 MIN_SPEECH_S = 0.5  # less is no sentence
+WITHOUT_SPACES = frozenset({"ja", "zh"})  # each character counts as a word
+STT_CONFIG, QUALITY_CONFIG = "stt/whisper_base", "quality/dnsmos"
 
 Style = NDArray[np.float32]
 """float32 [256]: the timbre in the first half, the prosody in the second."""
 
-Report = dict[str, Any]
-"""What `GET /voices/{id}/report` shows; JSON."""
+
+class Sentences(StrictModel):
+    """Of one language."""
+
+    search: tuple[str, ...] = Field(min_length=2)
+    judge: tuple[str, ...] = Field(min_length=2)  # not used in the search
+
+
+@cache
+def _all_sentences() -> dict[str, Sentences]:
+    return load_yaml(TypeAdapter(dict[str, Sentences]), "custom_voice_sentences")
+
+
+def sentences_of(language: str) -> tuple[str, Sentences]:
+    """The language, or English where there are none of it, and its sentences."""
+    known = _all_sentences()
+    chosen = language if language in known else FALLBACK_LANGUAGE
+    return chosen, known[chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +91,15 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechRating:
+    """Of one sentence."""
+
+    words: int = 0
+    errors: int = 0  # substituted, deleted or inserted
+    quality: float | None = None  # mean opinion score
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of the trial of the same number."""
 
@@ -72,12 +108,56 @@ class Outcome:
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     duration_s: float  # of the speech; 0 when there was none
-    took_s: float
     sample_rate: int  # Hz, of the engine
-    words: int = 0  # of the text, when it was rated
-    errors: int = 0  # word errors of the recogniser
-    quality: float | None = None  # mean opinion score
+    rating: SpeechRating = SpeechRating()  # of none, unless the trial asks for it
     sound: NDArray[np.int16] | None = None  # at SPEAKER_SAMPLE_RATE
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRaters:
+    """Both engines; calls block."""
+
+    recogniser: STTEngine
+    ratings: QualityEngine
+
+    def rate(self, text: str, language: str, pcm: Pcm) -> SpeechRating:
+        """A signal of float32 [n] at 16 kHz that should say `text`."""
+        quality = self.ratings.rate(pcm).overall
+        if language not in self.recogniser.capabilities.languages:
+            return SpeechRating(quality=quality)
+        [transcript] = self.recogniser.transcribe([TranscriptionRequest(pcm, language)])
+        heard = " ".join(one.text for one in transcript.segments)
+        return SpeechRating(*word_errors(text, heard, language), quality)
+
+
+def mean_rating(ratings: Sequence[SpeechRating]) -> tuple[float | None, float | None]:
+    """The share of words that are heard wrongly, and the quality; None where none was measured."""
+    words = sum(one.words for one in ratings)
+    scores = [one.quality for one in ratings if one.quality is not None]
+    errors = sum(one.errors for one in ratings) / words if words else None
+    return errors, float(np.mean(scores)) if scores else None
+
+
+def load_speech_raters() -> SpeechRaters:
+    """From the weights of this machine. Raises EngineError."""
+    store = WeightStore(weights_dir())
+    recogniser, _ = load_model(STT, STT_CONFIG, store)
+    return SpeechRaters(recogniser, load(QUALITY, QUALITY_CONFIG, store))
+
+
+def word_errors(text: str, heard: str, language: str) -> tuple[int, int]:
+    """The number of words of `text`, and how many were substituted, deleted or inserted."""
+    reference = words_of(text, language)
+    return len(reference), Levenshtein.distance(reference, words_of(heard, language))
+
+
+def words_of(text: str, language: str) -> list[str]:
+    """Without case and punctuation."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    kept = "".join(one for one in plain if one.isspace() or unicodedata.category(one)[0] in "LNM")
+    if language in WITHOUT_SPACES:
+        return list(re.sub(r"\s", "", kept))
+    return kept.split()
 
 
 class Trials:
@@ -95,55 +175,48 @@ class Trials:
         self._encoder = encoder
         self._target = target
         self._load_raters = load_raters
-        self._raters: SpeechRaters | None = None
-        self._any_voice = engine.voices()[0].key
+
+    @cached_property
+    def _raters(self) -> SpeechRaters:
+        return self._load_raters()
 
     def run(self, trial: Trial) -> Outcome:
         """Blocking: about half a second, and a second more to rate. Raises EngineError."""
-        began = time.perf_counter()
-        pcm = self._synthesized(trial)
+        engine, filters = self._engine, () if trial.rate else trial.filters
+        sample_rate = engine.capabilities.sample_rate
+        pack = None
+        if trial.style is not None:
+            own = trial.filters if trial.rate else ()
+            pack = pack_of(self._target, trial.style, own, sample_rate)
+        voice = trial.voice or engine.voices()[0].key
+        pcm = say(engine, trial.text, voice, self._target.language, pack)
+        engine.release_memory()  # there are several such processes beside the service
         if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:
-            return _silent(
-                trial, self._engine.capabilities.sample_rate, time.perf_counter() - began
-            )
+            return _silent(trial, sample_rate)
         level = at_level(pcm)
-        filters = () if trial.rate else trial.filters
         through = [_filtered(level, np.array(one)) for one in filters]
-        rating = self._rate(trial.text, pcm) if trial.rate else SpeechRating()
+        rating = SpeechRating()
+        if trial.rate:
+            rating = self._raters.rate(trial.text, self._target.language, pcm)
         return Outcome(
             number=trial.number,
             embeddings=np.stack([self._encoder.embed(one) for one in through or [level]]),
             spectrum=mean_spectrum(speech_frames(mel_spectrum(level))),
             pitches=pitches_hz(level[spoken(level)]),
             duration_s=len(pcm) / SPEAKER_SAMPLE_RATE,
-            took_s=time.perf_counter() - began,
-            sample_rate=self._engine.capabilities.sample_rate,
-            words=rating.words,
-            errors=rating.errors,
-            quality=rating.quality,
-            sound=_to_int16(pcm) if trial.keep_sound else None,
+            sample_rate=sample_rate,
+            rating=rating,
+            sound=np.frombuffer(float_to_pcm16(pcm), np.int16) if trial.keep_sound else None,
         )
 
-    def _synthesized(self, trial: Trial) -> Pcm:
-        """At SPEAKER_SAMPLE_RATE."""
-        pack = None
-        if trial.style is not None:
-            filters = trial.filters if trial.rate else ()
-            data = pack_of(
-                self._target, trial.style, filters, self._engine.capabilities.sample_rate
-            )
-            pack = PackRef(pack_digest(data), data)
-        voice = trial.voice or self._any_voice
-        request = SynthesisRequest(trial.text, voice, self._target.language, pack=pack)
-        pieces = [chunk.pcm for chunk in self._engine.synthesize(request)]
-        self._engine.release_memory()  # there are several such processes beside the service
-        pcm = np.concatenate([np.zeros(0, np.float32), *pieces])
-        return resample(pcm, self._engine.capabilities.sample_rate, SPEAKER_SAMPLE_RATE)
 
-    def _rate(self, text: str, pcm: Pcm) -> SpeechRating:
-        if self._raters is None:
-            self._raters = self._load_raters()
-        return self._raters.rate(text, self._target.language, pcm)
+def say(engine: TTSEngine, text: str, voice: str, language: str, pack: bytes | None) -> Pcm:
+    """What the engine says with a voice pack, at SPEAKER_SAMPLE_RATE. Raises EngineError."""
+    reference = None if pack is None else PackRef(pack_digest(pack), pack)
+    request = SynthesisRequest(text, voice, language, pack=reference)
+    pieces = [chunk.pcm for chunk in engine.synthesize(request)]
+    pcm = np.concatenate([np.zeros(0, np.float32), *pieces])
+    return resample(pcm, engine.capabilities.sample_rate, SPEAKER_SAMPLE_RATE)
 
 
 def pack_of(
@@ -160,21 +233,15 @@ def _filtered(pcm: Pcm, bands: NDArray[np.float64]) -> Pcm:
     return at_level(np.asarray(made, np.float32))
 
 
-def _silent(trial: Trial, sample_rate: int, took_s: float) -> Outcome:
+def _silent(trial: Trial, sample_rate: int) -> Outcome:
     """Silence is like no speaker."""
+    words = len(trial.text.split())
     return Outcome(
         number=trial.number,
         embeddings=np.zeros((max(1, len(trial.filters)), EMBEDDING_SIZE), np.float32),
         spectrum=np.zeros(MEL_BANDS, np.float32),
         pitches=np.zeros(0, np.float32),
         duration_s=0.0,
-        took_s=took_s,
         sample_rate=sample_rate,
-        words=len(trial.text.split()) if trial.rate else 0,
-        errors=len(trial.text.split()) if trial.rate else 0,
-        quality=1.0 if trial.rate else None,
+        rating=SpeechRating(words, words, 1.0) if trial.rate else SpeechRating(),
     )
-
-
-def _to_int16(pcm: Pcm) -> NDArray[np.int16]:
-    return np.asarray(np.clip(np.rint(pcm * 32767), -32768, 32767), np.int16)

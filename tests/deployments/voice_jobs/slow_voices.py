@@ -16,8 +16,8 @@ from configs.schema.serve import WorkerArgs
 from deployments.voice_jobs.deployment import VoiceClone
 from deployments.voice_jobs.job import run
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
-from pipelines.voices.fitting.fit import FailedFit, FittedVoice
 from pipelines.voices.queue import ClaimedVoice
+from pipelines.voices.report import FailedFit, FittedVoice, VoiceReport
 
 PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.25, np.float32)))
 GENERATIONS = 30
@@ -54,7 +54,9 @@ class SlowFit:
 
     def result(self) -> FittedVoice | FailedFit:
         assert self.done == self.generations
-        report = {"evaluations": self.done * TRIALS}
+        report = VoiceReport(
+            evaluations=self.done * TRIALS, seconds=1.0, similarity_curve=[], stock=[]
+        )
         if self.error is not None:
             return FailedFit(self.error, "It does not sound alike.", report)
         return FittedVoice(PACK, 0.9, report)

@@ -14,9 +14,9 @@ from models.audio import Pcm, resample
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.loading import load
 from models.registry import SPEAKER
-from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
+from models.speaker.base import RATE, SPEAKER_SAMPLE_RATE, SpeakerEncoder
 from models.speaker.mel import mel_spectrum
-from models.speaker.resemblyzer import RATE, TARGET_RMS
+from models.speaker.resemblyzer import TARGET_RMS
 from models.tts.base import SynthesisRequest
 from models.weights.convert.torch_file import MAGIC, PROTOCOL, read_tensors
 from models.weights.store import WeightStore

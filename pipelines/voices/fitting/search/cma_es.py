@@ -1,22 +1,18 @@
-"""CMA-ES over a style space, with a surrogate model that predicts most of the generations.
+"""CMA-ES over a style space: a population for the timbre and one for the prosody.
 
 The covariance matrix adaptation evolution strategy of N. Hansen, "The CMA Evolution Strategy: A
-Tutorial" (arXiv:1604.00772), by the library `cmaes`. Timbre and prosody have a population each,
-with a mean, a covariance, paths and a step size of its own: a candidate is a draw of both, and both
-are given its cost, so that what one half learns never turns or stretches the other. For each
-generation that is spoken, PREDICTED_GENERATIONS more are evaluated by the surrogate alone.
+Tutorial" (arXiv:1604.00772), by the library `cmaes`. Both populations have a mean, a covariance,
+paths and a step size of their own: a candidate is a draw of both, and both are given its cost, so
+that what one half learns never turns or stretches the other.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from cmaes import CMA
 from numpy.typing import NDArray
 
-from pipelines.voices.fitting.search.objective import Objective, distance_penalty
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
-from pipelines.voices.fitting.search.surrogate import Surrogate
 
 EvolutionState = Mapping[str, NDArray[np.float64]]
 """An evolution's numbers by name, as checkpoints keep them."""
@@ -24,19 +20,13 @@ EvolutionState = Mapping[str, NDArray[np.float64]]
 BOUND = 8.0  # of each coordinate; those of stock voices are under 4
 KEPT = ("_mean", "_sigma", "_c_1d", "_p_sigma", "_pc", "_g")  # the rest follows from them
 
-FIRST_REACH, REACH = 12.0, 2.5  # how far a generation moves before it costs something
-FIRST_STEP, STEP = 0.2, 0.3  # step sizes: among known mixtures, and among spoken styles
-FIRST_PREDICTED_GENERATIONS, PREDICTED_GENERATIONS = 200, 60
-MIN_POPULATION = 16  # of a smaller generation the rest is only predicted
-SILENCE_COST = 1.0  # of a style without speech, above the worst that spoke
-
 
 class Evolution:
     """Two populations of the same size, sampled and updated together."""
 
-    def __init__(self, halves: tuple[slice, slice], parts: tuple[CMA, CMA], seed: int) -> None:
+    def __init__(self, space: StyleSpace, parts: Sequence[CMA], seed: int) -> None:
         """For callers: `begin` and `resume`. `seed` is that of all later samples."""
-        self._halves = halves
+        self._halves = space.halves
         self._parts = parts
         for index, part in enumerate(parts):
             part.reseed_rng((seed + index) % 2**32)
@@ -45,8 +35,7 @@ class Evolution:
     def begin(
         cls, space: StyleSpace, mean: Vectors, step: float, population: int, seed: int
     ) -> "Evolution":
-        timbre, prosody = (_part(mean[half], step, population) for half in space.halves)
-        return cls(space.halves, (timbre, prosody), seed)
+        return cls(space, [_part(mean[half], step, population) for half in space.halves], seed)
 
     @classmethod
     def resume(
@@ -70,11 +59,7 @@ class Evolution:
             of_types = {"_sigma": step, "_g": int(kept["_g"])}
             part.__setstate__(part.__getstate__() | kept | of_types)
             parts.append(part)
-        return cls(space.halves, (parts[0], parts[1]), seed)
-
-    @property
-    def population(self) -> int:
-        return int(self._parts[0].population_size)
+        return cls(space, parts, seed)
 
     @property
     def mean(self) -> Vectors:
@@ -82,8 +67,9 @@ class Evolution:
 
     def ask(self) -> Vectors:
         """Candidates, [population, n]."""
+        population = self._parts[0].population_size
         return np.array(
-            [np.concatenate([part.ask() for part in self._parts]) for _ in range(self.population)]
+            [np.concatenate([part.ask() for part in self._parts]) for _ in range(population)]
         )
 
     def tell(self, points: Vectors, costs: Vectors) -> None:
@@ -106,92 +92,6 @@ class Evolution:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class StrategyState:
-    """Where a search stands."""
-
-    centre: Vectors  # [n]
-    evolution: EvolutionState = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchStrategy:
-    """Chooses the styles of each generation; stateless, blocking up to a second a call."""
-
-    space: StyleSpace
-    objective: Objective
-    population: int  # of one spoken generation, except perhaps the last
-
-    def start(self, prior: Surrogate, near: Vectors, draw: np.random.Generator) -> StrategyState:
-        """Begins within FIRST_REACH of a point [n]."""
-        evolution = self._begun(near, FIRST_STEP, draw)
-        costs = self._predicted_costs(prior, near, FIRST_REACH)
-        evolution.evolve(costs, FIRST_PREDICTED_GENERATIONS)
-        return StrategyState(evolution.mean, evolution.state())
-
-    def resume(self, state: StrategyState) -> StrategyState:
-        """The same state, or a new evolution at its centre where it has none of this space."""
-        any_draw = np.random.default_rng(0)
-        try:
-            self._resumed(state, any_draw)
-        except (KeyError, ValueError):
-            begun = self._begun(state.centre, STEP, any_draw)
-            return StrategyState(begun.mean, begun.state())
-        return state
-
-    def points(
-        self, state: StrategyState, size: int, draw: np.random.Generator
-    ) -> Iterator[Vectors]:
-        """The styles to speak, [n] each; the first is the centre."""
-        yield state.centre
-        yield from self._resumed(state, draw).ask()[1:size]
-
-    def update(
-        self,
-        state: StrategyState,
-        points: Vectors,
-        speaks: NDArray[np.bool_],
-        surrogate: Surrogate,
-        draw: np.random.Generator,
-    ) -> StrategyState:
-        """The state after a generation [m, n], of which only those with `speaks` [m] made speech.
-
-        `surrogate` was fitted to their sounds.
-        """
-        evolution = self._resumed(state, draw)
-        costs = self._predicted_costs(surrogate, state.centre, REACH)
-        points = np.concatenate([points, evolution.ask()[len(points) :]])
-        first = costs(points)
-        first[: len(speaks)][~speaks] = first.max() + SILENCE_COST
-        evolution.tell(points, first)
-        evolution.evolve(costs, PREDICTED_GENERATIONS)
-        return StrategyState(evolution.mean, evolution.state())
-
-    def _predicted_costs(
-        self, surrogate: Surrogate, begin: Vectors, reach: float
-    ) -> Callable[[Vectors], Vectors]:
-        def costs(points: Vectors) -> Vectors:
-            sounds = surrogate.sounds(self.space.style(points))
-            return self.objective.costs(points, sounds) + distance_penalty(points - begin, reach)
-
-        return costs
-
-    @property
-    def _size(self) -> int:
-        return max(self.population, MIN_POPULATION)
-
-    def _begun(self, mean: Vectors, step: float, draw: np.random.Generator) -> Evolution:
-        return Evolution.begin(self.space, mean, step, self._size, _seed_of(draw))
-
-    def _resumed(self, state: StrategyState, draw: np.random.Generator) -> Evolution:
-        """With steps of at least STEP: predictions shrink a population that is still to differ."""
-        return Evolution.resume(self.space, state.evolution, self._size, _seed_of(draw), STEP)
-
-
 def _part(mean: Vectors, step: float, population: int) -> CMA:
     bounds = np.tile([-BOUND, BOUND], (len(mean), 1))
     return CMA(np.clip(mean, -BOUND, BOUND), step, bounds=bounds, population_size=population)
-
-
-def _seed_of(draw: np.random.Generator) -> int:
-    return int(draw.integers(2**31))

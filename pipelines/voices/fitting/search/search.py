@@ -1,11 +1,12 @@
 """Searches for the style and the filter that sound most like a speaker, one generation at a time.
 
-Each generation speaks the styles that the strategy (`cma_es.py`) chooses, and measures each sound
-through several filters. A ridge regression of the changes to the embedding says which filter is
-better; a Gaussian process (`surrogate.py`) says which styles may be.
+Each generation speaks the styles that CMA-ES (`cma_es.py`) chooses, and measures each sound through
+several filters. A ridge regression of the changes to the embedding says which filter is better. A
+Gaussian process (`surrogate.py`) predicts how styles sound: for each generation that is spoken,
+PREDICTED_GENERATIONS more are evaluated by it alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from models.speaker.base import Embeddings
+from models.speaker.base import EMBEDDING_SIZE
 from pipelines.voices.fitting.equaliser import BANDS, bands_between, levelled
-from pipelines.voices.fitting.prior.fitting_prior import MixturePrior
+from pipelines.voices.fitting.features import pitch_statistics
+from pipelines.voices.fitting.prior import MixturePrior
 from pipelines.voices.fitting.recordings import TargetSpeaker
-from pipelines.voices.fitting.search.cma_es import SearchStrategy, StrategyState
-from pipelines.voices.fitting.search.objective import EMBEDDING, objective_for
+from pipelines.voices.fitting.search.cma_es import Evolution
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.search.surrogate import Observation, Surrogate
+from pipelines.voices.fitting.trials import Outcome
 
+EMBEDDING = slice(0, EMBEDDING_SIZE)  # of a sound; the rest is of the pitch
 PITCH_STATISTICS = 2
 FILTERS = 5  # beside the best so far
 FILTER_SPREAD_DB = 2.0
@@ -31,6 +34,15 @@ FADING = 0.7  # weight of a generation for the filter, next to the one after it
 PRIOR_STARTS = 8
 NEAREST = 40  # styles whose mean spectrum the first filter is made for
 
+FIRST_REACH, REACH = 12.0, 2.5  # how far a generation moves before it costs something
+FIRST_STEP, STEP = 0.2, 0.3  # step sizes: among known mixtures, and among spoken styles
+FIRST_PREDICTED_GENERATIONS, PREDICTED_GENERATIONS = 200, 60
+MIN_POPULATION = 16  # of a smaller generation the rest is only predicted
+SILENCE_COST = 1.0  # of a style without speech, above the worst that spoke
+PITCH_COST, RANGE_COST = 1.0, 0.3  # of a logarithm squared off the speaker's level and range
+RARITY = 0.03  # cost of a style that is as unlike the stock voices as they are unlike their mean
+DISTANCE_COST = 0.05  # of a step beyond its reach, times the excess squared
+
 
 @dataclass(frozen=True, slots=True)
 class SearchTrial:
@@ -39,16 +51,6 @@ class SearchTrial:
     point: Vectors  # [n]
     sentence: int
     bands: Vectors  # [1 + FILTERS, BANDS]; the first is the best so far
-
-
-@dataclass(frozen=True, slots=True)
-class Sound:
-    """What was measured of it."""
-
-    embeddings: Embeddings  # [1 + FILTERS, 256]
-    pitch: tuple[float, float]  # as pitch_statistics gives it
-    spectrum: NDArray[np.float32]  # [40], without a filter
-    speaks: bool
 
 
 @dataclass
@@ -70,6 +72,35 @@ class SearchState:
     products: list[tuple[Vectors, Vectors]] = field(default_factory=list)  # of filters and changes
 
 
+class Objective:
+    """The cost of a style: unlike the speaker, off their pitch, or unlike any voice."""
+
+    def __init__(self, speaker: TargetSpeaker, space: StyleSpace) -> None:
+        pitch = np.array(pitch_statistics(speaker.pitches))
+        self.target = speaker.embedding.astype(np.float64)
+        self._space = space
+        self._pitch = np.nan_to_num(pitch)
+        self._pitch_costs = np.where(np.isnan(pitch), 0.0, (PITCH_COST, RANGE_COST))
+        self._rarity = RARITY / space.size * space.rarity  # of a step in each direction
+
+    def predicted_costs(
+        self, surrogate: Surrogate, begin: Vectors, reach: float
+    ) -> Callable[[Vectors], Vectors]:
+        """Of points [m, n], of which those beyond the `reach` of `begin` [n] cost more."""
+
+        def costs(points: Vectors) -> Vectors:
+            sounds = surrogate.sounds(self._space.style(points))
+            embeddings = sounds[:, EMBEDDING]
+            lengths = np.maximum(np.linalg.norm(embeddings, axis=1), 1e-9)
+            off = np.nan_to_num(sounds[:, EMBEDDING_SIZE:] - self._pitch)
+            excess = np.maximum(0.0, np.linalg.norm(points - begin, axis=1) - reach)
+            unlike = off**2 @ self._pitch_costs + points**2 @ self._rarity
+            unlike = unlike - embeddings @ self.target / lengths
+            return np.asarray(unlike + DISTANCE_COST * excess**2)
+
+        return costs
+
+
 class Search:
     """Deterministic for a seed."""
 
@@ -85,31 +116,43 @@ class Search:
         """Continues from `state`; blocking, a second. `generation` is the size of one."""
         self._space = space
         self._prior = mixtures.observations(space)
-        objective = objective_for(speaker, space)
-        self._target = objective.target
-        self._strategy = SearchStrategy(space, objective, generation)
+        self._objective = Objective(speaker, space)
+        self._target = self._objective.target
+        self._population = max(generation, MIN_POPULATION)
         self._seed = seed
         self.state = state or self._start(mixtures, speaker.spectrum.astype(np.float64))
-        self._move_to(self._strategy.resume(self._position))
+        try:
+            self._evolution(np.random.default_rng(0))
+        except (KeyError, ValueError):  # of another search: a new evolution at its centre
+            self._take(self._begun(self.state.centre, STEP, np.random.default_rng(0)))
 
-    @property
-    def _position(self) -> StrategyState:
-        return StrategyState(self.state.centre, self.state.evolution)
+    def _begun(self, mean: Vectors, step: float, draw: np.random.Generator) -> Evolution:
+        return Evolution.begin(self._space, mean, step, self._population, _seed_of(draw))
 
-    def _move_to(self, position: StrategyState) -> None:
-        self.state.centre = position.centre
-        self.state.evolution = dict(position.evolution)
+    def _evolution(self, draw: np.random.Generator) -> Evolution:
+        """With steps of at least STEP: predictions shrink a population that is still to differ.
+
+        Raises KeyError or ValueError.
+        """
+        state, seed = self.state.evolution, _seed_of(draw)
+        return Evolution.resume(self._space, state, self._population, seed, STEP)
+
+    def _take(self, evolution: Evolution) -> None:
+        self.state.centre, self.state.evolution = evolution.mean, evolution.state()
 
     def _start(self, mixtures: MixturePrior, spectrum: Vectors) -> SearchState:
         surrogate = Surrogate(self._prior, own=False)
         best = np.argsort(-(mixtures.embeddings @ self._target))[:PRIOR_STARTS]
         begin = self._space.point(self._prior.styles[best]).mean(axis=0)
-        position = self._strategy.start(surrogate, begin, np.random.default_rng(self._seed))
-        apart = np.square(self._prior.styles - self._space.style(position.centre)).sum(axis=1)
+        evolution = self._begun(begin, FIRST_STEP, np.random.default_rng(self._seed))
+        costs = self._objective.predicted_costs(surrogate, begin, FIRST_REACH)
+        evolution.evolve(costs, FIRST_PREDICTED_GENERATIONS)
+        centre = evolution.mean
+        apart = np.square(self._prior.styles - self._space.style(centre)).sum(axis=1)
         near = np.argsort(apart)[:NEAREST]
         sounded = mixtures.spectra[near].mean(axis=0)
         bands = bands_between(sounded, spectrum)
-        return SearchState(position.centre, bands, sounded, evolution=dict(position.evolution))
+        return SearchState(centre, bands, sounded, evolution=evolution.state())
 
     def next_generation(self, size: int, sentences: range) -> list[SearchTrial]:
         """`size` styles, of which the first is the best that is known."""
@@ -118,41 +161,65 @@ class Search:
         rounds = -(-size // len(sentences))
         order = np.concatenate([draw.permutation(sentences) for _ in range(rounds)])
         trials = []
-        points = self._strategy.points(self._position, size, draw)
-        for sentence, point in zip(order, points, strict=False):
+        for sentence, point in zip(order, self._points(size, draw), strict=False):
             variations = FILTER_SPREAD_DB * draw.normal(size=(FILTERS, BANDS))
             bands = np.concatenate([now.bands[None], now.bands + variations])
             trials.append(SearchTrial(point, int(sentence), bands))
         return trials
 
-    def observe(self, trials: Sequence[SearchTrial], sounds: Sequence[Sound]) -> None:
+    def _points(self, size: int, draw: np.random.Generator) -> Iterator[Vectors]:
+        """The styles to speak, [n] each; the first is the centre."""
+        yield self.state.centre
+        yield from self._evolution(draw).ask()[1:size]
+
+    def observe(self, trials: Sequence[SearchTrial], outcomes: Sequence[Outcome]) -> None:
         """Learns from a generation; blocking, up to a second. Those without speech are ignored."""
         now = self.state
         draw = np.random.default_rng((self._seed, now.generation, 1))
         now.generation += 1
-        pairs = [(one, sound) for one, sound in zip(trials, sounds, strict=True) if sound.speaks]
+        speaks = np.array([one.duration_s > 0 for one in outcomes])
+        pairs = [
+            (trial, outcome)
+            for trial, outcome in zip(trials, outcomes, strict=True)
+            if outcome.duration_s > 0
+        ]
         if not pairs:
             return
         for trial, sound in pairs:
+            pitch = pitch_statistics(sound.pitches)
             now.points.append(trial.point)
             now.sentences.append(trial.sentence)
-            now.sounds.append(np.concatenate([sound.embeddings[0], sound.pitch]).astype(np.float64))
+            now.sounds.append(np.concatenate([sound.embeddings[0], pitch]).astype(np.float64))
             now.filters.append(trial.bands[0])
         now.spectrum = np.mean([sound.spectrum for _, sound in pairs], axis=0, dtype=np.float64)
         mean = np.mean(now.sounds[-len(pairs) :], axis=0)[EMBEDDING]
         changes = self._filter_changes(pairs)
         bands = self._better_filter(mean, changes)
         now.centres.append(now.centre)
-        position = self._strategy.update(
-            self._position,
-            points=np.stack([one.point for one in trials]),
-            speaks=np.array([sound.speaks for sound in sounds]),
-            surrogate=Surrogate(self._prior.and_then(self._own(bands, changes)), own=True),
-            draw=draw,
-        )
-        self._move_to(position)
+        surrogate = Surrogate(self._prior.and_then(self._own(bands, changes)), own=True)
+        self._evolve(np.stack([one.point for one in trials]), speaks, surrogate, draw)
         now.bands = bands
         now.curve.append((len(now.points), similarity(mean, self._target)[0]))
+
+    def _evolve(
+        self,
+        points: Vectors,
+        speaks: NDArray[np.bool_],
+        surrogate: Surrogate,
+        draw: np.random.Generator,
+    ) -> None:
+        """Moves on from a generation [m, n], of which only those with `speaks` [m] made speech.
+
+        `surrogate` was fitted to their sounds.
+        """
+        evolution = self._evolution(draw)
+        costs = self._objective.predicted_costs(surrogate, self.state.centre, REACH)
+        points = np.concatenate([points, evolution.ask()[len(points) :]])
+        first = costs(points)
+        first[: len(speaks)][~speaks] = first.max() + SILENCE_COST
+        evolution.tell(points, first)
+        evolution.evolve(costs, PREDICTED_GENERATIONS)
+        self._take(evolution)
 
     def _own(self, bands: Vectors, changes: Vectors) -> Observation:
         """All sounds as they would be through one filter, as far as it is near to theirs."""
@@ -167,7 +234,7 @@ class Search:
             own=np.ones(len(now.points), np.bool_),
         )
 
-    def _filter_changes(self, pairs: Sequence[tuple[SearchTrial, Sound]]) -> Vectors:
+    def _filter_changes(self, pairs: Sequence[tuple[SearchTrial, Outcome]]) -> Vectors:
         """What a decibel of each band changes in an embedding, [BANDS, 256]."""
         now = self.state
         variations = np.concatenate([one.bands[1:] - one.bands[:1] for one, _ in pairs])
@@ -191,6 +258,10 @@ class Search:
         found = minimize(cost, np.zeros(BANDS), jac=True, method="L-BFGS-B", bounds=bound)
         size = float(np.sqrt(np.mean(np.square(found.x))))
         return levelled(self.state.bands + found.x * min(1.0, FILTER_STEP_DB / max(size, 1e-9)))
+
+
+def _seed_of(draw: np.random.Generator) -> int:
+    return int(draw.integers(2**31))
 
 
 def similarity(embedding: Vectors, target: Vectors) -> tuple[float, Vectors]:

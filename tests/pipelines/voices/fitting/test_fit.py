@@ -9,9 +9,9 @@ import pytest
 
 from models.tts.voice_pack import read_pack
 from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint
-from pipelines.voices.fitting.fit import FailedFit, Fit, FitProgress, FittedVoice
+from pipelines.voices.fitting.fit import Fit, FitProgress
 from pipelines.voices.fitting.trials import Trial
-from pipelines.voices.report import VoiceReport
+from pipelines.voices.report import FailedFit, FittedVoice, VoiceReport
 from tests.pipelines.voices.fitting.world import CONFIG, VOICES, fit, outcome_of, prior
 
 SHORT = CONFIG.model_copy(update={"evaluations": 48, "generation": 12})
@@ -43,7 +43,8 @@ def test_a_voice_is_found_that_sounds_like_the_speaker() -> None:
     voice = one.result()
     assert isinstance(voice, FittedVoice)
     assert voice.similarity > 0.9
-    assert voice.similarity > voice.report["judged"]["stock_similarity"] + 0.1
+    assert voice.report is not None and voice.report.judged is not None
+    assert voice.similarity > (voice.report.judged.stock_similarity or 1.0) + 0.1
     assert read_pack(voice.pack).filter is not None
 
 
@@ -158,7 +159,8 @@ def test_a_voice_below_the_floor_fails_with_what_it_reached() -> None:
     assert isinstance(failed, FailedFit)
     assert failed.code == "similarity_too_low"
     assert "only 0." in failed.reason
-    assert failed.report["judged"]["similarity"] < 1.0
+    assert failed.report is not None and failed.report.judged is not None
+    assert failed.report.judged.similarity < 1.0
 
 
 def test_a_voice_that_is_not_understood_fails() -> None:
@@ -169,7 +171,7 @@ def test_a_voice_that_is_not_understood_fails() -> None:
             judged = [trial for trial in trials if trial.filters]
             for outcome in outcomes:
                 if outcome.number in {trial.number for trial in judged}:
-                    object.__setattr__(outcome, "errors", outcome.words)
+                    object.__setattr__(outcome.rating, "errors", outcome.rating.words)
         one.observe(outcomes)
     failed = one.result()
     assert isinstance(failed, FailedFit)
@@ -211,4 +213,5 @@ def test_a_checkpoint_from_when_formants_were_fitted_is_resumed() -> None:
     made(again)
     voice = again.result()
     assert isinstance(voice, FittedVoice)
-    assert voice.report["formants"] == read_pack(voice.pack).warp == 1.0
+    assert voice.report is not None
+    assert voice.report.formants == read_pack(voice.pack).warp == 1.0

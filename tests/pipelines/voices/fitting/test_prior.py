@@ -7,8 +7,8 @@ import pytest
 from configs.load import load_yaml
 from models.errors import WeightsMissing
 from models.weights.store import WeightStore
-from pipelines.voices.fitting.prior import fitting_prior
-from pipelines.voices.fitting.prior.fitting_prior import PRIOR_FILE, read_prior
+from pipelines.voices.fitting import prior as fitting_prior
+from pipelines.voices.fitting.prior import PRIOR_FILE, read_prior
 
 
 @pytest.mark.weights

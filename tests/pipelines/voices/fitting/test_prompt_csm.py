@@ -13,9 +13,9 @@ from models.registry import SPEAKER, VAD
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import pack_digest
 from models.weights.store import WeightStore
-from pipelines.voices.fitting.fit import FittedVoice
-from pipelines.voices.fitting.metrics import SpeechRaters
-from pipelines.voices.fitting.prompt.fit import PromptFit, PromptTrials
+from pipelines.voices.fitting.prompt import PromptFit, PromptTrials
+from pipelines.voices.fitting.trials import SpeechRaters
+from pipelines.voices.report import FittedVoice
 from tests.pipelines.voices.fitting.test_prompt import Rater, Reader
 from tests.pipelines.voices.recordings import recording, wav
 
@@ -46,7 +46,8 @@ def test_the_pack_that_is_made_of_recordings_is_spoken_with(
     trials = PromptTrials(engine, SpeechRaters(Reader(), Rater()), encoder, fit.target)
     fit.observe([trials.run(trial) for trial in fit.next_trials()])
     voice = fit.result()
-    assert isinstance(voice, FittedVoice) and voice.report["judged"] is not None
+    assert isinstance(voice, FittedVoice) and voice.report is not None
+    assert voice.report.judged is not None
     pack = PackRef(pack_digest(voice.pack), voice.pack)
     request = SynthesisRequest("Good morning.", "custom:1", "en", pack=pack)
     said = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])

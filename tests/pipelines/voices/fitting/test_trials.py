@@ -20,9 +20,15 @@ from models.stt.base import (
 from models.tts.voice_pack import read_pack
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidAudio
-from pipelines.voices.fitting.metrics import SpeechRaters
 from pipelines.voices.fitting.recordings import analyse, decode_all
-from pipelines.voices.fitting.trials import Target, Trial, Trials, pack_of
+from pipelines.voices.fitting.trials import (
+    SpeechRaters,
+    SpeechRating,
+    Target,
+    Trial,
+    Trials,
+    pack_of,
+)
 from tests.pipelines.voices.recordings import recording, wav
 
 TEXT = "Bring the small box from the top shelf."
@@ -61,12 +67,12 @@ def test_one_sound_is_measured_through_all_filters(trials: Trials) -> None:
     assert outcome.spectrum.sum() == pytest.approx(1, abs=1e-4)
     assert outcome.duration_s == pytest.approx(len(TEXT) * 0.06, abs=0.05)
     assert 140 < np.median(outcome.pitches) < 460
-    assert outcome.sample_rate == 24_000 and outcome.quality is None
+    assert outcome.sample_rate == 24_000 and outcome.rating.quality is None
 
 
 def test_a_stock_voice_is_rated(trials: Trials) -> None:
     outcome = trials.run(Trial(1, TEXT, None, voice="bass", rate=True, keep_sound=True))
-    assert (outcome.words, outcome.errors, outcome.quality) == (8, 1, 3.2)
+    assert outcome.rating == SpeechRating(8, 1, 3.2)
     assert outcome.embeddings.shape == (1, 256)
     assert outcome.sound is not None and outcome.sound.dtype == np.int16
 
@@ -93,12 +99,12 @@ def test_the_end_of_each_recording_is_kept_out(weights: WeightStore) -> None:
     encoder = load(SPEAKER, "speaker/bands", weights)
     high, deep = recording(1, 12.0), recording(2, 12.0, deep=True)
     plain = analyse(decode_all([wav(high), wav(recording(3, 12.0))]), encoder)
-    assert plain.consistency > 0.9
+    assert plain.embedding @ plain.held_out > 0.9
     assert 60 < np.median(plain.pitches) < 400
     cut = int(0.75 * len(high))
     mixed = analyse(decode_all([wav(np.concatenate([high[:cut], deep[cut:]]))]), encoder)
     assert mixed.embedding @ plain.embedding > 0.95
-    assert mixed.consistency < plain.consistency
+    assert mixed.embedding @ mixed.held_out < plain.embedding @ plain.held_out
 
 
 def test_what_is_no_recording_is_refused() -> None:

@@ -10,8 +10,9 @@ from models.registry import SPEAKER
 from models.tts.kokoro.engine import KokoroEngine
 from models.tts.voice_pack import read_pack
 from models.weights.store import WeightStore
-from pipelines.voices.fitting.fit import Fit, FittedVoice
+from pipelines.voices.fitting.fit import Fit
 from pipelines.voices.fitting.trials import Trials
+from pipelines.voices.report import FittedVoice
 from tests.pipelines.voices.fitting.world import CONFIG
 from tests.pipelines.voices.recordings import recording, wav
 
@@ -35,13 +36,13 @@ def test_a_voice_is_nearer_to_its_speaker_than_any_stock_voice(weights: WeightSt
     except WeightsMissing as error:
         pytest.skip(str(error))
     recordings = [wav(recording(number, 12.0, deep=True)) for number in (1, 2)]
-    fit = Fit.begin(recordings, "en", "male", SHORT, encoder, 1)
+    fit = Fit.begin(recordings, "en", "male", SHORT, encoder)
     trials = Trials(engine, encoder, fit.target)
     while asked := fit.next_trials():
         fit.observe([trials.run(trial) for trial in asked])
     voice = fit.result()
     assert isinstance(voice, FittedVoice)
-    judged = voice.report["judged"]
-    assert voice.similarity > judged["stock_similarity"]
-    assert judged["wer"] < 0.2 and judged["dnsmos"] > 2.5
+    assert voice.report is not None and (judged := voice.report.judged) is not None
+    assert voice.similarity > (judged.stock_similarity or 1.0)
+    assert (judged.wer or 0.0) < 0.2 and (judged.dnsmos or 0.0) > 2.5
     assert read_pack(voice.pack).style.shape == (510, 256)

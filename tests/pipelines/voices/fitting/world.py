@@ -12,11 +12,11 @@ from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
 from models.tts.voice_pack import STYLE_SHAPE
 from pipelines.voices.fitting.fit import Fit, FitProgress
-from pipelines.voices.fitting.prior.fitting_prior import FittingPrior, MixturePrior
+from pipelines.voices.fitting.prior import FittingPrior, MixturePrior
 from pipelines.voices.fitting.recordings import TargetSpeaker
 from pipelines.voices.fitting.search.search import SearchState
 from pipelines.voices.fitting.search.style_space import Vectors, style_space
-from pipelines.voices.fitting.trials import Outcome, Trial
+from pipelines.voices.fitting.trials import Outcome, SpeechRating, Trial
 
 VOICES = ("af_one", "am_two", "bf_three", "em_four", "jf_five", "zm_six")
 CONFIG: FitConfig = load_yaml(CustomVoicesConfig, "custom_voices").fit
@@ -68,11 +68,9 @@ def speaker() -> TargetSpeaker:
     return TargetSpeaker(
         embedding=heard,
         held_out=heard,
-        consistency=1.0,
         spectrum=FLAT,
         pitches=np.full(50, 120, np.float32),
         excerpt=np.zeros(16_000, np.float32),
-        speech_s=60.0,
     )
 
 
@@ -88,8 +86,7 @@ def fit(
         speaker(),
         "en",
         "female",
-        config,
-        seed,
+        config.model_copy(update={"seed": seed}),
         prior=prior(),
         british=british,
         searched=searched,
@@ -111,9 +108,8 @@ def outcome_of(trial: Trial) -> Outcome:
         spectrum=FLAT,
         pitches=np.full(10, 120, np.float32),
         duration_s=2.0,
-        took_s=0.1,
         sample_rate=24_000,
         sound=np.zeros(32_000, np.int16) if trial.keep_sound else None,
     )
     words = len(trial.text.split())
-    return replace(made, words=words, errors=0, quality=3.2) if trial.rate else made
+    return replace(made, rating=SpeechRating(words, 0, 3.2)) if trial.rate else made

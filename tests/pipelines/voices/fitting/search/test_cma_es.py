@@ -10,17 +10,16 @@ from pydantic import ValidationError
 from configs.schema.custom_voices import FitConfig
 from pipelines.voices.fitting.checkpoint import read_checkpoint
 from pipelines.voices.fitting.fit import FitProgress
+from pipelines.voices.fitting.search import search as search_module
 from pipelines.voices.fitting.search.cma_es import (
     BOUND,
-    MIN_POPULATION,
     Evolution,
-    SearchStrategy,
 )
-from pipelines.voices.fitting.search.objective import objective_for
+from pipelines.voices.fitting.search.search import MIN_POPULATION
 from pipelines.voices.fitting.search.style_space import HALF, Vectors
 from pipelines.voices.fitting.search.surrogate import Surrogate
 from tests.pipelines.voices.fitting.test_fit import SHORT, made
-from tests.pipelines.voices.fitting.world import fit, outcome_of, prior, speaker
+from tests.pipelines.voices.fitting.world import fit, outcome_of, prior
 
 SPACE = prior().space
 
@@ -121,15 +120,19 @@ def test_each_style_of_a_generation_says_another_sentence() -> None:
     assert len({trial.text for trial in fit(SHORT).next_trials()}) == SHORT.generation
 
 
-def test_a_population_moves_away_from_styles_that_do_not_speak() -> None:
-    strategy = SearchStrategy(SPACE, objective_for(speaker(), SPACE), MIN_POPULATION)
+def test_a_population_moves_away_from_styles_that_do_not_speak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search_module, "PREDICTED_GENERATIONS", 0)
+    config = SHORT.model_copy(update={"generation": MIN_POPULATION})
     surrogate = Surrogate(prior().mixtures.observations(SPACE), own=False)
-    state = strategy.start(surrogate, np.zeros(SPACE.size), np.random.default_rng(1))
-    points = np.stack(list(strategy.points(state, MIN_POPULATION, np.random.default_rng(2))))
+    trials = fit(config)._search.next_generation(MIN_POPULATION, range(40))
+    points = np.stack([trial.point for trial in trials])
 
     def moved(speaks: NDArray[np.bool_]) -> float:
-        draw = np.random.default_rng(3)
-        return float(strategy.update(state, points, speaks, surrogate, draw).centre[0])
+        search = fit(config)._search
+        search._evolve(points, speaks, surrogate, np.random.default_rng(3))
+        return float(search.state.centre[0])
 
     low = points[:, 0] <= np.median(points[:, 0])
     assert moved(low) < moved(~low)

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from scipy.signal import freqz
 
+from benchmarks.voices.make_prior import write_prior
 from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from models.errors import WeightsCorrupt
 from models.speaker.mel import mel_centres_hz
 from models.tts.voice_pack import STYLE_SHAPE
 from pipelines.voices.fitting.equaliser import BANDS, bands_between, gains, taps
-from pipelines.voices.fitting.metrics import word_errors, words_of
-from pipelines.voices.fitting.prior.fitting_prior import check_prior, read_prior, write_prior
+from pipelines.voices.fitting.prior import check_prior, read_prior
 from pipelines.voices.fitting.search.search import similarity
 from pipelines.voices.fitting.search.style_space import style_space
 from pipelines.voices.fitting.search.surrogate import Surrogate
-from pipelines.voices.fitting.sentences import sentences_of
+from pipelines.voices.fitting.trials import sentences_of, word_errors, words_of
 from tests.pipelines.voices.fitting.world import prior, sound_of, unit
 
 

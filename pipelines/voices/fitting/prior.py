@@ -1,6 +1,6 @@
 """What every fit begins with: the stock voices, and how random mixtures of them sound.
 
-`prior.npz` beside this module is made by `python -m pipelines.voices.fitting.prior.make_prior`.
+`prior.npz` beside this module is made by `python -m benchmarks.voices.make_prior`.
 """
 
 import io
@@ -21,7 +21,7 @@ from models.weights.store import WeightStore
 from pipelines.voices.fitting.recordings import TargetSpeaker
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors, style_space
 from pipelines.voices.fitting.search.surrogate import Observation
-from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE
+from pipelines.voices.fitting.trials import FALLBACK_LANGUAGE
 
 PRIOR_FILE = Path(__file__).with_name("prior.npz")
 MODEL = "tts/kokoro"  # that the prior was made with
@@ -38,8 +38,8 @@ LANGUAGES = {
 }
 """The language of a stock voice by the first letter of its name; the second is its gender."""
 BRITISH = "b"  # among those of English
-_EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
-_SPECTRUM_STEP_DB = 0.4
+EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
+SPECTRUM_STEP_DB = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def check_prior(mixtures: MixturePrior, space: StyleSpace) -> None:
     if mixtures.fingerprint != space.fingerprint:
         raise WeightsCorrupt(
             f"the prior of voice fits ({PRIOR_FILE.name}) was made with other stock voices; run "
-            "python -m pipelines.voices.fitting.prior.make_prior"
+            "python -m benchmarks.voices.make_prior"
         )
 
 
@@ -122,33 +122,16 @@ def stock_space(weights: WeightStore) -> StyleSpace:
     return style_space({path.stem: read_voice_pack(path) for path in folder.glob("*.bin")})
 
 
-def write_prior(prior: MixturePrior) -> bytes:
-    """Rounded to less than what two sentences of one style differ by."""
-    target = io.BytesIO()
-    levels = -10 * np.log10(prior.spectra + 1e-10) / _SPECTRUM_STEP_DB
-    np.savez_compressed(
-        target,
-        points=prior.points.astype(np.float16),
-        embeddings=np.clip(np.rint(prior.embeddings / _EMBEDDING_STEP), 0, 255).astype(np.uint8),
-        pitches=prior.pitches.astype(np.float16),
-        stock=prior.stock.astype(np.float16),
-        spectra=np.clip(np.rint(levels), 0, 255).astype(np.uint8),
-        sentences=prior.sentences.astype(np.int16),
-        fingerprint=np.frombuffer(bytes.fromhex(prior.fingerprint), np.uint8),
-    )
-    return target.getvalue()
-
-
 def read_prior(data: bytes) -> MixturePrior:
     """Raises WeightsCorrupt."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as parts:
-            embeddings = parts["embeddings"] * _EMBEDDING_STEP
+            embeddings = parts["embeddings"] * EMBEDDING_STEP
             stock = parts["stock"].astype(np.float64)
             return MixturePrior(
                 points=parts["points"].astype(np.float64),
                 embeddings=embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True),
-                spectra=10 ** (-_SPECTRUM_STEP_DB * parts["spectra"].astype(np.float64) / 10),
+                spectra=10 ** (-SPECTRUM_STEP_DB * parts["spectra"].astype(np.float64) / 10),
                 pitches=parts["pitches"].astype(np.float64),
                 sentences=parts["sentences"].astype(np.int64),
                 stock=stock / np.linalg.norm(stock, axis=1, keepdims=True),

@@ -6,9 +6,8 @@ the samples that may serve. The selected one and its transcript are the voice pa
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,31 +15,49 @@ from numpy.typing import NDArray
 from configs.schema.custom_voices import PromptConfig
 from models.audio import Pcm, float_to_pcm16, pcm16_to_float, resample
 from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
-from models.speaker.windows import mean_embedding
 from models.stt.base import DecodingOptions, TranscriptionRequest
-from models.tts.base import PackRef, SynthesisRequest, TTSEngine
+from models.tts.base import TTSEngine
 from models.tts.csm.voice_prompt import (
     MAX_TRANSCRIPT,
     PROMPT_SAMPLE_RATE,
     VoicePrompt,
     write_prompt,
 )
-from models.tts.voice_pack import pack_digest
-from models.vad.base import VADEngine
+from models.vad.base import VAD_SAMPLE_RATE, Probabilities, VADEngine
+from pipelines.audio.measures import clipped_share, snr_db
+from pipelines.audio.segments import find_spans
 from pipelines.errors import InvalidAudio
 from pipelines.voices.fitting.features import at_level
-from pipelines.voices.fitting.fit import TOO_UNLIKE, FailedFit, FittedVoice
-from pipelines.voices.fitting.metrics import SpeechRaters
-from pipelines.voices.fitting.prompt.segments import PromptSegment, best_prompt_segment
-from pipelines.voices.fitting.recordings import SHOWN_S, decode_all
-from pipelines.voices.fitting.report import best_so_far, samples_of
-from pipelines.voices.fitting.sentences import sentences_of
-from pipelines.voices.report import Judged, VoiceReport
+from pipelines.voices.fitting.recordings import decode_all
+from pipelines.voices.fitting.trials import SpeechRaters, mean_rating, say, sentences_of
+from pipelines.voices.report import (
+    FailedFit,
+    FittedVoice,
+    Judged,
+    VoiceReport,
+    best_so_far,
+    samples_of,
+    too_unlike,
+)
 
+THRESHOLD = 0.5  # probability of speech
+PAUSE_S = 0.2  # a shorter one may be within a word
+EDGE_S = 0.15  # of the pause, kept on both sides
+ENOUGH_SNR_DB = 40.0  # more is inaudible
+WEIGHTS = {"snr": 1.0, "speech": 1.0, "length": 0.5, "clipped": 100.0}
 PEAK = 0.9  # of a prompt
 UNCLEAR = "invalid_audio"
 CLARITY = 0.2  # weight of being understood, next to similarity
 READING = DecodingOptions(beam_size=5)  # a wrong word in the prompt spoils every sentence
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSegment:
+    """Samples from `start` up to `end`, at VAD_SAMPLE_RATE."""
+
+    start: int
+    end: int
+    score: float  # higher is better
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,31 +167,21 @@ class PromptFit:
             if one.transcript and one.confidence >= self._config.min_confidence
         ]
         if not read:
-            return FailedFit(UNCLEAR, "the words of the recordings are not clear enough", {})
+            return FailedFit(UNCLEAR, "the words of the recordings are not clear enough")
         best = max(read, key=lambda one: one.score)
         trial = next(one for one in self._trials if one.number == best.number)
         recording = pcm16_to_float(trial.recording.tobytes())
-        report = self._report(best, recording).model_dump(mode="json")
-        floor = self._config.min_similarity
-        if best.similarity < floor:
-            reason = (
-                f"the voice became only {best.similarity:.2f} like its recordings, and "
-                f"{floor:g} is needed; longer and cleaner recordings may help"
-            )
-            return FailedFit(TOO_UNLIKE, reason, report)
+        report = self._report(best, recording)
+        if best.similarity < self._config.min_similarity:
+            return too_unlike(best.similarity, self._config.min_similarity, report)
         prompt = VoicePrompt(recording, best.transcript, self.target.language)
         return FittedVoice(write_prompt(prompt), best.similarity, report)
 
     def _report(self, best: PromptOutcome, recording: Pcm) -> VoiceReport:
-        judged = samples = None
+        judged = None
         if best.sound is not None:
             judged = Judged(similarity=best.similarity, wer=best.error_rate, dnsmos=best.quality)
-            source = resample(recording, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
-            samples = samples_of(
-                self.target.texts[0],
-                source[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)],
-                pcm16_to_float(best.sound.tobytes()),
-            )
+        source = resample(recording, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
         return VoiceReport(
             evaluations=len(self._outcomes),
             seconds=round(sum(one.took_s for one in self._outcomes), 1),
@@ -183,7 +190,7 @@ class PromptFit:
             ),
             stock=[],
             judged=judged,
-            samples=samples,
+            samples=samples_of(next(iter(self.target.texts), ""), source, best.sound),
         )
 
 
@@ -215,14 +222,17 @@ class PromptTrials:
         said: list[Pcm] = []
         if self._engine is not None and transcript:
             said = self._speak(self._engine, VoicePrompt(pcm, transcript, self._target.language))
-        voice = mean_embedding(
-            np.stack([self._encoder.embed(at_level(one)) for one in said or [heard]])
-        )
-        outcome = PromptOutcome(
-            trial.number, transcript, confidence, float(voice @ trial.held_out), 0.0
-        )
+        voice = self._encoder.embed_signals(at_level(one) for one in said or [heard])
+        similarity = float(voice @ trial.held_out)
+        outcome = PromptOutcome(trial.number, transcript, confidence, similarity, 0.0)
         if said:
-            outcome = replace(outcome, **self._judged(said))
+            rated = [
+                self._raters.rate(text, self._target.language, one)
+                for text, one in zip(self._target.texts, said, strict=True)
+            ]
+            error_rate, quality = mean_rating(rated)
+            sound = np.frombuffer(float_to_pcm16(said[0]), np.int16)
+            outcome = replace(outcome, error_rate=error_rate, quality=quality, sound=sound)
         return replace(outcome, took_s=time.monotonic() - began)
 
     def _read(self, heard: Pcm) -> tuple[str, float]:
@@ -240,31 +250,13 @@ class PromptTrials:
 
     def _speak(self, engine: TTSEngine, prompt: VoicePrompt) -> list[Pcm]:
         """The sentences that judge, at SPEAKER_SAMPLE_RATE; none when one came out silent."""
-        data = write_prompt(prompt)
-        pack = PackRef(pack_digest(data), data)
+        pack = write_prompt(prompt)
         said = []
         for text in self._target.texts:
-            request = SynthesisRequest(text, "custom:trial", prompt.language, pack=pack)
-            chunks = [chunk.pcm for chunk in engine.synthesize(request)]
-            pcm = np.concatenate([np.zeros(0, np.float32), *chunks])
-            if not np.any(pcm):
+            said.append(say(engine, text, "custom:trial", prompt.language, pack))
+            if not np.any(said[-1]):
                 return []
-            said.append(resample(pcm, engine.capabilities.sample_rate, SPEAKER_SAMPLE_RATE))
         return said
-
-    def _judged(self, said: Sequence[Pcm]) -> dict[str, Any]:
-        """The fields of an outcome that rate the sentences."""
-        ratings = [
-            self._raters.rate(text, self._target.language, pcm)
-            for text, pcm in zip(self._target.texts, said, strict=True)
-        ]
-        words = sum(one.words for one in ratings)
-        scores = [one.quality for one in ratings if one.quality is not None]
-        return {
-            "error_rate": sum(one.errors for one in ratings) / words if words else None,
-            "quality": float(np.mean(scores)) if scores else None,
-            "sound": np.frombuffer(float_to_pcm16(said[0]), np.int16),
-        }
 
 
 def _excerpt(pcm: Pcm, segment: PromptSegment) -> NDArray[np.int16]:
@@ -285,4 +277,55 @@ def _without(
         others = [np.concatenate([own[: segment.start], own[segment.end :]])]
         if len(others[0]) < SPEAKER_SAMPLE_RATE:
             others = [own]
-    return mean_embedding(np.stack([encoder.embed(at_level(pcm)) for pcm in others]))
+    return encoder.embed_signals(at_level(pcm) for pcm in others)
+
+
+def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> PromptSegment | None:
+    """Of a signal, float32 [n] at VAD_SAMPLE_RATE; None where no two pauses are so far apart.
+
+    Long, with little silence in it, little noise and no clipping is best.
+    """
+    probabilities = vad.probabilities(pcm)
+    frames_a_second = VAD_SAMPLE_RATE / vad.capabilities.frame_samples
+    spans = find_spans(probabilities, THRESHOLD, max(1, round(PAUSE_S * frames_a_second)))
+    shortest = round(config.min_seconds * frames_a_second)
+    longest = round((config.max_seconds - 2 * EDGE_S) * frames_a_second)
+    found = (
+        _scored(pcm, probabilities, vad.capabilities.frame_samples, first, last, config)
+        for first, last in _between_pauses(spans, shortest, longest)
+    )
+    return max(found, key=lambda segment: segment.score, default=None)
+
+
+def _between_pauses(
+    spans: list[tuple[int, int]], shortest: int, longest: int
+) -> Iterator[tuple[int, int]]:
+    """Every run of spans whose length is within bounds, as frames."""
+    for index, (first, _) in enumerate(spans):
+        for _, last in spans[index:]:
+            if last - first > longest:
+                break
+            if last - first >= shortest:
+                yield first, last
+
+
+def _scored(
+    pcm: Pcm,
+    probabilities: Probabilities,
+    frame_samples: int,
+    first: int,
+    last: int,
+    config: PromptConfig,
+) -> PromptSegment:
+    inside = probabilities[first:last]
+    is_speech = inside >= THRESHOLD
+    cut = pcm[first * frame_samples : last * frame_samples]
+    score = (
+        WEIGHTS["snr"] * min(snr_db(cut, inside, is_speech, frame_samples) / ENOUGH_SNR_DB, 1.0)
+        + WEIGHTS["speech"] * float(np.mean(is_speech))
+        + WEIGHTS["length"] * len(cut) / VAD_SAMPLE_RATE / config.max_seconds
+        - WEIGHTS["clipped"] * clipped_share(cut)
+    )
+    edge = round(EDGE_S * VAD_SAMPLE_RATE)
+    start = max(0, first * frame_samples - edge)
+    return PromptSegment(start, min(len(pcm), last * frame_samples + edge), score)

@@ -1,11 +1,12 @@
 """Makes `prior.npz`: speaks random mixtures of the stock voices, and measures their sound.
 
-`python -m pipelines.voices.fitting.prior.make_prior FOLDER --part 0 --of 2` speaks every second
+`python -m benchmarks.voices.make_prior FOLDER --part 0 --of 2` speaks every second
 mixture, and continues where it was stopped; `--join` makes the file of what all parts have. Ten
 minutes of a core.
 """
 
 import argparse
+import io
 import time
 from pathlib import Path
 
@@ -19,16 +20,23 @@ from models.registry import SPEAKER
 from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
 from pipelines.voices.fitting.features import pitch_statistics
-from pipelines.voices.fitting.prior.fitting_prior import (
+from pipelines.voices.fitting.prior import (
+    EMBEDDING_STEP,
     MODEL,
     PRIOR_FILE,
+    SPECTRUM_STEP_DB,
     MixturePrior,
     stock_space,
-    write_prior,
 )
 from pipelines.voices.fitting.search.style_space import HALF, StyleSpace, Vectors
-from pipelines.voices.fitting.sentences import FALLBACK_LANGUAGE, sentences_of
-from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials
+from pipelines.voices.fitting.trials import (
+    FALLBACK_LANGUAGE,
+    Outcome,
+    Target,
+    Trial,
+    Trials,
+    sentences_of,
+)
 
 ENCODER = "speaker/resemblyzer"
 MIXTURES = 400
@@ -129,6 +137,23 @@ def _joined(folder: Path, space: StyleSpace) -> MixturePrior:
         stock=stock / np.linalg.norm(stock, axis=1, keepdims=True),
         fingerprint=space.fingerprint,
     )
+
+
+def write_prior(prior: MixturePrior) -> bytes:
+    """Rounded to less than what two sentences of one style differ by."""
+    target = io.BytesIO()
+    levels = -10 * np.log10(prior.spectra + 1e-10) / SPECTRUM_STEP_DB
+    np.savez_compressed(
+        target,
+        points=prior.points.astype(np.float16),
+        embeddings=np.clip(np.rint(prior.embeddings / EMBEDDING_STEP), 0, 255).astype(np.uint8),
+        pitches=prior.pitches.astype(np.float16),
+        stock=prior.stock.astype(np.float16),
+        spectra=np.clip(np.rint(levels), 0, 255).astype(np.uint8),
+        sentences=prior.sentences.astype(np.int16),
+        fingerprint=np.frombuffer(bytes.fromhex(prior.fingerprint), np.uint8),
+    )
+    return target.getvalue()
 
 
 if __name__ == "__main__":
