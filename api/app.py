@@ -55,7 +55,7 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
     app.state.services = services
     app.state.sees_clients = sees_clients
     app.state.request_guard = RequestGuard(
-        platform.accounts,
+        platform.accounts.authenticator,
         platform.request_limits,
         infrastructure.admission,
         infrastructure.idempotency,

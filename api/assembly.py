@@ -23,13 +23,12 @@ from configs.schema.platform import AdmissionConfig, PlansConfig, SocketLimits
 from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import OpenAIConfig, VoicesConfig
 from configs.settings import Settings
-from db.session import Database
+from db.database import Database
 from models.grammar_check.base import GrammarEngine
 from models.speaker.base import SpeakerEncoder
 from models.vad.base import VADEngine
 from models.watermark.base import Watermark
 from pipelines.accounts.service import Accounts
-from pipelines.accounts.workspaces import Workspaces
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.watermarking import Watermarker
 from pipelines.billing.billing import Billing
@@ -54,7 +53,6 @@ from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
 from pipelines.voices.service import CustomVoices
-from pipelines.webhooks.failure_events import FailureEvents
 from pipelines.webhooks.registration import Webhooks
 
 
@@ -97,10 +95,11 @@ def build_services(
     accounts = Accounts(database, settings.secrets, plans)
     billing = Billing(database, plans.prices, encryption.seal_text)
     webhooks = Webhooks(database, encryption, settings)
-    failures = FailureEvents(webhooks)
     model_list = ModelList(models.speakers, models.transcribers, models.chat_models)
     socket_leases = SocketLeases(plans, limits, admission.sockets)
-    sockets = SocketRegistry(load_yaml(SocketLimits, "sockets"), accounts, socket_leases)
+    sockets = SocketRegistry(
+        load_yaml(SocketLimits, "sockets"), accounts.authenticator, socket_leases
+    )
 
     ready_voices = ReadyCustomVoices(database, files, models.speakers)
     watermarks = Watermarker(settings.watermark, models.watermark, models.vad)
@@ -112,15 +111,15 @@ def build_services(
     completions = ChatPipeline(models.chat_models, history, billing)
     return Services(
         speech=SpeechServices(
-            synthesis=PaidSynthesis(synthesis, billing, files, webhooks, failures),
-            transcription=PaidTranscription(transcription, billing, failures),
+            synthesis=PaidSynthesis(synthesis, billing, files, webhooks.events),
+            transcription=PaidTranscription(transcription, billing, webhooks.events),
             live_transcription=LiveTranscriptionPipeline(
                 models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
             ),
             watermarks=watermarks,
             decoder=decoder,
             billing=billing,
-            failures=failures,
+            events=webhooks.events,
             openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis),
             sockets=sockets,
         ),
@@ -153,10 +152,9 @@ def build_services(
         ),
         platform=PlatformServices(
             accounts=accounts,
-            workspaces=Workspaces(database, accounts),
-            erasure=AccountErasure(database, accounts, files, ready_voices),
+            erasure=AccountErasure(database, accounts.authenticator, files, ready_voices),
             plans=plans,
-            subscriptions=Subscriptions(database, plans, accounts),
+            subscriptions=Subscriptions(database, plans, accounts.authenticator),
             billing=billing,
             webhooks=webhooks,
             request_limits=RequestLimits(plans, limits, admission),

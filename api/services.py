@@ -12,9 +12,8 @@ from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings
-from db.session import Database
+from db.database import Database
 from pipelines.accounts.service import Accounts
-from pipelines.accounts.workspaces import Workspaces
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.watermarking import Watermarker
 from pipelines.billing.billing import Billing
@@ -32,7 +31,7 @@ from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.voices.service import CustomVoices
-from pipelines.webhooks.failure_events import FailureEvents
+from pipelines.webhooks.events import WebhookEvents
 from pipelines.webhooks.registration import Webhooks
 from telemetry.reports import OwnReports, Reports
 
@@ -47,7 +46,7 @@ class SpeechServices:
     watermarks: Watermarker
     decoder: AudioDecoder
     billing: Billing
-    failures: FailureEvents
+    events: WebhookEvents
     openai: OpenAINames
     sockets: SocketRegistry
 
@@ -74,7 +73,6 @@ class PlatformServices:
     """Accounts, plans, billing and webhooks."""
 
     accounts: Accounts
-    workspaces: Workspaces
     erasure: AccountErasure
     plans: PlansConfig
     subscriptions: Subscriptions

@@ -19,7 +19,7 @@ import uvloop
 from benchmarks.hardware import hardware, versions
 from benchmarks.plans import verdict
 from db.billing import ledger
-from db.columns import random_id
+from db.database import random_id
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 

@@ -1,13 +1,12 @@
 """Users, their workspaces (the tenants) and API keys."""
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import JSON, BigInteger, Column, ForeignKey, func, or_
+from sqlalchemy import JSON, BigInteger, Column, ColumnElement, ForeignKey, or_
 from sqlmodel import Field, Session, SQLModel, col, delete, select, update
 
-from db.columns import UtcDateTime, random_id, utc_now
+from db.database import UtcDateTime, random_id, utc_now
 
 
 class User(SQLModel, table=True):
@@ -76,12 +75,7 @@ class ApiKey(SQLModel, table=True):
     refused_at: datetime | None = Field(default=None, sa_type=UtcDateTime)  # last told of
 
 
-@dataclass(frozen=True, slots=True)
-class KeyOwner:
-    """A key and what belongs to it."""
-
-    key: ApiKey
-    workspace: Workspace
+Row = TypeVar("Row", User, Workspace)
 
 
 def add_user(session: Session, user: User, workspace: Workspace) -> None:
@@ -91,42 +85,21 @@ def add_user(session: Session, user: User, workspace: Workspace) -> None:
     session.add(workspace)
 
 
-def user_by_email(session: Session, email: str) -> tuple[User, Workspace] | None:
-    query = select(User, Workspace).where(User.email == email, Workspace.owner_id == User.id)
+def find_user(
+    session: Session, condition: ColumnElement[bool] | bool
+) -> tuple[User, Workspace] | None:
+    """The user that the condition on User's columns names, and the workspace."""
+    query = select(User, Workspace).where(condition, Workspace.owner_id == User.id)
     return session.exec(query).first()
 
 
-def user_by_id(session: Session, user_id: int) -> tuple[User, Workspace] | None:
-    query = select(User, Workspace).where(User.id == user_id, Workspace.owner_id == User.id)
-    return session.exec(query).first()
-
-
-def update_profile(
-    session: Session, user_id: int, name: str | None, company: str | None
-) -> tuple[User, list[str]] | None:
-    """Changes what is not None; the user, and the names of the fields that are other now."""
-    user = session.get(User, user_id, with_for_update=True)
-    if user is None:
+def change_row(
+    session: Session, model: type[Row], row_id: int, **values: str | None
+) -> tuple[Row, list[str]] | None:
+    """Changes what is not None; the row, and the names of the fields that are other now."""
+    row = session.get(model, row_id, with_for_update=True)
+    if row is None:
         return None
-    changed = _change(user, name=name, company=company)
-    user.updated_at = utc_now()
-    session.add(user)
-    return user, changed
-
-
-def update_workspace(
-    session: Session, workspace_id: int, name: str | None, retention: str | None
-) -> tuple[Workspace, list[str]] | None:
-    """Changes what is not None; the workspace, and the names of the fields that are other now."""
-    workspace = session.get(Workspace, workspace_id, with_for_update=True)
-    if workspace is None:
-        return None
-    changed = _change(workspace, name=name, retention=retention)
-    session.add(workspace)
-    return workspace, changed
-
-
-def _change(row: User | Workspace, **values: str | None) -> list[str]:
     changed = [
         field
         for field, value in values.items()
@@ -134,11 +107,10 @@ def _change(row: User | Workspace, **values: str | None) -> list[str]:
     ]
     for field in changed:
         setattr(row, field, values[field])
-    return changed
-
-
-def read_workspace(session: Session, workspace_id: int) -> Workspace | None:
-    return session.get(Workspace, workspace_id)
+    if isinstance(row, User):
+        row.updated_at = utc_now()
+    session.add(row)
+    return row, changed
 
 
 def lock_workspace(session: Session, workspace_id: int) -> None:
@@ -150,10 +122,6 @@ def delete_user(session: Session, user_id: int) -> bool:
     """With the workspace and all that refers to it; False when there is no such user."""
     deleted = session.exec(delete(User).where(col(User.id) == user_id))
     return bool(deleted.rowcount)
-
-
-def set_password_hash(session: Session, user_id: int, password_hash: str) -> None:
-    session.exec(update(User).where(col(User.id) == user_id).values(password_hash=password_hash))
 
 
 def find_workspace(
@@ -174,10 +142,6 @@ def any_workspace(session: Session) -> bool:
     return session.exec(select(Workspace.id).limit(1)).first() is not None
 
 
-def add_key(session: Session, key: ApiKey) -> None:
-    session.add(key)
-
-
 def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
     """Those that were not revoked, newest first."""
     query = (
@@ -186,13 +150,6 @@ def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
         .order_by(col(ApiKey.created_at).desc(), col(ApiKey.id))
     )
     return list(session.exec(query).all())
-
-
-def count_keys(session: Session, workspace_id: int) -> int:
-    query = select(func.count()).where(
-        ApiKey.workspace_id == workspace_id, col(ApiKey.revoked_at).is_(None)
-    )
-    return session.exec(query).one()
 
 
 def revoke_key(session: Session, workspace_id: int, key_id: int, now: datetime) -> bool:
@@ -222,13 +179,12 @@ def note_refusal(session: Session, key_id: int, now: datetime, since: datetime) 
     return bool(noted.rowcount)
 
 
-def key_by_digest(session: Session, digest: bytes) -> KeyOwner | None:
+def key_by_digest(session: Session, digest: bytes) -> tuple[ApiKey, Workspace] | None:
     """Of a revoked key, too, for as long as its row is kept."""
     query = select(ApiKey, Workspace).where(
         ApiKey.digest == digest, Workspace.id == ApiKey.workspace_id
     )
-    row = session.exec(query).first()
-    return None if row is None else KeyOwner(*row)
+    return session.exec(query).first()
 
 
 def touch_key(session: Session, key_id: int, used_at: datetime) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Column, Index, LargeBinary, UniqueConstraint, func, text
 from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.columns import AUTO_INCREMENT, UtcDateTime, utc_now
+from db.database import AUTO_INCREMENT, UtcDateTime, utc_now
 
 SERVICE = "service"
 """The actor of what the service does by itself."""

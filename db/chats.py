@@ -9,7 +9,7 @@ from sqlalchemy import JSON, Column, ForeignKey, Index, Text, Uuid, delete, func
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
-from db.columns import UtcDateTime, utc_now
+from db.database import UtcDateTime, utc_now
 
 
 class Chat(SQLModel, table=True):

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, and_, delete, or_, update
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import Workspace
-from db.columns import UtcDateTime, utc_now
+from db.database import UtcDateTime, utc_now
 
 
 class StoredFile(SQLModel, table=True):

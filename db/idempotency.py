@@ -7,7 +7,7 @@ from sqlalchemy import JSON, Column, ColumnElement, LargeBinary, delete, select,
 from sqlmodel import Field, Session, SQLModel, col
 
 from db.accounts import workspace_reference
-from db.columns import UtcDateTime, utc_now
+from db.database import UtcDateTime, utc_now
 
 DELETED_AT_ONCE = 500
 

@@ -8,9 +8,8 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from db.accounts import ApiKey, Workspace
 from db.chats import Chat
-from db.webhooks.deliveries import is_free
-from db.webhooks.outbox import Delivery, Event
-from db.webhooks.webhooks import Webhook
+from db.deliveries import is_free
+from db.webhooks import Delivery, Event, Webhook
 
 AT_ONCE = 500
 """Rows that one call changes at most, so that no writer waits for long."""

@@ -7,8 +7,7 @@ from sqlmodel import Session, col, select
 
 from db.chats import Chat, ChatEntry
 from db.files import StoredFile
-from db.webhooks.outbox import Event
-from db.webhooks.webhooks import Webhook
+from db.webhooks import Event, Webhook
 
 AT_ONCE = 100
 

@@ -21,9 +21,9 @@ from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
 from db.billing.ledger import discrepancies
+from db.database import Database
 from db.errors import DatabaseError
 from db.migrate import upgrade
-from db.session import Database
 from deployments import cluster
 from deployments.cluster import first_stage, first_voice, second_stage
 from deployments.compat import untested_versions

@@ -30,11 +30,11 @@ from db.accounts import Workspace, find_workspace
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import accounts_after, check_days
+from db.database import Database
 from db.errors import DatabaseError
 from db.migrate import upgrade
-from db.session import Database
+from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
-from pipelines.accounts.service import Accounts
 from pipelines.billing.billing import MICRO_USD, to_usd
 from pipelines.billing.subscriptions import MONTHS, Subscriptions
 from pipelines.errors import PipelineError
@@ -125,8 +125,8 @@ async def _run(options: argparse.Namespace) -> str:
         if options.command == "credit":
             return await _credit(database, found, options.usd, options.reference)
         plans = load_yaml(PlansConfig, "plans")
-        accounts = Accounts(database, settings.secrets, plans)
-        subscriptions = Subscriptions(database, plans, accounts)
+        authenticator = Authenticator(database, settings.secrets)
+        subscriptions = Subscriptions(database, plans, authenticator)
         current = await subscriptions.subscribe(found.id, ACTOR, options.plan, options.cycle)
         return (
             f"{found.name} ({found.id}) is on {current.plan.name}, paid {current.billing_cycle}, "

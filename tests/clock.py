@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 import jwt.api_jwt
 import pytest
 
-from db import columns
+from db import database
 
 _real_time = time.time
 
@@ -24,7 +24,7 @@ class WallClock:
                 return cls.fromtimestamp(_real_time() + clock.ahead.total_seconds(), tz)
 
         # `utc_now` is imported by name everywhere, and reads the class from its own module.
-        monkeypatch.setattr(columns, "datetime", Shifted)
+        monkeypatch.setattr(database, "datetime", Shifted)
         monkeypatch.setattr(jwt.api_jwt, "datetime", Shifted)
         monkeypatch.setattr(time, "time", lambda: _real_time() + self.ahead.total_seconds())
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, make_url, text
 
 from configs.settings import weights_dir
-from db.session import Database
+from db.database import Database
 from models.weights.store import WeightStore
 from tests import servers
 from tests.migrated import migrate

@@ -3,7 +3,7 @@
 from sqlmodel import Session, update
 
 from db.accounts import Workspace
-from db.session import make_engine
+from db.database import make_engine
 
 
 def raise_plans(database_url: str, plan: str = "enterprise") -> None:

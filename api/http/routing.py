@@ -15,7 +15,7 @@ from api.http.idempotency import answer_once
 from api.http.json_body import read_json
 from api.http.rate_limits import RequestLimits
 from api.http.schemas import ErrorBody
-from pipelines.accounts.service import Accounts
+from pipelines.accounts.authentication import Authenticator
 from pipelines.billing.idempotency import IdempotencyStore
 
 _ERRORS = {
@@ -65,7 +65,7 @@ class StrictRoute(APIRoute):
 class RequestGuard:
     """The checks of guarded routes; the application holds one in its state."""
 
-    accounts: Accounts
+    authenticator: Authenticator
     limits: RequestLimits
     admission: AdmissionControl
     idempotency: IdempotencyStore
@@ -82,10 +82,10 @@ def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRou
 
             async def authenticate_and_handle(request: Request) -> Response:
                 guard: RequestGuard = request.app.state.request_guard
-                principal = await authenticate(guard.accounts, credential(request))
+                principal = await authenticate(guard.authenticator, credential(request))
                 request.state.principal = principal
                 await guard.limits.count_request(request, principal)
-                require_scope(guard.accounts, principal, scope)
+                require_scope(guard.authenticator, principal, scope)
                 request.scope["state"][RELEASE] = guard.admission.enter(self.path)
                 return await answer_once(request, guard.idempotency, principal, handle)
 

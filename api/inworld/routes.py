@@ -171,7 +171,7 @@ async def _voice(
     operation: IdempotentOperation | None,
     encoding: InworldEncoding,
 ) -> tuple[ContextVoice, AvailableVoice]:
-    async with synthesis.failures.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
+    async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
         offered = await find_voice(synthesis.pipeline, workspace_id, body.voice_id)
     voice = ContextVoice(
         synthesis,

@@ -12,7 +12,7 @@ from api.http.errors import ApiError
 from api.http.routing import make_router
 from api.http.schemas import ErrorBody, RequestModel
 from db.billing.ledger import DayOfUsage
-from db.columns import utc_now
+from db.database import utc_now
 from pipelines.billing.billing import to_usd
 from pipelines.billing.subscriptions import BillingCycle, CurrentPlan
 

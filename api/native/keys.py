@@ -9,7 +9,7 @@ from api.http.deps import PlatformDep, PrincipalDep
 from api.http.routing import make_router
 from api.http.schemas import Done, OneLine, RequestModel
 from db.accounts import ApiKey
-from db.columns import utc_now
+from db.database import utc_now
 from pipelines.errors import InvalidRequest, NotFound
 
 router = make_router(scope="keys")

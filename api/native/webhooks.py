@@ -10,9 +10,8 @@ from pydantic import BaseModel, BeforeValidator, Field
 from api.http.deps import PlatformDep, PrincipalDep
 from api.http.routing import make_router
 from api.http.schemas import Done, Page, Pagination, RequestModel
-from db.webhooks.deliveries import ListedDelivery
-from db.webhooks.outbox import EventKind
-from db.webhooks.webhooks import Webhook
+from db.deliveries import ListedDelivery
+from db.webhooks import EventKind, Webhook
 from pipelines.errors import NotFound
 from pipelines.webhooks.registration import WebhookChange, WebhookStatus
 from pipelines.webhooks.targets import MAX_URL_CHARACTERS

@@ -48,14 +48,14 @@ class ShownEntry(BaseModel):
 
 @router.get("/auth/workspace", tags=["accounts"], summary="The workspace and its settings")
 async def read_workspace(principal: PrincipalDep, platform: PlatformDep) -> ShownWorkspace:
-    return _shown(await platform.workspaces.read(principal))
+    return _shown(await platform.accounts.workspace(principal))
 
 
 @router.put("/auth/workspace", tags=["accounts"], summary="Change the workspace's settings")
 async def update_workspace(
     body: WorkspaceSettings, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWorkspace:
-    changed = await platform.workspaces.update(principal, body.name or None, body.retention)
+    changed = await platform.accounts.update_workspace(principal, body.name or None, body.retention)
     return _shown(changed)
 
 
@@ -77,7 +77,7 @@ async def list_audit(
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Page[ShownEntry]:
-    entries, total = await platform.workspaces.audit_page(principal, page, limit)
+    entries, total = await platform.accounts.audit_page(principal, page, limit)
     return Page(
         data=[
             ShownEntry(

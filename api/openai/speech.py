@@ -23,7 +23,7 @@ from pipelines.billing.billing import IdempotentOperation
 from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechRequest
-from pipelines.webhooks.failure_events import FailureEvents
+from pipelines.webhooks.events import WebhookEvents
 
 router = make_router(scope="tts")
 
@@ -168,7 +168,7 @@ async def create_speech(
         body,
         speech.synthesis,
         speech.openai,
-        speech.failures,
+        speech.events,
         principal.workspace_id,
         operation,
     )
@@ -179,12 +179,12 @@ async def _begin(
     body: OpenAISpeechBody,
     synthesis: PaidSynthesis,
     names: OpenAINames,
-    failures: FailureEvents,
+    events: WebhookEvents,
     workspace_id: int,
     operation: IdempotentOperation | None,
 ) -> Response:
     """The answer, with its first audio already made."""
-    async with failures.recording(workspace_id, "tts.failed", voice_id=None):
+    async with events.recording(workspace_id, "tts.failed", voice_id=None):
         tier = await names.speech_tier(body.model)
         voice_id = await names.choose_voice(body.voice, tier, body.input, workspace_id)
     asked = SpeechRequest(

@@ -19,8 +19,7 @@ from sqlmodel import Session, SQLModel
 
 from db.audit import audit
 from db.billing.tables import Account, CreditHold, LedgerDay, LedgerEntry
-from db.columns import utc_now
-from db.session import Transaction
+from db.database import Transaction, utc_now
 
 
 def _table(model: type[SQLModel]) -> Any:

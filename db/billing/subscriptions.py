@@ -8,7 +8,7 @@ from sqlmodel import Field, Session, SQLModel, select
 
 from db.accounts import Workspace, workspace_reference
 from db.audit import audit
-from db.columns import UtcDateTime, utc_now
+from db.database import UtcDateTime, utc_now
 
 
 class Subscription(SQLModel, table=True):

@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 from sqlmodel import Field, SQLModel
 
-from db.columns import AUTO_INCREMENT, UtcDateTime, utc_now
+from db.database import AUTO_INCREMENT, UtcDateTime, utc_now
 
 
 class Account(SQLModel, table=True):

@@ -10,8 +10,7 @@ from sqlalchemy import text
 from sqlmodel.sql.sqltypes import AutoString
 
 import db
-from db.columns import UtcDateTime, metadata
-from db.session import make_engine
+from db.database import UtcDateTime, make_engine, metadata
 
 LOCK = 0x616E7469  # any number, the same for every process
 PATIENCE_MS = 60_000

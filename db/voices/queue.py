@@ -9,7 +9,7 @@ from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from db.billing.tables import CreditHold
-from db.columns import utc_now
+from db.database import utc_now
 from db.files import expire_these_files
 from db.voices.fair_order import ends_in_turn, is_free, note_turn, voices_in_turn
 from db.voices.voices import Voice, files_of, share_workspace, voice_of

@@ -11,7 +11,7 @@ from sqlalchemy import Column, ForeignKey, Index, Text, Uuid, case, func
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import Workspace, workspace_reference
-from db.columns import UtcDateTime, utc_now
+from db.database import UtcDateTime, utc_now
 
 COUNTED = ("processing", "ready")
 """The states in which a voice counts towards the limit of the plan."""

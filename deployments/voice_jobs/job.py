@@ -21,7 +21,7 @@ import ray
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
 from configs.settings import load_settings
-from db.session import Database
+from db.database import Database
 from deployments.voice_jobs.attempt import FitAttempt
 from deployments.voice_jobs.evaluators import Evaluators, evaluators_for, lower_priority
 from deployments.voice_jobs.makers import Maker, configured_maker

@@ -8,7 +8,7 @@ from deployments.cluster_reports import cluster_reports
 
 if TYPE_CHECKING:
     from configs.settings import Settings
-    from db.session import Database
+    from db.database import Database
 
 # Imports inside functions: what builds the application loads this module too.
 
@@ -19,8 +19,8 @@ class BackgroundWorker:
     async def _open(self) -> "tuple[Settings, Database]":
         """With the newest tables and the right secrets. Raises SettingsError."""
         from configs.settings import load_settings
+        from db.database import Database
         from db.migrate import upgrade
-        from db.session import Database
         from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
         from telemetry.logs import setup_logs
 

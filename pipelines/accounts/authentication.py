@@ -1,16 +1,27 @@
-"""Authentication: from an API key or a token to its principal, cached for a few seconds."""
+"""Authentication: API keys and signed tokens, the principals they stand for, and the audit of
+keys that were refused."""
 
+import hashlib
+import hmac
 import logging
-from collections.abc import Collection
-from dataclasses import dataclass
+import secrets
+import string
+import time
+import uuid
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any, Literal
 
-from db.accounts import ApiKey, Workspace, key_by_digest, touch_key, user_by_id
-from db.columns import utc_now
+import jwt
+from sqlmodel import Session
+
+from configs.settings import Secrets
+from db.accounts import User, Workspace, find_user, key_by_digest, note_refusal, touch_key
+from db.audit import audit
+from db.database import Database, utc_now
 from db.errors import DatabaseError
-from db.session import Database
-from pipelines.accounts.credentials import TokenClaims, is_api_key, key_digest, read_token
-from pipelines.accounts.refused_key_audit import RefusedKey, RefusedKeyAudit
 from pipelines.errors import Unauthorized
 from pipelines.tasks import TaskSet, TtlCache
 
@@ -23,6 +34,18 @@ CACHE_SIZE = 10_000
 MAX_CREDENTIAL_LENGTH = 2048
 TOUCH_INTERVAL = timedelta(minutes=1)
 UNAUTHORIZED = "the API key or token is missing, wrong, revoked or expired"
+AUDIT_INTERVAL = timedelta(hours=1)
+"""Between two entries about one key. The end of a key begins a new interval."""
+MAX_REMEMBERED = 10_000  # keys; each is a real one, so guesses do not fill this
+
+KEY_PREFIX = "sk_"
+KEY_RANDOM_LENGTH = 40
+KEY_CHECKSUM_LENGTH = 6
+KEY_SHOWN_LENGTH = len(KEY_PREFIX) + 8  # how much of a key its owner sees later
+TOKEN_LIFETIME = timedelta(hours=24)
+TOKEN_ISSUER = "antiphon"
+
+_BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +67,147 @@ class Principal:
         return f"user:{self.user_id}" if self.key_id is None else f"key:{self.key_id}"
 
 
+def new_api_key() -> str:
+    """`sk_`, 40 random characters of base62 and 6 of checksum."""
+    body = "".join(secrets.choice(_BASE62) for _ in range(KEY_RANDOM_LENGTH))
+    return f"{KEY_PREFIX}{body}{_checksum(body)}"
+
+
+def is_api_key(credential: str) -> bool:
+    """Whether the form and the checksum are right; needs no look-up."""
+    length = len(KEY_PREFIX) + KEY_RANDOM_LENGTH + KEY_CHECKSUM_LENGTH
+    if len(credential) != length or not credential.startswith(KEY_PREFIX):
+        return False
+    body = credential[len(KEY_PREFIX) : -KEY_CHECKSUM_LENGTH]
+    return credential.isascii() and _checksum(body) == credential[-KEY_CHECKSUM_LENGTH:]
+
+
+def _checksum(body: str) -> str:
+    number = zlib.crc32(body.encode())
+    digits = []
+    for _ in range(KEY_CHECKSUM_LENGTH):
+        number, digit = divmod(number, 62)
+        digits.append(_BASE62[digit])
+    return "".join(reversed(digits))
+
+
+def key_digest(key: str, pepper: str) -> bytes:
+    """What is stored of a key. A fast hash suffices: keys have 238 random bits."""
+    return hmac.digest(pepper.encode(), key.encode(), hashlib.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClaims:
+    """Whom a token stands for."""
+
+    user_id: int
+    workspace_id: int
+
+
+def token_key_id(key: str) -> str:
+    """The `kid` of what `key` signs; nothing leads back from it."""
+    return hmac.digest(key.encode(), b"kid", "sha256").hex()[:16]
+
+
+def issue_token(claims: TokenClaims, key: str) -> str:
+    """A JWT for a day."""
+    now = utc_now()
+    return jwt.encode(
+        {
+            "iss": TOKEN_ISSUER,
+            "aud": TOKEN_ISSUER,
+            "sub": str(claims.user_id),
+            "workspace": str(claims.workspace_id),
+            "iat": now,
+            "exp": now + TOKEN_LIFETIME,
+            "jti": uuid.uuid4().hex,
+        },
+        key,
+        algorithm="HS256",
+        headers={"kid": token_key_id(key)},
+    )
+
+
+def read_token(token: str, keys: Sequence[str]) -> TokenClaims | None:
+    """None for every token that none of `keys` signed, is damaged or has expired.
+
+    A token without `kid` may be of any of them.
+    """
+    try:
+        kid = jwt.get_unverified_header(token).get("kid")
+    except jwt.InvalidTokenError:
+        return None
+    possible = (key for key in keys if kid is None or kid == token_key_id(key))
+    return next(filter(None, (_read_token(token, key) for key in possible)), None)
+
+
+def _read_token(token: str, key: str) -> TokenClaims | None:
+    try:
+        claims = jwt.decode(
+            token,
+            key,
+            algorithms=["HS256"],
+            audience=TOKEN_ISSUER,
+            issuer=TOKEN_ISSUER,
+            options={
+                "require": ["iss", "aud", "sub", "iat", "exp", "jti"],
+                # A token of the future is one of a gateway whose clock is ahead, or was set back.
+                "verify_iat": False,
+            },
+        )
+        return TokenClaims(int(claims["sub"]), int(claims["workspace"]))
+    except (jwt.InvalidTokenError, KeyError, TypeError, ValueError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedKey:
+    """A real key, and why it was refused."""
+
+    key_id: int
+    workspace_id: int
+    reason: Literal["revoked", "expired", "scope"]
+    ended_at: datetime | None = None  # of a key that was revoked or has expired
+    details: dict[str, Any] = field(default_factory=dict)  # beside the reason
+
+
+class RefusedKeyAudit:
+    """Writes in the background, and at most once an hour a key: on any number of gateways."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._audited: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
+        self._writing = TaskSet()
+
+    def note(self, refusal: RefusedKey) -> None:
+        """Returns at once."""
+        name, now = (refusal.key_id, refusal.reason), time.monotonic()
+        audited = self._audited.get(name)
+        if audited is not None and now - audited < AUDIT_INTERVAL.total_seconds():
+            return
+        if len(self._audited) >= MAX_REMEMBERED:
+            self._audited.clear()
+        self._audited[name] = now
+        self._writing.start(self._write(refusal))
+
+    async def _write(self, refusal: RefusedKey) -> None:
+        try:
+            await self._database.run(audit_refusal, refusal, utc_now())
+        except DatabaseError:
+            self._audited.pop((refusal.key_id, refusal.reason), None)  # the next use is audited
+            logger.warning("refusal_not_noted", extra={"key_id": refusal.key_id})
+
+
+def audit_refusal(session: Session, refusal: RefusedKey, now: datetime) -> None:
+    """Unless that was done within the interval, by whatever gateway."""
+    since = now - AUDIT_INTERVAL
+    if refusal.ended_at is not None:
+        since = max(since, refusal.ended_at)
+    if note_refusal(session, refusal.key_id, now, since):
+        key_id, details = str(refusal.key_id), {"reason": refusal.reason, **refusal.details}
+        audit(session, refusal.workspace_id, "key.refused", f"key:{key_id}", key_id, details)
+
+
 class _RefusedCredential(Unauthorized):
     """A real key, but one that has ended."""
 
@@ -55,10 +219,9 @@ class _RefusedCredential(Unauthorized):
 class Authenticator:
     """Caches only what the database confirmed, so that guesses cannot fill the memory."""
 
-    def __init__(self, database: Database, token_keys: tuple[str, ...], pepper: str) -> None:
+    def __init__(self, database: Database, secrets: Secrets) -> None:
         self._database = database
-        self._token_keys = token_keys
-        self._pepper = pepper
+        self._secrets = secrets
         self._refused_keys = RefusedKeyAudit(database)
         self._principals: TtlCache[bytes | TokenClaims, Principal] = TtlCache(_ttl_s, CACHE_SIZE)
         self._tasks = TaskSet()
@@ -82,10 +245,10 @@ class Authenticator:
     async def recheck(self, credential: str) -> Principal:
         """As `authenticate`, for a session that goes on: a key that has ended is not audited."""
         if is_api_key(credential):
-            digest = key_digest(credential, self._pepper)
+            digest = key_digest(credential, self._secrets.api_key_pepper)
             return await self._principals.get(digest, lambda: self._load_key(digest))
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
-            claims = read_token(credential, self._token_keys)
+            claims = read_token(credential, self._secrets.token_keys)
             if claims is not None:
                 return await self._principals.get(claims, lambda: self._load_user(claims.user_id))
         raise Unauthorized(UNAUTHORIZED)
@@ -99,17 +262,17 @@ class Authenticator:
         self._principals.forget_if(lambda _, principal: principal.workspace_id == workspace_id)
 
     async def _load_key(self, digest: bytes) -> Principal:
-        owner = await self._database.read(key_by_digest, digest)
-        if owner is None:
+        found = await self._database.read(key_by_digest, digest)
+        if found is None:
             raise Unauthorized(UNAUTHORIZED)
-        key, workspace, now = owner.key, owner.workspace, utc_now()
+        (key, workspace), now = found, utc_now()
         if key.revoked_at is not None:
             raise _RefusedCredential(RefusedKey(key.id, workspace.id, "revoked", key.revoked_at))
         if key.expires_at is not None and key.expires_at <= now:
             raise _RefusedCredential(RefusedKey(key.id, workspace.id, "expired", key.expires_at))
         if key.last_used_at is None or now - key.last_used_at > TOUCH_INTERVAL:
             self._tasks.start(self._touch(key.id, now))
-        return _principal(workspace, frozenset(key.scopes), key)
+        return _principal(workspace, key.scopes, key.id, key.expires_at)
 
     async def _touch(self, key_id: int, now: datetime) -> None:
         try:
@@ -118,24 +281,28 @@ class Authenticator:
             logger.warning("key_use_not_noted", extra={"key_id": key_id})
 
     async def _load_user(self, user_id: int) -> Principal:
-        found = await self._database.read(user_by_id, user_id)
+        found = await self._database.read(find_user, User.id == user_id)
         if found is None:
             raise Unauthorized(UNAUTHORIZED)
-        return _principal(found[1], ALL_SCOPES)
+        _, workspace = found
+        return _principal(workspace, ALL_SCOPES, key_id=None)
 
 
 def _principal(
-    workspace: Workspace, scopes: frozenset[str], key: ApiKey | None = None
+    workspace: Workspace,
+    scopes: Collection[str],
+    key_id: int | None,
+    expires_at: datetime | None = None,
 ) -> Principal:
     return Principal(
         user_id=workspace.owner_id,
         workspace_id=workspace.id,
         workspace=workspace.name,
         plan=workspace.plan,
-        scopes=scopes,
-        key_id=None if key is None else key.id,
+        scopes=frozenset(scopes),
+        key_id=key_id,
         retention=workspace.retention,
-        expires_at=None if key is None else key.expires_at,
+        expires_at=expires_at,
     )
 
 

@@ -9,8 +9,8 @@ from sqlalchemy.exc import IntegrityError
 
 from configs.environment import SettingsError
 from configs.settings import VARIABLES_OF_SECRETS, Secrets
+from db.database import Database
 from db.secret_fingerprints import unknown_secrets
-from db.session import Database
 
 
 async def check_secret_fingerprints(

@@ -1,6 +1,5 @@
 """Accounts: sign-up, login, profile and API keys."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,13 +10,15 @@ from configs.schema.platform import PlansConfig
 from configs.settings import Secrets
 from db import accounts
 from db.accounts import ApiKey, User, Workspace
-from db.audit import SERVICE, audit
+from db.audit import SERVICE, AuditEntry, audit, audit_page
 from db.billing import ledger
-from db.columns import utc_now
-from db.session import Database
-from pipelines.accounts.authentication import SCOPES, UNAUTHORIZED, Authenticator, Principal
-from pipelines.accounts.credentials import (
+from db.database import Database, utc_now
+from pipelines.accounts.authentication import (
     KEY_SHOWN_LENGTH,
+    SCOPES,
+    UNAUTHORIZED,
+    Authenticator,
+    Principal,
     TokenClaims,
     issue_token,
     key_digest,
@@ -53,26 +54,14 @@ class NewKey:
 
 
 class Accounts:
-    """Who may use the service. One instance a process: it remembers principals."""
+    """Users, workspaces and keys. One instance a process: its authenticator caches principals."""
 
     def __init__(self, database: Database, secrets: Secrets, plans: PlansConfig) -> None:
         self._database = database
         self._secrets = secrets
         self._plans = plans
         self._passwords = Passwords()
-        self._authenticator = Authenticator(database, secrets.token_keys, secrets.api_key_pepper)
-
-    async def authenticate(self, credential: str) -> Principal:
-        """Whom an API key or token stands for. Raises Unauthorized or DatabaseUnavailable."""
-        return await self._authenticator.authenticate(credential)
-
-    async def recheck(self, credential: str) -> Principal:
-        """As `authenticate`, for a session that goes on; the audit log tells of no use."""
-        return await self._authenticator.recheck(credential)
-
-    def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:
-        """Tells the audit log, in the background, that the key was used for what it may not."""
-        self._authenticator.note_missing_scopes(principal, scopes)
+        self.authenticator = Authenticator(database, secrets)
 
     async def sign_up(self, email: str, password: str, name: str, company: str) -> SignedIn:
         """`email` is normalised. Raises EmailTaken, HashingBusy or DatabaseUnavailable."""
@@ -88,24 +77,52 @@ class Accounts:
 
     async def log_in(self, email: str, password: str) -> SignedIn:
         """Raises Unauthorized, HashingBusy or DatabaseUnavailable."""
-        found = await self._database.read(accounts.user_by_email, email)
+        found = await self._database.read(accounts.find_user, User.email == email)
         stored = found[0].password_hash if found else None
         if not await self._passwords.verify(stored, password) or found is None:
             raise Unauthorized("the e-mail address or the password is wrong")
         user, workspace = found
         if self._passwords.needs_rehash(user.password_hash):
             fresh = await self._passwords.hash(password)
-            await self._database.run(accounts.set_password_hash, user.id, fresh)
+            await self._database.run(accounts.change_row, User, user.id, password_hash=fresh)
         return self._signed_in(user, workspace)
 
     async def update_profile(
         self, principal: Principal, name: str | None, company: str | None
     ) -> User:
-        """Changes what is not None. Raises DatabaseUnavailable."""
-        user = await self._database.run(_update_profile, principal, name, company)
-        if user is None:
+        """Changes what is not None. Raises Unauthorized for a user who is gone, or
+        DatabaseUnavailable."""
+        return await self._database.run(
+            _change, principal, User, principal.user_id, name=name, company=company
+        )
+
+    async def workspace(self, principal: Principal) -> Workspace:
+        """The caller's. Raises as `update_workspace`."""
+        found = await self._database.read(
+            lambda session: session.get(Workspace, principal.workspace_id)
+        )
+        if found is None:
             raise Unauthorized(UNAUTHORIZED)
-        return user
+        return found
+
+    async def update_workspace(
+        self, principal: Principal, name: str | None, retention: str | None
+    ) -> Workspace:
+        """Changes what is not None; holds at once here, and within seconds on other replicas.
+
+        Raises Unauthorized when the workspace is gone, or DatabaseUnavailable.
+        """
+        workspace = await self._database.run(
+            _change, principal, Workspace, principal.workspace_id, name=name, retention=retention
+        )
+        self.authenticator.forget_workspace(principal.workspace_id)
+        return workspace
+
+    async def audit_page(
+        self, principal: Principal, page: int, limit: int
+    ) -> tuple[list[AuditEntry], int]:
+        """One page of the audit log, newest first, and the number of all; `page` from 1."""
+        return await self._database.read(audit_page, principal.workspace_id, page, limit)
 
     async def create_key(
         self,
@@ -121,7 +138,7 @@ class Accounts:
         """
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
-            self.note_missing_scopes(principal, beyond)
+            self.authenticator.note_missing_scopes(principal, beyond)
             raise InsufficientScope(f"scopes: this key lacks {', '.join(beyond)} itself")
         if principal.expires_at is not None:
             expires_at = expires_at or principal.expires_at
@@ -140,11 +157,7 @@ class Accounts:
     async def delete_key(self, principal: Principal, key_id: int) -> None:
         """Raises NotFound or DatabaseUnavailable."""
         await self._database.run(_delete_key, principal, key_id)
-        self._authenticator.forget(key_id)
-
-    def forget_workspace(self, workspace_id: int) -> None:
-        """The next request sees what became of the workspace: on this replica at once."""
-        self._authenticator.forget_workspace(workspace_id)
+        self.authenticator.forget(key_id)
 
     async def ensure_first_workspace(self) -> str | None:
         """On an empty database makes an owner, a workspace and a key, and returns the key.
@@ -188,16 +201,15 @@ class Accounts:
 
 def _add_key_within_limit(session: Session, key: ApiKey, actor: str) -> None:
     accounts.lock_workspace(session, key.workspace_id)  # keys that are made at once take turns
-    if accounts.count_keys(session, key.workspace_id) >= MAX_KEYS:
+    if len(accounts.keys_of(session, key.workspace_id)) >= MAX_KEYS:
         raise InvalidRequest(f"a workspace has at most {MAX_KEYS} API keys; delete one first")
     _add_key(session, key, actor)
 
 
 def _add_key(session: Session, key: ApiKey, actor: str) -> None:
-    accounts.add_key(session, key)
-    audit(
-        session, key.workspace_id, "key.created", actor, str(key.id), {"scopes": list(key.scopes)}
-    )
+    session.add(key)
+    details = {"scopes": list(key.scopes)}
+    audit(session, key.workspace_id, "key.created", actor, str(key.id), details)
 
 
 def _delete_key(session: Session, principal: Principal, key_id: int) -> None:
@@ -206,18 +218,24 @@ def _delete_key(session: Session, principal: Principal, key_id: int) -> None:
     audit(session, principal.workspace_id, "key.deleted", principal.actor, str(key_id))
 
 
-def _update_profile(
-    session: Session, principal: Principal, name: str | None, company: str | None
-) -> User | None:
-    found = accounts.update_profile(session, principal.user_id, name, company)
+def _change(
+    session: Session,
+    principal: Principal,
+    model: type[accounts.Row],
+    row_id: int,
+    **values: str | None,
+) -> accounts.Row:
+    found = accounts.change_row(session, model, row_id, **values)
     if found is None:
-        return None
-    user, changed = found
+        raise Unauthorized(UNAUTHORIZED)
+    row, changed = found
     if changed:
-        details = {"changed": changed}
-        target = str(user.id)
-        audit(session, principal.workspace_id, "profile.changed", principal.actor, target, details)
-    return user
+        action, kept = "profile.changed", {}
+        if isinstance(row, Workspace):
+            action, kept = "workspace.changed", {"retention": row.retention}
+        details = {"changed": changed, **kept}
+        audit(session, principal.workspace_id, action, principal.actor, str(row_id), details)
+    return row
 
 
 def _add_user(

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from db.webhooks.outbox import NewEvent
+from db.webhooks import NewEvent
 from pipelines.billing.billing import Billing, Charge
 
 SLICE_MS = 60_000

@@ -15,10 +15,9 @@ from sqlmodel import Session
 from configs.schema.platform import Prices
 from db.billing import ledger
 from db.billing.idempotent_holds import hold_idempotently
-from db.columns import utc_now
+from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
-from db.session import Database, Transaction
-from db.webhooks.outbox import NewEvent, Seal, add_event
+from db.webhooks import NewEvent, Seal, add_event
 from pipelines.errors import InsufficientCredit
 from pipelines.tasks import TaskSet, retry
 from telemetry import metrics

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.exc import IntegrityError
 
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.idempotency import (
     AnswerName,
@@ -20,7 +20,6 @@ from db.idempotency import (
     release_answer,
     renew_answer,
 )
-from db.session import Database
 from pipelines.errors import AnswerNotKept, NotFound, RequestRunning
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files

@@ -13,9 +13,8 @@ from uuid import UUID
 
 from configs.schema.platform import PlanConfig, PlansConfig
 from db.billing import subscriptions
-from db.columns import utc_now
-from db.session import Database
-from pipelines.accounts.service import Accounts
+from db.database import Database, utc_now
+from pipelines.accounts.authentication import Authenticator
 from pipelines.errors import NotFound, PlanNotFound
 
 BillingCycle = Literal["monthly", "annual"]
@@ -40,12 +39,12 @@ class Subscriptions:
         self,
         database: Database,
         plans: PlansConfig,
-        accounts: Accounts,
+        authenticator: Authenticator,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._database = database
         self._plans = plans
-        self._accounts = accounts
+        self._authenticator = authenticator
         self._now = now
 
     async def subscribe(
@@ -64,7 +63,7 @@ class Subscriptions:
         )
         if made is None:
             raise NotFound("there is no such workspace")
-        self._accounts.forget_workspace(workspace_id)
+        self._authenticator.forget_workspace(workspace_id)
         next_at = next_billing_date(made.anchor_at, made.billing_cycle, now)
         return CurrentPlan(plan, made.billing_cycle, next_at, made.id, made.status)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from uuid import UUID
 
 from db.chats import Chat, ChatEntry, append_to_chat, delete_chat, list_chats, read_chat_and_entries
-from db.session import Database
+from db.database import Database
 from models.llm.base import ChatMessage, TokenUsage
 from pipelines.chat.encryption import ChatEncryption
 from pipelines.errors import ChatNotFound, InvalidRequest

@@ -7,12 +7,10 @@ from sqlmodel import Session
 from db.accounts import delete_user
 from db.audit import audit
 from db.billing.ledger import release_named
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.files import expire_files
-from db.session import Database
 from db.voices.voices import Voice, lock_workspace, ready_voices, unfinished_operations
-from pipelines.accounts.authentication import ALL_SCOPES, UNAUTHORIZED, Principal
-from pipelines.accounts.service import Accounts
+from pipelines.accounts.authentication import ALL_SCOPES, UNAUTHORIZED, Authenticator, Principal
 from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized
 from pipelines.storage.files import Files
 from pipelines.tts.custom_voices import ReadyCustomVoices
@@ -24,10 +22,14 @@ class AccountErasure:
     """Erases accounts. The ledger and the audit log stay, under an id that leads to no person."""
 
     def __init__(
-        self, database: Database, accounts: Accounts, files: Files, voices: ReadyCustomVoices
+        self,
+        database: Database,
+        authenticator: Authenticator,
+        files: Files,
+        voices: ReadyCustomVoices,
     ) -> None:
         self._database = database
-        self._accounts = accounts
+        self._authenticator = authenticator
         self._files = files
         self._voices = voices
 
@@ -38,13 +40,13 @@ class AccountErasure:
         gone, or DatabaseUnavailable.
         """
         if missing := ALL_SCOPES - principal.scopes:
-            self._accounts.note_missing_scopes(principal, missing)
+            self._authenticator.note_missing_scopes(principal, missing)
             raise InsufficientScope(
                 "an account is erased by its owner's token or a key with every scope"
             )
         for voice in await self._database.run(erase_rows, principal):
             self._voices.forget(voice.id, voice.pack_digest)
-        self._accounts.forget_workspace(principal.workspace_id)
+        self._authenticator.forget_workspace(principal.workspace_id)
         try:
             await self._files.delete_expired()
             await self._database.forget_deleted()

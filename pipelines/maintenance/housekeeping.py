@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from configs.schema.platform import RetentionConfig
 from db.billing.ledger import discrepancies, release_expired
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.idempotency import delete_expired_answers
 from db.retention import (
@@ -20,7 +20,6 @@ from db.retention import (
     forget_old_secrets,
     forget_revoked_keys,
 )
-from db.session import Database
 from pipelines.errors import PipelineError
 from pipelines.storage.files import Files
 from pipelines.voices.queue import VoiceQueue

@@ -6,6 +6,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from db.chats import Chat, ChatEntry
+from db.database import Database
 from db.rotation import (
     change_chat,
     change_event,
@@ -15,9 +16,7 @@ from db.rotation import (
     lasting_files_after,
     webhooks_after,
 )
-from db.session import Database
-from db.webhooks.outbox import Event, body_about
-from db.webhooks.webhooks import Webhook
+from db.webhooks import Event, Webhook, body_about
 from pipelines.chat.encryption import ChatEncryption
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files

@@ -15,7 +15,7 @@ from typing import ParamSpec, Self, TypeVar
 from fsspec.core import url_to_fs
 
 from configs.settings import Settings
-from db.columns import utc_now
+from db.database import BoundedThreadPool, Database, utc_now
 from db.files import (
     StoredFile,
     add_file,
@@ -25,8 +25,6 @@ from db.files import (
     keep_file,
     read_file,
 )
-from db.session import Database
-from db.thread_pool import BoundedThreadPool
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.storage.encryption import SEAL_BYTES, DecryptionError, Encryption
 from telemetry import metrics

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from db.webhooks.outbox import NewEvent
+from db.webhooks import NewEvent
 from pipelines.billing.billing import Billing, Charge, IdempotentOperation
 from pipelines.stt.file import (
     DecodedRecording,
@@ -16,7 +16,7 @@ from pipelines.stt.file import (
     HeardText,
     TranscriptionPipeline,
 )
-from pipelines.webhooks.failure_events import FailureEvents, failure_event
+from pipelines.webhooks.events import WebhookEvents, failure_event
 
 T = TypeVar("T")
 
@@ -27,11 +27,11 @@ class PaidTranscription:
 
     pipeline: TranscriptionPipeline
     billing: Billing
-    failures: FailureEvents
+    events: WebhookEvents
 
     async def open(self, workspace_id: int, path: Path, asked: FileRequest) -> DecodedRecording:
         """As `TranscriptionPipeline.open`; sends `stt.failed` when the service fails."""
-        async with self.failures.recording(workspace_id, "stt.failed"):
+        async with self.events.recording(workspace_id, "stt.failed"):
             return await self.pipeline.open(path, asked)
 
     async def transcribe(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 from uuid import UUID
 
-from db.session import Database
+from db.database import Database
 from db.voices.voices import Voice, ready_voices, voice_named, voice_of
 from models.info import Accent, VoiceGender, VoiceInfo
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady

@@ -10,15 +10,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from db.errors import DatabaseError
-from db.webhooks.outbox import NewEvent
+from db.webhooks import NewEvent
 from pipelines.audio.encode.files import CODECS, EncodedAudio, FileWriter, OutputFormat
 from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
-from pipelines.webhooks.failure_events import FailureEvents, failure_event
-from pipelines.webhooks.registration import Webhooks
+from pipelines.webhooks.events import WebhookEvents, failure_event
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +34,20 @@ class PaidSynthesis:
     pipeline: SpeechPipeline
     billing: Billing
     files: Files
-    webhooks: Webhooks
-    failures: FailureEvents
+    events: WebhookEvents
 
     async def plan(
         self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
     ) -> SpeechPlan:
         """As `SpeechPipeline.plan`; writes `tts.failed` when the service fails."""
-        async with self.failures.recording(workspace_id, "tts.failed", voice_id=request.voice_id):
+        async with self.events.recording(workspace_id, "tts.failed", voice_id=request.voice_id):
             return await self.pipeline.plan(request, early_start=early_start)
 
     async def pay(
         self, workspace_id: int, operation: IdempotentOperation | None, text: str, voice_id: str
     ) -> "PaidSpeech":
         """Holds the price of the text. Raises InsufficientCredit or DatabaseUnavailable."""
-        keeps_copy = await self.webhooks.wants(workspace_id, "tts.completed")
+        keeps_copy = await self.events.wants(workspace_id, "tts.completed")
         charge = await self.billing.hold(
             workspace_id,
             "tts",

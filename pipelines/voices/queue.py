@@ -22,9 +22,8 @@ from configs.schema.platform import PlansConfig
 from configs.settings import Settings
 from db.audit import SERVICE, audit
 from db.billing import ledger
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.files import expire_these_files, keep_file
-from db.session import Database
 from db.voices.queue import (
     NO_ATTEMPT_LEFT,
     claim_voice,
@@ -39,7 +38,7 @@ from db.voices.queue import (
     voice_under,
 )
 from db.voices.voices import Voice, samples_of
-from db.webhooks.outbox import NewEvent
+from db.webhooks import NewEvent
 from models.tts.voice_pack import pack_digest
 from pipelines.billing.billing import Billing
 from pipelines.errors import StorageUnavailable

@@ -14,10 +14,9 @@ from configs.schema.platform import PlansConfig
 from configs.settings import ConsentNeeded
 from db.audit import audit
 from db.billing import ledger
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.files import expire_these_files, keep_file
-from db.session import Database
 from db.voices import voices
 from db.voices.fair_order import ends_in_turn
 from db.voices.voices import Voice, VoiceSample

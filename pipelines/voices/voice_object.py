@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from db.voices.voices import Voice
-from db.webhooks.outbox import NewEvent
+from db.webhooks import NewEvent
 
 VoiceStatus = Literal["processing", "ready", "failed"]
 VoiceGenderGiven = Literal["male", "female", "neutral"]

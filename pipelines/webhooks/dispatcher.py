@@ -9,12 +9,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from db.columns import utc_now
+from db import deliveries
+from db.database import Database, utc_now
+from db.deliveries import AttemptResult, Claimed
 from db.errors import DatabaseError
-from db.session import Database
-from db.webhooks import deliveries
-from db.webhooks.deliveries import AttemptResult, Claimed
-from db.webhooks.outbox import body_about
+from db.webhooks import body_about
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.webhooks.registration import secret_about
 from pipelines.webhooks.retry_schedule import GIVE_UP_AFTER, next_wait_s

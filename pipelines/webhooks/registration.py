@@ -10,19 +10,17 @@ from sqlmodel import Session
 from yarl import URL
 
 from configs.settings import Settings
+from db import deliveries, webhooks
 from db.audit import audit
-from db.columns import utc_now
-from db.session import Database
-from db.webhooks import deliveries, webhooks
-from db.webhooks.deliveries import ListedDelivery
-from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, Seal, add_event, write_event
-from db.webhooks.webhooks import Webhook
+from db.database import Database, utc_now
+from db.deliveries import ListedDelivery
+from db.webhooks import EVENT_KINDS, EventKind, NewEvent, Seal, Webhook, write_event
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
+from pipelines.webhooks.events import WebhookEvents
 from pipelines.webhooks.sample_events import sample_data
 from pipelines.webhooks.signing import signing_key
-from pipelines.webhooks.subscription_cache import SubscriptionCache
 from pipelines.webhooks.targets import check_url
 
 WebhookStatus = Literal["active", "inactive"]
@@ -53,19 +51,10 @@ class Webhooks:
     def __init__(self, database: Database, sealer: Encryption, settings: Settings) -> None:
         self._database = database
         self._sealer = sealer
-        self._wanted = SubscriptionCache(database)
+        self.events = WebhookEvents(database, sealer.seal_text)
         self._allowed = settings.webhooks.allowed_networks
         own = URL(settings.public_url).raw_host
         self._own_hosts = frozenset({own.lower().removesuffix(".")} if own else ())
-
-    async def wants(self, workspace_id: int, kind: EventKind) -> bool:
-        """Whether an active webhook asked for `kind`; remembered for 4 s."""
-        return await self._wanted.wants(workspace_id, kind)
-
-    async def record(self, workspace_id: int, event: NewEvent) -> None:
-        """Adds the event in a transaction of its own, if a webhook subscribes to it."""
-        if await self.wants(workspace_id, event.kind):
-            await self._database.run(add_event, workspace_id, event, self._sealer.seal_text)
 
     async def register(
         self,
@@ -85,7 +74,7 @@ class Webhooks:
         if secret is not None:
             webhook.secret = self._sealed(webhook.id, secret)
         await self._database.run(_register, webhook, principal.actor)
-        self._wanted.forget(principal.workspace_id)
+        self.events.forget(principal.workspace_id)
         return webhook
 
     async def of_workspace(self, principal: Principal) -> list[Webhook]:
@@ -105,13 +94,13 @@ class Webhooks:
         if change.secret is not None:
             signing_key(change.secret)  # raises when it is none
         changed = await self._database.run(self._change, principal, webhook_id, change)
-        self._wanted.forget(principal.workspace_id)
+        self.events.forget(principal.workspace_id)
         return changed
 
     async def delete(self, principal: Principal, webhook_id: UUID) -> None:
         """What was on its way to it is not sent any more. Raises NotFound."""
         await self._database.run(_delete, principal, webhook_id)
-        self._wanted.forget(principal.workspace_id)
+        self.events.forget(principal.workspace_id)
 
     async def deliveries(
         self,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from db.webhooks.outbox import EventKind
+from db.webhooks import EventKind
 
 _FAILURE = {"error": "internal_error", "message": "an example of a failure"}
 _VOICE = {

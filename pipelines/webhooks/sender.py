@@ -17,7 +17,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from configs.settings import BRAND, WebhookSettings
-from db.columns import utc_now
+from db.database import utc_now
 from pipelines.webhooks.retry_schedule import read_retry_after
 from pipelines.webhooks.targets import may_dial
 

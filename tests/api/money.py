@@ -10,8 +10,7 @@ from sqlmodel import Session, col, select
 from api.services import Services
 from db.billing.ledger import change_credit, credit_of, discrepancies
 from db.billing.tables import CreditHold, LedgerEntry
-from db.webhooks.outbox import Event, body_about
-from db.webhooks.webhooks import Webhook
+from db.webhooks import Event, Webhook, body_about
 from pipelines.storage.encryption import Encryption
 
 
@@ -62,7 +61,7 @@ class Books:
 async def books_of(services: Services, auth: dict[str, str]) -> Books:
     """Of the workspace that these headers act for."""
     credential = auth["Authorization"].removeprefix("Bearer ")
-    principal = await services.platform.accounts.authenticate(credential)
+    principal = await services.platform.accounts.authenticator.authenticate(credential)
     return Books(services, principal.workspace_id)
 
 

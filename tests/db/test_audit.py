@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
 from db.audit import audit, audit_chain, audit_page, first_break
-from db.session import Database
+from db.database import Database
 
 
 async def _fill(database: Database, workspace_id: int, count: int) -> None:

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 from db.accounts import User, Workspace, add_user
 from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats, read_chat, read_entries
-from db.session import Database
+from db.database import Database
 
 
 async def add_workspace(database: Database, email: str = "a@b.co") -> int:

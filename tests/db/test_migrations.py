@@ -15,10 +15,9 @@ from alembic.script import ScriptDirectory
 
 from db.billing import ledger
 from db.billing.ledger_check import check_days
-from db.columns import metadata
+from db.database import make_engine, metadata
 from db.migrate import MIGRATIONS, new_migration, upgrade
 from db.service import service_id
-from db.session import make_engine
 from tests.db.billing.ledger_work import transact
 
 

@@ -11,7 +11,7 @@ import httpx
 from redis import Redis
 from sqlalchemy import make_url
 
-from db.webhooks.outbox import EVENT_KINDS
+from db.webhooks import EVENT_KINDS
 from tests.deployments.gateway.socket_client import listening, speaking
 from tests.pipelines.voices.recordings import good_files
 from tests.servers import postgres_program

@@ -10,7 +10,7 @@ from configs.environment import SettingsError
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import load_settings
-from db.session import Database, make_engine
+from db.database import Database, make_engine
 from deployments.main import prepare_database
 from deployments.operator import main
 from pipelines.accounts.service import Accounts

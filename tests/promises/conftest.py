@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from benchmarks.service import Service, running_service
 from configs.settings import PROJECT_DIR
-from db.session import make_engine
+from db.database import make_engine
 from tests import servers
 from tests.pipelines.webhooks.receivers import Authority
 from tests.processes import command_of, find

@@ -9,8 +9,7 @@ from sqlmodel import Session, col, select
 from db.accounts import ApiKey, User, Workspace
 from db.billing.tables import Account, CreditHold, LedgerEntry
 from db.chats import Chat
-from db.webhooks.outbox import Delivery, Event
-from db.webhooks.webhooks import Webhook
+from db.webhooks import Delivery, Event, Webhook
 from tests.promises.tenants import Tenant, Told
 
 

@@ -15,7 +15,7 @@ import yaml
 from sqlmodel import Session, update
 
 from configs.settings import PROJECT_DIR
-from db.columns import utc_now
+from db.database import utc_now
 from db.voices.voices import Voice
 from tests.deployments.voice_jobs.slow_voices import notes
 from tests.deployments.voice_jobs.voice_house import Watched, events, house_in

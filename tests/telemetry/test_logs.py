@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.accounts.credentials import TokenClaims, issue_token, new_api_key
+from pipelines.accounts.authentication import TokenClaims, issue_token, new_api_key
 from telemetry.logs import JsonFormatter, RedactedRecord, redact, request_id
 
 KEY = new_api_key()

@@ -10,7 +10,7 @@ from api.sockets.kernel.leases import SocketLeases
 from api.sockets.kernel.session import SocketSession
 from configs.schema.platform import SocketLimits
 from db.errors import DatabaseError
-from pipelines.accounts.service import Accounts
+from pipelines.accounts.authentication import Authenticator
 from pipelines.errors import Unauthorized
 
 logger = logging.getLogger(__name__)
@@ -22,9 +22,11 @@ CLOSING_S = 2.0  # for the last error event and the close frame
 class SocketRegistry:
     """One a process."""
 
-    def __init__(self, limits: SocketLimits, accounts: Accounts, leases: SocketLeases) -> None:
+    def __init__(
+        self, limits: SocketLimits, authenticator: Authenticator, leases: SocketLeases
+    ) -> None:
         self.limits = limits
-        self.accounts = accounts
+        self.authenticator = authenticator
         self.leases = leases
         self.draining = False
         self._sessions: set[SocketSession] = set()
@@ -94,7 +96,7 @@ class SocketRegistry:
     async def _check(self, credential: str, sessions: list[SocketSession]) -> None:
         """Raises DatabaseError."""
         try:
-            scopes = (await self.accounts.recheck(credential)).scopes
+            scopes = (await self.authenticator.recheck(credential)).scopes
         except Unauthorized:
             scopes = frozenset()
         loop = asyncio.get_running_loop()

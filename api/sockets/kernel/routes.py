@@ -128,8 +128,8 @@ async def _admit(websocket: WebSocket, sockets: SocketRegistry, endpoint: _Endpo
     if sockets.draining:
         raise ApiError(503, "unavailable", "this server is stopping")
     credential = websocket.query_params.get("apiKey") or endpoint.credential(websocket)
-    principal = await authenticate(sockets.accounts, credential)
-    require_scope(sockets.accounts, principal, endpoint.scope)
+    principal = await authenticate(sockets.authenticator, credential)
+    require_scope(sockets.authenticator, principal, endpoint.scope)
     assert credential is not None
     return Admission(principal, credential, endpoint.scope)
 

@@ -35,7 +35,7 @@ from api.sockets.stt.events import (
 )
 from configs.settings import BRAND
 from db.errors import DatabaseError
-from db.webhooks.outbox import NewEvent
+from db.webhooks import NewEvent
 from models.errors import EngineError
 from models.info import ModelInfo
 from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate, decode_base64

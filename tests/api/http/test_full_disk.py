@@ -13,7 +13,7 @@ from sqlmodel import Session, func, select
 from api.services import Services
 from configs.settings import Settings
 from db.billing.tables import LedgerEntry
-from db.session import make_engine
+from db.database import make_engine
 from tests.plans import raise_plans
 from tests.promises.history import check_sums
 

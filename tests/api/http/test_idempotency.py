@@ -13,7 +13,7 @@ from sqlmodel import Session, col, select, update
 
 from api.services import Services
 from db.billing.tables import LedgerEntry
-from db.columns import utc_now
+from db.database import utc_now
 from db.files import StoredFile
 from db.idempotency import IdempotentAnswer
 from pipelines.billing.idempotency import LEASE

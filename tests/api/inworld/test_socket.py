@@ -119,7 +119,9 @@ async def test_an_interrupted_context_stops_and_costs_only_what_was_spoken(
 ) -> None:
     text = "A sentence that nobody waits for. " * 400
     billing = shared_server.services.platform.billing
-    principal = await shared_server.services.platform.accounts.authenticate(shared_server.key)
+    principal = await shared_server.services.platform.accounts.authenticator.authenticate(
+        shared_server.key
+    )
     async with inworld(shared_server) as client:
         before = await billing.credit(principal.workspace_id)
         await client.create()

@@ -11,9 +11,9 @@ import jwt
 import pytest
 
 from api.services import Services
-from db.columns import utc_now
+from db.database import utc_now
 from pipelines.accounts import authentication
-from pipelines.accounts.credentials import new_api_key
+from pipelines.accounts.authentication import new_api_key
 from pipelines.errors import Unauthorized
 from tests.clock import WallClock
 from tests.patience import PATIENCE_S
@@ -56,7 +56,9 @@ async def test_the_workspace_is_named_after_company_name_or_address(
         [({"name": "Ada", "company": "Engines"}, "Engines"), ({"name": "Ada"}, "Ada"), ({}, "a2")]
     ):
         answer = await sign_up(client, email=f"a{number}@example.com", **fields)
-        principal = await services.platform.accounts.authenticate(answer.json()["token"])
+        principal = await services.platform.accounts.authenticator.authenticate(
+            answer.json()["token"]
+        )
         assert (principal.workspace, principal.plan) == (expected, "free")
 
 
@@ -164,9 +166,7 @@ async def test_another_replica_forgets_a_revoked_key_within_five_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = authentication.Authenticator(
-        services.infrastructure.database,
-        services.infrastructure.settings.secrets.token_keys,
-        services.infrastructure.settings.secrets.api_key_pepper,
+        services.infrastructure.database, services.infrastructure.settings.secrets
     )
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -384,5 +384,7 @@ async def test_the_key_is_checked_before_the_body_is_read(client: httpx.AsyncCli
 async def test_the_first_workspace_is_made_once(services: Services) -> None:
     key = await services.platform.accounts.ensure_first_workspace()
     assert key is not None
-    assert (await services.platform.accounts.authenticate(key)).scopes == authentication.ALL_SCOPES
+    assert (
+        await services.platform.accounts.authenticator.authenticate(key)
+    ).scopes == authentication.ALL_SCOPES
     assert await services.platform.accounts.ensure_first_workspace() is None

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.services import Services
-from db.columns import utc_now
+from db.database import utc_now
 from pipelines.accounts.authentication import Principal
 from tests.clock import WallClock
 
@@ -15,7 +15,9 @@ Headers = dict[str, str]
 
 
 async def workspace_of(services: Services, headers: Headers) -> Principal:
-    return await services.platform.accounts.authenticate(headers["Authorization"].partition(" ")[2])
+    return await services.platform.accounts.authenticator.authenticate(
+        headers["Authorization"].partition(" ")[2]
+    )
 
 
 async def test_a_new_workspace_is_on_the_free_plan(

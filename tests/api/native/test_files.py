@@ -15,7 +15,9 @@ DATA = os.urandom(PIECE_BYTES + 1000)
 @pytest.fixture
 async def address(services: Services, auth: dict[str, str]) -> str:
     """Path and query of a file with DATA."""
-    principal = await services.platform.accounts.authenticate(auth["Authorization"].split()[1])
+    principal = await services.platform.accounts.authenticator.authenticate(
+        auth["Authorization"].split()[1]
+    )
     owner = principal.workspace_id
     file_id = await services.infrastructure.files.put(owner, "speech", "audio/mpeg", DATA, 86_400)
     parts = urlsplit(services.infrastructure.files.url(file_id, owner, 86_400))

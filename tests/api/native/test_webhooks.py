@@ -8,10 +8,9 @@ from sqlmodel import select
 
 from api.services import Services
 from db.audit import audit_chain
-from db.webhooks.outbox import NewEvent, add_event
-from db.webhooks.webhooks import Webhook
+from db.webhooks import NewEvent, Webhook, add_event
 from tests.api.replaced import with_infrastructure, with_platform
-from tests.db.webhooks.test_outbox import plain
+from tests.db.test_webhooks import plain
 
 Headers = dict[str, str]
 NEW = {"url": "https://example.com/hook", "events": ["tts.completed", "voice.ready"]}
@@ -158,7 +157,9 @@ async def test_deliveries_are_listed_in_pages_and_sent_again(
     path = f"/webhooks/{webhook['id']}"
     tested = await client.post(f"{path}/test", headers=auth)
     assert tested.status_code == 200 and tested.json()["event"] == "tts.completed"
-    principal = await services.platform.accounts.authenticate(auth["Authorization"].split()[1])
+    principal = await services.platform.accounts.authenticator.authenticate(
+        auth["Authorization"].split()[1]
+    )
     event = NewEvent("voice.ready", {"id": "v"})
     event_id = await services.infrastructure.database.run(
         add_event, principal.workspace_id, event, plain
@@ -196,10 +197,12 @@ async def test_a_delivery_of_another_webhook_is_not_found(
 async def test_wants_follows_changes_at_once_here(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    principal = await services.platform.accounts.authenticate(auth["Authorization"].split()[1])
+    principal = await services.platform.accounts.authenticator.authenticate(
+        auth["Authorization"].split()[1]
+    )
 
     async def wants() -> bool:
-        return await services.platform.webhooks.wants(principal.workspace_id, "voice.ready")
+        return await services.platform.webhooks.events.wants(principal.workspace_id, "voice.ready")
 
     assert not await wants()
     webhook = (await register(client, auth)).json()["id"]
@@ -218,7 +221,9 @@ async def test_changes_are_in_the_audit_log(
     webhook = (await register(client, auth, secret=SECRET)).json()["id"]
     await client.patch(f"/webhooks/{webhook}", headers=auth, json={"status": "inactive"})
     await client.delete(f"/webhooks/{webhook}", headers=auth)
-    principal = await services.platform.accounts.authenticate(auth["Authorization"].split()[1])
+    principal = await services.platform.accounts.authenticator.authenticate(
+        auth["Authorization"].split()[1]
+    )
     chain = await services.infrastructure.database.read(audit_chain, principal.workspace_id)
     found = [entry for entry in chain if entry.target == webhook]
     assert [one.action for one in found] == [

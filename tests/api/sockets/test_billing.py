@@ -44,7 +44,7 @@ async def server(plain: Services, told: ToldTranscriber) -> AsyncIterator[Socket
 
 @pytest.fixture
 async def books(server: SocketServer) -> Books:
-    principal = await server.services.platform.accounts.authenticate(server.key)
+    principal = await server.services.platform.accounts.authenticator.authenticate(server.key)
     return Books(server.services, principal.workspace_id)
 
 

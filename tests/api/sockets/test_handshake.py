@@ -27,7 +27,7 @@ async def refused(url: str, **options: Any) -> httpx.Response:
 
 async def new_key(server: SocketServer, scopes: list[str]) -> tuple[int, str]:
     accounts: Accounts = server.services.platform.accounts
-    principal = await accounts.authenticate(server.key)
+    principal = await accounts.authenticator.authenticate(server.key)
     made = await accounts.create_key(principal, "another", scopes, None)
     return made.row.id, made.key
 

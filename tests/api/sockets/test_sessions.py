@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from db.database import Database
 from db.errors import DatabaseError
-from db.session import Database
 from deployments.gateway import connections
 from pipelines.accounts import authentication
 from pipelines.accounts.service import Accounts
@@ -104,7 +104,7 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
             elsewhere, services.infrastructure.settings.secrets, services.platform.plans
         )
         key_id, key = await new_key(shared_server, ["tts"])
-        principal = await accounts.authenticate(shared_server.key)
+        principal = await accounts.authenticator.authenticate(shared_server.key)
         async with shared_server.tts() as other, connect(shared_server.url("/ws/tts", key)) as one:
             client = TtsClient(one, shared_server.voice_id)
             await accounts.delete_key(principal, key_id)
@@ -122,7 +122,7 @@ async def test_a_revoked_key_ends_a_session_that_has_much_to_send(
     limit(shared_server, monkeypatch, send_timeout_s=2 * PATIENCE_S)
     accounts = shared_server.services.platform.accounts
     key_id, key = await new_key(shared_server, ["tts"])
-    principal = await accounts.authenticate(shared_server.key)
+    principal = await accounts.authenticator.authenticate(shared_server.key)
     async with connect(shared_server.url("/ws/tts", key), max_queue=1) as socket:
         client = TtsClient(socket, shared_server.voice_id)
         await client.hear()
@@ -150,7 +150,7 @@ async def test_keys_are_asked_for_again_after_a_failure(
             raise next(answers)
 
         with monkeypatch.context() as patched:
-            patched.setattr(accounts, "recheck", recheck)
+            patched.setattr(accounts.authenticator, "recheck", recheck)
             assert (await ending(client))[1] == 4401
     assert [record.message for record in caplog.records] == ["keys_not_rechecked"] * 2
 

@@ -13,8 +13,7 @@ from sqlalchemy import Engine
 from sqlmodel import Session
 
 from db.billing import ledger
-from db.columns import utc_now
-from db.session import make_engine
+from db.database import make_engine, utc_now
 
 P = ParamSpec("P")
 T = TypeVar("T")

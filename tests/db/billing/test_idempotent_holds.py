@@ -8,7 +8,7 @@ from sqlmodel import Session
 
 from db.billing import ledger
 from db.billing.idempotent_holds import ATTEMPTS, IdempotentHold, hold_idempotently
-from db.session import Database
+from db.database import Database
 from tests.db.billing.ledger_work import soon
 
 WORKSPACE = 7

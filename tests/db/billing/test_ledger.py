@@ -10,8 +10,7 @@ from sqlmodel import Session, select
 from db.billing import ledger
 from db.billing.ledger_check import check_days
 from db.billing.tables import CreditHold, LedgerEntry
-from db.columns import utc_now
-from db.session import Database
+from db.database import Database, utc_now
 from tests.db.billing.ledger_work import soon
 
 WORKSPACE = 2**53 - 1

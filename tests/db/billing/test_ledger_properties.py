@@ -20,8 +20,7 @@ from sqlmodel import Session, select
 from db.billing import ledger
 from db.billing.ledger_check import check_days
 from db.billing.tables import LedgerEntry
-from db.columns import utc_now
-from db.session import make_engine
+from db.database import make_engine, utc_now
 from tests.db.billing.ledger_work import transact
 from tests.migrated import migrate
 

@@ -9,8 +9,7 @@ from sqlmodel import select
 
 from db.billing import ledger
 from db.billing.tables import LedgerEntry
-from db.columns import utc_now
-from db.session import Database
+from db.database import Database, utc_now
 from tests.db.billing.ledger_work import die_while_paying, spend_in_threads
 
 WORKSPACE = 11

@@ -6,8 +6,7 @@ from uuid import UUID
 import pytest
 from sqlmodel import Session, col, update
 
-from db.columns import utc_now
-from db.session import Database
+from db.database import Database, utc_now
 from db.voices.fair_order import ends_in_turn, voices_in_turn
 from db.voices.queue import claim_voice, expect_waiting
 from db.voices.voices import Voice, voice_of

@@ -6,8 +6,7 @@ from uuid import UUID, uuid4
 
 from sqlmodel import Session
 
-from db.columns import utc_now
-from db.session import Database
+from db.database import Database, utc_now
 from db.voices.queue import (
     claim_voice,
     delete_failed_voices,

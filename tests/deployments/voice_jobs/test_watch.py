@@ -11,7 +11,7 @@ from sqlmodel import Session, update
 
 from configs.schema.custom_voices import VoiceWorkConfig
 from configs.settings import load_settings
-from db.columns import utc_now
+from db.database import utc_now
 from db.voices.voices import Voice
 from deployments.voice_jobs import watch as watch_module
 from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob, places, unsent

@@ -9,10 +9,10 @@ import pytest
 from sqlmodel import Session, col, select
 
 from configs.settings import load_settings
+from db.database import Database
 from db.migrate import upgrade
-from db.session import Database
 from db.voices.voices import Voice
-from db.webhooks.outbox import Event
+from db.webhooks import Event
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.voices.queue import VoiceQueue

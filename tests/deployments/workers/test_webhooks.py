@@ -11,15 +11,14 @@ import pytest_asyncio
 from sqlmodel import Session, select, update
 
 from configs.settings import load_settings
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.migrate import upgrade
-from db.session import Database
-from db.webhooks.outbox import Delivery, NewEvent, add_event
+from db.webhooks import Delivery, NewEvent, add_event
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
-from tests.db.webhooks.test_outbox import plain
+from tests.db.test_webhooks import plain
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
 from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.receivers import Authority, receiver

@@ -7,7 +7,7 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Secrets
-from db.session import Database
+from db.database import Database
 from pipelines.accounts import service
 from pipelines.accounts.service import Accounts
 from pipelines.errors import InvalidRequest
@@ -21,7 +21,7 @@ async def test_keys_that_are_made_at_once_keep_to_the_limit(
     made = Accounts(database, secrets, load_yaml(PlansConfig, "plans"))
     first = await made.ensure_first_workspace()
     assert first is not None
-    principal = await made.authenticate(first)
+    principal = await made.authenticator.authenticate(first)
     done = await asyncio.gather(
         *(made.create_key(principal, str(number)) for number in range(8)), return_exceptions=True
     )

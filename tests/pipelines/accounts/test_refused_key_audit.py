@@ -13,10 +13,9 @@ from configs.schema.platform import PlansConfig
 from configs.settings import Secrets
 from db.accounts import ApiKey
 from db.audit import audit_chain, first_break
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.errors import DatabaseUnavailable
-from db.session import Database
-from pipelines.accounts import refused_key_audit
+from pipelines.accounts import authentication
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.accounts.service import Accounts, NewKey
 from pipelines.errors import InsufficientScope, NotFound, Unauthorized
@@ -42,12 +41,12 @@ class House:
         """By every gateway, so often."""
         for gateway in self.gateways * times:
             with pytest.raises(Unauthorized, match=f"^{UNAUTHORIZED}$"):
-                await gateway.authenticate(key.key)
+                await gateway.authenticator.authenticate(key.key)
 
     async def told(self, key: NewKey) -> list[dict[str, Any]]:
         """What the audit log has of it, oldest first, once nothing more is written."""
         for gateway in self.gateways:
-            await gateway._authenticator._refused_keys._writing.join()
+            await gateway.authenticator._refused_keys._writing.join()
         chain = await self.database.read(audit_chain, self.owner.workspace_id)
         assert first_break(chain) is None
         entries = [entry for entry in chain if entry.action == "key.refused"]
@@ -59,12 +58,12 @@ class House:
         """Of the database and of each gateway."""
 
         def age(session: Session) -> None:
-            ago = utc_now() - refused_key_audit.INTERVAL
+            ago = utc_now() - authentication.AUDIT_INTERVAL
             session.exec(update(ApiKey).where(col(ApiKey.id) == key.row.id).values(refused_at=ago))
 
         await self.database.run(age)
         for gateway in self.gateways:
-            gateway._authenticator._refused_keys._audited.clear()
+            gateway.authenticator._refused_keys._audited.clear()
 
 
 @pytest.fixture
@@ -72,7 +71,7 @@ async def house(database: Database) -> AsyncIterator[House]:
     gateways = [Accounts(database, SECRETS, load_yaml(PlansConfig, "plans")) for _ in range(3)]
     first = await gateways[0].ensure_first_workspace()
     assert first is not None
-    yield House(database, gateways, await gateways[0].authenticate(first))
+    yield House(database, gateways, await gateways[0].authenticator.authenticate(first))
 
 
 async def test_a_revoked_key_that_is_used_is_told_of_once_an_hour(house: House) -> None:
@@ -105,20 +104,20 @@ async def test_an_expired_key_that_is_used_is_told_of(
 async def test_a_key_that_ends_is_told_of_anew(house: House) -> None:
     key = await house.key(scopes=["tts"])
     for gateway in house.gateways:
-        weak = await gateway.authenticate(key.key)
-        gateway.note_missing_scopes(weak, ("chat",))
-        gateway.note_missing_scopes(weak, ("voices",))
+        weak = await gateway.authenticator.authenticate(key.key)
+        gateway.authenticator.note_missing_scopes(weak, ("chat",))
+        gateway.authenticator.note_missing_scopes(weak, ("voices",))
     assert await house.told(key) == [{"reason": "scope", "scopes": ["chat"]}]
     await house.accounts.delete_key(house.owner, key.row.id)
     for gateway in house.gateways[1:]:  # as after a few seconds
-        gateway.forget_workspace(house.owner.workspace_id)
+        gateway.authenticator.forget_workspace(house.owner.workspace_id)
     await house.refused(key, times=2)
     assert (await house.told(key))[1:] == [{"reason": "revoked"}]
 
 
 async def test_a_key_that_would_make_a_stronger_one_is_told_of(house: House) -> None:
     key = await house.key(scopes=["keys"])
-    weak = await house.accounts.authenticate(key.key)
+    weak = await house.accounts.authenticator.authenticate(key.key)
     with pytest.raises(InsufficientScope):
         await house.accounts.create_key(weak, "more", ["keys", "stt", "tts"])
     assert await house.told(key) == [{"reason": "scope", "scopes": ["tts", "stt"]}]
@@ -128,7 +127,7 @@ async def test_a_session_whose_key_ends_is_no_use_of_it(house: House) -> None:
     key = await house.key()
     await house.accounts.delete_key(house.owner, key.row.id)
     with pytest.raises(Unauthorized):
-        await house.accounts.recheck(key.key)
+        await house.accounts.authenticator.recheck(key.key)
     assert await house.told(key) == []
 
 
@@ -156,7 +155,7 @@ async def test_what_could_not_be_written_is_told_of_next_time(
         raise DatabaseUnavailable("down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(refused_key_audit, "_write", fail)
+        patch.setattr(authentication, "audit_refusal", fail)
         await house.refused(key)
         assert await house.told(key) == []
     await house.refused(key)

@@ -8,7 +8,7 @@ import pytest
 
 from configs.environment import SettingsError
 from configs.settings import Secrets
-from db.session import Database
+from db.database import Database
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 
 OLD, NEW = b64encode(b"o" * 32).decode(), b64encode(b"n" * 32).decode()

@@ -7,7 +7,7 @@ import json
 import jwt
 import pytest
 
-from pipelines.accounts.credentials import (
+from pipelines.accounts.authentication import (
     TOKEN_ISSUER,
     TokenClaims,
     issue_token,

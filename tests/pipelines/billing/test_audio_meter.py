@@ -9,12 +9,12 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from db.billing.ledger import change_credit, credit_of, discrepancies, open_account
+from db.database import Database
 from db.errors import DatabaseUnavailable
-from db.session import Database
 from pipelines.billing.audio_meter import SLICE_LASTS_S, SLICE_MS, AudioMeter
 from pipelines.billing.billing import Billing, Charge
 from pipelines.errors import InsufficientCredit
-from tests.db.webhooks.test_outbox import plain
+from tests.db.test_webhooks import plain
 from tests.migrated import migrate
 
 WORKSPACE = 1

@@ -15,15 +15,14 @@ from configs.schema.platform import PlansConfig, Prices
 from db.billing import ledger
 from db.billing.tables import CreditHold as HoldRow
 from db.billing.tables import LedgerEntry
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.errors import DatabaseUnavailable
-from db.session import Database
-from db.webhooks.outbox import NewEvent
+from db.webhooks import NewEvent
 from pipelines.billing import billing
 from pipelines.billing.billing import Billing, Charge, IdempotentOperation, to_usd
 from pipelines.errors import InsufficientCredit
 from telemetry import metrics
-from tests.db.webhooks.test_outbox import plain
+from tests.db.test_webhooks import plain
 from tests.migrated import migrate
 
 WORKSPACE = 3

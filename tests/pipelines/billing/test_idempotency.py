@@ -9,9 +9,8 @@ import pytest
 from sqlmodel import Session, col, select, update
 
 from db.accounts import User, Workspace, add_user
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.idempotency import DELETED_AT_ONCE, IdempotentAnswer, delete_expired_answers
-from db.session import Database
 from pipelines.billing.idempotency import (
     LEASE,
     ROW_BYTES,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Secrets
-from db.session import Database
+from db.database import Database
 from pipelines.accounts.authentication import Principal
 from pipelines.accounts.service import Accounts
 from pipelines.billing.subscriptions import MONTHS, Subscriptions, next_billing_date
@@ -73,11 +73,13 @@ class World:
         secrets = Secrets(("k" * 32,), "p" * 32, "u" * 32, ())
         self.now = day("2027-01-31")
         self.accounts = Accounts(database, secrets, plans)
-        self.subscriptions = Subscriptions(database, plans, self.accounts, lambda: self.now)
+        self.subscriptions = Subscriptions(
+            database, plans, self.accounts.authenticator, lambda: self.now
+        )
         self.token = ""
 
     async def principal(self) -> Principal:
-        return await self.accounts.authenticate(self.token)
+        return await self.accounts.authenticator.authenticate(self.token)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from sqlmodel import Session, col, select
 
 from db.billing.ledger import discrepancies
 from db.billing.tables import LedgerEntry
+from db.database import Database
 from db.errors import DatabaseUnavailable
-from db.session import Database
 from models.errors import EngineLost
 from models.llm.base import SamplingOptions
 from pipelines.chat.history import ChatHistory

@@ -12,7 +12,7 @@ from configs.schema.platform import PlansConfig
 from db.accounts import User, Workspace, add_user
 from db.billing.ledger import open_account
 from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats, read_entries
-from db.session import Database
+from db.database import Database
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.info import ModelInfo
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
@@ -21,7 +21,7 @@ from pipelines.chat.history import ChatHistory, continued
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest
 from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.storage.encryption import Encryption
-from tests.db.webhooks.test_outbox import plain
+from tests.db.test_webhooks import plain
 from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 

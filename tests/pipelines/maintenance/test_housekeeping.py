@@ -10,22 +10,20 @@ from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
 from configs.schema.platform import RetentionConfig
-from db.accounts import ApiKey, User, Workspace, add_user, update_workspace
+from db.accounts import ApiKey, User, Workspace, add_user, change_row
 from db.billing.ledger import credit_of, hold, open_account
 from db.billing.tables import Account, CreditHold
 from db.chats import Chat
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.errors import DatabaseUnavailable
 from db.idempotency import IdempotentAnswer
-from db.session import Database
-from db.webhooks.outbox import Delivery, Event, NewEvent, add_event
-from db.webhooks.webhooks import Webhook
+from db.webhooks import Delivery, Event, NewEvent, Webhook, add_event
 from pipelines.maintenance import housekeeping
 from pipelines.maintenance.housekeeping import Housekeeper
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from telemetry.metrics import REGISTRY
-from tests.db.webhooks.test_outbox import plain
+from tests.db.test_webhooks import plain
 
 CREDIT = 1_000
 
@@ -139,7 +137,7 @@ async def test_events_of_a_workspace_that_keeps_nothing_are_blanked_once_deliver
     housekeeper: Housekeeper, database: Database
 ) -> None:
     quiet, loud = await _workspace(database), await _workspace(database)
-    await database.run(update_workspace, quiet, None, "zero")
+    await database.run(change_row, Workspace, quiet, retention="zero")
     waiting, settled = await _event(database, quiet), await _event(database, quiet)
     kept = await _event(database, loud)
     for event_id in (settled, kept):
@@ -175,7 +173,7 @@ async def test_the_delivery_of_a_dead_worker_ends_when_its_webhook_is_inactive(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)
-    await database.run(update_workspace, workspace_id, None, "zero")
+    await database.run(change_row, Workspace, workspace_id, retention="zero")
     event_id = await _event(database, workspace_id)
 
     def strand(session: Session) -> None:
@@ -327,7 +325,7 @@ async def test_what_is_deleted_is_not_left_in_the_files_of_sqlite(
     if not database_url.startswith("sqlite"):
         pytest.skip("files of SQLite")
     workspace_id = await _workspace(database)
-    await database.run(update_workspace, workspace_id, None, "zero")
+    await database.run(change_row, Workspace, workspace_id, retention="zero")
     await _settle(database, await _event(database, workspace_id))
 
     def found() -> list[str]:

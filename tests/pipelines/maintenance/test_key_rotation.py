@@ -12,10 +12,9 @@ from sqlmodel import Session, select
 
 from db.accounts import User, Workspace, add_user
 from db.chats import ChatEntry, append_to_chat
+from db.database import Database
 from db.files import StoredFile, read_file
-from db.session import Database
-from db.webhooks.outbox import Event, NewEvent, add_event, body_about
-from db.webhooks.webhooks import Webhook
+from db.webhooks import Event, NewEvent, Webhook, add_event, body_about
 from models.llm.base import ChatMessage
 from pipelines.chat.history import ChatHistory
 from pipelines.maintenance.key_rotation import Rotated, Rotation

@@ -13,9 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from db.accounts import User, Workspace, add_user
-from db.columns import utc_now
+from db.database import Database, utc_now
 from db.files import StoredFile, add_file, delete_file, keep_file, read_file
-from db.session import Database
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES, Files

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from db.session import Database
+from db.database import Database
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files

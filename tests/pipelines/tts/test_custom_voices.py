@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import numpy as np
 import pytest
 
-from db.session import Database
+from db.database import Database
 from models.audio import AudioChunk
 from models.errors import EngineLost, PackMissing
 from models.info import ModelInfo

@@ -16,13 +16,12 @@ from sqlmodel import Session, col, select, update
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.platform import PlansConfig, RetentionConfig
-from db.accounts import read_workspace
+from db.accounts import Workspace
 from db.billing.ledger import credit_of, discrepancies, open_account
 from db.billing.tables import CreditHold
-from db.columns import utc_now
-from db.session import Database
+from db.database import Database, utc_now
 from db.voices.voices import Voice
-from db.webhooks.webhooks import Webhook
+from db.webhooks import Webhook
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.billing import Billing
 from pipelines.errors import (
@@ -193,7 +192,9 @@ async def test_the_price_is_held_for_as_long_as_a_voice_waits(house: House) -> N
 
 async def test_a_voice_added_while_its_workspace_is_erased_leaves_nothing(house: House) -> None:
     for _ in range(6):
-        workspace = await house.database.read(read_workspace, house.principal.workspace_id)
+        workspace = await house.database.read(
+            lambda session: session.get(Workspace, house.principal.workspace_id)
+        )
         assert workspace is not None
         who = replace(house.principal, user_id=workspace.owner_id)
         added, erased = await asyncio.gather(

@@ -11,12 +11,10 @@ from uuid import UUID
 import pytest
 
 from configs.settings import Settings
-from db.columns import utc_now
-from db.session import Database
-from db.webhooks import deliveries
-from db.webhooks.deliveries import ListedDelivery
-from db.webhooks.outbox import EVENT_KINDS, EventKind, NewEvent, add_event
-from db.webhooks.webhooks import Webhook
+from db import deliveries
+from db.database import Database, utc_now
+from db.deliveries import ListedDelivery
+from db.webhooks import EVENT_KINDS, EventKind, NewEvent, Webhook, add_event
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import WebhookDispatcher

@@ -13,8 +13,8 @@ from sqlmodel import Session, select
 from standardwebhooks.webhooks import Webhook as StandardVerifier
 from svix.webhooks import Webhook as SvixVerifier
 
-from db.webhooks import deliveries
-from db.webhooks.outbox import Event
+from db import deliveries
+from db.webhooks import Event
 from pipelines.errors import InvalidRequest
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, WebhookDispatcher
@@ -152,7 +152,9 @@ async def test_gone_makes_the_webhook_inactive_at_once(
         states = [one.delivery.status for one in await workshop.listed(webhook.id)]
         assert sorted(states) == ["cancelled"] * 2 + ["failed"] * 4
         assert await workshop.happen() is None
-        assert not await workshop.webhooks.wants(workshop.principal.workspace_id, "voice.ready")
+        assert not await workshop.webhooks.events.wants(
+            workshop.principal.workspace_id, "voice.ready"
+        )
 
 
 async def test_five_days_without_a_success_make_it_inactive_and_a_patch_brings_it_back(

@@ -48,7 +48,9 @@ async def issued(client: httpx.AsyncClient, headers: Headers, **body: Any) -> di
 
 
 async def row_of(services: Services, headers: Headers, voice_id: str) -> Voice:
-    who = await services.platform.accounts.authenticate(headers["Authorization"].partition(" ")[2])
+    who = await services.platform.accounts.authenticator.authenticate(
+        headers["Authorization"].partition(" ")[2]
+    )
     return await services.voices.custom.get(who, voice_id)
 
 

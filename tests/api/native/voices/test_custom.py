@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from sqlmodel import Session, update
 
 from api.services import Services
-from db.columns import utc_now
+from db.database import utc_now
 from db.voices.voices import Voice
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.voices.checks import SampleFile
@@ -71,7 +71,7 @@ async def test_a_new_voice_waits_and_its_price_is_held(
 
 
 async def principal(services: Services, headers: Headers) -> Any:
-    return await services.platform.accounts.authenticate(
+    return await services.platform.accounts.authenticator.authenticate(
         headers["Authorization"].removeprefix("Bearer ")
     )
 

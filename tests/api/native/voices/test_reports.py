@@ -115,7 +115,7 @@ async def test_an_address_of_another_file_shows_no_report(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     address = await ready(client, auth, services)
-    principal = await services.platform.accounts.authenticate(
+    principal = await services.platform.accounts.authenticator.authenticate(
         auth["Authorization"].partition(" ")[2]
     )
     other = await services.infrastructure.files.put(

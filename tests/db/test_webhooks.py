@@ -7,10 +7,8 @@ from uuid import UUID, uuid4
 import pytest
 from sqlmodel import Session, select
 
-from db.columns import utc_now
-from db.session import Database
-from db.webhooks.outbox import Delivery, Event, NewEvent, add_event, wanted_kinds
-from db.webhooks.webhooks import Webhook
+from db.database import Database, utc_now
+from db.webhooks import Delivery, Event, NewEvent, Webhook, add_event, wanted_kinds
 from tests.db.test_chats import add_workspace
 
 READY = NewEvent("voice.ready", {"id": "v", "name": "Zoë 😀"})

@@ -1,19 +1,22 @@
-"""Connections and transactions: the same code for SQLite and PostgreSQL."""
+"""The database: column types, connections and transactions, for SQLite and PostgreSQL alike."""
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy import BigInteger, Connection, DateTime, Engine, Integer, create_engine, event, text
+from sqlalchemy.engine import URL, Dialect, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlmodel import Session
+from sqlalchemy.types import TypeDecorator
+from sqlmodel import Session, SQLModel
 
 from db.errors import DatabaseUnavailable
-from db.thread_pool import BoundedThreadPool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,6 +37,51 @@ KEEPALIVE = {
     "tcp_user_timeout": round(ANSWER_S * 1000),
 }
 
+metadata = SQLModel.metadata
+# Every constraint has a name that migrations can use on either database. Every table has a column
+# type of this module, so the convention is set before the first table.
+metadata.naming_convention = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+AUTO_INCREMENT = BigInteger().with_variant(Integer, "sqlite")
+"""The type of a key that counts up; SQLite does so only where the key is an INTEGER."""
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment with its zone, always UTC, also on SQLite, which stores none."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a moment without a zone: {value!r}")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        moment: datetime = value
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def random_id() -> int:
+    """A positive integer of at most 53 bits, which a JavaScript number holds exactly."""
+    return secrets.randbelow(2**53 - 1) + 1
+
 
 class Transaction(Protocol):
     """What suffices for statements without mapped objects; a Session is one, too."""
@@ -47,6 +95,39 @@ class _Plain:
 
     def connection(self) -> Connection:
         return self.rows
+
+
+class BoundedThreadPool:
+    """Who waits for a server that hangs is told after a while, and who comes then at once."""
+
+    def __init__(self, threads: int, answer_s: float, name: str) -> None:
+        """So many calls run at once; each has `answer_s`, the wait for a thread in it."""
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._count = threads
+        self._answer_s = answer_s
+        self._hung: set[Future[Any]] = set()  # abandoned calls whose threads still wait
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What `work` returns. Raises what it raises, or TimeoutError.
+
+        After that the work may still be done; what had not begun is not.
+        """
+        if self._hung:
+            self._hung = {call for call in self._hung if not call.done()}
+        if len(self._hung) == self._count:
+            raise TimeoutError("no call is answered")
+        call = self._threads.submit(work)
+        try:
+            async with asyncio.timeout(self._answer_s):
+                return await asyncio.wrap_future(call)
+        except TimeoutError:
+            if not call.done():  # one that had not begun was cancelled, and has ended
+                self._hung.add(call)
+            raise
+
+    def close(self) -> None:
+        """Ends the threads, when their calls have ended."""
+        self._threads.shutdown()
 
 
 class Database:

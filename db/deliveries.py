@@ -9,9 +9,8 @@ from sqlalchemy import Column, ColumnElement, ForeignKey, Uuid, func, or_, updat
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.audit import SERVICE, audit
-from db.columns import UtcDateTime, utc_now
-from db.webhooks.outbox import Delivery, Event
-from db.webhooks.webhooks import Webhook
+from db.database import UtcDateTime, utc_now
+from db.webhooks import Delivery, Event, Webhook
 
 SEEN_AT_ONCE = 200  # due deliveries; those of webhooks that are busy are not among them
 

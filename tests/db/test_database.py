@@ -12,10 +12,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
-from db import accounts, session
+from db import accounts
+from db import database as db_module
 from db.accounts import ApiKey, User, Workspace
+from db.database import Database, Transaction
 from db.errors import DatabaseUnavailable
-from db.session import Database, Transaction
 from tests.patience import PATIENCE_S
 from tests.stopwatch import stopwatch
 
@@ -35,7 +36,7 @@ async def test_what_fails_leaves_nothing_behind(database: Database) -> None:
 
     with pytest.raises(RuntimeError, match="no"):
         await database.run(add_then_fail)
-    assert await database.read(accounts.user_by_email, "x@y.co") is None
+    assert await database.read(accounts.find_user, User.email == "x@y.co") is None
 
 
 async def test_an_email_is_unique(database: Database) -> None:
@@ -54,10 +55,8 @@ async def test_an_error_does_not_repeat_what_was_to_be_stored(database: Database
 
 async def test_foreign_keys_hold(database: Database) -> None:
     with pytest.raises(IntegrityError):
-        await database.run(
-            accounts.add_key,
-            ApiKey(workspace_id=1, name="k", digest=b"d", prefix="sk_", scopes=[]),
-        )
+        key = ApiKey(workspace_id=1, name="k", digest=b"d", prefix="sk_", scopes=[])
+        await database.run(Session.add, key)
 
 
 async def test_times_come_back_in_utc_to_the_microsecond(database: Database) -> None:
@@ -71,7 +70,7 @@ async def test_times_come_back_in_utc_to_the_microsecond(database: Database) -> 
         scopes=["tts"],
         expires_at=moment,
     )
-    await database.run(accounts.add_key, key)
+    await database.run(Session.add, key)
     (stored,) = await database.read(accounts.keys_of, workspace.id)
     assert stored.expires_at == moment
     assert stored.expires_at is not None and stored.expires_at.tzinfo is UTC
@@ -82,7 +81,7 @@ async def test_writers_at_the_same_time_all_succeed(database: Database) -> None:
     user, _ = await add_account(database)
     await asyncio.gather(
         *(
-            database.run(accounts.update_profile, user.id, f"name {number}", None)
+            database.run(accounts.change_row, User, user.id, name=f"name {number}")
             for number in range(40)
         )
     )
@@ -94,14 +93,14 @@ async def test_a_reader_does_not_wait_for_a_writer(database: Database) -> None:
     written, go_on = threading.Event(), threading.Event()
 
     def write_slowly(session: Session) -> None:
-        accounts.update_profile(session, user.id, "slow", None)
+        accounts.change_row(session, User, user.id, name="slow")
         session.flush()
         written.set()
         assert go_on.wait(PATIENCE_S)
 
     writing = asyncio.create_task(database.run(write_slowly))
     await asyncio.to_thread(written.wait, PATIENCE_S)
-    await database.read(accounts.user_by_email, "a@b.co")
+    await database.read(accounts.find_user, User.email == "a@b.co")
     assert not writing.done()
     go_on.set()
     await writing
@@ -152,7 +151,7 @@ async def test_plain_statements_are_whole_or_leave_nothing(database: Database, w
     assert await run(rename, "new@b.co", fails=False) == 1
     with pytest.raises(RuntimeError, match="no"):
         await run(rename, "lost@b.co", fails=True)
-    found = await database.read(accounts.user_by_email, "new@b.co")
+    found = await database.read(accounts.find_user, User.email == "new@b.co")
     assert found is not None
     assert found[0].id == user.id
 
@@ -173,13 +172,13 @@ async def test_a_database_that_is_down_says_so_at_once() -> None:
 async def test_a_database_that_hangs_holds_up_no_more_calls_than_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "MAX_WAITING", 1)
-    monkeypatch.setattr(session, "PING_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(db_module, "MAX_WAITING", 1)
+    monkeypatch.setattr(db_module, "PING_TIMEOUT_S", 0.05)
     database = Database(f"sqlite:///{tmp_path / 'test.db'}")
     go_on = threading.Event()
     calls = [
         asyncio.create_task(database.read(lambda _: go_on.wait()))
-        for _ in range(session.CONNECTIONS)
+        for _ in range(db_module.CONNECTIONS)
     ]
     await asyncio.sleep(0)
     for reason in ("in time", "in time"):  # a request that gave up waiting holds no place
@@ -199,7 +198,7 @@ async def test_a_database_that_hangs_holds_up_no_more_calls_than_fit(
 async def test_who_waits_for_a_database_that_hangs_is_told_and_later_ones_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "ANSWER_S", 0.1)
+    monkeypatch.setattr(db_module, "ANSWER_S", 0.1)
     database = Database(f"sqlite:///{tmp_path / 'test.db'}")
     go_on, begun = threading.Event(), 0
 
@@ -208,14 +207,16 @@ async def test_who_waits_for_a_database_that_hangs_is_told_and_later_ones_at_onc
         begun += 1
         go_on.wait()
 
-    calls = [database.read(hang) for _ in range(session.CONNECTIONS + 3)]  # three wait for a place
+    calls = [
+        database.read(hang) for _ in range(db_module.CONNECTIONS + 3)
+    ]  # three wait for a place
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert {str(one) for one in outcomes} == {"the database does not answer in time"}
     with stopwatch() as waited_s:
         for _ in range(100):
             with pytest.raises(DatabaseUnavailable, match="in time"):
                 await database.read(hang)
-    assert waited_s() < 10 * session.ANSWER_S  # 100 times that if each had waited
+    assert waited_s() < 10 * db_module.ANSWER_S  # 100 times that if each had waited
     go_on.set()
     monkeypatch.undo()
     async with asyncio.timeout(PATIENCE_S):
@@ -224,5 +225,5 @@ async def test_who_waits_for_a_database_that_hangs_is_told_and_later_ones_at_onc
                 await database.ping()
                 break
             await asyncio.sleep(0.01)
-    assert begun == session.CONNECTIONS
+    assert begun == db_module.CONNECTIONS
     database.close()

@@ -1,0 +1,72 @@
+"""Webhook events of a workspace: which have a receiver, and those that report failures."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+from uuid import uuid4
+
+from db.database import Database
+from db.errors import DatabaseError
+from db.webhooks import EventKind, NewEvent, Seal, add_event, wanted_kinds
+from pipelines.errors import SERVICE_FAULTS, public_error
+from pipelines.tasks import TtlCache
+
+logger = logging.getLogger(__name__)
+
+FailureKind = Literal["tts.failed", "stt.failed"]
+TTL_S = 4.0  # as long as a principal: a webhook made elsewhere is seen within 5 s
+MAX_SIZE = 10_000  # workspaces
+
+
+def failure_event(
+    kind: FailureKind, error: Exception, operation: str, **data: Any
+) -> NewEvent | None:
+    """None for a mistake of the caller, which the answer reports."""
+    code, message = public_error(error)
+    if code not in SERVICE_FAULTS:
+        return None
+    return NewEvent(kind, {"id": operation, **data, "error": code, "message": message})
+
+
+class WebhookEvents:
+    """Caches what webhooks subscribe to: it is asked on each request, so that no audio is stored
+    and no event written without a receiver."""
+
+    def __init__(self, database: Database, seal: Seal) -> None:
+        """`seal` encrypts the bodies of events."""
+        self._database = database
+        self._seal = seal
+        self._kinds: TtlCache[int, frozenset[str]] = TtlCache(TTL_S, MAX_SIZE)
+
+    async def wants(self, workspace_id: int, kind: EventKind) -> bool:
+        """Whether an active webhook subscribes to `kind`. Raises DatabaseUnavailable."""
+        kinds = await self._kinds.get(
+            workspace_id, lambda: self._database.read(wanted_kinds, workspace_id)
+        )
+        return kind in kinds
+
+    def forget(self, workspace_id: int) -> None:
+        """Its webhooks were changed here; other gateways see it when their entries expire."""
+        self._kinds.forget(workspace_id)
+
+    @asynccontextmanager
+    async def recording(
+        self, workspace_id: int, kind: FailureKind, **data: Any
+    ) -> AsyncIterator[None]:
+        """A failure in the block, before credit was held for the work, becomes the event that a
+        failed charge would have recorded."""
+        try:
+            yield
+        except Exception as error:  # recorded, then raised on
+            event = failure_event(kind, error, uuid4().hex, **data)
+            if event is not None:
+                await self._record(workspace_id, event)
+            raise
+
+    async def _record(self, workspace_id: int, event: NewEvent) -> None:
+        try:
+            if await self.wants(workspace_id, event.kind):
+                await self._database.run(add_event, workspace_id, event, self._seal)
+        except DatabaseError:  # perhaps the very failure
+            logger.warning("failure_not_told", extra={"workspace_id": workspace_id})
