@@ -13,13 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from configs.schema.catalogue import Artefact, Source, WeightFile
+from configs.schema.catalogue import Artefact
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.derived import CONVERSIONS, delete_outdated, write_whole
-from models.weights.identity import Digest, digest_of, expected
-from models.weights.listing import write_listing
-from models.weights.sources import SourceFailed, forget, read_file
-from models.weights.store import WeightStore
+from models.weights.sources import Downloads, SourceFailed, list_files
+from models.weights.store import LISTING, WeightStore, mismatch
 
 
 class FetchProgress(Protocol):
@@ -64,7 +62,8 @@ def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> 
     failures: list[Exception] = []
     with _only_run(store.root, progress):
         downloads = store.root / "downloads"
-        downloads.mkdir(exist_ok=True)
+        for folder in (downloads, store.root / "blobs"):
+            folder.mkdir(exist_ok=True)
         for draft in [*downloads.glob("draft-*"), *store.root.glob("*/.draft-*")]:
             # Left by a killed run; the lock says that no other run uses it.
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
@@ -87,7 +86,7 @@ def discard_corrupt(store: WeightStore, names: Iterable[str]) -> list[str]:
     for name in names:
         for file in store.artefact(name).files.values():
             blob = store.blob_path(file)
-            if blob.is_file() and not digest_of(file, blob).fits():
+            if blob.is_file() and mismatch(file, blob):
                 blob.unlink()
                 dropped.append(blob.name)
     return dropped
@@ -105,18 +104,17 @@ def _only_run(root: Path, progress: FetchProgress) -> Iterator[None]:
         yield
 
 
-def _fetch_artefact(
-    store: WeightStore, name: str, downloads: Path, progress: FetchProgress
-) -> None:
+def _fetch_artefact(store: WeightStore, name: str, folder: Path, progress: FetchProgress) -> None:
     artefact = store.artefact(name)
     if not artefact.files:
-        write_listing(artefact, store.listing_path(name))
+        listed = LISTING.dump_json(list_files(artefact), exclude_none=True, indent=2)
+        write_whole(store.listing_path(name), listed)
         artefact = store.artefact(name)
+    downloads = Downloads(folder, progress.downloading)
     for file_name, file in artefact.files.items():
-        if not _is_stored(store, file):
-            _fetch_file(
-                store, f"{file_name!r} of {name!r}", artefact, file_name, downloads, progress
-            )
+        blob = store.blob_path(file)
+        if not blob.is_file() or blob.stat().st_size != file.size_bytes:
+            _fetch_file(artefact, name, file_name, blob, downloads)
         progress.stored(name, file_name, file.size_bytes)
     _link(store, name)
 
@@ -133,61 +131,34 @@ def _convert(store: WeightStore, name: str) -> None:
             delete_outdated(path.parent.glob(f"v{version}-{Path(file).stem}*"))
 
 
-def _is_stored(store: WeightStore, file: WeightFile) -> bool:
-    blob = store.blob_path(file)
-    return blob.is_file() and blob.stat().st_size == file.size_bytes
-
-
-def _fetch_file(
-    store: WeightStore,
-    label: str,
-    artefact: Artefact,
-    name: str,
-    downloads: Path,
-    progress: FetchProgress,
-) -> None:
+def _fetch_file(artefact: Artefact, of: str, name: str, blob: Path, downloads: Downloads) -> None:
+    """Stores the file `name` of the artefact `of` as `blob`."""
     file = artefact.files[name]
     reasons: list[str] = []
     error: type[Exception] = WeightsMissing
     for source in artefact.sources:
         try:
-            _store_blob(store, label, source, name, file, downloads, progress)
+            path = downloads.get(source, name, file)
+            if wrong := mismatch(file, path):
+                raise WeightsCorrupt(f"{name!r} of {of!r} has {wrong}")
+            _store(path, blob)
             return
         except SourceFailed as failure:
             reasons.append(f"{source.kind}: {failure}")
-        except WeightsCorrupt as mismatch:
-            forget(source, name, file, downloads)
+        except WeightsCorrupt as damage:
+            downloads.forget(source, name, file)
             error = WeightsCorrupt
-            reasons.append(f"{source.kind}: {mismatch}")
-    raise error(f"no source gave {label}:" + "".join(f"\n  {reason}" for reason in reasons))
+            reasons.append(f"{source.kind}: {damage}")
+    whole = f"no source gave {name!r} of {of!r}:"
+    raise error(whole + "".join(f"\n  {reason}" for reason in reasons))
 
 
-def _store_blob(
-    store: WeightStore,
-    label: str,
-    source: Source,
-    name: str,
-    file: WeightFile,
-    downloads: Path,
-    progress: FetchProgress,
-) -> None:
-    blob = store.blob_path(file)
-    blob.parent.mkdir(exist_ok=True)
-    digest = Digest(file)
-    with tempfile.NamedTemporaryFile(dir=blob.parent, prefix=".draft-", delete=False) as draft:
-        try:
-            for block in read_file(source, name, file, downloads, progress.downloading):
-                digest.add(block)
-                draft.write(block)
-            if not digest.fits():
-                raise WeightsCorrupt(f"{label} has {digest.found()}, expected {expected(file)}")
-            draft.flush()
-            os.fchmod(draft.fileno(), 0o644)
-            os.fsync(draft.fileno())
-            os.replace(draft.name, blob)  # only a whole, verified file ever has the blob's name
-        except BaseException:  # an interrupt too leaves no draft behind
-            os.unlink(draft.name)
-            raise
+def _store(path: Path, blob: Path) -> None:
+    """Only a whole, verified file ever has the blob's name."""
+    with path.open("rb") as file:
+        os.fchmod(file.fileno(), 0o644)
+        os.fsync(file.fileno())
+    os.replace(path, blob)
     _sync_folder(blob.parent)
 
 

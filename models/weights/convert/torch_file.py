@@ -10,7 +10,6 @@ import pickle
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -21,42 +20,9 @@ from models.errors import WeightsCorrupt
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL = 1001
+MAX_NUMBERS = 2**28  # of one storage
 
 Array = NDArray[Any]
-
-
-@dataclass(slots=True)
-class _Storage:
-    """The numbers of one or more tensors; they come at the end of the file."""
-
-    dtype: np.dtype[Any]
-    length: int
-    values: Array | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A tensor: where in a storage it lies."""
-
-    storage: _Storage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # in numbers
-
-    def array(self) -> Array:
-        values = self.storage.values
-        if values is None:
-            raise WeightsCorrupt("the file lacks the numbers of a tensor")
-        last = sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
-        if (
-            min(self.offset, *self.strides, *self.shape) < 0
-            or self.offset + last >= len(values)
-            or math.prod(self.shape) > len(values)
-        ):
-            raise WeightsCorrupt("a tensor leaves its storage")
-        steps = [step * values.itemsize for step in self.strides]
-        view = np.lib.stride_tricks.as_strided(values[self.offset :], self.shape, steps)
-        return np.ascontiguousarray(view)
 
 
 def read_tensors(path: Path, section: str) -> dict[str, Array]:
@@ -82,42 +48,55 @@ def read_tensors(path: Path, section: str) -> dict[str, Array]:
 
 
 def _read(file: BinaryIO, section: str) -> dict[str, Array]:
-    storages: dict[str, _Storage] = {}
+    """The format of torch before 1.6: the numbers come at the end of the file."""
+    storages: dict[str, Array] = {}
     if (_load(file), _load(file)) != (MAGIC, PROTOCOL):
         raise WeightsCorrupt("the file is of another format than torch's old one")
     if not _load(file)["little_endian"]:
         raise WeightsCorrupt("the file is big-endian")
-    views = _load(file, storages)[section]
+    tensors = _load(file, storages)[section]
     for key in _load(file):
-        storage = storages[key]
+        storage = storages.pop(key)
         (length,) = np.frombuffer(file.read(8), "<i8")
-        if length != storage.length:
+        if length != len(storage):
             raise WeightsCorrupt("a storage has another length than it says")
-        content = file.read(int(length) * storage.dtype.itemsize)
-        storage.values = np.frombuffer(content, storage.dtype, storage.length)
-    return {name: view.array() for name, view in views.items() if isinstance(view, _View)}
+        storage[:] = np.frombuffer(file.read(storage.nbytes), storage.dtype, len(storage))
+    if storages:
+        raise WeightsCorrupt("the file lacks the numbers of a tensor")
+    return _contiguous(tensors)
 
 
 def _read_archive(archive: zipfile.ZipFile, section: str) -> dict[str, Array]:
     """A pickle beside one file for each storage, in a folder of any name."""
     (folder,) = (name[:-8] for name in archive.namelist() if name.endswith("data.pkl"))
-    storages: dict[str, _Storage] = {}
+    storages: dict[str, Array] = {}
     with archive.open(f"{folder}data.pkl") as file:
-        views = _load(file, storages)[section]
+        tensors = _load(file, storages)[section]
     for key, storage in storages.items():
         content = archive.read(f"{folder}data/{key}")
-        storage.values = np.frombuffer(content, storage.dtype, storage.length)
-    return {name: view.array() for name, view in views.items() if isinstance(view, _View)}
+        storage[:] = np.frombuffer(content, storage.dtype, len(storage))
+    return _contiguous(tensors)
 
 
-def _load(file: BinaryIO | IO[bytes], storages: dict[str, _Storage] | None = None) -> Any:
+def _contiguous(tensors: dict[str, Any]) -> dict[str, Array]:
+    return {
+        name: np.ascontiguousarray(tensor)
+        for name, tensor in tensors.items()
+        if isinstance(tensor, np.ndarray)
+    }
+
+
+def _load(file: BinaryIO | IO[bytes], storages: dict[str, Array] | None = None) -> Any:
     return _Unpickler(file, {} if storages is None else storages).load()
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes views of tensors, and nothing else that a plain dictionary cannot hold."""
+    """Makes tensors, and nothing else that a plain dictionary cannot hold.
 
-    def __init__(self, file: BinaryIO | IO[bytes], storages: dict[str, _Storage]) -> None:
+    A tensor is a view of its storage in `storages`, whose numbers are read after it.
+    """
+
+    def __init__(self, file: BinaryIO | IO[bytes], storages: dict[str, Array]) -> None:
         super().__init__(file)
         self._storages = storages
 
@@ -127,19 +106,30 @@ class _Unpickler(pickle.Unpickler):
         except KeyError:
             raise pickle.UnpicklingError(f"{module}.{name} has no place in weights") from None
 
-    def persistent_load(self, pid: Any) -> _Storage:
+    def persistent_load(self, pid: Any) -> Array:
         kind, dtype, key, _, length, *view = pid
         if kind != "storage" or not isinstance(dtype, np.dtype) or any(view):
             raise pickle.UnpicklingError("a reference to something else than a storage")
-        return self._storages.setdefault(key, _Storage(dtype, int(length)))
+        if not 0 <= length <= MAX_NUMBERS:
+            raise WeightsCorrupt(f"a storage of {length} numbers")
+        return self._storages.setdefault(key, np.empty(length, dtype))
 
 
 def _tensor(
-    storage: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object
-) -> _View:
-    if not isinstance(storage, _Storage):
+    storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object
+) -> Array:
+    """`offset` and `strides` count numbers."""
+    if not isinstance(storage, np.ndarray):
         raise pickle.UnpicklingError("a tensor without a storage")
-    return _View(storage, int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
+    last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    if (
+        min(offset, *strides, *shape) < 0
+        or offset + last >= len(storage)
+        or math.prod(shape) > len(storage)
+    ):
+        raise WeightsCorrupt("a tensor leaves its storage")
+    steps = [step * storage.itemsize for step in strides]
+    return np.lib.stride_tricks.as_strided(storage[offset:], shape, steps)
 
 
 _NAMES: dict[tuple[str, str], Callable[..., Any] | np.dtype[Any]] = {
