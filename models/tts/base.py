@@ -1,13 +1,14 @@
-"""Text to speech."""
+"""Text to speech: the interface of its engines, and the table of their voices."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
+from configs.schema.models.tts import VoiceConfig
 from models.audio import AudioChunk
 from models.base import Engine
+from models.errors import UnknownVoice, UnsupportedLanguage
 from models.info import VoiceInfo
-from models.tts.voice_table import VoiceTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,44 @@ class TTSCapabilities:
     crosses_languages: bool = False  # any of its voices speaks any of its languages
     max_concurrency: int = 1  # calls that run side by side; more would only wait
     device: str = "cpu"
+
+
+class VoiceTable(dict[str, VoiceInfo]):
+    """Voices by key; an unknown key raises UnknownVoice."""
+
+    def __init__(self, voices: Iterable[VoiceConfig] = (), engine: str = "") -> None:
+        """`voices` of a configuration, as the engine of that registry name offers them."""
+        for voice in voices:
+            self[voice.key] = VoiceInfo(
+                engine=engine,
+                key=voice.key,
+                name=voice.name,
+                language=voice.language,
+                gender=voice.gender,
+                accent=voice.accent,
+                description=voice.description,
+                categories=voice.categories,
+            )
+
+    def __missing__(self, key: str) -> VoiceInfo:
+        raise UnknownVoice(f"no voice {key!r}")
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """ISO 639-1 codes, sorted."""
+        return tuple(sorted({voice.language for voice in self.values()}))
+
+    def speaking(self, key: str, language: str) -> VoiceInfo:
+        """The voice of that key, where each voice speaks its own language only.
+
+        Raises UnknownVoice or UnsupportedLanguage.
+        """
+        voice = self[key]
+        if language != voice.language:
+            raise UnsupportedLanguage(
+                f"voice {voice.name!r} speaks {voice.language!r}, not {language!r}"
+            )
+        return voice
 
 
 class TTSEngine(Engine, ABC):

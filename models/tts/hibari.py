@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from configs.schema.models.tts import HibariConfig
 from models.audio import AudioChunk, Pcm
 from models.runtimes.onnx import open_session
-from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.trimming import sounding
-from models.tts.voice_table import VoiceTable
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 

@@ -17,10 +17,8 @@ from transformers import AutoTokenizer, VitsModel
 from configs.schema.models.tts import MmsConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineError, EngineLost, WeightsCorrupt
-from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
-from models.tts.trimming import trim
-from models.tts.voice_table import VoiceTable
-from models.tts.word_times import spread
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
+from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 
 Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
@@ -68,13 +66,7 @@ class MmsEngine(TTSEngine):
             network.speak(symbols[at : at + MOST_SYMBOLS], request.speed, request.stability)
             for at in range(0, len(symbols), MOST_SYMBOLS)
         ]
-        pcm = np.clip(trim(np.concatenate(made), self.capabilities.sample_rate), -1.0, 1.0)
-        words = (
-            spread(request.text, len(pcm) / self.capabilities.sample_rate)
-            if request.timings
-            else ()
-        )
-        yield AudioChunk(pcm, self.capabilities.sample_rate, tuple(words))
+        yield whole_sentence(np.concatenate(made), self.capabilities.sample_rate, request)
 
 
 class _Network:

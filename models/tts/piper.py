@@ -15,11 +15,9 @@ from configs.schema.models.tts import VitsConfig
 from models.audio import AudioChunk
 from models.errors import WeightsCorrupt
 from models.runtimes.onnx import open_session
-from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak.library import espeak_library
-from models.tts.trimming import trim
-from models.tts.voice_table import VoiceTable
-from models.tts.word_times import spread
+from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 
 PAD, START, END = "_", "^", "$"
@@ -97,10 +95,7 @@ class VitsEngine(TTSEngine):
                 ),
             },
         )[0].reshape(-1)  # float32 [n]
-        pcm = np.clip(trim(pcm, self.capabilities.sample_rate), -1.0, 1.0)
-        seconds = len(pcm) / self.capabilities.sample_rate
-        words = spread(request.text, seconds) if request.timings else ()
-        yield AudioChunk(pcm, self.capabilities.sample_rate, tuple(words))
+        yield whole_sentence(pcm, self.capabilities.sample_rate, request)
 
 
 def phoneme_ids(phonemes: str, table: dict[str, list[int]]) -> list[int]:

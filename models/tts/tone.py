@@ -8,9 +8,8 @@ import numpy as np
 
 from configs.schema.models.tts import ToneConfig
 from models.audio import AudioChunk
-from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.voice_pack import VoiceCache, read_pack
-from models.tts.voice_table import VoiceTable
 from models.tts.word_times import spread, within
 from models.weights.store import WeightStore
 

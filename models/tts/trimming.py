@@ -1,8 +1,10 @@
-"""Cuts what an engine leaves silent before and after a sentence."""
+"""Cuts what an engine leaves silent before and after a sentence, and completes it."""
 
 import numpy as np
 
-from models.audio import Pcm
+from models.audio import AudioChunk, Pcm
+from models.tts.base import SynthesisRequest
+from models.tts.word_times import spread
 
 THRESHOLD = 0.01  # of the peak: 40 dB below it
 FRAME_S = 0.01
@@ -29,3 +31,10 @@ def sounding(pcm: Pcm, sample_rate: int) -> tuple[int, int]:
     start = int(loud[0]) * frame - round(LEAD_S * sample_rate)
     end = int(loud[-1] + 1) * frame + round(TAIL_S * sample_rate)
     return max(0, start), min(end, len(pcm))
+
+
+def whole_sentence(pcm: Pcm, sample_rate: int, request: SynthesisRequest) -> AudioChunk:
+    """All of a request at once, from an engine that says nothing of its durations."""
+    pcm = np.clip(trim(pcm, sample_rate), -1.0, 1.0)
+    words = spread(request.text, len(pcm) / sample_rate) if request.timings else ()
+    return AudioChunk(pcm, sample_rate, tuple(words))

@@ -6,7 +6,8 @@ import threading
 import time
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -45,18 +46,28 @@ def write_pack(pack: VoicePack) -> bytes:
     return target.getvalue()
 
 
-def read_pack(data: bytes) -> VoicePack:
-    """Raises WeightsCorrupt."""
+@contextmanager
+def open_pack(data: bytes, kind: str) -> Iterator[Any]:
+    """The arrays of a pack by their names; every pack of a kind of engine has `kind`.
+
+    Raises WeightsCorrupt, also when the block cannot read one.
+    """
     if len(data) > MOST_BYTES:
         raise WeightsCorrupt("the voice pack is too large")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as parts:
-            if "style" not in parts:
+            if kind not in parts:
                 raise WeightsCorrupt("the voice pack was made for another kind of engine")
-            style, taps, british = (parts[name] for name in ("style", "filter", "british"))
-            warp = float(parts["warp"]) if "warp" in parts else 1.0
+            yield parts
     except (ValueError, OSError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise WeightsCorrupt("the voice pack cannot be read") from error
+
+
+def read_pack(data: bytes) -> VoicePack:
+    """Raises WeightsCorrupt."""
+    with open_pack(data, "style") as parts:
+        style, taps, british = (parts[name] for name in ("style", "filter", "british"))
+        warp = float(parts["warp"]) if "warp" in parts else 1.0
     for part in (style, taps):
         if part.dtype != np.float32 or not np.isfinite(part).all():
             raise WeightsCorrupt("the voice pack does not hold numbers")

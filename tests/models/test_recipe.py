@@ -31,8 +31,7 @@ import numpy as np
 
 from configs.schema.models.tts import BeepConfig
 from models.audio import AudioChunk
-from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
-from models.tts.voice_table import VoiceTable
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.word_times import spread
 from models.weights.store import WeightStore
 

@@ -18,12 +18,11 @@ import numpy as np
 from configs.schema.models.tts import CsmConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import UnknownVoice, UnsupportedLanguage
-from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.csm.network import CsmModel, Tensor, joined
 from models.tts.csm.voice_prompt import read_prompt
 from models.tts.trimming import LEAD_S, TAIL_S
 from models.tts.voice_pack import VoiceCache
-from models.tts.voice_table import VoiceTable
 from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
@@ -48,7 +47,7 @@ class CsmEngine(TTSEngine):
         )
         self._temperature = config.temperature
         self._top_k = config.top_k
-        self._prompts: VoiceCache[Tensor] = VoiceCache(_PromptReader(self._model).read)
+        self._prompts = _prompts(self._model)
 
     def __del__(self) -> None:
         # A model that was swapped goes with the last request that holds it.
@@ -57,7 +56,7 @@ class CsmEngine(TTSEngine):
 
     def close(self) -> None:
         """Gives the memory back, the GPU's too; requests that still run raise EngineLost."""
-        self._prompts = VoiceCache(_PromptReader(self._model).read)
+        self._prompts = _prompts(self._model)
         self._model.close()
 
     def forget_voice(self, digest: str) -> None:
@@ -111,14 +110,9 @@ class CsmEngine(TTSEngine):
             yield self._model.sound(made, heard)
 
 
-class _PromptReader:
-    """Makes of a pack what the model reads. It does not hold the engine, which holds it."""
-
-    def __init__(self, model: CsmModel) -> None:
-        self._model = model
-
-    def read(self, data: bytes) -> Tensor:
-        return self._model.prepare(read_prompt(data))
+def _prompts(model: CsmModel) -> VoiceCache[Tensor]:
+    """What the model reads of each pack. It does not hold the engine, which holds it."""
+    return VoiceCache(lambda data: model.prepare(read_prompt(data)))
 
 
 def _without_ends(pieces: Iterator[Pcm], sample_rate: int) -> Iterator[Pcm]:

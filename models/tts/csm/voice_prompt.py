@@ -5,14 +5,13 @@ refuses a pack that was made for another kind.
 """
 
 import io
-import zipfile
 from dataclasses import dataclass
 
 import numpy as np
 
 from models.audio import Pcm, float_to_pcm16, pcm16_to_float
 from models.errors import WeightsCorrupt
-from models.tts.voice_pack import MOST_BYTES
+from models.tts.voice_pack import open_pack
 
 PROMPT_SAMPLE_RATE = 24_000  # Hz
 MIN_PROMPT_S, MAX_PROMPT_S = 1.0, 20.0
@@ -42,17 +41,8 @@ def write_prompt(prompt: VoicePrompt) -> bytes:
 
 def read_prompt(data: bytes) -> VoicePrompt:
     """Raises WeightsCorrupt."""
-    if len(data) > MOST_BYTES:
-        raise WeightsCorrupt("the voice pack is too large")
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as parts:
-            if "prompt" not in parts:
-                raise WeightsCorrupt("the voice pack was made for another kind of engine")
-            pcm, transcript, language = (
-                parts[name] for name in ("prompt", "transcript", "language")
-            )
-    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise WeightsCorrupt("the voice pack cannot be read") from error
+    with open_pack(data, "prompt") as parts:
+        pcm, transcript, language = (parts[name] for name in ("prompt", "transcript", "language"))
     if pcm.dtype != np.int16 or pcm.ndim != 1:
         raise WeightsCorrupt("the recording of the voice pack is not mono int16")
     if not MIN_PROMPT_S <= len(pcm) / PROMPT_SAMPLE_RATE <= MAX_PROMPT_S:

@@ -4,11 +4,9 @@ from collections.abc import Generator
 
 from configs.schema.models.tts import EspeakConfig
 from models.audio import AudioChunk
-from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak.library import espeak_library
-from models.tts.trimming import trim
-from models.tts.voice_table import VoiceTable
-from models.tts.word_times import spread
+from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 
 
@@ -34,7 +32,4 @@ class EspeakEngine(TTSEngine):
             speed=request.speed,
             liveliness=1.0 / request.stability,
         )
-        pcm = trim(pcm, self.capabilities.sample_rate)
-        seconds = len(pcm) / self.capabilities.sample_rate
-        words = spread(request.text, seconds) if request.timings else ()
-        yield AudioChunk(pcm, self.capabilities.sample_rate, tuple(words))
+        yield whole_sentence(pcm, self.capabilities.sample_rate, request)

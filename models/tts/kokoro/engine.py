@@ -24,15 +24,13 @@ from models.audio import AudioChunk, Pcm
 from models.errors import UnknownVoice, WeightsCorrupt
 from models.runtimes.onnx import open_session
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
-from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak.library import espeak_installed
 from models.tts.formants import with_formants
-from models.tts.kokoro.alphabet import SYMBOL_IDS
 from models.tts.kokoro.graphs import PLAN_OUTPUTS
-from models.tts.kokoro.phonemes import WITHOUT_ESPEAK, known, phonemizer_for
+from models.tts.kokoro.phonemes import SYMBOL_IDS, WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.trimming import sounding
 from models.tts.voice_pack import STYLE_SHAPE, VoiceCache, VoicePack, read_pack
-from models.tts.voice_table import VoiceTable
 from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 

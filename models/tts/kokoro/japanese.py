@@ -4,27 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-_PUNCTUATION = {
-    "、": ",",
-    "。": ".",
-    "！": "!",
-    "？": "?",
-    "：": ":",
-    "；": ";",
-    "，": ",",
-    "．": ".",
-}
-_PUNCTUATION |= {
-    "「": "“",
-    "」": "”",
-    "『": "“",
-    "』": "”",
-    "（": "(",
-    "）": ")",
-    "…": "…",
-    "—": "—",
-}
-
+_PUNCTUATION = dict(zip("、。！？：；，．「」『』（）…—", ",.!?:;,.“”“”()…—", strict=True))
 _VOWELS = dict(zip("アイウエオ", ("a", "i", "ɯ", "e", "o"), strict=True))
 _ROWS = {
     "カキクケコ": ("k", "kʲ", "k", "k", "k"),
@@ -40,17 +20,8 @@ _ROWS = {
     "マミムメモ": ("m", "mʲ", "m", "m", "m"),
     "ラリルレロ": ("ɾ", "ɾʲ", "ɾ", "ɾ", "ɾ"),
 }
-_OTHERS = {
-    "ヤ": "ja",
-    "ユ": "jɯ",
-    "ヨ": "jo",
-    "ワ": "βa",
-    "ヰ": "i",
-    "ヱ": "e",
-    "ヲ": "o",
-    "ヴ": "vɯ",
-}
-_OTHERS |= {"ン": "ɴ", "ッ": "ʔ", "ー": "ː"}
+_OTHERS = {"ヤ": "ja", "ユ": "jɯ", "ヨ": "jo", "ワ": "βa", "ヰ": "i", "ヱ": "e", "ヲ": "o"}
+_OTHERS |= {"ヴ": "vɯ", "ン": "ɴ", "ッ": "ʔ", "ー": "ː"}
 _CENTRAL = "スズツヅ"  # their vowel lies further forward: ɨ
 _GLIDES = {"ャ": "a", "ュ": "ɨ", "ョ": "o", "ェ": "e"}  # after the mora in i that they change
 _SMALL = dict(zip("ァィゥェォ", ("a", "i", "ɯ", "e", "o"), strict=True))

@@ -12,9 +12,9 @@ from models.errors import UnknownVoice, UnsupportedLanguage, WeightsCorrupt
 from models.runtimes.onnx import open_session
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest
-from models.tts.kokoro.alphabet import SYMBOL_IDS
 from models.tts.kokoro.engine import LENGTHS, read_voice_pack, sounding_part, split_phonemes
 from models.tts.kokoro.graphs import PLAN_OUTPUTS
+from models.tts.kokoro.phonemes import SYMBOL_IDS
 from models.tts.trimming import LEAD_S, TAIL_S, trim
 from models.weights.store import WeightStore
 from tests.models.tts.loaded import loaded, speech

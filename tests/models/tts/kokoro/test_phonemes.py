@@ -4,8 +4,7 @@ import pytest
 
 from models.errors import UnsupportedLanguage
 from models.tts.espeak.library import espeak_installed
-from models.tts.kokoro.alphabet import SYMBOL_IDS
-from models.tts.kokoro.phonemes import known, phonemizer_for
+from models.tts.kokoro.phonemes import SYMBOL_IDS, known, phonemizer_for
 from models.tts.piper import phoneme_ids
 
 needs_espeak = pytest.mark.skipif(not espeak_installed(), reason="needs the extra `espeak`")
