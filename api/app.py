@@ -7,9 +7,8 @@ from starlette.requests import ClientDisconnect
 
 from api.console import routes as console
 from api.http import openapi
-from api.http.errors import ApiError, on_client_left, on_error, on_http_error, on_validation_error
+from api.http.errors import on_client_left, on_error, on_http_error
 from api.http.middleware import RequestFrame
-from api.http.routing import RequestGuard
 from api.inworld import routes as inworld
 from api.native import (
     accounts,
@@ -17,14 +16,10 @@ from api.native import (
     billing,
     files,
     health,
-    keys,
-    metrics,
     models,
-    plans,
     speech,
     transcription,
     webhooks,
-    workspaces,
 )
 from api.native.chat import completions, saved_chats
 from api.native.voices import custom as custom_voices
@@ -32,7 +27,7 @@ from api.native.voices import default as default_voices
 from api.native.voices import reports as voice_reports
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
-from api.openai.transcription import routes as openai_transcription
+from api.openai import transcription as openai_transcription
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
 from api.sockets.stt import routes as stt_socket
@@ -51,16 +46,9 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
     """
     redact_logs()
     app = routed_app()
-    platform, infrastructure = services.platform, services.infrastructure
     app.state.services = services
     app.state.sees_clients = sees_clients
-    app.state.request_guard = RequestGuard(
-        platform.accounts.authenticator,
-        platform.request_limits,
-        infrastructure.admission,
-        infrastructure.idempotency,
-    )
-    app.add_middleware(RequestFrame, admission=infrastructure.admission)
+    app.add_middleware(RequestFrame, admission=services.infrastructure.admission)
     return app
 
 
@@ -74,17 +62,14 @@ def routed_app() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for error in (ApiError, EngineError, PipelineError, DatabaseError):
+    for error in (EngineError, PipelineError, DatabaseError, RequestValidationError):
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_left)
-    app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
     routers = [
         health.router,
         *accounts.routers,
-        keys.router,
-        plans.router,
-        billing.router,
+        *billing.routers,
         models.router,
         openai_models.router,
         speech.router,
@@ -99,17 +84,13 @@ def routed_app() -> FastAPI:
         completions.router,
         saved_chats.router,
         files.router,
-        workspaces.router,
         webhooks.router,
     ]
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
-    app.router.routes.extend(tts_socket.routes)
-    app.router.routes.extend(inworld.routes)
-    app.router.routes.extend(console.routes())
-    app.router.routes.extend(metrics.routes())
-    app.router.routes.extend(stt_socket.routes())
+    for module in (tts_socket, inworld, console, health, stt_socket):
+        app.router.routes.extend(module.routes)
     openapi.add_docs(app)
     app.router.routes.append(unknown_sockets())
     return app

@@ -1,18 +1,28 @@
-"""The groups of objects that routes and socket handlers work with.
+"""The groups of objects that routes and socket handlers work with, and how they are built.
 
-A handler asks for one group, by a dependency of `api.http.deps`. Everything below the handlers
+A handler asks for one group, by a dependency of `api.http.routing`. Everything below the handlers
 takes the objects that it needs, never a group.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from api.http.admission import AdmissionControl
-from api.http.rate_limits import RequestLimits
+from api.http.limits import AdmissionControl, RequestLimits
 from api.openai.names import OpenAINames
+from api.sockets.kernel.leases import SocketLeases
 from api.sockets.kernel.registry import SocketRegistry
-from configs.schema.platform import PlansConfig
+from configs.load import load_yaml
+from configs.schema.correction import CorrectionConfig
+from configs.schema.custom_voices import ConsentConfig, CustomVoicesConfig
+from configs.schema.platform import AdmissionConfig, PlansConfig, SocketLimits
+from configs.schema.transcription import ListeningConfig, load_profiles
+from configs.schema.voices import OpenAIConfig, VoicesConfig
 from configs.settings import Settings
 from db.database import Database
+from models.grammar_check.base import GrammarEngine
+from models.speaker.base import SpeakerEncoder
+from models.vad.base import VADEngine
+from models.watermark.base import Watermark
 from pipelines.accounts.service import Accounts
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.watermarking import Watermarker
@@ -22,16 +32,22 @@ from pipelines.billing.subscriptions import Subscriptions
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
+from pipelines.correction.rules import load_rules
 from pipelines.limits.shared import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
 from pipelines.model_list import ModelList
+from pipelines.ports import ChatModel, STTModel, TTSModel
+from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
+from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
+from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.voices.checks import SampleChecker
+from pipelines.voices.consent import Consent
 from pipelines.voices.service import CustomVoices
-from pipelines.webhooks.events import WebhookEvents
 from pipelines.webhooks.registration import Webhooks
 from telemetry.reports import OwnReports, Reports
 
@@ -46,7 +62,6 @@ class SpeechServices:
     watermarks: Watermarker
     decoder: AudioDecoder
     billing: Billing
-    events: WebhookEvents
     openai: OpenAINames
     sockets: SocketRegistry
 
@@ -98,10 +113,127 @@ class InfrastructureServices:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """All groups; a test builds them over local engines, the gateway over handles."""
+    """All groups, over handles in the gateway and over local engines in tests."""
 
     speech: SpeechServices
     chat: ChatServices
     voices: VoiceServices
     platform: PlatformServices
     infrastructure: InfrastructureServices
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What the pipelines call. The mappings may change while the services live."""
+
+    speakers: Mapping[str, TTSModel]
+    transcribers: Mapping[str, STTModel]
+    transcriber: STTModel  # the one that is used
+    chat_models: Mapping[str, ChatModel]
+    vad: VADEngine  # of files
+    live_vad: VADEngine
+    speaker_encoder: Callable[[], SpeakerEncoder]  # called in threads; may load it at the first
+    grammar: Callable[[], GrammarEngine]  # called once, in a thread; loads it
+    watermark: Watermark | None = None  # None where nothing is marked
+
+
+def build_services(
+    settings: Settings,
+    models: Models,
+    decoder: AudioDecoder | None = None,
+    limits: SharedLimits | None = None,
+) -> Services:
+    """Nothing here waits for a model: routes answer 503 until their model is up.
+
+    Who gives a `decoder` closes it; another starts its processes only when audio comes. Without
+    `limits` this process counts for itself.
+    """
+    limits = limits or SharedLimits()
+    decoder = decoder or AudioDecoder()
+    plans = load_yaml(PlansConfig, "plans")
+    admission = load_yaml(AdmissionConfig, "admission")
+    custom_voices = load_yaml(CustomVoicesConfig, "custom_voices")
+    correction = load_yaml(CorrectionConfig, "correction")
+
+    database = Database(settings.database_url)
+    encryption = Encryption(settings.secrets.data_keys)
+    files = Files.of(settings, database, encryption)
+    accounts = Accounts(database, settings.secrets, plans)
+    billing = Billing(database, plans.prices, encryption.seal_text)
+    webhooks = Webhooks(database, encryption, settings)
+    model_list = ModelList(models.speakers, models.transcribers, models.chat_models)
+    socket_leases = SocketLeases(plans, limits, admission.sockets)
+    sockets = SocketRegistry(
+        load_yaml(SocketLimits, "sockets"), accounts.authenticator, socket_leases
+    )
+
+    ready_voices = ReadyCustomVoices(database, files, models.speakers)
+    watermarks = Watermarker(settings.watermark, models.watermark, models.vad)
+    synthesis = SpeechPipeline(
+        models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks
+    )
+    transcription = TranscriptionPipeline(models.transcriber, decoder, models.vad, load_profiles())
+    history = ChatHistory(database, encryption)
+    completions = ChatPipeline(models.chat_models, history, billing)
+    return Services(
+        speech=SpeechServices(
+            synthesis=PaidSynthesis(synthesis, billing, files, webhooks.events),
+            transcription=PaidTranscription(transcription, billing, webhooks.events),
+            live_transcription=LiveTranscriptionPipeline(
+                models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
+            ),
+            watermarks=watermarks,
+            decoder=decoder,
+            billing=billing,
+            openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis),
+            sockets=sockets,
+        ),
+        chat=ChatServices(
+            completions=completions,
+            correction=CorrectionPipeline(
+                completions,
+                lambda: load_rules(models.grammar(), correction),
+                history,
+                billing,
+                correction,
+            ),
+            history=history,
+        ),
+        voices=VoiceServices(
+            catalogue=synthesis,
+            custom=CustomVoices(
+                database,
+                files,
+                billing,
+                plans,
+                custom_voices,
+                SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.samples),
+                models.transcriber,
+                synthesis,
+                ready_voices,
+                Consent(encryption, load_yaml(ConsentConfig, "consent"), models.transcriber),
+                settings.require_consent,
+            ),
+        ),
+        platform=PlatformServices(
+            accounts=accounts,
+            erasure=AccountErasure(database, accounts.authenticator, files, ready_voices),
+            plans=plans,
+            subscriptions=Subscriptions(database, plans, accounts.authenticator),
+            billing=billing,
+            webhooks=webhooks,
+            request_limits=RequestLimits(plans, limits, admission),
+        ),
+        infrastructure=InfrastructureServices(
+            settings=settings,
+            database=database,
+            files=files,
+            idempotency=IdempotencyStore(
+                database, encryption, files, settings.secrets.api_key_pepper
+            ),
+            models=model_list,
+            limits=limits,
+            admission=AdmissionControl(admission),
+            sockets=sockets,
+        ),
+    )

@@ -130,7 +130,7 @@ async def _run(options: argparse.Namespace) -> str:
         current = await subscriptions.subscribe(found.id, ACTOR, options.plan, options.cycle)
         return (
             f"{found.name} ({found.id}) is on {current.plan.name}, paid {current.billing_cycle}, "
-            f"billed next at {current.next_billing_at:%Y-%m-%d %H:%M} UTC"
+            f"billed next at {current.next_billing_date:%Y-%m-%d %H:%M} UTC"
         )
     finally:
         database.close()

@@ -2,12 +2,12 @@
 account."""
 
 from pathlib import Path
-from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from api.http.openapi import static_file
 from configs.settings import BRAND
 
 STATIC_DIR = Path(__file__).resolve().parent / "static"
@@ -22,35 +22,23 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
+FILES = ("console.js", "voices.js", "live.js", "account.js", "microphone.js", "console.css")
+
+_PAGE = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
+_PAGE = _PAGE.replace('<html lang="en">', f'<html lang="en" data-brand="{BRAND}">')
 
 
-def routes() -> list[BaseRoute]:
-    """Plain Starlette routes: pages are no part of the OpenAPI."""
-    page = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
-    page = page.replace('<html lang="en">', f'<html lang="en" data-brand="{BRAND}">')
-
-    async def index(_: Request) -> Response:
-        return HTMLResponse(page, headers=HEADERS)
-
-    async def home(_: Request) -> Response:
-        return RedirectResponse("/console")
-
-    return [
-        Route("/", home),
-        Route("/console", index),
-        _file("console.js", "text/javascript"),
-        _file("voices.js", "text/javascript"),
-        _file("live.js", "text/javascript"),
-        _file("account.js", "text/javascript"),
-        _file("microphone.js", "text/javascript"),
-        _file("console.css", "text/css"),
-    ]
+async def _index(_: Request) -> Response:
+    return HTMLResponse(_PAGE, headers=HEADERS)
 
 
-def _file(name: str, media_type: Literal["text/javascript", "text/css"]) -> Route:
-    content = (STATIC_DIR / name).read_bytes()
+async def _home(_: Request) -> Response:
+    return RedirectResponse("/console")
 
-    async def serve(_: Request) -> Response:
-        return Response(content, media_type=media_type, headers=HEADERS)
 
-    return Route(f"/console/{name}", serve)
+# Plain Starlette routes: pages are no part of the OpenAPI document.
+routes: list[BaseRoute] = [
+    Route("/", _home),
+    Route("/console", _index),
+    *(static_file(f"/console/{name}", STATIC_DIR / name, HEADERS) for name in FILES),
+]

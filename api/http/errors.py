@@ -52,23 +52,25 @@ STATUS_OF_CODE = {
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # for the log; there is no client to read it
 OPENAI_PREFIX = "/openai/"
+OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+CLOSE = {"Connection": "close"}
+"""Headers of an answer before the end of the body: the connection can carry no other request."""
 
 
 class ApiError(PipelineError):
-    """An error answer. `error` is a key of STATUS_OF_CODE, `param` the field at fault."""
+    """An error answer. `code` is a key of STATUS_OF_CODE, `param` the field at fault."""
 
     def __init__(
         self,
-        status: int,
-        error: str,
+        code: str,
         message: str,
         *,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status = status
-        self.error = self.code = error
+        self.status = STATUS_OF_CODE[code]
+        self.code = code
         self.message = message
         self.param = param
         self.headers = dict(headers or {})
@@ -78,10 +80,15 @@ def to_api_error(error: Exception) -> ApiError:
     """The answer to an error of any layer; an unexpected one becomes an internal error."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, RequestValidationError):
+        # The first item of a location is body, query or path.
+        field, text = first_fault(error, skip=1)
+        message = f"{field or 'the body'}: {text}"
+        return ApiError("validation_error", message, param=field or None)
     code, message = public_error(error)
     if code == "internal_error":
         logger.error("request_failed", exc_info=error)
-    return ApiError(STATUS_OF_CODE[code], code, message)
+    return ApiError(code, message)
 
 
 def is_openai(request: HTTPConnection) -> bool:
@@ -90,40 +97,33 @@ def is_openai(request: HTTPConnection) -> bool:
     return path.startswith(OPENAI_PREFIX) or "x-stainless-lang" in request.headers
 
 
-def openai_error(status: int, code: str, message: str, param: str | None) -> dict[str, Any]:
+def openai_error(error: ApiError) -> dict[str, Any]:
     """The error body that OpenAI's clients read."""
-    if status in (401, 403):
-        kind = "authentication_error" if status == 401 else "permission_error"
-    elif status == 429:
-        kind = "rate_limit_error"
-    else:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-    return {
-        "success": False,
-        "message": message,
-        "error": {"message": message, "type": kind, "code": code, "param": param},
+    other = "invalid_request_error" if error.status < 500 else "server_error"
+    shown = {
+        "message": error.message,
+        "type": OPENAI_TYPES.get(error.status, other),
+        "code": error.code,
+        "param": error.param,
     }
-
-
-def error_body(error: ApiError, request: HTTPConnection) -> dict[str, Any]:
-    """The body in the dialect of the request."""
-    if is_openai(request):
-        return openai_error(error.status, error.error, error.message, error.param)
-    return {"success": False, "error": error.error, "message": error.message}
+    return {"success": False, "message": error.message, "error": shown}
 
 
 def error_response(error: ApiError, request: HTTPConnection) -> Response:
-    """The body with the headers that its status needs."""
+    """The body in the dialect of the request, with the headers that its status needs."""
+    body = {"success": False, "error": error.code, "message": error.message}
+    if is_openai(request):
+        body = openai_error(error)
     headers = dict(error.headers)
     if error.status == 401:
         headers.setdefault("WWW-Authenticate", "Bearer")
     if error.status in (429, 503):
         headers.setdefault("Retry-After", str(RETRY_AFTER_S))
-    return JSONResponse(error_body(error, request), error.status, headers)
+    return JSONResponse(body, error.status, headers)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Handles every error class that the application registers."""
+    """Handles every error class that has a code, and what the framework finds in a body."""
     return error_response(to_api_error(error), request)
 
 
@@ -131,15 +131,6 @@ async def on_client_left(request: Request, error: Exception) -> Response:
     """The client disconnected while its body was read or its answer made."""
     assert isinstance(error, ClientDisconnect)
     return Response(status_code=CLIENT_LEFT)
-
-
-async def on_validation_error(request: Request, error: Exception) -> Response:
-    """Names the first field at fault and its limit; never repeats the input."""
-    assert isinstance(error, RequestValidationError)
-    # The first item of a location is body, query or path.
-    field, text = first_fault(error, skip=1)
-    message = f"{field or 'the body'}: {text}"
-    return error_response(ApiError(400, "validation_error", message, param=field or None), request)
 
 
 def first_fault(error: ValidationError | RequestValidationError, skip: int = 0) -> tuple[str, str]:
@@ -158,26 +149,24 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     """What the framework itself refuses: unknown paths and wrong methods."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return error_response(ApiError(404, "not_found", "there is nothing at this path"), request)
-    if error.status_code == 405:
-        allow = ", ".join(sorted(allowed_methods(request)))
+        shown = ApiError("not_found", "there is nothing at this path")
+    elif error.status_code == 405:
+        allow = ", ".join(sorted(_allowed_methods(request)))
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": allow})
         message = f"this path answers {allow}"
-        return error_response(
-            ApiError(405, "method_not_allowed", message, headers={"Allow": allow}), request
-        )
-    if error.status_code >= 500:
-        return error_response(ApiError(500, "internal_error", INTERNAL_MESSAGE), request)
-    return error_response(ApiError(400, "validation_error", "the request cannot be read"), request)
+        shown = ApiError("method_not_allowed", message, headers={"Allow": allow})
+    elif error.status_code >= 500:
+        shown = ApiError("internal_error", INTERNAL_MESSAGE)
+    else:
+        shown = ApiError("validation_error", "the request cannot be read")
+    return error_response(shown, request)
 
 
-def allowed_methods(request: Request) -> set[str]:
+def _allowed_methods(request: Request) -> set[str]:
     """The methods of every route of this path: the framework names only the first route's."""
-    methods: set[str] = {"OPTIONS"}
+    methods = {"OPTIONS"}
     for route in request.app.routes:
         if route.matches(request.scope)[0] is not Match.NONE:
             methods |= getattr(route, "methods", None) or set()
-    if "GET" in methods:
-        methods.add("HEAD")
-    return methods
+    return methods | {"HEAD"} if "GET" in methods else methods

@@ -5,14 +5,15 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
-from python_multipart.multipart import parse_options_header
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from api.http.errors import ApiError
+from api.http.errors import CLOSE, ApiError
+from api.http.uploads import multipart_boundary
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.billing.idempotency import (
@@ -39,18 +40,16 @@ Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 async def answer_once(
     request: Request, store: IdempotencyStore, principal: Principal, handle: Handle
 ) -> Response:
-    """What `handle` answers, or what it answered to the first request with this key.
+    """What `handle` answers, or what it answered to the first request with its Idempotency-Key.
 
     Only success is kept: what failed runs again. A request with a key runs to its end also when
     the client leaves, so that the client finds its answer when it comes back. Raises RequestRunning
     or AnswerNotKept, ApiError(validation_error, idempotency_mismatch), or what `handle` raises.
     """
-    key = request.headers.get("idempotency-key")
-    if key is None or request.method != "POST":
-        return await handle(request)
+    key = request.headers["idempotency-key"]
     if not _KEY.fullmatch(key) or len(key) > MAX_KEY_LENGTH:
         message = f"Idempotency-Key: 1 to {MAX_KEY_LENGTH} visible ASCII characters"
-        raise ApiError(400, "validation_error", message)
+        raise ApiError("validation_error", message)
     body = _Body(request, principal, store.new_digest())
     claim = await store.claim(principal.workspace_id, _path_of(request), key)
     if isinstance(claim, FinishedRequest):
@@ -63,8 +62,7 @@ async def answer_once(
     except BaseException:  # a cancelled request too gives its key back
         await claim.release()
         raise
-    keeps_body = principal.retention != "zero"
-    return _RecordedAnswer(answer, claim, body, keeps_body=keeps_body)
+    return _RecordedAnswer(answer, claim, body, keeps_body=principal.retention != "zero")
 
 
 def _path_of(request: Request) -> str:
@@ -80,7 +78,7 @@ async def _replay(finished: FinishedRequest, body: "_Body") -> Response:
     kept = await finished.answer_to(body.digest())
     if kept is None:
         message = "Idempotency-Key: the first request with it had another body or API key"
-        raise ApiError(400, "idempotency_mismatch", message)
+        raise ApiError("idempotency_mismatch", message)
     metrics.idempotent_replays.inc()
     replayed = Response(kept.body, kept.status)
     for name, value in kept.headers:
@@ -100,7 +98,7 @@ class _Body:
         self._digest = digest
         # An answer may hold what a weaker key of the workspace must not see.
         self._digest.update(f"{principal.actor}\n{request.url.query}\n".encode())
-        self._boundary = _boundary(request)
+        self._boundary = multipart_boundary(request) or b""
         self._held = b""  # may be the beginning of a boundary
         self._bytes = 0
         self._ended = False
@@ -121,8 +119,7 @@ class _Body:
             if (await self.receive())["type"] == "http.disconnect":
                 raise ClientDisconnect
             if self._bytes > MAX_BODY_BYTES:
-                headers = {"Connection": "close"}
-                raise ApiError(400, "file_too_large", "the body is too large", headers=headers)
+                raise ApiError("file_too_large", "the body is too large", headers=CLOSE)
 
     def digest(self) -> bytes:
         """Of the whole body, once it was read."""
@@ -144,38 +141,18 @@ class _Body:
         self._held = rest[keep:]
 
 
-def _boundary(request: Request) -> bytes:
-    kind, options = parse_options_header(request.headers.get("content-type", ""))
-    return options.get(b"boundary", b"") if kind == b"multipart/form-data" else b""
-
-
 class _RecordedAnswer(Response):
-    """Sends an answer and keeps it; it is kept before the client has seen its end."""
+    """Sends an answer, and keeps it when it is a whole success.
+
+    It is kept before the client has seen its end.
+    """
 
     def __init__(self, answer: Response, claim: Claim, body: _Body, *, keeps_body: bool) -> None:
         self._answer = answer
         self._claim = claim
         self._body = body
         self._keeps_body = keeps_body
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        recording = _Recording(self._claim, self._body, send, keeps_body=self._keeps_body)
-        try:
-            await self._answer(scope, self._body.receive, recording.send)
-        finally:
-            if not recording.kept:
-                await self._claim.release()
-
-
-class _Recording:
-    """Passes messages on, and keeps the answer when it is a whole success."""
-
-    def __init__(self, claim: Claim, body: _Body, send: Send, *, keeps_body: bool) -> None:
-        self.kept = False
-        self._claim = claim
-        self._body = body
-        self._send = send
-        self._keeps_body = keeps_body
+        self._kept = False
         self._status = 0
         self._headers: list[list[str]] = []
         self._waiting: Message | None = None  # the start, until the first part of the body
@@ -184,7 +161,14 @@ class _Recording:
         self._failed = False
         self._left = False  # the client
 
-    async def send(self, message: Message) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope, self._body.receive, partial(self._record, send))
+        finally:
+            if not self._kept:
+                await self._claim.release()
+
+    async def _record(self, send: Send, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._waiting = message
             self._status = message["status"]
@@ -197,23 +181,23 @@ class _Recording:
             ]
             return
         if message["type"] == "http.response.body":
-            self._record(message.get("body", b""))
+            self._take(message.get("body", b""))
             if not message.get("more_body", False) and not self._failed:
                 await self._keep()
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
-            await self._pass_on(waiting)
-        await self._pass_on(message)
+            await self._pass_on(send, waiting)
+        await self._pass_on(send, message)
 
-    async def _pass_on(self, message: Message) -> None:
+    async def _pass_on(self, send: Send, message: Message) -> None:
         if self._left:
             return
         try:
-            await self._send(message)
+            await send(message)
         except OSError:  # the client is gone; the answer is still recorded
             self._left = True
 
-    def _record(self, part: bytes) -> None:
+    def _take(self, part: bytes) -> None:
         self._failed = self._failed or _FAILED_LINE.search(part) is not None
         self._bytes += len(part)
         if self._bytes > MAX_KEPT_BYTES:
@@ -225,7 +209,7 @@ class _Recording:
 
     async def _keep(self) -> None:
         body = b"".join(self._parts) if self._keeps_body else None
-        self.kept = True
+        self._kept = True
         await self._claim.finish(
             self._body.digest(), StoredAnswer(self._status, self._headers, body)
         )

@@ -13,9 +13,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.admission import RELEASE, REQUEST, AdmissionControl
 from api.http.errors import error_response, to_api_error
-from api.http.rate_limits import add_rate_headers
+from api.http.limits import RELEASE, REQUEST, AdmissionControl, add_rate_headers
 from telemetry import metrics
 from telemetry.logs import request_id
 

@@ -1,8 +1,9 @@
 """The OpenAPI document, made truthful, and a page to read it on without the Internet."""
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -105,20 +106,19 @@ def _page_routes(title: str) -> list[Route]:
     async def docs(_: Request) -> Response:
         return page
 
-    return [
-        Route("/docs", docs),
-        _asset("swagger-ui-bundle.js", "text/javascript"),
-        _asset("swagger-ui.css", "text/css"),
-    ]
+    names = ("swagger-ui-bundle.js", "swagger-ui.css")
+    files = [static_file(f"/docs/{name}", _assets_dir() / name) for name in names]
+    return [Route("/docs", docs), *files]
 
 
-def _asset(name: str, media_type: Literal["text/javascript", "text/css"]) -> Route:
-    path = _assets_dir() / name
+def static_file(url: str, path: Path, headers: Mapping[str, str] | None = None) -> Route:
+    """A route to a script or a style sheet; not part of the OpenAPI document."""
+    media_type = {".js": "text/javascript", ".css": "text/css"}[path.suffix]
 
     async def serve(_: Request) -> Response:
-        return FileResponse(path, media_type=media_type)
+        return FileResponse(path, media_type=media_type, headers=headers)
 
-    return Route(f"/docs/{name}", serve)
+    return Route(url, serve)
 
 
 def _assets_dir() -> Path:

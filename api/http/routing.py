@@ -1,22 +1,31 @@
-"""Routers whose routes authenticate, rate limit and admit a request before they read its body."""
+"""Routers, what their routes check before they read a body, and the dependencies of routes."""
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, params
+from fastapi import APIRouter, Depends, params
 from fastapi.routing import APIRoute
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from api.http.admission import RELEASE, AdmissionControl
-from api.http.credentials import CredentialOf, authenticate, bearer, require_scope
+from api.http.bodies import ErrorBody, read_json
+from api.http.errors import ApiError
 from api.http.idempotency import answer_once
-from api.http.json_body import read_json
-from api.http.rate_limits import RequestLimits
-from api.http.schemas import ErrorBody
-from pipelines.accounts.authentication import Authenticator
-from pipelines.billing.idempotency import IdempotencyStore
+from api.http.limits import RELEASE
+from api.http.streaming import while_connected
+from api.services import (
+    ChatServices,
+    InfrastructureServices,
+    PlatformServices,
+    Services,
+    SpeechServices,
+    VoiceServices,
+)
+from pipelines.accounts.authentication import Authenticator, Principal, Scope
+from pipelines.billing.billing import IdempotentOperation
+
+BEARER = ("bearer",)
+BEARER_OR_BASIC = ("bearer", "basic")  # for clients that put an API key behind `Basic` as it is
 
 _ERRORS = {
     400: "The request is wrong; the message names the field and its limit",
@@ -28,6 +37,54 @@ _ERRORS = {
     503: "The service is busy or a part of it is down; try again after Retry-After seconds",
 }
 _PUBLIC_ERRORS = {status: text for status, text in _ERRORS.items() if status not in (401, 403, 404)}
+
+
+def services_of(connection: HTTPConnection) -> Services:
+    """The services of this application."""
+    services: Services = connection.app.state.services
+    return services
+
+
+def _group(name: str) -> Any:
+    async def group(connection: HTTPConnection) -> Any:
+        return getattr(services_of(connection), name)
+
+    return Depends(group)
+
+
+async def _principal_of(request: Request) -> Principal:
+    principal: Principal = request.state.principal
+    return principal
+
+
+async def _operation_of(request: Request) -> IdempotentOperation | None:
+    operation: IdempotentOperation | None = getattr(request.state, "operation", None)
+    return operation
+
+
+SpeechDep = Annotated[SpeechServices, _group("speech")]
+ChatDep = Annotated[ChatServices, _group("chat")]
+VoicesDep = Annotated[VoiceServices, _group("voices")]
+PlatformDep = Annotated[PlatformServices, _group("platform")]
+InfrastructureDep = Annotated[InfrastructureServices, _group("infrastructure")]
+PrincipalDep = Annotated[Principal, Depends(_principal_of)]
+"""The workspace and scopes of the request; only on routes that are not public."""
+
+OperationDep = Annotated[IdempotentOperation | None, Depends(_operation_of)]
+"""The operation of a request with an Idempotency-Key, which makes its holds idempotent."""
+
+
+def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER) -> str:
+    """The API key or token of the Authorization header; empty when there is none."""
+    scheme, _, credential = connection.headers.get("authorization", "").partition(" ")
+    return credential.strip() if scheme.lower() in schemes else ""
+
+
+def require_scope(authenticator: Authenticator, principal: Principal, scope: Scope | None) -> None:
+    """Raises ApiError(insufficient_scope), and writes it to the audit log."""
+    if scope is not None and scope not in principal.scopes:
+        authenticator.note_missing_scopes(principal, (scope,))
+        raise ApiError("insufficient_scope", f"the API key lacks the scope {scope!r}")
 
 
 class _ParsedRequest(Request):
@@ -56,23 +113,18 @@ class StrictRoute(APIRoute):
             return handle  # the route reads its body itself, or has none
 
         async def read_and_handle(request: Request) -> Response:
-            return await handle(_ParsedRequest(request, *await read_json(request)))
+            work = handle(_ParsedRequest(request, *await read_json(request)))
+            # A login is not cancelled: it would count as one that failed.
+            return await (work if self.public else while_connected(request.receive, work))
 
         return read_and_handle
 
 
-@dataclass(frozen=True, slots=True)
-class RequestGuard:
-    """The checks of guarded routes; the application holds one in its state."""
+def guarded_route(scope: Scope | None, schemes: tuple[str, ...]) -> type[StrictRoute]:
+    """A route class that admits only principals with that scope.
 
-    authenticator: Authenticator
-    limits: RequestLimits
-    admission: AdmissionControl
-    idempotency: IdempotencyStore
-
-
-def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRoute]:
-    """A route class that admits only principals with that scope."""
+    Work for a JSON body is cancelled when the client leaves before the response begins.
+    """
 
     class GuardedRoute(StrictRoute):
         public = False
@@ -81,13 +133,17 @@ def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRou
             handle = super().get_route_handler()
 
             async def authenticate_and_handle(request: Request) -> Response:
-                guard: RequestGuard = request.app.state.request_guard
-                principal = await authenticate(guard.authenticator, credential(request))
+                services = services_of(request)
+                authenticator = services.platform.accounts.authenticator
+                infrastructure = services.infrastructure
+                principal = await authenticator.authenticate(credential_of(request, schemes))
                 request.state.principal = principal
-                await guard.limits.count_request(request, principal)
-                require_scope(guard.authenticator, principal, scope)
-                request.scope["state"][RELEASE] = guard.admission.enter(self.path)
-                return await answer_once(request, guard.idempotency, principal, handle)
+                await services.platform.request_limits.count_request(request, principal)
+                require_scope(authenticator, principal, scope)
+                request.scope["state"][RELEASE] = infrastructure.admission.enter(self.path)
+                if request.method == "POST" and "idempotency-key" in request.headers:
+                    return await answer_once(request, infrastructure.idempotency, principal, handle)
+                return await handle(request)
 
             return authenticate_and_handle
 
@@ -95,7 +151,11 @@ def guarded_route(scope: str | None, credential: CredentialOf) -> type[StrictRou
 
 
 def make_router(
-    *, scope: str | None = None, public: bool = False, credential: CredentialOf = bearer
+    tag: str,
+    *,
+    scope: Scope | None = None,
+    public: bool = False,
+    schemes: tuple[str, ...] = BEARER,
 ) -> APIRouter:
     """A router; a key needs `scope`, `public` routes need no key.
 
@@ -106,7 +166,8 @@ def make_router(
         for status, text in (_PUBLIC_ERRORS if public else _ERRORS).items()
     }
     return APIRouter(
-        route_class=StrictRoute if public else guarded_route(scope, credential),
+        route_class=StrictRoute if public else guarded_route(scope, schemes),
         redirect_slashes=False,
+        tags=[tag],
         responses=errors,
     )

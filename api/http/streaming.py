@@ -1,5 +1,6 @@
 """Streamed responses with backpressure, and work that stops when its client disconnects."""
 
+import json
 import logging
 import time
 from asyncio import FIRST_COMPLETED, Task, create_task, wait
@@ -12,6 +13,8 @@ import anyio.to_thread
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from api.http.errors import openai_error, to_api_error
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +111,35 @@ class StreamedResponse(Response):
                 await send({"type": "http.response.body", "body": line, "more_body": True})
                 continue
             await anyio.sleep(KEEP_ALIVE_AFTER_S - idle_s)
+
+
+class NdjsonStream(StreamedResponse):
+    """Newline-delimited JSON."""
+
+    media_type = "application/x-ndjson"
+
+
+class EventStream(StreamedResponse):
+    """Server-sent events, and a comment line after each 15 idle seconds."""
+
+    media_type = "text/event-stream"
+    keep_alive = b": keep-alive\n\n"
+
+
+# json escapes all but ASCII: some clients break lines at U+2028 and its like.
+def json_line(message: dict[str, Any]) -> bytes:
+    """A line of an NdjsonStream."""
+    return f"{json.dumps(message)}\n".encode()
+
+
+def event_frame(event: dict[str, Any]) -> bytes:
+    """An event of an EventStream."""
+    return f"data: {json.dumps(event)}\n\n".encode()
+
+
+def error_frame(error: Exception) -> bytes:
+    """The event that ends a failed stream; `error` is an object, as OpenAI's clients need it."""
+    return event_frame({"type": "error", **openai_error(to_api_error(error))})
 
 
 async def encode_frames(

@@ -17,7 +17,8 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from api.http.errors import ApiError, first_fault
+from api.http.bodies import declared_bytes
+from api.http.errors import CLOSE, ApiError, first_fault
 from pipelines.temporary_directories import temporary_directory
 
 UPLOAD_FOLDERS = "upload"  # the purpose by which folders of killed processes are found
@@ -29,24 +30,22 @@ LARGE_BODY_BYTES = 2**20  # declared lengths above it are checked for use before
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
-_FILE = {
-    "type": "string",
-    "format": "binary",
-    "contentMediaType": "application/octet-stream",
+BINARY = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
+FILE = {
+    **BINARY,
     "description": "MP3, WAV, FLAC, OGG, M4A or WebM; at most 25 MB and 10 minutes.",
 }
 
 
-def form_schema(file_field: str, fields: type[BaseModel] | None = None) -> dict[str, Any]:
-    """The body as OpenAPI describes it: the framework cannot know it."""
-    schema: dict[str, Any] = {"type": "object"}
-    if fields is not None:
-        schema = fields.model_json_schema()
-    schema["properties"] = {file_field: _FILE, **schema.get("properties", {})}
-    schema["required"] = [file_field]
-    return {
-        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
-    }
+def form_schema(
+    file_field: str, fields: type[BaseModel] | None = None, files: dict[str, Any] = FILE
+) -> dict[str, Any]:
+    """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
+    schema: dict[str, Any] = {"type": "object"} if fields is None else fields.model_json_schema()
+    schema["properties"] = {file_field: files, **schema.get("properties", {})}
+    schema["required"] = [*schema.get("required", ()), file_field]
+    content = {"multipart/form-data": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +75,20 @@ class Upload:
 class MultipartForm:
     """A received form; of a field that comes twice the last value counts."""
 
-    fields: dict[str, str] = field(default_factory=dict)
     values: list[tuple[str, str]] = field(default_factory=list)  # every value, in order
     files: list[Upload] = field(default_factory=list)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        return dict(self.values)
 
     def file(self, name: str) -> Upload:
         """The file of that field. Raises ApiError(validation_error)."""
         for file in self.files:
             if file.field == name:
                 return file
-        raise ApiError(
-            400, "validation_error", f"{name}: a file is required in this field", param=name
-        )
+        message = f"{name}: a file is required in this field"
+        raise ApiError("validation_error", message, param=name)
 
 
 def validated(shape: type[Fields], values: Mapping[str, Any]) -> Fields:
@@ -99,13 +100,13 @@ def validated(shape: type[Fields], values: Mapping[str, Any]) -> Fields:
         field = path.partition(".")[0]  # a form is flat: an item of a list has its field's name
         # Validators of the whole form begin their message with the field.
         name, message = (field, f"{field}: {text}") if field else (text.partition(":")[0], text)
-        raise ApiError(400, "validation_error", message, param=name) from None
+        raise ApiError("validation_error", message, param=name) from None
 
 
 @asynccontextmanager
 async def receive_form(
     request: Request,
-    limits: UploadLimits,
+    limits: UploadLimits = UploadLimits(),
     before_large: Callable[[], Awaitable[object]] | None = None,
 ) -> AsyncGenerator[MultipartForm, None]:
     """The form of a request; its files are deleted when the block ends.
@@ -114,9 +115,13 @@ async def receive_form(
     raising, before the client has sent all of it. Raises ApiError: unsupported_media_type,
     file_too_large, invalid_file_count, validation_error.
     """
-    boundary = _boundary(request)
-    header = request.headers.get("content-length", "")
-    declared = int(header) if header.isdecimal() else 0
+    boundary = multipart_boundary(request)
+    if boundary is None:
+        message = "the Content-Type must be multipart/form-data"
+        raise ApiError("unsupported_media_type", message)
+    if not 1 <= len(boundary) <= 70:
+        raise _invalid("the Content-Type has no usable boundary")
+    declared = declared_bytes(request)
     if declared > limits.max_body_bytes:
         raise _too_large(limits)
     if before_large is not None and declared > LARGE_BODY_BYTES:
@@ -155,19 +160,10 @@ class _Receiver:
         self._folder = folder
         self._writes: list[tuple[BinaryIO, bytes]] = []
         self._open: list[BinaryIO] = []
-        self._begin_part()
+        self.on_part_begin()
 
     def callbacks(self) -> dict[str, object]:
-        return {
-            "on_part_begin": self._begin_part,
-            "on_part_data": self._take_data,
-            "on_part_end": self._end_part,
-            "on_header_field": self._take_header_name,
-            "on_header_value": self._take_header_value,
-            "on_header_end": self._end_header,
-            "on_headers_finished": self._end_headers,
-            "on_end": self._end,
-        }
+        return {name: getattr(self, name) for name in dir(self) if name.startswith("on_")}
 
     def write(self) -> None:
         """Writes what waits; blocking."""
@@ -179,28 +175,26 @@ class _Receiver:
         for file in self._open:
             file.close()
 
-    def _begin_part(self) -> None:
+    def on_part_begin(self) -> None:
         self._header_name, self._header_value = b"", b""
         self._disposition = b""
-        self._name: str = ""
-        self._filename: str | None = None
+        self._name, self._filename = "", ""
         self._value = b""
         self._file: BinaryIO | None = None
-        self._path = Path()
         self._size = 0
 
-    def _take_header_name(self, data: bytes, start: int, end: int) -> None:
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
         self._header_name += data[start:end]
 
-    def _take_header_value(self, data: bytes, start: int, end: int) -> None:
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
         self._header_value += data[start:end]
 
-    def _end_header(self) -> None:
+    def on_header_end(self) -> None:
         if self._header_name.lower() == b"content-disposition":
             self._disposition = self._header_value
         self._header_name, self._header_value = b"", b""
 
-    def _end_headers(self) -> None:
+    def on_headers_finished(self) -> None:
         kind, options = parse_options_header(self._disposition)
         if kind != b"form-data" or b"name" not in options:
             raise _invalid("a part of the multipart body has no name")
@@ -211,13 +205,12 @@ class _Receiver:
             return
         if len(self.form.files) >= self._limits.max_files:
             message = f"at most {self._limits.max_files} file(s) can be sent"
-            raise ApiError(400, "invalid_file_count", message, headers={"Connection": "close"})
+            raise ApiError("invalid_file_count", message, headers=CLOSE)
         self._filename = options[b"filename"].decode(errors="replace")
-        self._path = self._folder / str(len(self.form.files))
-        self._file = self._path.open("wb")
+        self._file = (self._folder / str(len(self.form.files))).open("wb")
         self._open.append(self._file)
 
-    def _take_data(self, data: bytes, start: int, end: int) -> None:
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
         self._size += end - start
         if self._file is None:
             if self._size > MAX_FIELD_BYTES:
@@ -229,34 +222,27 @@ class _Receiver:
         self._writes.append((self._file, data[start:end]))
         self.waiting_bytes += end - start
 
-    def _end_part(self) -> None:
-        if self._filename is None:
-            value = self._value.decode()
-            self.form.fields[self._name] = value
-            self.form.values.append((self._name, value))
-            return
-        self.form.files.append(Upload(self._name, self._filename, self._path, self._size))
+    def on_part_end(self) -> None:
+        if self._file is None:
+            self.form.values.append((self._name, self._value.decode()))
+        else:
+            path = Path(self._file.name)
+            self.form.files.append(Upload(self._name, self._filename, path, self._size))
 
-    def _end(self) -> None:
+    def on_end(self) -> None:
         self.ended = True
 
 
-def _boundary(request: Request) -> bytes:
+def multipart_boundary(request: Request) -> bytes | None:
+    """The boundary of a form, empty when it has none; None for a body that is no form."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
-    if kind != b"multipart/form-data":
-        message = "the Content-Type must be multipart/form-data"
-        raise ApiError(400, "unsupported_media_type", message)
-    boundary = options.get(b"boundary", b"")
-    if not 1 <= len(boundary) <= 70:
-        raise _invalid("the Content-Type has no usable boundary")
-    return boundary
+    return options.get(b"boundary", b"") if kind == b"multipart/form-data" else None
 
 
 def _too_large(limits: UploadLimits) -> ApiError:
     message = f"a file is at most {limits.max_file_bytes >> 20} MB"
-    return ApiError(400, "file_too_large", message, headers={"Connection": "close"})
+    return ApiError("file_too_large", message, headers=CLOSE)
 
 
 def _invalid(message: str) -> ApiError:
-    # The rest of the body is not read, so the connection cannot carry another request.
-    return ApiError(400, "validation_error", message, headers={"Connection": "close"})
+    return ApiError("validation_error", message, headers=CLOSE)

@@ -1,25 +1,28 @@
 """Inworld's text-to-speech API at its own paths, for clients that speak it."""
 
-import json
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from starlette.responses import JSONResponse, Response
 
-from api.http.credentials import bearer_or_basic
-from api.http.deps import OperationDep, PrincipalDep, SpeechDep, VoicesDep
 from api.http.errors import ApiError, to_api_error
-from api.http.routing import make_router
-from api.http.streaming import encode_frames, while_connected
+from api.http.routing import (
+    BEARER_OR_BASIC,
+    OperationDep,
+    PrincipalDep,
+    SpeechDep,
+    VoicesDep,
+    make_router,
+)
+from api.http.streaming import NdjsonStream, encode_frames, json_line
 from api.inworld.conversation import InworldConversation
 from api.inworld.encoding import SLOW, InworldEncoding, joined, open_inworld_encoder
 from api.inworld.events import Alignment, RpcStatus, audio_body, code_of
 from api.inworld.messages import Voicing
-from api.native.speech import NdjsonStream, SpokenText
+from api.native.speech import SpokenText
 from api.sockets.kernel.routes import socket_routes
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.tts.chunks import TimedWord
@@ -27,12 +30,12 @@ from pipelines.tts.context_voice import ContextVoice, EncodedChunk, find_voice
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.voice_selection import AvailableVoice
 
-router = make_router(scope="tts", credential=bearer_or_basic)
+router = make_router("Inworld's dialect", scope="tts", schemes=BEARER_OR_BASIC)
 routes = socket_routes(
     "/tts/v1/voice:streamBidirectional",
     InworldConversation,
     "tts",
-    credential=bearer_or_basic,
+    schemes=BEARER_OR_BASIC,
     greets=False,
 )
 
@@ -88,7 +91,6 @@ class InworldVoices(BaseModel):
 
 @router.get(
     "/tts/v1/voices",
-    tags=["Inworld's dialect"],
     summary="List the voices that can speak",
     response_model=InworldVoices,
 )
@@ -98,7 +100,7 @@ async def list_voices(
     """`filter=language=en` leaves those of a language."""
     name, _, language = (filter or "").partition("=")
     if filter and (name.strip() != "language" or not language.strip()):
-        raise ApiError(400, "validation_error", "filter: language=CODE is the only one there is")
+        raise ApiError("validation_error", "filter: language=CODE is the only one there is")
     wanted = language.strip().strip('"').lower().replace("_", "-").partition("-")[0]
     listed = [
         _listed(one)
@@ -110,25 +112,34 @@ async def list_voices(
 
 @router.post(
     "/tts/v1/voice",
-    tags=["Inworld's dialect"],
     summary="Speak a text",
     response_model=InworldSpeech,
 )
 async def synthesize(
-    request: Request,
-    body: InworldBody,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
+    body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """The whole text as one file. A client that leaves stops the work."""
-    work = _speak(body, speech.synthesis, principal.workspace_id, operation)
-    return await while_connected(request.receive, work)
+    audio = body.audio_config
+    has_header = audio.audio_encoding in ("LINEAR16", "WAV")
+    encoding = "PCM" if has_header else audio.audio_encoding
+    voice, offered = await _voice(
+        body, speech.synthesis, principal.workspace_id, operation, encoding
+    )
+    parts: list[bytes] = []
+    words: list[TimedWord] = []
+    async with aclosing(voice.speak(body.text, early_start=False)) as chunks:
+        async for chunk in chunks:
+            parts.append(chunk.data)
+            words += chunk.words or ()
+    if not parts:
+        raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
+    data = joined(audio.audio_encoding, audio.sample_rate_hertz, parts)
+    timing = Alignment(body).whole(words)
+    return JSONResponse(audio_body(data, timing) | _usage(body, offered))
 
 
 @router.post(
     "/tts/v1/voice:stream",
-    tags=["Inworld's dialect"],
     summary="Speak a text piece by piece",
     response_class=Response,
     status_code=200,
@@ -141,15 +152,19 @@ async def synthesize(
     },
 )
 async def stream(
-    request: Request,
-    body: InworldBody,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
+    body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """Lines of JSON. A client that leaves stops the work, and pays for what was spoken."""
-    work = _begin(body, speech.synthesis, principal.workspace_id, operation)
-    return await while_connected(request.receive, work)
+    encoding = body.audio_config.audio_encoding
+    voice, offered = await _voice(
+        body, speech.synthesis, principal.workspace_id, operation, encoding
+    )
+    chunks = voice.speak(body.text)
+    first = await anext(chunks, None)  # what fails until then has a status of its own
+    if first is None:
+        raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
+    writer = _LineWriter(body, voice, _usage(body, offered))
+    return NdjsonStream(encode_frames(first, chunks, writer), chunks)
 
 
 def _listed(one: AvailableVoice) -> InworldVoice:
@@ -185,50 +200,6 @@ async def _voice(
     return voice, offered
 
 
-async def _speak(
-    body: InworldBody,
-    synthesis: PaidSynthesis,
-    workspace_id: int,
-    operation: IdempotentOperation | None,
-) -> Response:
-    audio = body.audio_config
-    has_header = audio.audio_encoding in ("LINEAR16", "WAV")
-    encoding = "PCM" if has_header else audio.audio_encoding
-    voice, offered = await _voice(body, synthesis, workspace_id, operation, encoding)
-    parts: list[bytes] = []
-    words: list[TimedWord] = []
-    async with aclosing(voice.speak(body.text, early_start=False)) as chunks:
-        async for chunk in chunks:
-            parts.append(chunk.data)
-            words += chunk.words or ()
-    if not parts:
-        raise ApiError(400, "validation_error", NOTHING_SPOKEN, param="text")
-    data = joined(audio.audio_encoding, audio.sample_rate_hertz, parts)
-    timing = Alignment(body).whole(words)
-    return JSONResponse(audio_body(data, timing) | _usage(body, offered))
-
-
-async def _begin(
-    body: InworldBody,
-    synthesis: PaidSynthesis,
-    workspace_id: int,
-    operation: IdempotentOperation | None,
-) -> Response:
-    """The answer, with its first audio already made."""
-    encoding = body.audio_config.audio_encoding
-    voice, offered = await _voice(body, synthesis, workspace_id, operation, encoding)
-    chunks = voice.speak(body.text)
-    try:
-        first = await anext(chunks, None)
-    except BaseException:  # also when cancelled: closing charges and stops the work
-        await chunks.aclose()
-        raise
-    if first is None:
-        raise ApiError(400, "validation_error", NOTHING_SPOKEN, param="text")
-    writer = _LineWriter(body, voice, _usage(body, offered))
-    return NdjsonStream(encode_frames(first, chunks, writer), chunks)
-
-
 class _LineWriter:
     """Writes `result` lines, and an `error` line when the stream fails. The usage comes first."""
 
@@ -240,23 +211,18 @@ class _LineWriter:
     def write(self, chunk: EncodedChunk) -> bytes:
         result = audio_body(chunk.data, self._alignment.of(chunk.words or ())) | self._usage
         self._usage = {}
-        return _line("result", result)
+        return json_line({"result": result})
 
     def finish(self) -> list[bytes]:
         timing = self._alignment.rest(self._voice.spoken_s)
-        return [] if timing is None else [_line("result", audio_body(b"", timing))]
+        return [] if timing is None else [json_line({"result": audio_body(b"", timing)})]
 
     def fail(self, error: Exception) -> bytes:
         shown = to_api_error(error)
         status = RpcStatus(code=code_of(shown.status), message=shown.message)
-        return _line("error", status.model_dump())
+        return json_line({"error": status.model_dump()})
 
 
 def _usage(body: InworldBody, offered: AvailableVoice) -> dict[str, Any]:
     used = InworldUsage(processed_characters_count=len(body.text), model_id=offered.model.id)
     return {"usage": used.model_dump(by_alias=True)}
-
-
-def _line(name: str, value: dict[str, Any]) -> bytes:
-    # json escapes all but ASCII: some clients break lines at U+2028 and its like.
-    return json.dumps({name: value}).encode() + b"\n"

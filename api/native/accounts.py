@@ -1,20 +1,25 @@
-"""Sign-up, login and profile."""
+"""Accounts: sign-up, login and profile; the workspace, its settings and its end; its API keys."""
 
-from datetime import datetime
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 from email_validator import EmailNotValidError, validate_email
-from pydantic import AfterValidator, BaseModel, Field
+from fastapi import Query
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 from starlette.requests import Request
 
-from api.http.deps import PlatformDep, PrincipalDep
-from api.http.routing import make_router
-from api.http.schemas import ErrorBody, OneLine, RequestModel
-from pipelines.accounts.service import SignedIn
+from api.http.bodies import Done, ErrorBody, Id, OneLine, Page, PageQuery, RequestModel, Shown
+from api.http.routing import PlatformDep, PrincipalDep, make_router
+from db.database import utc_now
+from pipelines.accounts.authentication import Scope
+from pipelines.errors import InvalidRequest, NotFound
 
-public = make_router(public=True)
-profile = make_router(scope="keys")
-routers = (public, profile)
+public = make_router("accounts", public=True)
+account = make_router("accounts", scope="keys")
+keys = make_router("keys", scope="keys")
+routers = (public, account, keys)
+
+Retention = Literal["standard", "zero"]
 
 
 def _normal_email(text: str) -> str:
@@ -52,38 +57,37 @@ class Profile(RequestModel):
     company: OneLine | None = None
 
 
-class SignedUpUser(BaseModel):
-    id: str
+class SignedUpUser(Shown):
+    id: Id
     email: str
     name: str
     created_at: datetime
 
 
-class Session(BaseModel):
+class Session(Shown):
     user: SignedUpUser
     token: str  # a JWT for 24 hours, accepted wherever an API key is
 
 
-class ProfileUser(BaseModel):
-    id: str
+class ProfileUser(Shown):
+    id: Id
     email: str
     name: str
     company: str
     updated_at: datetime
 
 
-@public.post("/auth/signup", status_code=201, tags=["accounts"], summary="Make an account")
+@public.post("/auth/signup", status_code=201, summary="Make an account")
 async def sign_up(body: SignUp, request: Request, platform: PlatformDep) -> Session:
     await platform.request_limits.count_sign_up(request)
     signed_in = await platform.accounts.sign_up(
         body.email, body.password, body.name or "", body.company or ""
     )
-    return _session(signed_in)
+    return Session.model_validate(signed_in)
 
 
 @public.post(
     "/auth/login",
-    tags=["accounts"],
     summary="A token for an account",
     responses={401: {"model": ErrorBody, "description": "The address or the password is wrong"}},
 )
@@ -93,28 +97,149 @@ async def log_in(body: LogIn, request: Request, platform: PlatformDep) -> Sessio
     except ValueError:
         email = ""  # no account has it; the answer and its time are those of a wrong password
     async with platform.request_limits.counted_login(request):
-        return _session(await platform.accounts.log_in(email, body.password))
+        return Session.model_validate(await platform.accounts.log_in(email, body.password))
 
 
-@profile.put("/auth/profile", tags=["accounts"], summary="Change name or company")
+@account.put("/auth/profile", summary="Change name or company")
 async def update_profile(
     body: Profile, principal: PrincipalDep, platform: PlatformDep
 ) -> ProfileUser:
     user = await platform.accounts.update_profile(principal, body.name, body.company)
-    return ProfileUser(
-        id=str(user.id),
-        email=user.email,
-        name=user.name,
-        company=user.company,
-        updated_at=user.updated_at,
-    )
+    return ProfileUser.model_validate(user)
 
 
-def _session(signed_in: SignedIn) -> Session:
-    user = signed_in.user
-    return Session(
-        user=SignedUpUser(
-            id=str(user.id), email=user.email, name=user.name, created_at=user.created_at
+class WorkspaceSettings(RequestModel):
+    name: Annotated[OneLine, Field(min_length=1)] | None = None
+    retention: Retention | None = Field(
+        default=None,
+        description=(
+            "`zero` keeps nothing of what is said or heard from now on: chats are not saved, "
+            "events are blanked once they are delivered, and a request that is repeated with its "
+            "Idempotency-Key is refused instead of answered again."
         ),
-        token=signed_in.token,
     )
+
+
+class ShownWorkspace(Shown):
+    id: Id
+    name: str
+    plan: str
+    retention: str
+    created_at: datetime
+
+
+class ShownEntry(Shown):
+    number: int = Field(description="Counts from 1 without gaps")
+    action: str
+    actor: str
+    target: str
+    details: dict[str, Any]
+    digest: Annotated[str, BeforeValidator(bytes.hex)] = Field(
+        description="SHA-256 over the entry before and this one, hexadecimal"
+    )
+    created_at: datetime
+
+
+@account.get("/auth/workspace", summary="The workspace and its settings")
+async def read_workspace(principal: PrincipalDep, platform: PlatformDep) -> ShownWorkspace:
+    return ShownWorkspace.model_validate(await platform.accounts.workspace(principal))
+
+
+@account.put("/auth/workspace", summary="Change the workspace's settings")
+async def update_workspace(
+    body: WorkspaceSettings, principal: PrincipalDep, platform: PlatformDep
+) -> ShownWorkspace:
+    changed = await platform.accounts.update_workspace(principal, body.name or None, body.retention)
+    return ShownWorkspace.model_validate(changed)
+
+
+@account.delete("/auth/account", summary="Erase the account")
+async def erase_account(principal: PrincipalDep, platform: PlatformDep) -> Done:
+    """Deletes the user, the workspace, its keys, chats, webhooks and files, at once and for good.
+
+    It takes the owner's token, or a key with every scope. The ledger and the audit log stay: they
+    hold numbers and ids, and nothing that was said.
+    """
+    await platform.erasure.erase(principal)
+    return Done(message="the account is erased")
+
+
+@account.get("/audit", summary="What was done in the workspace, newest first")
+async def list_audit(
+    principal: PrincipalDep, platform: PlatformDep, query: Annotated[PageQuery, Query()]
+) -> Page[ShownEntry]:
+    entries, total = await platform.accounts.audit_page(principal, query.page, query.limit)
+    return query.answer([ShownEntry.model_validate(entry) for entry in entries], total)
+
+
+def _text(value: object) -> object:
+    # Without a hyphen it is no date: pydantic would read "1900000000" as seconds.
+    if not isinstance(value, str) or "-" not in value[1:]:
+        raise ValueError("must be an ISO 8601 text with a zone, such as 2030-01-31T00:00:00Z")
+    return value
+
+
+def _to_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must be within the years 1 to 9999 in UTC") from None
+
+
+Moment = Annotated[AwareDatetime, Strict(False), BeforeValidator(_text), AfterValidator(_to_utc)]
+
+
+class NewApiKey(RequestModel):
+    name: Annotated[OneLine, Field(min_length=1)]
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=20)] | None = None
+    expires_at: Moment | None = None
+
+
+class CreatedKey(Shown):
+    id: Id
+    name: str
+    key: str  # shown this once
+    prefix: str
+    scopes: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+
+
+class ListedKey(Shown):
+    id: Id
+    name: str
+    prefix: str
+    scopes: list[str]
+    created_at: datetime
+    last_used_at: datetime | None
+    expires_at: datetime | None
+
+
+class KeyList(Shown):
+    keys: list[ListedKey]
+
+
+@keys.post("/developer/api", status_code=201, summary="Make an API key")
+async def create_key(body: NewApiKey, principal: PrincipalDep, platform: PlatformDep) -> CreatedKey:
+    """A key can do no more, and lasts no longer, than the one that makes it."""
+    if not body.name:
+        raise InvalidRequest("name: must have at least 1 character that is not a space")
+    if body.expires_at is not None and body.expires_at <= utc_now():
+        raise InvalidRequest("expires_at: must be in the future")
+    scopes = None if body.scopes is None else list(map(str, body.scopes))
+    new = await platform.accounts.create_key(principal, body.name, scopes, body.expires_at)
+    return CreatedKey(**dict(ListedKey.model_validate(new.row)), key=new.key)
+
+
+@keys.get("/developer/api", summary="The workspace's API keys")
+async def list_keys(principal: PrincipalDep, platform: PlatformDep) -> KeyList:
+    return KeyList.model_validate({"keys": await platform.accounts.list_keys(principal)})
+
+
+@keys.delete("/developer/api/{key_id}", summary="Revoke an API key")
+async def delete_key(key_id: str, principal: PrincipalDep, platform: PlatformDep) -> Done:
+    # An id is a decimal of at most 53 bits; anything else names no key.
+    if not (key_id.isascii() and key_id.isdecimal() and len(key_id) <= 16):
+        raise NotFound("no API key has that id")
+    await platform.accounts.delete_key(principal, int(key_id))
+    return Done(message="the API key is revoked")

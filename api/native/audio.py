@@ -1,39 +1,44 @@
 """POST /audio/verify: detects the service's watermark in a recording."""
 
+from typing import Annotated
+
 from fastapi import Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from api.http.deps import PrincipalDep, SpeechDep
-from api.http.routing import make_router
+from api.http.bodies import Shown, rounded
+from api.http.routing import PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
-from api.http.uploads import UploadLimits, form_schema, receive_form
-from pipelines.audio.watermarking import WatermarkDetection
+from api.http.uploads import form_schema, receive_form
 
-router = make_router(scope="stt")
-
-LIMITS = UploadLimits(max_files=1)
+router = make_router("speech to text", scope="stt")
 
 
-class MarkedStretch(BaseModel):
+class MarkedStretch(Shown):
     """Some seconds of speech."""
 
-    start: float = Field(description="Seconds from the start of the file.")
-    end: float
-    likelihood: float = Field(description="That they are marked, 0 to 1.")
+    start: Annotated[float, rounded(2)] = Field(
+        validation_alias="start_s", description="Seconds from the start of the file."
+    )
+    end: Annotated[float, rounded(2)] = Field(validation_alias="end_s")
+    likelihood: Annotated[float, rounded(3)] = Field(description="That they are marked, 0 to 1.")
 
 
-class Verification(BaseModel):
+class Verification(Shown):
     """What was found."""
 
-    watermarked: bool = Field(description="Whether any of it carries this service's watermark.")
-    likelihood: float = Field(description="Of the likeliest stretch.")
-    duration: float = Field(description="Seconds of audio.")
-    stretches: list[MarkedStretch]
+    watermarked: bool = Field(
+        validation_alias="is_marked",
+        description="Whether any of it carries this service's watermark.",
+    )
+    likelihood: Annotated[float, rounded(3)] = Field(description="Of the likeliest stretch.")
+    duration: Annotated[float, rounded(3)] = Field(
+        validation_alias="duration_s", description="Seconds of audio."
+    )
+    stretches: list[MarkedStretch] = Field(validation_alias="segments")
 
 
 @router.post(
     "/audio/verify",
-    tags=["speech to text"],
     summary="Look for the watermark in a recording",
     openapi_extra=form_schema("audio"),
 )
@@ -42,23 +47,7 @@ async def verify(request: Request, principal: PrincipalDep, speech: SpeechDep) -
 
     Who finds no mark knows nothing: speech of before, or of elsewhere, has none.
     """
-    async with receive_form(request, LIMITS) as form:
+    async with receive_form(request) as form:
         audio = form.file("audio")
         work = speech.watermarks.verify(speech.decoder, audio.path)
-        return _to_verification(await while_connected(request.receive, work))
-
-
-def _to_verification(found: WatermarkDetection) -> Verification:
-    return Verification(
-        watermarked=found.is_marked,
-        likelihood=round(found.likelihood, 3),
-        duration=round(found.duration_s, 3),
-        stretches=[
-            MarkedStretch(
-                start=round(one.start_s, 2),
-                end=round(one.end_s, 2),
-                likelihood=round(one.likelihood, 3),
-            )
-            for one in found.segments
-        ],
-    )
+        return Verification.model_validate(await while_connected(request.receive, work))

@@ -1,4 +1,4 @@
-"""The workspace's plan, and what it used."""
+"""Plans, the one that the workspace has, and what it used."""
 
 import re
 from datetime import date, datetime, timedelta
@@ -7,16 +7,17 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field
 
-from api.http.deps import PlatformDep, PrincipalDep
+from api.http.bodies import ErrorBody, Id, RequestModel, Shown
 from api.http.errors import ApiError
-from api.http.routing import make_router
-from api.http.schemas import ErrorBody, RequestModel
+from api.http.routing import PlatformDep, PrincipalDep, make_router
 from db.billing.ledger import DayOfUsage
 from db.database import utc_now
 from pipelines.billing.billing import to_usd
-from pipelines.billing.subscriptions import BillingCycle, CurrentPlan
+from pipelines.billing.subscriptions import BillingCycle
 
-router = make_router(scope="billing")
+plans = make_router("billing")
+router = make_router("billing", scope="billing")
+routers = (plans, router)
 
 DAYS_BY_DEFAULT = 30
 MAX_DAYS = 366
@@ -38,14 +39,22 @@ class Subscribe(RequestModel):
     billing_cycle: BillingCycle = "monthly"
 
 
-class PlanSummary(BaseModel):
+class PlanSummary(Shown):
     id: str
     name: str
     price: float  # USD a month
 
 
-class SubscriptionBody(BaseModel):
-    id: str
+class Plan(PlanSummary):
+    features: list[str]
+
+
+class PlanList(BaseModel):
+    plans: list[Plan]
+
+
+class SubscriptionBody(Shown):
+    id: Id
     plan: PlanSummary
     status: str
     billing_cycle: BillingCycle
@@ -56,7 +65,7 @@ class Subscribed(BaseModel):
     subscription: SubscriptionBody
 
 
-class CurrentPlanBody(BaseModel):
+class CurrentPlanBody(Shown):
     plan: PlanSummary
     billing_cycle: BillingCycle
     next_billing_date: datetime
@@ -77,16 +86,20 @@ class Usage(BaseModel):
     credit_balance: float  # USD that can be spent now
 
 
-@router.get("/billing/current-plan", tags=["billing"], summary="The plan of the workspace")
+@plans.get("/plans", summary="The plans there are")
+async def list_plans(platform: PlatformDep) -> PlanList:
+    return PlanList(plans=[Plan.model_validate(plan) for plan in platform.plans.plans])
+
+
+@router.get("/billing/current-plan", summary="The plan of the workspace")
 async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> CurrentPlanBody:
     current = await platform.subscriptions.current_plan(principal.workspace_id)
-    return CurrentPlanBody.model_validate(_terms(current))
+    return CurrentPlanBody.model_validate(current)
 
 
 @router.post(
     "/billing/subscribe",
     status_code=201,
-    tags=["billing"],
     summary="Choose a plan",
     description="The new limits hold at once. A change of plan or cycle begins a new cycle now; "
     "the same plan and cycle again change nothing. A subscription takes nothing from the credit, "
@@ -97,11 +110,10 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
     made = await platform.subscriptions.subscribe(
         principal.workspace_id, principal.actor, body.plan_id, body.billing_cycle
     )
-    details = {"id": str(made.subscription_id), "status": made.status, **_terms(made)}
-    return Subscribed.model_validate({"subscription": details})
+    return Subscribed(subscription=SubscriptionBody.model_validate(made))
 
 
-@router.get("/billing/usage", tags=["billing"], summary="What was used and what it cost, by day")
+@router.get("/billing/usage", summary="What was used and what it cost, by day")
 async def list_usage(
     principal: PrincipalDep,
     platform: PlatformDep,
@@ -114,13 +126,12 @@ async def list_usage(
 ) -> Usage:
     today = utc_now().date()
     if first is not None and first > (last or today):
-        raise ApiError(400, "validation_error", "from: must not be after `to`", param="from")
+        raise ApiError("validation_error", "from: must not be after `to`", param="from")
     last = min(last or today, today)
     first = first or last - timedelta(days=DAYS_BY_DEFAULT - 1)
     if (last - first).days >= MAX_DAYS:
-        raise ApiError(
-            400, "validation_error", f"from: at most {MAX_DAYS} days are shown", param="from"
-        )
+        message = f"from: at most {MAX_DAYS} days are shown"
+        raise ApiError("validation_error", message, param="from")
     days = await platform.billing.usage(principal.workspace_id, first, last)
     credit = await platform.billing.credit(principal.workspace_id)
     return Usage(
@@ -128,15 +139,6 @@ async def list_usage(
         total_cost=to_usd(sum(day.cost for day in days)),
         credit_balance=to_usd(credit),
     )
-
-
-def _terms(current: CurrentPlan) -> dict[str, object]:
-    plan = current.plan
-    return {
-        "plan": {"id": plan.id, "name": plan.name, "price": plan.price},
-        "billing_cycle": current.billing_cycle,
-        "next_billing_date": current.next_billing_at,
-    }
 
 
 def _usage_item(day: DayOfUsage) -> UsageItem:

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from api.http.deps import InfrastructureDep
+from api.http.bodies import ErrorBody
 from api.http.errors import ApiError
-from api.http.routing import make_router
-from api.http.schemas import ErrorBody
+from api.http.routing import InfrastructureDep, make_router
 
-router = make_router(public=True)
+router = make_router("files", public=True)
 
 _RANGE = re.compile(r"bytes=(?:(\d{1,15})-(\d{0,15})|-(\d{1,15}))")
 
@@ -30,7 +29,6 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 
 @router.get(
     "/files/{file_id}",
-    tags=["files"],
     summary="A stored file",
     response_class=Response,
     responses=ANSWERS,
@@ -94,10 +92,6 @@ def _asked_part(asked: str, size: int) -> tuple[int, int] | None:
         if last and int(last) < int(first):
             return None
     if start >= end:
-        raise ApiError(
-            416,
-            "range_not_satisfiable",
-            f"the file has {size} bytes",
-            headers={"Content-Range": f"bytes */{size}"},
-        )
+        headers = {"Content-Range": f"bytes */{size}"}
+        raise ApiError("range_not_satisfiable", f"the file has {size} bytes", headers=headers)
     return start, end

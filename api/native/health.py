@@ -1,16 +1,25 @@
-"""Liveness (`/healthz`) and readiness (`/readyz`)."""
+"""Liveness (`/healthz`), readiness (`/readyz`), and the metrics of every process for Prometheus."""
 
+import hmac
 from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
-from api.http.deps import InfrastructureDep
+from api.http.bodies import ErrorBody
 from api.http.errors import ApiError
-from api.http.routing import make_router
-from api.http.schemas import ErrorBody
+from api.http.limits import peer_address
+from api.http.routing import InfrastructureDep, credential_of, make_router, services_of
+from telemetry.reports import MEDIA_TYPE, render
 
-router = make_router(public=True)
+router = make_router("health", public=True)
+
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+
+Store = Literal["limits", "files"]
 
 
 class Health(BaseModel):
@@ -19,20 +28,19 @@ class Health(BaseModel):
 
 class Readiness(BaseModel):
     status: Literal["ok", "degraded"] = "ok"
-    degraded: list[Literal["limits", "files"]] = Field(
+    degraded: list[Store] = Field(
         default_factory=list,
         description="What lacks its store: `limits` have a stand-in, `files` are not kept",
     )
 
 
-@router.get("/healthz", tags=["health"], summary="Whether the process answers")
+@router.get("/healthz", summary="Whether the process answers")
 async def healthz() -> Health:
     return Health()
 
 
 @router.get(
     "/readyz",
-    tags=["health"],
     summary="Whether the database and every model answer",
     responses={404: {"model": ErrorBody, "description": "No model is deployed by that name"}},
 )
@@ -46,13 +54,35 @@ async def readyz(
     """A degraded service works: limits are kept by each server for itself, and are stricter;
     without the store of files events have no `audio_url`."""
     if infrastructure.sockets.draining:
-        raise ApiError(503, "unavailable", "not ready: this server is stopping")
+        raise ApiError("unavailable", "not ready: this server is stopping")
     await infrastructure.database.ping()
     if missing := await infrastructure.models.missing(models.split(",") if models else ()):
-        raise ApiError(503, "unavailable", f"not ready: {', '.join(missing)}")
-    degraded: list[Literal["limits", "files"]] = []
-    if infrastructure.limits.degraded:
-        degraded.append("limits")
-    if infrastructure.files.degraded:
-        degraded.append("files")
+        raise ApiError("unavailable", f"not ready: {', '.join(missing)}")
+    stores: dict[Store, bool] = {
+        "limits": infrastructure.limits.degraded,
+        "files": infrastructure.files.degraded,
+    }
+    degraded = [store for store, is_degraded in stores.items() if is_degraded]
     return Readiness(status="degraded" if degraded else "ok", degraded=degraded)
+
+
+async def _metrics(request: Request) -> Response:
+    infrastructure = services_of(request).infrastructure
+    _check_access(request, infrastructure.settings.metrics_token)
+    page = render(await infrastructure.reports.all())
+    return Response(page, headers={"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"})
+
+
+def _check_access(request: Request, token: str | None) -> None:
+    """Raises ApiError. Without a token only this machine is admitted, and not through a proxy."""
+    if token is not None:
+        if not hmac.compare_digest(credential_of(request).encode(), token.encode()):
+            raise ApiError("unauthorized", "the token of the metrics is missing or wrong")
+        return
+    peer = peer_address(request) if request.app.state.sees_clients else None
+    if peer is None or not peer.is_loopback or any(one in request.headers for one in _FORWARDED):
+        raise ApiError("not_found", "there is nothing at this path")
+
+
+# A plain Starlette route: it is the operator's, and not part of the OpenAPI document.
+routes: list[BaseRoute] = [Route("/metrics", _metrics)]

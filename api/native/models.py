@@ -4,12 +4,11 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from api.http.deps import InfrastructureDep
-from api.http.routing import make_router
+from api.http.routing import InfrastructureDep, make_router
 from models.info import ModelKind
 from pipelines.model_list import ListedModel
 
-router = make_router()
+router = make_router("models")
 
 
 class Model(BaseModel):
@@ -29,15 +28,13 @@ class ModelListing(BaseModel):
     data: list[Model]
 
 
-@router.get("/models", tags=["models"], summary="The models and their aliases")
+@router.get("/models", summary="The models and their aliases")
 @router.get("/v1/models", include_in_schema=False)
 async def list_models(infrastructure: InfrastructureDep) -> ModelListing:
-    return ModelListing(
-        data=[shown_model(listed) for listed in await infrastructure.models.models()]
-    )
+    return ModelListing(data=[*map(shown_model, await infrastructure.models.models())])
 
 
-@router.get("/models/{model_id:path}", tags=["models"], summary="One model, by id or alias")
+@router.get("/models/{model_id:path}", summary="One model, by id or alias")
 @router.get("/v1/models/{model_id:path}", include_in_schema=False)
 async def get_model(model_id: str, infrastructure: InfrastructureDep) -> Model:
     return shown_model(await infrastructure.models.find(model_id))

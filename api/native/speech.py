@@ -1,32 +1,27 @@
 """Text to files and streams of speech."""
 
-import json
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any, Literal
 
 from anyio import to_thread
-from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 from starlette.responses import Response
 
-from api.http.deps import OperationDep, PrincipalDep, SpeechDep
+from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
-from api.http.routing import make_router
-from api.http.schemas import RequestModel
-from api.http.streaming import StreamedResponse, encode_frames, while_connected
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.streaming import NdjsonStream, encode_frames, json_line
 from models.errors import UnknownVoice
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.files import EncodedAudio, OutputFormat, encode
 from pipelines.audio.encode.formats import StreamFormat, open_encoder
-from pipelines.billing.billing import IdempotentOperation
 from pipelines.errors import VoiceNotFound
 from pipelines.tts.chunks import SpokenChunk, TimedWord
-from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import Speech, SpeechRequest
 
-router = make_router(scope="tts")
+router = make_router("text to speech", scope="tts")
 
 LINE_S = 0.1  # of audio in a line at least, but for the first and the last
 TEXT_CHARACTERS = 5000
@@ -104,16 +99,6 @@ class SpokenWord(BaseModel):
     text_start: int = Field(description="Offset of the word in `text`, in code points.")
     text_end: int
 
-    @classmethod
-    def of(cls, word: TimedWord) -> "SpokenWord":
-        return cls(
-            word=word.word,
-            start=round(word.start_s, 3),
-            end=round(word.end_s, 3),
-            text_start=word.text_start,
-            text_end=word.text_end,
-        )
-
 
 class SynthesisResult(BaseModel):
     """A whole file of speech."""
@@ -160,12 +145,6 @@ class ErrorLine(BaseModel):
 StreamLine = Annotated[ChunkLine | CompleteLine | ErrorLine, Field(discriminator="type")]
 
 
-class NdjsonStream(StreamedResponse):
-    """Newline-delimited JSON."""
-
-    media_type = "application/x-ndjson"
-
-
 class LineWriter:
     """Writes speech as lines of JSON, each with enough audio to be worth a line."""
 
@@ -188,11 +167,11 @@ class LineWriter:
     def finish(self) -> list[bytes]:
         if self._encoder is not None:
             self._data += self._encoder.flush()
-        return [self._line(), _to_line({"type": "complete"})]
+        return [self._line(), json_line({"type": "complete"})]
 
     def fail(self, error: Exception) -> bytes:
         shown = to_api_error(error)
-        return _to_line({"type": "error", "error": shown.error, "message": shown.message})
+        return json_line({"type": "error", "error": shown.code, "message": shown.message})
 
     def _line(self) -> bytes:
         data = b"".join(self._data)
@@ -207,7 +186,7 @@ class LineWriter:
         self._data.clear()
         self._words.clear()
         self._waiting_s = 0.0
-        return _to_line({"type": "chunk", "result": result})
+        return json_line({"type": "chunk", "result": result})
 
 
 _STREAM_ANSWER: dict[int | str, dict[str, Any]] = {
@@ -219,38 +198,32 @@ _STREAM_ANSWER: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post(
-    "/tts-synthesize",
-    tags=["text to speech"],
-    summary="Speak a text",
-    response_model=SynthesisResult,
-)
+@router.post("/tts-synthesize", summary="Speak a text", response_model=SynthesisResult)
 async def synthesize(
-    request: Request,
-    body: SynthesisBody,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
+    body: SynthesisBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """The whole text as one file. A client that leaves stops the work, and pays nothing."""
-    work = _speak(body, speech.synthesis, principal.workspace_id, operation)
-    return await while_connected(request.receive, work)
+    synthesis, workspace_id = speech.synthesis, principal.workspace_id
+    plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
+    voice_id = plan.voice.voice.voice_id
+    async with await synthesis.pay(workspace_id, operation, body.text, voice_id) as paid:
+        spoken = await synthesis.pipeline.speak(plan)
+        file, answer = await to_thread.run_sync(
+            _answer, spoken, body.output_format, body.timestamps
+        )
+        await paid.complete(file)
+    return answer
 
 
 @router.post(
     "/tts-stream",
-    tags=["text to speech"],
     summary="Speak a text piece by piece",
     response_class=Response,
     status_code=200,
     responses=_STREAM_ANSWER,
 )
 async def stream(
-    request: Request,
-    body: StreamBody,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
+    body: StreamBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """Lines of JSON; the audio of the first comes before the second sentence is spoken.
 
@@ -258,25 +231,14 @@ async def stream(
     what was spoken.
     """
     # What fails before the first sound, but for an unknown voice, still has a status of its own.
-    work = _begin(body, speech.synthesis, principal.workspace_id, operation)
-    return await while_connected(request.receive, work)
-
-
-async def _speak(
-    body: SynthesisBody,
-    synthesis: PaidSynthesis,
-    workspace_id: int,
-    operation: IdempotentOperation | None,
-) -> Response:
-    plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
-    voice_id = plan.voice.voice.voice_id
-    async with await synthesis.pay(workspace_id, operation, body.text, voice_id) as paid:
-        speech = await synthesis.pipeline.speak(plan)
-        file, answer = await to_thread.run_sync(
-            _answer, speech, body.output_format, body.timestamps
-        )
-        await paid.complete(file)
-    return answer
+    workspace_id = principal.workspace_id
+    writer = LineWriter(body.output_format, timestamps=body.timestamps)
+    try:
+        asked = body.to_request(workspace_id)
+        _, first, chunks = await speech.synthesis.start_stream(asked, workspace_id, operation)
+    except (VoiceNotFound, UnknownVoice) as error:
+        return NdjsonStream(_only(writer.fail(error)))
+    return NdjsonStream(encode_frames(first, chunks, writer), chunks)
 
 
 def _answer(
@@ -298,31 +260,20 @@ def _answer(
     return file, JSONResponse(answer)
 
 
-async def _begin(
-    body: StreamBody,
-    synthesis: PaidSynthesis,
-    workspace_id: int,
-    operation: IdempotentOperation | None,
-) -> Response:
-    """The answer, with its first audio already made."""
-    try:
-        asked = body.to_request(workspace_id)
-        _, first, chunks = await synthesis.start_stream(asked, workspace_id, operation)
-    except (VoiceNotFound, UnknownVoice) as error:
-        return NdjsonStream(_only_error(error))
-    writer = LineWriter(body.output_format, timestamps=body.timestamps)
-    return NdjsonStream(encode_frames(first, chunks, writer), chunks)
-
-
-async def _only_error(error: Exception) -> AsyncGenerator[bytes, None]:
+async def _only(line: bytes) -> AsyncGenerator[bytes, None]:
     """A stream that failed before it began."""
-    yield LineWriter("pcm", timestamps=False).fail(error)
+    yield line
 
 
 def _word_list(words: Sequence[TimedWord]) -> list[dict[str, Any]]:
-    return [SpokenWord.of(word).model_dump() for word in words]
-
-
-def _to_line(message: dict[str, Any]) -> bytes:
-    # json escapes all but ASCII: some clients break lines at U+2028 and its like.
-    return json.dumps(message).encode() + b"\n"
+    """Each as SpokenWord."""
+    return [
+        {
+            "word": word.word,
+            "start": round(word.start_s, 3),
+            "end": round(word.end_s, 3),
+            "text_start": word.text_start,
+            "text_end": word.text_end,
+        }
+        for word in words
+    ]

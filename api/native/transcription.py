@@ -1,23 +1,24 @@
 """POST /stt and GET /stt/languages: transcription of files."""
 
-from typing import Any, Literal
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import Response
 
-from api.http.deps import OperationDep, PrincipalDep, SpeechDep
-from api.http.routing import make_router
+from api.http.bodies import Shown, rounded
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
-from api.http.uploads import UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
 from pipelines.stt.file import FileRequest, FileTranscript, separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
 
-router = make_router(scope="stt")
+router = make_router("speech to text", scope="stt")
 
-LIMITS = UploadLimits(max_files=1)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 ResponseFormat = Literal["json", "srt", "vtt", "text"]
@@ -27,16 +28,16 @@ class TranscribedWord(BaseModel):
     word: str
     start: float = Field(description="Seconds from the start of the file.")
     end: float
-    confidence: float
+    confidence: Annotated[float, rounded(4)]
     speaker: str | None = Field(default=None, description="Only when `speaker_labels` is true.")
 
 
-class SpokenUtterance(BaseModel):
+class SpokenUtterance(Shown):
     """What one speaker said before another did."""
 
     speaker: str = Field(description="A, B and so on, in order of appearance.")
-    start: float = Field(description="Seconds from the start of the file.")
-    end: float
+    start: Annotated[float, rounded(2)] = Field(description="Seconds from the start of the file.")
+    end: Annotated[float, rounded(2)]
     text: str
 
 
@@ -89,11 +90,11 @@ class TranscriptionFields(BaseModel):
     @field_validator("timestamps", "speaker_labels", mode="before")
     @classmethod
     def _to_bool(cls, value: object) -> object:
-        if isinstance(value, str):
-            if value.strip().lower() not in _BOOLEANS:
-                raise ValueError("must be true or false")
-            return _BOOLEANS[value.strip().lower()]
-        return value
+        if not isinstance(value, str):
+            return value
+        if (text := value.strip().lower()) not in _BOOLEANS:
+            raise ValueError("must be true or false")
+        return _BOOLEANS[text]
 
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -111,7 +112,6 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 @router.post(
     "/stt",
-    tags=["speech to text"],
     summary="Transcribe a file",
     openapi_extra=form_schema("audio", TranscriptionFields),
     responses=_ANSWERS,
@@ -120,7 +120,7 @@ async def transcribe(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """The text of a recording. A client that leaves stops the work, and pays nothing."""
-    async with receive_form(request, LIMITS) as form:
+    async with receive_form(request) as form:
         audio = form.file("audio")
         fields = validated(TranscriptionFields, form.fields)
         asked = FileRequest(
@@ -130,37 +130,23 @@ async def transcribe(
             speakers=fields.speaker_labels,
         )
         work = speech.transcription.transcribe(
-            principal.workspace_id,
-            operation,
-            audio.path,
-            asked,
-            lambda heard: _answer(heard, fields),
+            principal.workspace_id, operation, audio.path, asked, partial(_answer, fields)
         )
         return await while_connected(request.receive, work)
 
 
-@router.get(
-    "/stt/languages",
-    tags=["speech to text"],
-    summary="List the languages that are understood",
-    response_model=LanguageList,
-)
+@router.get("/stt/languages", summary="List the languages that are understood")
 async def list_languages(speech: SpeechDep) -> LanguageList:
     """Every language of the model, with its English and its own name."""
     return LanguageList(
         languages=[
-            LanguageItem(
-                code=language.names.code,
-                name=language.names.name,
-                native_name=language.names.native_name,
-                supported_models=list(language.profiles),
-            )
+            LanguageItem(**asdict(language.names), supported_models=list(language.profiles))
             for language in await speech.transcription.pipeline.languages()
         ]
     )
 
 
-def _answer(transcript: FileTranscript, fields: TranscriptionFields) -> Response:
+def _answer(fields: TranscriptionFields, transcript: FileTranscript) -> Response:
     separator = separator_of(transcript.language)
     match fields.response_format:
         case "text" if transcript.utterances is not None:
@@ -182,26 +168,12 @@ def _result(transcript: FileTranscript, timestamps: bool) -> TranscriptionResult
     words = utterances = None
     if timestamps:
         words = [
-            TranscribedWord(
-                word=word.word,
-                start=word.start,
-                end=word.end,
-                confidence=round(word.confidence, 4),
-                speaker=speaker,
-            )
+            TranscribedWord(**asdict(word), speaker=speaker)
             for speaker, turn in transcript.turns
             for word in turn
         ]
     if transcript.utterances is not None:
-        utterances = [
-            SpokenUtterance(
-                speaker=one.speaker,
-                start=round(one.start, 2),
-                end=round(one.end, 2),
-                text=one.text,
-            )
-            for one in transcript.utterances
-        ]
+        utterances = [SpokenUtterance.model_validate(one) for one in transcript.utterances]
     return TranscriptionResult(
         text=transcript.text,
         language=transcript.language,

@@ -7,16 +7,15 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field
 
-from api.http.deps import PlatformDep, PrincipalDep
-from api.http.routing import make_router
-from api.http.schemas import Done, Page, Pagination, RequestModel
+from api.http.bodies import Done, Id, Page, PageQuery, RequestModel, Shown
+from api.http.routing import PlatformDep, PrincipalDep, make_router
 from db.deliveries import ListedDelivery
-from db.webhooks import EventKind, Webhook
+from db.webhooks import EventKind
 from pipelines.errors import NotFound
 from pipelines.webhooks.registration import WebhookChange, WebhookStatus
 from pipelines.webhooks.targets import MAX_URL_CHARACTERS
 
-router = make_router(scope="webhooks")
+router = make_router("webhooks", scope="webhooks")
 
 Url = Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARACTERS)]
 Events = Annotated[list[EventKind], Field(min_length=1, max_length=50)]
@@ -68,8 +67,8 @@ class ChangedWebhook(RequestModel):
     status: Changed[WebhookStatus] = None
 
 
-class ShownWebhook(BaseModel):
-    id: str
+class ShownWebhook(Shown):
+    id: Id
     url: str
     events: list[EventKind]
     status: WebhookStatus
@@ -80,7 +79,7 @@ class WebhookList(BaseModel):
     webhooks: list[ShownWebhook]
 
 
-class ShownAttempt(BaseModel):
+class ShownAttempt(Shown):
     number: int
     status_code: int | None  # None when there was no answer
     error: str | None
@@ -88,8 +87,8 @@ class ShownAttempt(BaseModel):
     created_at: datetime
 
 
-class ShownDelivery(BaseModel):
-    id: str
+class ShownDelivery(Shown):
+    id: Id
     event_id: str  # the header webhook-id
     event: EventKind
     status: DeliveryStatus
@@ -98,85 +97,63 @@ class ShownDelivery(BaseModel):
     created_at: datetime
 
 
-def _id(text: str) -> UUID:
+class DeliveryQuery(PageQuery):
+    status: DeliveryStatus | None = None
+
+
+def _id(text: str, message: str = "no webhook has that id") -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise NotFound("no webhook has that id") from None
-
-
-def _delivery_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise NotFound("the webhook has no delivery of that id") from None
-
-
-def _shown(webhook: Webhook) -> ShownWebhook:
-    return ShownWebhook.model_validate(
-        {
-            "id": str(webhook.id),
-            "url": webhook.url,
-            "events": webhook.events,
-            "status": webhook.status,
-            "created_at": webhook.created_at,
-        }
-    )
+        raise NotFound(message) from None
 
 
 def _shown_delivery(listed: ListedDelivery) -> ShownDelivery:
     row = listed.delivery
     return ShownDelivery.model_validate(
         {
-            "id": str(row.id),
+            "id": row.id,
             "event_id": row.event_id,
             "event": listed.kind,
             "status": row.status,
-            "attempts": [
-                {
-                    "number": attempt.number,
-                    "status_code": attempt.status_code,
-                    "error": attempt.error,
-                    "milliseconds": attempt.milliseconds,
-                    "created_at": attempt.created_at,
-                }
-                for attempt in listed.attempts
-            ],
+            "attempts": listed.attempts,
             "next_attempt_at": row.next_at if row.status == "pending" else None,
             "created_at": row.created_at,
         }
     )
 
 
-@router.post("/webhooks", status_code=201, tags=["webhooks"], summary="Register a webhook")
+@router.post("/webhooks", status_code=201, summary="Register a webhook")
 async def create_webhook(
     body: NewWebhook, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
-    return _shown(await platform.webhooks.register(principal, body.url, body.events, body.secret))
+    made = await platform.webhooks.register(principal, body.url, body.events, body.secret)
+    return ShownWebhook.model_validate(made)
 
 
-@router.get("/webhooks", tags=["webhooks"], summary="The workspace's webhooks")
+@router.get("/webhooks", summary="The workspace's webhooks")
 async def list_webhooks(principal: PrincipalDep, platform: PlatformDep) -> WebhookList:
     found = await platform.webhooks.of_workspace(principal)
-    return WebhookList(webhooks=[_shown(webhook) for webhook in found])
+    return WebhookList(webhooks=[ShownWebhook.model_validate(webhook) for webhook in found])
 
 
-@router.get("/webhooks/{webhook_id}", tags=["webhooks"], summary="A webhook")
+@router.get("/webhooks/{webhook_id}", summary="A webhook")
 async def read_webhook(
     webhook_id: str, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
-    return _shown(await platform.webhooks.get(principal, _id(webhook_id)))
+    return ShownWebhook.model_validate(await platform.webhooks.get(principal, _id(webhook_id)))
 
 
-@router.patch("/webhooks/{webhook_id}", tags=["webhooks"], summary="Change a webhook")
+@router.patch("/webhooks/{webhook_id}", summary="Change a webhook")
 async def change_webhook(
     webhook_id: str, body: ChangedWebhook, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
     change = WebhookChange(body.url, body.events, body.secret, body.status)
-    return _shown(await platform.webhooks.change(principal, _id(webhook_id), change))
+    changed = await platform.webhooks.change(principal, _id(webhook_id), change)
+    return ShownWebhook.model_validate(changed)
 
 
-@router.delete("/webhooks/{webhook_id}", tags=["webhooks"], summary="Delete a webhook")
+@router.delete("/webhooks/{webhook_id}", summary="Delete a webhook")
 async def delete_webhook(webhook_id: str, principal: PrincipalDep, platform: PlatformDep) -> Done:
     await platform.webhooks.delete(principal, _id(webhook_id))
     return Done(message="the webhook is deleted")
@@ -184,42 +161,33 @@ async def delete_webhook(webhook_id: str, principal: PrincipalDep, platform: Pla
 
 @router.get(
     "/webhooks/{webhook_id}/deliveries",
-    tags=["webhooks"],
     summary="What was sent to a webhook, and what became of it",
 )
 async def list_deliveries(
     webhook_id: str,
     principal: PrincipalDep,
     platform: PlatformDep,
-    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    status: DeliveryStatus | None = None,
+    query: Annotated[DeliveryQuery, Query()],
 ) -> Page[ShownDelivery]:
     found, total = await platform.webhooks.deliveries(
-        principal, _id(webhook_id), page, limit, status
+        principal, _id(webhook_id), query.page, query.limit, query.status
     )
-    return Page(
-        data=[_shown_delivery(listed) for listed in found],
-        pagination=Pagination.of(page, limit, total),
-    )
+    return query.answer([_shown_delivery(listed) for listed in found], total)
 
 
 @router.post(
     "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
-    tags=["webhooks"],
     summary="Send a delivery again, whatever became of it",
 )
 async def redeliver(
     webhook_id: str, delivery_id: str, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownDelivery:
-    return _shown_delivery(
-        await platform.webhooks.redeliver(principal, _id(webhook_id), _delivery_id(delivery_id))
-    )
+    delivery = _id(delivery_id, "the webhook has no delivery of that id")
+    return _shown_delivery(await platform.webhooks.redeliver(principal, _id(webhook_id), delivery))
 
 
 @router.post(
     "/webhooks/{webhook_id}/test",
-    tags=["webhooks"],
     summary="Send a sample event to a webhook",
 )
 async def test_webhook(

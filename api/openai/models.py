@@ -1,14 +1,13 @@
 """The models, with the names of OpenAI's that they answer to."""
 
-from api.http.deps import SpeechDep
-from api.http.routing import make_router
+from api.http.routing import SpeechDep, make_router
 from api.native.models import Model, ModelListing, shown_model
 from api.openai.names import aliases_of, unknown_model
 
-router = make_router()
+router = make_router("models")
 
 
-@router.get("/openai/v1/models", tags=["models"], summary="The models, for OpenAI's clients")
+@router.get("/openai/v1/models", summary="The models, for OpenAI's clients")
 async def list_models(speech: SpeechDep) -> ModelListing:
     """The same as `GET /models`; the aliases hold OpenAI's names, such as `tts-1`, too."""
     listed = await speech.openai.models.models()
@@ -16,9 +15,7 @@ async def list_models(speech: SpeechDep) -> ModelListing:
     return ModelListing(data=[shown_model(one, *more.get(one.info.id, ())) for one in listed])
 
 
-@router.get(
-    "/openai/v1/models/{model_id:path}", tags=["models"], summary="One model, for OpenAI's clients"
-)
+@router.get("/openai/v1/models/{model_id:path}", summary="One model, for OpenAI's clients")
 async def get_model(model_id: str, speech: SpeechDep) -> Model:
     """By its id or an alias: the answer's `id` is the one of the model itself."""
     for model in (await list_models(speech)).data:

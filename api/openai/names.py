@@ -76,14 +76,14 @@ class OpenAINames:
                 return found
         message = "no voice has that name or id; GET /default-voices lists them, and of OpenAI's "
         message += f"names these are known: {', '.join(self.config.voices)}"
-        raise ApiError(404, "voice_not_found", message, param="voice")
+        raise ApiError("voice_not_found", message, param="voice")
 
 
 def unknown_model(kind: ModelKind | None = None) -> ApiError:
     """The answer to a name that no model has, or none of that kind."""
     does = "" if kind is None else f" that {_WORK[kind]}"
     message = f"no model{does} has that id; GET /openai/v1/models lists all"
-    return ApiError(404, "model_not_found", message, param="model")
+    return ApiError("model_not_found", message, param="model")
 
 
 def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, list[str]]:

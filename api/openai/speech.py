@@ -1,31 +1,30 @@
 """Text to speech for OpenAI's clients: bare bytes, or events with base64."""
 
-import json
 from base64 import b64encode
 from typing import Annotated, Any, Literal
 
-from fastapi import Request
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
-from api.http.deps import OperationDep, PrincipalDep, SpeechDep
+from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
-from api.http.routing import make_router
-from api.http.schemas import RequestModel
-from api.http.sse import EventStream, error_frame
-from api.http.streaming import CutShort, StreamedResponse, encode_frames, while_connected
-from api.native.speech import TEXT_CHARACTERS
-from api.openai.names import OpenAINames
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.streaming import (
+    CutShort,
+    EventStream,
+    StreamedResponse,
+    encode_frames,
+    error_frame,
+    event_frame,
+)
+from api.native.speech import SpokenText
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.files import CODECS
 from pipelines.audio.encode.formats import open_encoder
-from pipelines.billing.billing import IdempotentOperation
 from pipelines.tts.chunks import SpokenChunk
-from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechRequest
-from pipelines.webhooks.events import WebhookEvents
 
-router = make_router(scope="tts")
+router = make_router("text to speech", scope="tts")
 
 SpeechFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
@@ -62,7 +61,7 @@ class OpenAISpeechBody(RequestModel):
     model: str | None = Field(
         default=None, max_length=200, description="`tts-1`, `gpt-4o-mini-tts` or an id from here."
     )
-    input: str = Field(min_length=1, max_length=TEXT_CHARACTERS)
+    input: SpokenText
     voice: VoiceName | None = Field(
         default=None,
         description="A voice of OpenAI's, or the name or id of any voice here. By default the "
@@ -78,13 +77,6 @@ class OpenAISpeechBody(RequestModel):
     instructions: str | None = Field(
         default=None, max_length=INSTRUCTIONS_CHARACTERS, description="Has no effect."
     )
-
-    @field_validator("input", mode="after")
-    @classmethod
-    def _has_text(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("must not be blank")
-        return value
 
 
 def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> AudioEncoder:
@@ -110,7 +102,7 @@ class BytesWriter:
         return [] if self._encoder is None else self._encoder.flush()
 
     def fail(self, error: Exception) -> bytes:
-        raise CutShort(to_api_error(error).error) from None
+        raise CutShort(to_api_error(error).code) from None
 
 
 class EventWriter(BytesWriter):
@@ -126,11 +118,11 @@ class EventWriter(BytesWriter):
     def finish(self) -> list[bytes]:
         characters = self._characters  # what is billed here, in place of tokens
         usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
-        done = _event({"type": "speech.audio.done", "usage": usage})
+        done = event_frame({"type": "speech.audio.done", "usage": usage})
         return [*map(_delta, super().finish()), done]
 
     def fail(self, error: Exception) -> bytes:
-        return error_frame(to_api_error(error))
+        return error_frame(error)
 
 
 _BINARY = {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}
@@ -147,44 +139,20 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 @router.post(
     "/openai/v1/audio/speech",
-    tags=["text to speech"],
     summary="Speak a text, for OpenAI's clients",
     response_class=Response,
     responses=_ANSWERS,
 )
 async def create_speech(
-    request: Request,
-    body: OpenAISpeechBody,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
+    body: OpenAISpeechBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """The first audio comes before the second sentence is spoken.
 
     A client that leaves stops the work, and pays for what was spoken. A failure after the first
     audio cuts the connection, or is an event.
     """
-    work = _begin(
-        body,
-        speech.synthesis,
-        speech.openai,
-        speech.events,
-        principal.workspace_id,
-        operation,
-    )
-    return await while_connected(request.receive, work)
-
-
-async def _begin(
-    body: OpenAISpeechBody,
-    synthesis: PaidSynthesis,
-    names: OpenAINames,
-    events: WebhookEvents,
-    workspace_id: int,
-    operation: IdempotentOperation | None,
-) -> Response:
-    """The answer, with its first audio already made."""
-    async with events.recording(workspace_id, "tts.failed", voice_id=None):
+    workspace_id, names, synthesis = principal.workspace_id, speech.openai, speech.synthesis
+    async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):
         tier = await names.speech_tier(body.model)
         voice_id = await names.choose_voice(body.voice, tier, body.input, workspace_id)
     asked = SpeechRequest(
@@ -204,8 +172,4 @@ async def _begin(
 
 def _delta(data: bytes) -> bytes:
     audio = b64encode(data).decode("ascii")
-    return _event({"type": "speech.audio.delta", "audio": audio}) if data else b""
-
-
-def _event(event: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(event)}\n\n".encode()
+    return event_frame({"type": "speech.audio.delta", "audio": audio}) if data else b""

@@ -44,7 +44,6 @@ def connection_limits() -> tuple[int, int]:
 def refusal(scope: Scope) -> Response:
     """The 503 of a connection beyond the limit."""
     error = ApiError(
-        503,
         "overloaded",
         "too many connections are open; try again in a moment",
         headers={"Connection": "close", "X-Request-Id": secrets.token_hex(16)},

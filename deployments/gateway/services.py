@@ -3,8 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
-from api.assembly import Models, build_services
-from api.services import Services
+from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings

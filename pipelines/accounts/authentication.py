@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jwt
 from sqlmodel import Session
@@ -27,7 +27,8 @@ from pipelines.tasks import TaskSet, TtlCache
 
 logger = logging.getLogger(__name__)
 
-SCOPES = ("tts", "stt", "voices", "chat", "billing", "webhooks", "keys")
+Scope = Literal["tts", "stt", "voices", "chat", "billing", "webhooks", "keys"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 ALL_SCOPES = frozenset(SCOPES)
 CACHE_TTL_S = 4.0  # a revoked key works for at most this long; live sockets end within 5 s
 CACHE_SIZE = 10_000

@@ -23,12 +23,12 @@ MONTHS: dict[str, int] = {"monthly": 1, "annual": 12}
 
 @dataclass(frozen=True, slots=True)
 class CurrentPlan:
-    """A workspace's plan; `subscription_id` is None until it subscribed for the first time."""
+    """A workspace's plan; `id` is None until it subscribed for the first time."""
 
     plan: PlanConfig
     billing_cycle: str
-    next_billing_at: datetime
-    subscription_id: UUID | None
+    next_billing_date: datetime
+    id: UUID | None
     status: str = "active"
 
 

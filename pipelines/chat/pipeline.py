@@ -85,7 +85,7 @@ class Completion:
         self._rest = rest
         self._history = history
         self._charge = charge
-        self._answer = AnswerAssembler()
+        self.answer = AnswerAssembler()
         self._saved = not request.save_chat
         self._count(first)
 
@@ -98,7 +98,7 @@ class Completion:
         try:
             async with self._charge:
                 async for delta in self._all():
-                    self._answer.add(delta)
+                    self.answer.add(delta)
                     self._count(delta)
                     if delta.finish_reason is not None:
                         await self._end()
@@ -123,7 +123,7 @@ class Completion:
 
         All of it also when the caller is cancelled.
         """
-        if not self._saved and self._answer.begun:
+        if not self._saved and self.answer.begun:
             self._save()
         self._charge.leave()
         await self._rest.aclose()
@@ -141,7 +141,7 @@ class Completion:
                 self._request.workspace_id,
                 self.chat_id,
                 self._request.messages,
-                self._answer.to_message(),
+                self.answer.to_message(),
                 self.model,
                 self.usage,
                 is_new=self.is_new,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from api.app import create_app
-from api.assembly import Models, build_services
-from api.services import Services
+from api.services import Models, Services, build_services
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
 from models.loading import load

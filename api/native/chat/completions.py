@@ -1,34 +1,31 @@
 """Chat completions, and corrections in their shape."""
 
+import json
 import time
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from api.http.deps import ChatDep, OperationDep, PrincipalDep
-from api.http.errors import is_openai, to_api_error
-from api.http.routing import make_router
-from api.http.sse import DONE, CompletionFrames, EventStream, answer_body, error_frame, usage_body
-from api.http.streaming import while_connected
-from api.native.chat.correction import correction_body
+from api.http.errors import is_openai
+from api.http.routing import ChatDep, OperationDep, PrincipalDep, make_router
+from api.http.streaming import EventStream, error_frame
 from api.native.chat.saved_chats import to_chat_id
-from api.native.chat.schemas import (
-    ChatCompletion,
-    ChatCompletionBody,
-)
+from api.native.chat.schemas import ChatCompletion, ChatCompletionBody, correction_body
 from models.errors import EngineLost
 from models.llm.answer_assembly import AnswerAssembler
-from models.llm.base import FinishReason
+from models.llm.base import FinishReason, GenerationDelta, TokenUsage
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import IdempotentOperation
-from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
-from pipelines.correction.pipeline import CorrectedCompletion, CorrectionPipeline
+from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
+from pipelines.correction.pipeline import CorrectedCompletion
 from pipelines.correction.request import CorrectionRequest
 
-router = make_router(scope="chat")
+router = make_router("chat", scope="chat")
+
+DONE = b"data: [DONE]\n\n"
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -39,10 +36,9 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/v1/chat/completions", tags=["chat"], summary="Chat", responses=ANSWERS)
+@router.post("/v1/chat/completions", summary="Chat", responses=ANSWERS)
 @router.post(
     "/openai/v1/chat/completions",
-    tags=["chat"],
     summary="Chat, for OpenAI's clients",
     description="The same, but errors have OpenAI's shape and `stream` is false by default.",
     responses=ANSWERS,
@@ -57,34 +53,22 @@ async def complete(
     """Continues `messages`, or corrects `text`. Without `chat_id` the turn begins a saved chat."""
     began = time.monotonic()
     stream = not is_openai(request) if body.stream is None else body.stream
-    starting = _start(chat.completions, chat.correction, body, principal, operation)
-    if stream:
-        # An error that comes before the first piece still has a status of its own.
-        completion = await while_connected(request.receive, starting)
-        return EventStream(_frames(completion, began), completion)
-    answer = await while_connected(request.receive, _collect(starting, began))
-    return JSONResponse(answer)
-
-
-async def _start(
-    completions: ChatPipeline,
-    correction: CorrectionPipeline,
-    body: ChatCompletionBody,
-    principal: Principal,
-    operation: IdempotentOperation | None,
-) -> Completion:
+    # An error that comes before the first piece still has a status of its own.
+    completion: Completion
     if body.text is None:
-        return await completions.start(_to_chat_request(body, principal, operation))
-    return await correction.start(_to_correction(body, body.text, principal, operation))
+        completion = await chat.completions.start(_to_chat_request(body, principal, operation))
+    else:
+        asked = _to_correction(body, body.text, principal, operation)
+        completion = await chat.correction.start(asked)
+    if stream:
+        return EventStream(_frames(completion, began), completion)
+    return JSONResponse(await _collect(completion, began))
 
 
-async def _collect(starting: Awaitable[Completion], began: float) -> dict[str, Any]:
+async def _collect(completion: Completion, began: float) -> dict[str, Any]:
     """The whole answer as a ChatCompletion."""
-    completion = await starting
-    answer = AnswerAssembler()
     finish: FinishReason | None = None
     async for delta in completion.deltas():
-        answer.add(delta)
         finish = delta.finish_reason or finish
     if completion.usage is None:
         raise EngineLost("the model ended without its finish")
@@ -93,7 +77,9 @@ async def _collect(starting: Awaitable[Completion], began: float) -> dict[str, A
         "object": "chat.completion",
         "created": completion.created,
         "model": completion.model,
-        "choices": [{"index": 0, "message": answer_body(answer), "finish_reason": finish}],
+        "choices": [
+            {"index": 0, "message": answer_body(completion.answer), "finish_reason": finish}
+        ],
         "usage": usage_body(completion.usage),
         "chat_id": str(completion.chat_id),
         "response_time_ms": _milliseconds_since(began),
@@ -124,7 +110,7 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
         more = _correction(completion)
         yield frames.done(_milliseconds_since(began), completion.usage, **more)
     except Exception as error:  # the status line is sent, so that any failure is a line
-        yield error_frame(to_api_error(error))
+        yield error_frame(error)
     finally:
         await deltas.aclose()
         await completion.aclose()  # for a client that left before the first of the deltas
@@ -173,3 +159,87 @@ def _to_correction(
 
 def _milliseconds_since(began: float) -> int:
     return round((time.monotonic() - began) * 1000)
+
+
+class CompletionFrames:
+    """The events of one streamed answer.
+
+    Each has the fields of this interface and all that OpenAI's clients read of every chunk: one
+    choice whose delta has a string.
+    """
+
+    def __init__(self, completion_id: str, created: int, model: str) -> None:
+        head = {
+            "id": completion_id,
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": model,
+        }
+        self._head = json.dumps(head)[:-1]
+        # Only the text changes from piece to piece, so the rest is written once.
+        self._before = f'data: {self._head}, "choices": [{{"index": 0, "delta": {{"content": '
+        self._after = '}, "finish_reason": null}]}\n\n'
+
+    def begin(self, chat_id: str | None) -> bytes:
+        """The line with the role; for a new chat it also names the chat."""
+        named: dict[str, Any] = {"type": "chat_id", "chat_id": chat_id} if chat_id else {}
+        return self._line({"role": "assistant", "content": ""}, **named)
+
+    def content(self, text: str) -> bytes:
+        # json escapes all but ASCII: some clients break lines at U+2028 and its like.
+        return f"{self._before}{json.dumps(text)}{self._after}".encode()
+
+    def piece(self, delta: GenerationDelta) -> bytes:
+        """What was generated since the last event: reasoning, text, pieces of tool calls.
+
+        Each piece of a call has a line of its own, as OpenAI sends them: some clients read no more
+        than the first of a line, and none of the text beside it.
+        """
+        lines = [self._line({"content": "", "tool_calls": [call]}) for call in delta.tool_calls]
+        if delta.reasoning:
+            thoughts = {"content": delta.text, "reasoning_content": delta.reasoning}
+            lines.insert(0, self._line(thoughts))
+        elif delta.text or not lines:
+            lines.insert(0, self.content(delta.text))
+        return b"".join(lines)
+
+    def finish(self, reason: FinishReason) -> bytes:
+        return self._line({"content": ""}, reason)
+
+    def done(self, response_time_ms: int, usage: TokenUsage, **more: Any) -> bytes:
+        """The last line but one; a usage line of its own would be lost in some clients."""
+        return self._line(
+            {"content": ""},
+            type="done",
+            response_time_ms=response_time_ms,
+            usage=usage_body(usage),
+            **more,
+        )
+
+    def _line(
+        self, delta: dict[str, Any], finish_reason: FinishReason | None = None, **more: Any
+    ) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        tail = json.dumps({"choices": [choice], **more})[1:]
+        return f"data: {self._head}, {tail}\n\n".encode()
+
+
+def usage_body(usage: TokenUsage) -> dict[str, int]:
+    """Usage as both forms of the answer show it."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def answer_body(answer: AnswerAssembler) -> dict[str, Any]:
+    """The message of an answer that is given whole."""
+    calls = answer.tool_calls
+    body: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    if answer.reasoning:
+        body["reasoning_content"] = answer.reasoning
+    if calls:
+        body["content"] = answer.text or None
+        body["tool_calls"] = calls
+    return body

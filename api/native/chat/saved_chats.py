@@ -5,19 +5,18 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from api.http.deps import ChatDep, PrincipalDep
-from api.http.routing import make_router
-from api.http.schemas import Done, Page, Pagination
-from api.native.chat.tools import AnsweredCall
+from api.http.bodies import Done, Id, Page, PageQuery, Shown
+from api.http.routing import ChatDep, PrincipalDep, make_router
+from api.native.chat.schemas import AnsweredCall
 from pipelines.errors import ChatNotFound
 
-router = make_router(scope="chat")
+router = make_router("chat", scope="chat")
 
 
-class ListedChat(BaseModel):
-    chat_id: str
+class ListedChat(Shown):
+    chat_id: Id = Field(validation_alias="id")
     title: str
     created_at: datetime
     updated_at: datetime
@@ -44,52 +43,32 @@ def to_chat_id(chat_id: str) -> UUID:
         raise ChatNotFound from None
 
 
-@router.get("/chats", tags=["chat"], summary="The workspace's saved chats, last used first")
+@router.get("/chats", summary="The workspace's saved chats, last used first")
 async def list_saved(
-    principal: PrincipalDep,
-    chat: ChatDep,
-    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    principal: PrincipalDep, chat: ChatDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ListedChat]:
-    chats, total = await chat.history.page(principal.workspace_id, page, limit)
-    return Page(
-        data=[
-            ListedChat(
-                chat_id=str(one.id),
-                title=one.title,
-                created_at=one.created_at,
-                updated_at=one.updated_at,
-            )
-            for one in chats
-        ],
-        pagination=Pagination.of(page, limit, total),
-    )
+    chats, total = await chat.history.page(principal.workspace_id, query.page, query.limit)
+    return query.answer([ListedChat.model_validate(one) for one in chats], total)
 
 
-@router.get("/chats/{chat_id}", tags=["chat"], summary="A saved chat and its messages")
+@router.get("/chats/{chat_id}", summary="A saved chat and its messages")
 async def read_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> SavedChat:
     opened = await chat.history.read(principal.workspace_id, to_chat_id(chat_id))
-    saved = opened.chat
-    return SavedChat(
-        chat_id=str(saved.id),
-        title=saved.title,
-        created_at=saved.created_at,
-        updated_at=saved.updated_at,
-        messages=[
-            SavedMessage(
-                role=entry.role,
-                content=entry.content,
-                tool_calls=entry.extra.get("tool_calls"),
-                tool_call_id=entry.extra.get("tool_call_id"),
-                model=entry.model,
-                created_at=entry.created_at,
-            )
-            for entry in opened.entries
-        ],
-    )
+    messages = [
+        SavedMessage(
+            role=entry.role,
+            content=entry.content,
+            tool_calls=entry.extra.get("tool_calls"),
+            tool_call_id=entry.extra.get("tool_call_id"),
+            model=entry.model,
+            created_at=entry.created_at,
+        )
+        for entry in opened.entries
+    ]
+    return SavedChat(**dict(ListedChat.model_validate(opened.chat)), messages=messages)
 
 
-@router.delete("/chats/{chat_id}", tags=["chat"], summary="Delete a saved chat")
+@router.delete("/chats/{chat_id}", summary="Delete a saved chat")
 async def delete_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> Done:
     await chat.history.delete(principal.workspace_id, to_chat_id(chat_id))
     return Done(message="the chat is deleted")

@@ -1,34 +1,178 @@
-"""Bodies of the chat routes."""
+"""Bodies of the chat routes: messages, tools, structured answers, and corrections."""
 
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from api.http.schemas import RequestModel
-from api.native.chat.correction import CorrectionBody, CorrectionFields
-from api.native.chat.tools import (
-    MAX_CALLS,
-    MAX_TOOLS,
-    AnsweredCall,
-    NamedTool,
-    OpenAITool,
-    ResponseFormat,
-    TextFormat,
-    Tool,
-    ToolCall,
-    ToolChoice,
-)
+from api.http.bodies import OneLine, RequestModel
 from models.llm.base import ChatMessage, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
 from pipelines.chat.pipeline import DEFAULT_MODEL
+from pipelines.correction.edits import Edit, Kind
+from pipelines.correction.request import (
+    MAX_CHARACTERS,
+    AppContext,
+    CorrectionStyle,
+    DictionaryEntry,
+)
 
 MAX_MESSAGES = 1000
-DEFAULTS = SamplingOptions()
+MAX_TOOLS = 128
+MAX_CALLS = 128  # in one message
+MAX_ENTRIES = 100  # of a dictionary
+SAMPLED = {field.name for field in fields(SamplingOptions)}
 # At 0.7 small models make arguments up, such as a city named ".0.0.0", and twice as many answers in
 # JSON do not come to their end in 400 tokens.
 RULED_TEMPERATURE = 0.2
 
-T = TypeVar("T")
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+JsonSchema = dict[str, Any]
+
+
+class CalledFunction(RequestModel):
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    arguments: str  # JSON
+
+
+class ToolCall(RequestModel):
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class Tool(RequestModel):
+    """A function that the model may call; `parameters` is a JSON schema of its arguments."""
+
+    name: FunctionName
+    description: Annotated[str, Field(max_length=4096)] | None = None
+    parameters: JsonSchema | None = None
+
+    def to_openai(self) -> dict[str, Any]:
+        """What engines and templates read: nothing that the caller left out is in it."""
+        return {"type": "function", "function": self.model_dump(exclude_none=True)}
+
+
+class OpenAITool(RequestModel):
+    """The same in OpenAI's shape."""
+
+    type: Literal["function"]
+    function: Tool
+
+
+class NamedFunction(RequestModel):
+    name: FunctionName
+
+
+class NamedTool(RequestModel):
+    type: Literal["function"] = "function"
+    function: NamedFunction
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
+
+
+class NamedSchema(RequestModel):
+    name: FunctionName
+    description: Annotated[str, Field(max_length=4096)] | None = None
+    # `schema` is taken by pydantic's own class.
+    json_schema: Annotated[JsonSchema, Field(alias="schema")]
+    strict: bool | None = None  # answers always obey the schema
+
+
+class TextFormat(RequestModel):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(RequestModel):
+    type: Literal["json_object"]
+
+
+class JsonSchemaFormat(RequestModel):
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+]
+
+
+class AnsweredFunction(BaseModel):
+    name: str
+    arguments: str = Field(description="JSON that obeys the parameters of the tool.")
+
+
+class AnsweredCall(BaseModel):
+    id: str
+    type: Literal["function"] = "function"
+    function: AnsweredFunction
+
+
+def _has_words(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must have something in it beside spaces")
+    return text
+
+
+class Replacement(RequestModel):
+    """Replaces `term` wherever it stands as whole words, regardless of case."""
+
+    term: Annotated[str, Field(min_length=1, max_length=200)]
+    replacement: Annotated[str, Field(max_length=200)]
+
+
+class StyleFields(RequestModel):
+    """Wishes beyond correctness; what is not given is left to the corrector."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", validate_by_name=False)
+
+    tone: Annotated[OneLine, Field(max_length=100)] | None = None
+    auto_capitalize: Annotated[bool | None, Field(alias="autoCapitalize")] = None
+    auto_punctuate: Annotated[bool | None, Field(alias="autoPunctuate")] = None
+    use_contractions: Annotated[bool | None, Field(alias="useContractions")] = None
+    expand_abbreviations: Annotated[bool | None, Field(alias="expandAbbreviations")] = None
+
+
+class CorrectionFields(RequestModel):
+    """Of a body with `text` in place of `messages`."""
+
+    text: Annotated[str, Field(max_length=MAX_CHARACTERS), AfterValidator(_has_words)] | None = None
+    dictionary: Annotated[list[Replacement], Field(max_length=MAX_ENTRIES)] | None = None
+    style: StyleFields | None = None
+    app_context: Annotated[AppContext | None, Field(alias="appContext")] = None
+
+    def wished(self) -> CorrectionStyle:
+        """The wishes of style."""
+        wishes = (self.style or StyleFields()).model_dump()
+        return CorrectionStyle(**{**wishes, "tone": wishes["tone"] or None})
+
+    def entries(self) -> tuple[DictionaryEntry, ...]:
+        """The dictionary."""
+        return tuple(DictionaryEntry(e.term, e.replacement) for e in self.dictionary or ())
+
+
+class EditBody(BaseModel):
+    """`text[start:end]` of the caller's text, in Unicode code points, became `replacement`."""
+
+    start: int
+    end: int
+    original: str
+    replacement: str
+    kind: Kind
+
+
+class CorrectionBody(BaseModel):
+    """All edits, in order without overlaps: applied to the text they give the content."""
+
+    edits: list[EditBody]
+
+
+def correction_body(text: str, edits: list[Edit]) -> dict[str, object]:
+    """The field `correction` of streamed and whole answers."""
+    return CorrectionBody(
+        edits=[EditBody(original=text[edit.start : edit.end], **asdict(edit)) for edit in edits]
+    ).model_dump()
 
 
 class TextPart(RequestModel):
@@ -114,7 +258,7 @@ class ChatCompletionBody(CorrectionFields):
     chat_template_kwargs: TemplateOptions | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = DEFAULTS.top_k
+    top_k: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = SamplingOptions().top_k
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     max_tokens: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = None
     max_completion_tokens: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = None
@@ -185,23 +329,12 @@ class ChatCompletionBody(CorrectionFields):
         """What the engine reads; a field that is absent or null takes its default."""
         has_tools = bool(self.tool or self.tools) and self.tool_choice != "none"
         is_ruled = has_tools or not isinstance(self.response_format, TextFormat | None)
-        return SamplingOptions(
-            temperature=_given(
-                self.temperature, RULED_TEMPERATURE if is_ruled else DEFAULTS.temperature
-            ),
-            top_p=_given(self.top_p, DEFAULTS.top_p),
-            top_k=_given(self.top_k, DEFAULTS.top_k),
-            min_p=_given(self.min_p, DEFAULTS.min_p),
-            max_tokens=_given(self.max_completion_tokens, self.max_tokens),
-            stop=tuple(self.stop or ()),
-            seed=self.seed,
-            presence_penalty=_given(self.presence_penalty, DEFAULTS.presence_penalty),
-            frequency_penalty=_given(self.frequency_penalty, DEFAULTS.frequency_penalty),
-        )
-
-
-def _given(value: T | None, default: T) -> T:
-    return default if value is None else value
+        given = self.model_dump(include=SAMPLED, exclude_none=True)
+        if is_ruled:
+            given.setdefault("temperature", RULED_TEMPERATURE)
+        if self.max_completion_tokens is not None:
+            given["max_tokens"] = self.max_completion_tokens
+        return SamplingOptions(**{**given, "stop": tuple(self.stop or ())})
 
 
 class AnswerMessage(BaseModel):

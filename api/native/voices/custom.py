@@ -1,17 +1,25 @@
 """Voices of a workspace, made of recordings of a speaker."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from api.http.deps import OperationDep, PrincipalDep, VoicesDep
+from api.http.bodies import Done, OneLine, Page, PageQuery, RequestModel
 from api.http.errors import ApiError
-from api.http.routing import make_router
-from api.http.schemas import Done, OneLine, Page, Pagination, RequestModel
+from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
 from api.http.streaming import while_connected
-from api.http.uploads import MAX_FILE_BYTES, MultipartForm, UploadLimits, receive_form, validated
+from api.http.uploads import (
+    BINARY,
+    MAX_FILE_BYTES,
+    MultipartForm,
+    UploadLimits,
+    form_schema,
+    receive_form,
+    validated,
+)
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
 from pipelines.voices.checks import SampleFile
@@ -25,7 +33,7 @@ from pipelines.voices.voice_object import (
     iso_moment,
 )
 
-router = make_router(scope="voices")
+router = make_router("voices", scope="voices")
 
 FIELDS = ("files", "files[]")  # as clients name a list of files
 SHOWN_NAME = 80  # characters of a file's name in a message
@@ -74,37 +82,24 @@ class VoiceFields(BaseModel):
         return "neutral" if value == "" else value
 
 
-def _form_schema() -> dict[str, Any]:
-    """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
+def _files_schema() -> dict[str, Any]:
     rules = load_yaml(CustomVoicesConfig, "custom_voices").samples
-    schema = VoiceFields.model_json_schema()
-    file = {
-        "type": "string",
-        "format": "binary",
-        "contentMediaType": "application/octet-stream",
-    }
-    files = {
+    return {
         "type": "array",
-        "items": file,
+        "items": BINARY,
         "minItems": rules.min_files,
         "maxItems": rules.max_files,
         "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
         f"WAV or FLAC, each of {rules.min_seconds:g} to {rules.max_seconds:g} seconds and "
         f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more.",
     }
-    schema["properties"] = {"files": files, **schema["properties"]}
-    schema["required"] = ["name", "files"]
-    return {
-        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
-    }
 
 
 @router.post(
     "/voices",
     status_code=201,
-    tags=["voices"],
     summary="Make a voice of recordings",
-    openapi_extra=_form_schema(),
+    openapi_extra=form_schema("files", VoiceFields, _files_schema()),
 )
 async def create_voice(
     request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
@@ -117,9 +112,7 @@ async def create_voice(
     rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)
 
-    async def check_room() -> None:
-        await voices.custom.check_room(principal, operation)
-
+    check_room = partial(voices.custom.check_room, principal, operation)
     async with receive_form(request, limits, check_room) as form:
         fields = validated(VoiceFields, form.fields)
         files = _files_of(form, rules)
@@ -154,7 +147,7 @@ class ConsentAnswer(BaseModel):
     expires_at: Moment
 
 
-@router.post("/consent-sentences", tags=["voices"], summary="A sentence to agree with")
+@router.post("/consent-sentences", summary="A sentence to agree with")
 async def issue_consent_sentence(
     body: ConsentRequest, principal: PrincipalDep, voices: VoicesDep
 ) -> ConsentAnswer:
@@ -171,31 +164,30 @@ async def issue_consent_sentence(
     )
 
 
-@router.get("/voices", tags=["voices"], summary="The workspace's custom voices")
-async def list_voices(
-    principal: PrincipalDep,
-    voices: VoicesDep,
-    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    status: VoiceStatus | None = None,
-    language: Annotated[
-        str | None, Query(max_length=35, pattern="^[A-Za-z]{2,3}([-_][A-Za-z0-9_-]*)?$")
-    ] = None,
-) -> Page[CustomVoice]:
-    """Newest first."""
-    found, total = await voices.custom.page(principal, page, limit, status, language)
-    return Page(
-        data=[custom_voice(voice) for voice in found],
-        pagination=Pagination.of(page, limit, total),
+class VoiceQuery(PageQuery):
+    status: VoiceStatus | None = None
+    language: str | None = Field(
+        default=None, max_length=35, pattern="^[A-Za-z]{2,3}([-_][A-Za-z0-9_-]*)?$"
     )
 
 
-@router.get("/voices/{voice_id}", tags=["voices"], summary="A custom voice")
+@router.get("/voices", summary="The workspace's custom voices")
+async def list_voices(
+    principal: PrincipalDep, voices: VoicesDep, query: Annotated[VoiceQuery, Query()]
+) -> Page[CustomVoice]:
+    """Newest first."""
+    found, total = await voices.custom.page(
+        principal, query.page, query.limit, query.status, query.language
+    )
+    return query.answer([custom_voice(voice) for voice in found], total)
+
+
+@router.get("/voices/{voice_id}", summary="A custom voice")
 async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> CustomVoice:
     return custom_voice(await voices.custom.get(principal, voice_id))
 
 
-@router.delete("/voices/{voice_id}", tags=["voices"], summary="Delete a custom voice")
+@router.delete("/voices/{voice_id}", summary="Delete a custom voice")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
     """With its recordings. One that is still being made is given up, and costs nothing."""
     await voices.custom.delete(principal, voice_id)
@@ -208,7 +200,7 @@ def _files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
         message = (
             f"files: {rules.min_files} to {rules.max_files} files are required; {len(found)} came"
         )
-        raise ApiError(400, "invalid_file_count", message, param="files")
+        raise ApiError("invalid_file_count", message, param="files")
     return [
         SampleFile(_printable(file.filename) or f"file {number}", file.path)
         for number, file in enumerate(found, start=1)

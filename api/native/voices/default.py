@@ -4,13 +4,12 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from api.http.deps import PrincipalDep, VoicesDep
-from api.http.routing import make_router
+from api.http.routing import PrincipalDep, VoicesDep, make_router
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
 from pipelines.tts.voice_selection import AvailableVoice
 
-router = make_router(scope="voices")
+router = make_router("voices", scope="voices")
 
 
 class VoiceLabels(BaseModel):
@@ -42,12 +41,7 @@ class DefaultVoices(BaseModel):
     data: list[DefaultVoice]
 
 
-@router.get(
-    "/default-voices",
-    tags=["voices"],
-    summary="List the voices that can speak",
-    response_model=DefaultVoices,
-)
+@router.get("/default-voices", summary="List the voices that can speak")
 async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> DefaultVoices:
     """Every voice of the deployed models, and the workspace's own, by language and name."""
     listed = [_item(one) for one in await voices.catalogue.voices(principal.workspace_id)]

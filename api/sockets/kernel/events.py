@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
-from api.http.json_body import parse_json
 from api.sockets.kernel.conversation import ClientFault, Service
 from configs.settings import BRAND
 

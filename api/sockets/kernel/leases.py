@@ -21,15 +21,12 @@ class SocketLeases:
         """Raises ApiError(concurrency_limit), or ApiError(overloaded)."""
         if self._held >= self._at_most:
             metrics.overload_refusals.labels("socket").inc()
-            raise ApiError(503, "overloaded", "too many sessions are open; try again in a moment")
+            raise ApiError("overloaded", "too many sessions are open; try again in a moment")
         limit = self._plans.limits_of(principal.plan).concurrent_websockets
         lease = await self._leases.acquire(f"sockets:{principal.workspace_id}", limit)
         if lease is None:
-            raise ApiError(
-                429,
-                "concurrency_limit",
-                f"the plan allows {limit} WebSocket sessions at a time",
-            )
+            message = f"the plan allows {limit} WebSocket sessions at a time"
+            raise ApiError("concurrency_limit", message)
         self._held += 1
         return _Counted(self, lease)
 

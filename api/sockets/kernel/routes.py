@@ -13,16 +13,16 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from api.http.credentials import CredentialOf, authenticate, bearer, require_scope
-from api.http.deps import speech_of
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.middleware import access_log
+from api.http.routing import BEARER, credential_of, require_scope, services_of
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import Conversation
 from api.sockets.kernel.events import Connecting, ConnectionEstablished, Established, now_s
 from api.sockets.kernel.registry import SocketRegistry
 from api.sockets.kernel.session import Admission, SocketSession
+from pipelines.accounts.authentication import Scope
 from pipelines.billing.billing import to_usd
 from telemetry import metrics
 from telemetry.logs import request_id
@@ -37,24 +37,24 @@ class _Endpoint:
     """The protocol of one path, and what a client needs to open it."""
 
     factory: ConversationFactory
-    scope: str
-    credential: CredentialOf
+    scope: Scope
+    schemes: tuple[str, ...]
     greets: bool
 
 
 def socket_routes(
     path: str,
     factory: ConversationFactory,
-    scope: str,
+    scope: Scope,
     *,
-    credential: CredentialOf = bearer,
+    schemes: tuple[str, ...] = BEARER,
     greets: bool = True,
 ) -> list[BaseRoute]:
     """The WebSocket at `path`, for principals with `scope`, and its plain GET.
 
-    `credential` finds a key where `apiKey` is missing; `greets` sends the hello messages.
+    `schemes` may hold a key where `apiKey` is missing; `greets` sends the hello messages.
     """
-    endpoint = _Endpoint(factory, scope, credential, greets)
+    endpoint = _Endpoint(factory, scope, schemes, greets)
 
     async def serve(websocket: WebSocket) -> None:
         await _serve(websocket, endpoint)
@@ -72,7 +72,7 @@ async def _ok(request: Request) -> Response:
 
 
 async def _unknown(websocket: WebSocket) -> None:
-    await _refuse(websocket, ApiError(404, "not_found", "there is no WebSocket at this path"))
+    await _refuse(websocket, ApiError("not_found", "there is no WebSocket at this path"))
 
 
 async def _serve(websocket: WebSocket, endpoint: _Endpoint) -> None:
@@ -80,7 +80,7 @@ async def _serve(websocket: WebSocket, endpoint: _Endpoint) -> None:
     identity = secrets.token_hex(16)
     request_id.set(identity)  # the server runs each socket in a task of its own
     started = time.perf_counter()
-    speech = await speech_of(websocket)
+    speech = services_of(websocket).speech
     sockets = speech.sockets
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
@@ -88,7 +88,7 @@ async def _serve(websocket: WebSocket, endpoint: _Endpoint) -> None:
             credit = await speech.billing.credit(admission.principal.workspace_id)
             lease = await sockets.leases.acquire(admission.principal)
     except TimeoutError:
-        await _refuse(websocket, ApiError(503, "unavailable", "the key could not be checked"))
+        await _refuse(websocket, ApiError("unavailable", "the key could not be checked"))
         return
     except Exception as error:  # every failure before the upgrade is an HTTP answer
         await _refuse(websocket, to_api_error(error))
@@ -126,17 +126,17 @@ async def _serve(websocket: WebSocket, endpoint: _Endpoint) -> None:
 async def _admit(websocket: WebSocket, sockets: SocketRegistry, endpoint: _Endpoint) -> Admission:
     """Raises ApiError or PipelineError."""
     if sockets.draining:
-        raise ApiError(503, "unavailable", "this server is stopping")
-    credential = websocket.query_params.get("apiKey") or endpoint.credential(websocket)
-    principal = await authenticate(sockets.authenticator, credential)
+        raise ApiError("unavailable", "this server is stopping")
+    key = websocket.query_params.get("apiKey")
+    credential = key or credential_of(websocket, endpoint.schemes)
+    principal = await sockets.authenticator.authenticate(credential)
     require_scope(sockets.authenticator, principal, endpoint.scope)
-    assert credential is not None
     return Admission(principal, credential, endpoint.scope)
 
 
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:
     """A real HTTP answer in place of the upgrade."""
-    metrics.socket_refusals.labels(error.error).inc()
+    metrics.socket_refusals.labels(error.code).inc()
     response = error_response(error, websocket)
     response.headers["X-Request-Id"] = request_id.get() or secrets.token_hex(16)
     access_log.info(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from api.http.schemas import RequestModel
+from api.http.bodies import RequestModel
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.events import fault_message, parse_event
 from pipelines.tts.chunks import TimedWord

@@ -34,7 +34,7 @@ def test_every_error_of_the_layers_below_has_a_status(error: type[Exception]) ->
     code = error.code  # type: ignore[attr-defined]
     answer = to_api_error(error("what went wrong"))
     assert answer.status == STATUS_OF_CODE[code]
-    assert answer.error == code
+    assert answer.code == code
     assert (answer.message == "what went wrong") is (code != "internal_error")
 
 
@@ -48,7 +48,7 @@ def failing(services: Services) -> FastAPI:
     async def fail(code: str) -> None:
         if code == "bug":
             raise RuntimeError("secret internals")
-        raise ApiError(STATUS_OF_CODE[code], code, "the reason", param="field")
+        raise ApiError(code, "the reason", param="field")
 
     app.router.routes.extend(router.routes)
     return app

@@ -12,9 +12,8 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 from api.app import create_app
-from api.http.admission import REQUEST, AdmissionControl
 from api.http.errors import ApiError
-from api.http.rate_limits import client_address
+from api.http.limits import REQUEST, AdmissionControl, client_address
 from api.services import Services
 from api.sockets.kernel.leases import SocketLeases
 from deployments.gateway.listener import HttpListener

@@ -92,12 +92,12 @@ async def test_files_are_deleted_when_the_work_fails() -> None:
 async def test_a_declared_length_over_the_limit_is_refused_before_reading() -> None:
     sent = Sent(form(part("audio", b"x", "a")), headers={"content-length": "999999999"})
     error = await refusal(sent)
-    assert (error.error, error.headers, sent.read) == ("file_too_large", {"Connection": "close"}, 0)
+    assert (error.code, error.headers, sent.read) == ("file_too_large", {"Connection": "close"}, 0)
 
 
 async def test_a_large_body_can_be_refused_before_reading() -> None:
     async def refuse() -> None:
-        raise ApiError(403, "plan_required", "no room")
+        raise ApiError("plan_required", "no room")
 
     limits = UploadLimits(max_file_bytes=2**21)
     small = Sent(form(part("audio", b"x", "a")), headers={"content-length": "1048576"})
@@ -112,7 +112,7 @@ async def test_a_large_body_can_be_refused_before_reading() -> None:
 
 async def test_an_undeclared_length_is_counted_while_it_arrives() -> None:
     sent = Sent(form(part("audio", b"x" * 10_000_000, "a")), chunk=10_000)
-    assert (await refusal(sent)).error == "file_too_large"
+    assert (await refusal(sent)).code == "file_too_large"
     assert sent.read < 20
 
 
@@ -132,7 +132,7 @@ async def test_an_undeclared_length_is_counted_while_it_arrives() -> None:
     ],
 )
 async def test_a_bad_form_is_refused(body: bytes, error: str) -> None:
-    assert (await refusal(Sent(body))).error == error
+    assert (await refusal(Sent(body))).code == error
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,4 @@ async def test_a_bad_form_is_refused(body: bytes, error: str) -> None:
     ],
 )
 async def test_another_media_type_is_refused(content_type: str, error: str) -> None:
-    assert (await refusal(Sent(b"", headers={"content-type": content_type}))).error == error
+    assert (await refusal(Sent(b"", headers={"content-type": content_type}))).code == error

@@ -110,7 +110,7 @@ async def test_the_same_plan_again_keeps_its_dates_and_a_change_begins_anew(worl
             plan,
             cycle,  # type: ignore[arg-type]
         )
-        return made.subscription_id, f"{made.next_billing_at:%Y-%m-%d}"
+        return made.id, f"{made.next_billing_date:%Y-%m-%d}"
 
     identity, due = await subscribe("pro", "monthly")
     assert due == "2027-02-28"
@@ -127,12 +127,12 @@ async def test_a_new_workspace_is_free_and_monthly_from_the_day_it_was_made(worl
     caller = await world.principal()
     world.now = datetime.now(UTC)
     current = await world.subscriptions.current_plan(caller.workspace_id)
-    assert (current.plan.id, current.billing_cycle, current.subscription_id) == (
+    assert (current.plan.id, current.billing_cycle, current.id) == (
         "free",
         "monthly",
         None,
     )
-    assert timedelta(27) < current.next_billing_at - world.now < timedelta(32)
+    assert timedelta(27) < current.next_billing_date - world.now < timedelta(32)
 
 
 async def test_unknown_plans_and_workspaces_are_refused(world: World) -> None:

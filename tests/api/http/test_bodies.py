@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.http.bodies import MAX_DEPTH, MAX_JSON_BYTES, MAX_VALUES, parse_json
 from api.http.errors import ApiError
-from api.http.json_body import MAX_DEPTH, MAX_JSON_BYTES, MAX_VALUES, parse_json
 
 HOSTILE = {
     "empty": b"",

@@ -1,0 +1,205 @@
+"""JSON bodies: read strictly, and the shapes that routes share.
+
+Input that two parsers could read differently is refused.
+"""
+
+import json
+import math
+import re
+from itertools import accumulate
+from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.requests import Request
+
+from api.http.errors import CLOSE, ApiError
+
+MAX_JSON_BYTES = 1 << 20
+MAX_DEPTH = 64
+# Bounds how long the event loop is held: the parser takes up to a second for a MiB of brackets.
+MAX_VALUES = 20_000
+
+T = TypeVar("T")
+
+_STRUCTURE = b"[]{},"
+_REST = bytes(set(range(256)) - set(_STRUCTURE))
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+async def read_json(request: Request) -> tuple[bytes, Any]:
+    """The body as sent and as parsed, never holding more than the limit.
+
+    Raises ApiError: unsupported_media_type, file_too_large, invalid_json.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not re.fullmatch(r"application/(json|.*\+json)", media_type):
+        message = "send the body with Content-Type: application/json"
+        raise ApiError("unsupported_media_type", message)
+    too_large = f"the body is larger than {MAX_JSON_BYTES} bytes"
+    if declared_bytes(request) > MAX_JSON_BYTES:
+        raise ApiError("file_too_large", too_large, headers=CLOSE)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_JSON_BYTES:
+            raise ApiError("file_too_large", too_large, headers=CLOSE)
+    return bytes(body), parse_json(bytes(body))
+
+
+def declared_bytes(request: Request) -> int:
+    """The Content-Length; 0 when there is none."""
+    declared = request.headers.get("content-length", "")
+    return int(declared[:20]) if declared.isdecimal() else 0
+
+
+def parse_json(body: bytes) -> Any:
+    """The value, or ApiError(invalid_json) that never repeats the input."""
+    if not body:
+        raise _invalid("the body is empty")
+    _check_structure(body)
+    try:
+        value = json.loads(
+            body.decode(),
+            object_pairs_hook=_object_without_duplicates,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+        )
+    except UnicodeDecodeError:
+        raise _invalid("the body is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        raise _invalid(f"the body is not JSON: {error.msg} at {place}") from None
+    except ValueError:  # an integer of thousands of digits
+        raise _invalid("a number has too many digits") from None
+    if _SURROGATE.search(body):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise _invalid("a string holds a lone surrogate") from None
+    return value
+
+
+def _check_structure(body: bytes) -> None:
+    """Bounds depth and number of values before the parser sees them.
+
+    What is no JSON may be misjudged behind its first fault, which the parser does not pass.
+    """
+    openers = body.count(b"[") + body.count(b"{")
+    if openers <= MAX_DEPTH and openers + body.count(b",") < MAX_VALUES:
+        return
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * MAX_VALUES:  # a value and its key are two strings at most
+        raise _too_many()
+    structure = b"".join(plain.split(b'"')[::2]).translate(None, _REST)
+    openers = structure.count(b"[") + structure.count(b"{")
+    if openers + structure.count(b",") >= MAX_VALUES:
+        raise _too_many()
+    steps = (1 if one in b"[{" else -1 for one in structure.translate(None, b","))
+    if max(accumulate(steps), default=0) > MAX_DEPTH:
+        raise _invalid(f"the body is nested deeper than {MAX_DEPTH} levels")
+
+
+def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    parsed = dict(pairs)
+    if len(parsed) != len(pairs):
+        raise _invalid("an object has the same key twice")
+    return parsed
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _invalid(f"{name} is not a JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise _invalid("a number is too large")
+    return number
+
+
+def _too_many() -> ApiError:
+    return _invalid(f"the body has more than {MAX_VALUES} values")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("invalid_json", message)
+
+
+class RequestModel(BaseModel):
+    """A request body: numbers and booleans are never strings; unknown fields are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class Shown(BaseModel):
+    """An answer with fields that an object of a pipeline has as attributes."""
+
+    model_config = ConfigDict(from_attributes=True, validate_by_name=True)
+
+
+class ErrorBody(BaseModel):
+    """The body of every error."""
+
+    success: Literal[False] = False
+    error: str | dict[str, Any] = Field(
+        description="The error type; an object in the OpenAI dialect."
+    )
+    message: str
+
+
+class Done(BaseModel):
+    """The answer to a deletion."""
+
+    success: Literal[True] = True
+    message: str
+
+
+class Pagination(BaseModel):
+    """Where a page stands in its list."""
+
+    page: int
+    limit: int
+    total: int
+    pages: int
+
+
+class Page(BaseModel, Generic[T]):
+    """One page of a list."""
+
+    data: list[T]
+    pagination: Pagination
+
+
+class PageQuery(BaseModel):
+    """Which page of a list; its subclasses filter the list."""
+
+    page: int = Field(default=1, ge=1, le=1_000_000)
+    limit: int = Field(default=20, ge=1, le=100)
+
+    def answer(self, data: list[T], total: int) -> Page[T]:
+        """The page that was asked for, of a list with `total` items."""
+        page, limit, pages = self.page, self.limit, -(-total // self.limit)
+        where = Pagination(page=page, limit=limit, total=total, pages=pages)
+        return Page(data=data, pagination=where)
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _one_line(text: str) -> str:
+    if _CONTROL.search(text):
+        raise ValueError("control characters are not allowed")
+    return text.strip()
+
+
+OneLine = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
+"""A name or title: at most 200 characters, no control characters, trimmed."""
+
+
+def rounded(digits: int) -> AfterValidator:
+    """As clients see a measured number."""
+    return AfterValidator(lambda value: round(value, digits))
+
+
+Id = Annotated[str, BeforeValidator(str)]
+"""A number or a UUID in the database, a text for clients."""
