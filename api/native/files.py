@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -15,23 +15,21 @@ router = make_router("files", public=True)
 
 _RANGE = re.compile(r"bytes=(?:(\d{1,15})-(\d{0,15})|-(\d{1,15}))")
 
-ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The file",
-        "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
-    },
-    206: {"description": "The part that `Range` asks for"},
-    304: {"description": "The client has it already"},
-    404: {"model": ErrorBody, "description": "The address is wrong or has expired"},
-    416: {"model": ErrorBody, "description": "The file ends before the part"},
-}
-
 
 @router.get(
     "/files/{file_id}",
     summary="A stored file",
     response_class=Response,
-    responses=ANSWERS,
+    responses={
+        200: {
+            "description": "The file",
+            "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        206: {"description": "The part that `Range` asks for"},
+        304: {"description": "The client has it already"},
+        404: {"model": ErrorBody, "description": "The address is wrong or has expired"},
+        416: {"model": ErrorBody, "description": "The file ends before the part"},
+    },
 )
 async def get_file(
     file_id: str,

@@ -189,15 +189,6 @@ class LineWriter:
         return json_line({"type": "chunk", "result": result})
 
 
-_STREAM_ANSWER: dict[int | str, dict[str, Any]] = {
-    200: {
-        "model": StreamLine,
-        "description": "One JSON object a line: `chunk` many times, then `complete` or `error`",
-        "content": {NdjsonStream.media_type: {}},
-    }
-}
-
-
 @router.post("/tts-synthesize", summary="Speak a text", response_model=SynthesisResult)
 async def synthesize(
     body: SynthesisBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
@@ -220,7 +211,13 @@ async def synthesize(
     summary="Speak a text piece by piece",
     response_class=Response,
     status_code=200,
-    responses=_STREAM_ANSWER,
+    responses={
+        200: {
+            "model": StreamLine,
+            "description": "One JSON object a line: `chunk` many times, then `complete` or `error`",
+            "content": {NdjsonStream.media_type: {}},
+        }
+    },
 )
 async def stream(
     body: StreamBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -97,24 +97,21 @@ class TranscriptionFields(BaseModel):
         return _BOOLEANS[text]
 
 
-_ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "model": TranscriptionResult,
-        "description": "The text; plain when `response_format` is srt, vtt or text",
-        "content": {
-            "text/plain": {"schema": {"type": "string"}},
-            "text/vtt": {"schema": {"type": "string"}},
-            "application/x-subrip": {"schema": {"type": "string"}},
-        },
-    }
-}
-
-
 @router.post(
     "/stt",
     summary="Transcribe a file",
     openapi_extra=form_schema("audio", TranscriptionFields),
-    responses=_ANSWERS,
+    responses={
+        200: {
+            "model": TranscriptionResult,
+            "description": "The text; plain when `response_format` is srt, vtt or text",
+            "content": {
+                "text/plain": {"schema": {"type": "string"}},
+                "text/vtt": {"schema": {"type": "string"}},
+                "application/x-subrip": {"schema": {"type": "string"}},
+            },
+        }
+    },
 )
 async def transcribe(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep

@@ -126,22 +126,21 @@ class EventWriter(BytesWriter):
 
 
 _BINARY = {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}
-_ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The file in pieces, or its pieces as server-sent events",
-        "content": {
-            "text/event-stream": {"schema": {"type": "string"}},
-            **dict.fromkeys(MEDIA_TYPES.values(), _BINARY),
-        },
-    }
-}
 
 
 @router.post(
     "/openai/v1/audio/speech",
     summary="Speak a text, for OpenAI's clients",
     response_class=Response,
-    responses=_ANSWERS,
+    responses={
+        200: {
+            "description": "The file in pieces, or its pieces as server-sent events",
+            "content": {
+                "text/event-stream": {"schema": {"type": "string"}},
+                **dict.fromkeys(MEDIA_TYPES.values(), _BINARY),
+            },
+        }
+    },
 )
 async def create_speech(
     body: OpenAISpeechBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep

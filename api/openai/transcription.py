@@ -110,15 +110,6 @@ def fields_by_name(form: MultipartForm) -> dict[str, Any]:
 
 
 _TEXT = {"schema": {"type": "string"}}
-_ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The text in the format asked for, or server-sent events",
-        "content": {
-            "application/json": {"schema": {"type": "object"}},
-            **dict.fromkeys(("text/plain", "text/vtt", "text/event-stream"), _TEXT),
-        },
-    }
-}
 
 
 @router.post(
@@ -126,7 +117,15 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     summary="Transcribe a file, for OpenAI's clients",
     openapi_extra=form_schema("file", OpenAITranscriptionFields),
     response_class=Response,
-    responses=_ANSWERS,
+    responses={
+        200: {
+            "description": "The text in the format asked for, or server-sent events",
+            "content": {
+                "application/json": {"schema": {"type": "object"}},
+                **dict.fromkeys(("text/plain", "text/vtt", "text/event-stream"), _TEXT),
+            },
+        }
+    },
 )
 async def create_transcription(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
