@@ -154,7 +154,7 @@ class _RecordedAnswer(Response):
         self._keeps_body = keeps_body
         self._kept = False
         self._status = 0
-        self._headers: list[list[str]] = []
+        self._kept_headers: list[list[str]] = []
         self._waiting: Message | None = None  # the start, until the first part of the body
         self._parts: list[bytes] = []
         self._bytes = 0
@@ -174,7 +174,7 @@ class _RecordedAnswer(Response):
             self._status = message["status"]
             self._failed = self._status >= 400
             # Copied now: headers that middleware adds belong to each response.
-            self._headers = [
+            self._kept_headers = [
                 [name.decode("latin-1"), value.decode("latin-1")]
                 for name, value in message["headers"]
                 if name.lower() not in _NOT_KEPT_HEADERS
@@ -211,5 +211,5 @@ class _RecordedAnswer(Response):
         body = b"".join(self._parts) if self._keeps_body else None
         self._kept = True
         await self._claim.finish(
-            self._body.digest(), StoredAnswer(self._status, self._headers, body)
+            self._body.digest(), StoredAnswer(self._status, self._kept_headers, body)
         )

@@ -42,7 +42,7 @@ def test_every_error_of_the_layers_below_has_a_status(error: type[Exception]) ->
 def failing(services: Services) -> FastAPI:
     """The application with a path that raises what the test puts there."""
     app = create_app(services)
-    router = make_router(public=True)
+    router = make_router("errors", public=True)
 
     @router.get("/fail/{code}")
     async def fail(code: str) -> None:
