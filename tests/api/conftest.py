@@ -4,15 +4,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
 from api.services import Services
 from configs.settings import Settings
+from models.stt.base import STT_SAMPLE_RATE
+from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.api.money import Books, books_of
+from tests.hostile.audio_files import wav
+from tests.models.sounds import speak
 
 
 @pytest.fixture
@@ -56,3 +62,18 @@ async def other_auth(client: httpx.AsyncClient, auth: dict[str, str]) -> dict[st
     )
     assert answer.status_code == 201, answer.text
     return {"Authorization": f"Bearer {answer.json()['token']}"}
+
+
+@pytest.fixture
+async def books(services: Services, auth: dict[str, str]) -> Books:
+    return await books_of(services, auth)
+
+
+@pytest.fixture(scope="module")
+def speech(weights: WeightStore) -> np.ndarray:
+    return speak("This is a sentence of some length.", weights)
+
+
+@pytest.fixture(scope="module")
+def speech_wav(speech: np.ndarray) -> bytes:
+    return wav((speech * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE)

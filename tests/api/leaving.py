@@ -31,8 +31,15 @@ async def send_and_leave(
         if message["type"] == "http.response.start":
             statuses.append(message["status"])
 
+    async with asyncio.timeout(PATIENCE_S):
+        await app(scope_of(sent), receive, send)
+    return statuses[0] if statuses else None
+
+
+def scope_of(sent: httpx.Request) -> dict[str, Any]:
+    """As a server calls the application with it."""
     path = sent.url.path
-    scope = {
+    return {
         "type": "http",
         "method": sent.method,
         "path": path,
@@ -45,6 +52,3 @@ async def send_and_leave(
         "http_version": "1.1",
         "root_path": "",
     }
-    async with asyncio.timeout(PATIENCE_S):
-        await app(scope, receive, send)
-    return statuses[0] if statuses else None

@@ -10,24 +10,12 @@ import pytest
 from fastapi import FastAPI
 
 from models.stt.base import STT_SAMPLE_RATE
-from models.weights.store import WeightStore
 from pipelines.stt.file import DecodedRecording
 from tests.api.leaving import send_and_leave
 from tests.hostile.audio_files import encode, wav
-from tests.models.sounds import speak
 
 Headers = dict[str, str]
 SCRIPT = "the quick brown fox"
-
-
-@pytest.fixture(scope="module")
-def speech(weights: WeightStore) -> np.ndarray:
-    return speak("This is a sentence of some length.", weights)
-
-
-@pytest.fixture(scope="module")
-def speech_wav(speech: np.ndarray) -> bytes:
-    return wav((speech * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE)
 
 
 async def send(

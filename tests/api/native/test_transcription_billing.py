@@ -1,6 +1,7 @@
 """What files to transcribe cost, and what webhooks are told of them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import httpx
 import numpy as np
@@ -11,29 +12,21 @@ from api.native import transcription as routes
 from api.services import Services
 from models.errors import EngineOverloaded
 from models.stt.base import STT_SAMPLE_RATE
-from models.weights.store import WeightStore
 from pipelines.stt.file import DecodedRecording
 from tests.api.leaving import send_and_leave
-from tests.api.money import Books, books_of
-from tests.hostile.audio_files import wav
-from tests.models.sounds import speak
+from tests.api.money import Books
 
 Headers = dict[str, str]
-
-
-@pytest.fixture(scope="module")
-def speech(weights: WeightStore) -> np.ndarray:
-    return speak("This is a sentence of some length.", weights)
-
-
-@pytest.fixture(scope="module")
-def speech_wav(speech: np.ndarray) -> bytes:
-    return wav((speech * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE)
+Transcribe = Callable[[DecodedRecording], Awaitable[None]]
 
 
 @pytest.fixture
-async def books(services: Services, auth: Headers) -> Books:
-    return await books_of(services, auth)
+def transcribed_by(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Transcribe], None]:
+    """Puts a function in the place of the transcription."""
+    pipeline = services.speech.transcription.pipeline
+    return lambda transcribe: monkeypatch.setattr(pipeline, "transcribe", transcribe)
 
 
 async def test_a_file_costs_the_audio_that_was_decoded(
@@ -73,16 +66,15 @@ async def test_a_text_that_cannot_be_told_costs_nothing(
 
 async def test_without_credit_nothing_is_transcribed(
     client: httpx.AsyncClient,
-    services: Services,
     auth: Headers,
     books: Books,
     speech_wav: bytes,
-    monkeypatch: pytest.MonkeyPatch,
+    transcribed_by: Callable[[Transcribe], None],
 ) -> None:
     async def transcribe(recording: DecodedRecording) -> None:
         raise AssertionError("transcribed")
 
-    monkeypatch.setattr(services.speech.transcription.pipeline, "transcribe", transcribe)
+    transcribed_by(transcribe)
     await books.leave_credit(100)  # a second
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
@@ -99,16 +91,15 @@ async def test_what_is_no_audio_costs_nothing(
 
 async def test_a_failure_costs_nothing_and_is_told(
     client: httpx.AsyncClient,
-    services: Services,
     auth: Headers,
     books: Books,
     speech_wav: bytes,
-    monkeypatch: pytest.MonkeyPatch,
+    transcribed_by: Callable[[Transcribe], None],
 ) -> None:
     async def transcribe(recording: DecodedRecording) -> None:
         raise EngineOverloaded("busy")
 
-    monkeypatch.setattr(services.speech.transcription.pipeline, "transcribe", transcribe)
+    transcribed_by(transcribe)
     await books.want("stt.failed")
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert answer.status_code == 503
@@ -120,11 +111,10 @@ async def test_a_failure_costs_nothing_and_is_told(
 
 async def test_who_leaves_pays_nothing(
     app: FastAPI,
-    services: Services,
     auth: Headers,
     books: Books,
     speech_wav: bytes,
-    monkeypatch: pytest.MonkeyPatch,
+    transcribed_by: Callable[[Transcribe], None],
 ) -> None:
     began = asyncio.Event()
 
@@ -132,7 +122,7 @@ async def test_who_leaves_pays_nothing(
         began.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(services.speech.transcription.pipeline, "transcribe", wait_for_ever)
+    transcribed_by(wait_for_ever)
     sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
     assert await send_and_leave(app, sent, began) == 499
     assert await books.kinds() == ["hold", "release"]

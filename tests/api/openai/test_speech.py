@@ -30,8 +30,8 @@ from pipelines.tts.voice_selection import AvailableVoice
 from tests.api.leaving import send_and_leave
 from tests.api.local_server import serve_app
 from tests.api.local_services import local_services
-from tests.api.money import Books, books_of
-from tests.api.native.speech.test_stream import FailsAt, call
+from tests.api.money import Books
+from tests.api.native.speech.test_stream import FailsAt, WaitsForTheSecond, call
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.voiced import INFO, VoicedSpeaker
@@ -60,11 +60,6 @@ def speaker() -> VoicedSpeaker:
 async def voiced(services: Services, speaker: VoicedSpeaker) -> AsyncIterator[httpx.AsyncClient]:
     async with await client_of(create_app(speaking(services, one=speaker))) as client:
         yield client
-
-
-@pytest.fixture
-async def books(services: Services, auth: Headers) -> Books:
-    return await books_of(services, auth)
 
 
 async def say(client: httpx.AsyncClient, auth: Headers, **body: Any) -> httpx.Response:
@@ -168,15 +163,6 @@ async def test_every_speed_of_openais_changes_the_length(
 async def test_the_first_bytes_come_before_the_second_sentence(
     services: Services, auth: Headers
 ) -> None:
-    class WaitsForTheSecond(VoicedSpeaker):
-        may_go_on = asyncio.Event()
-
-        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
-            if self.calls:
-                await self.may_go_on.wait()
-            async for chunk in super().synthesize(request):
-                yield chunk
-
     model = WaitsForTheSecond()
     app = create_app(speaking(services, one=model))
     bodies: asyncio.Queue[bytes] = asyncio.Queue()

@@ -14,13 +14,11 @@ from configs.schema.transcription import load_profiles
 from models.errors import EngineLost
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.vad.base import VADEngine
-from models.weights.store import WeightStore
 from pipelines.stt.file import TranscriptionPipeline
 from tests.api.leaving import send_and_leave
-from tests.api.money import Books, books_of
+from tests.api.money import Books
 from tests.api.replaced import with_transcription
 from tests.hostile.audio_files import wav
-from tests.models.sounds import speak
 
 Headers = dict[str, str]
 PATH = "/openai/v1/audio/transcriptions"
@@ -28,25 +26,10 @@ SCRIPT = "the quick brown fox"
 
 
 @pytest.fixture(scope="module")
-def speech(weights: WeightStore) -> np.ndarray:
-    return speak("This is a sentence of some length.", weights)
-
-
-@pytest.fixture(scope="module")
-def speech_wav(speech: np.ndarray) -> bytes:
-    return to_wav(speech)
-
-
-@pytest.fixture(scope="module")
 def three_wav(speech: np.ndarray) -> bytes:
     """Three stretches of speech with pauses between them."""
     pause = np.zeros(2 * STT_SAMPLE_RATE, np.float32)
     return to_wav(np.concatenate([speech, pause, speech, pause, speech]))
-
-
-@pytest.fixture
-async def books(services: Services, auth: Headers) -> Books:
-    return await books_of(services, auth)
 
 
 def to_wav(pcm: np.ndarray) -> bytes:

@@ -22,7 +22,7 @@ from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.chunks import SpokenChunk
 from tests.api.leaving import send_and_leave
-from tests.api.money import Books, books_of
+from tests.api.money import Books
 from tests.api.native.speech.test_stream import app_with, client_of
 from tests.pipelines.stt.voiced import VoicedSpeaker
 
@@ -50,11 +50,6 @@ class Fails(VoicedSpeaker):
                 raise self.error
         async for chunk in super().synthesize(request):
             yield chunk
-
-
-@pytest.fixture
-async def books(services: Services, auth: Headers) -> Books:
-    return await books_of(services, auth)
 
 
 async def post(app: FastAPI, path: str, auth: Headers, **body: Any) -> httpx.Response:

@@ -21,7 +21,7 @@ from models.audio import Pcm, pcm16_to_float
 from models.errors import EngineLost, EngineOverloaded
 from models.tts.base import SynthesisRequest
 from pipelines.tts.pipeline import SpeechPipeline
-from tests.api.leaving import send_and_leave
+from tests.api.leaving import scope_of, send_and_leave
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.voiced import VoicedSpeaker
@@ -135,20 +135,23 @@ async def test_no_line_is_tiny_and_no_line_is_late(services: Services, auth: Hea
     assert max(durations) < 0.8
 
 
+class WaitsForTheSecond(VoicedSpeaker):
+    """Makes its second sentence when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = asyncio.Event()
+
+    async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+        if self.calls:
+            await self.may_go_on.wait()
+        async for chunk in super().synthesize(request):
+            yield chunk
+
+
 async def test_the_first_line_comes_before_the_second_sentence_is_spoken(
     services: Services, auth: Headers
 ) -> None:
-    class WaitsForTheSecond(VoicedSpeaker):
-        def __init__(self) -> None:
-            super().__init__()
-            self.may_go_on = asyncio.Event()
-
-        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
-            if self.calls:
-                await self.may_go_on.wait()
-            async for chunk in super().synthesize(request):
-                yield chunk
-
     speaker = WaitsForTheSecond()
     app = app_with(services, speaker)
     sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
@@ -181,21 +184,7 @@ async def call(
         if message.get("body"):
             await bodies.put(message["body"])
 
-    path = sent.url.path
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [(name.lower(), value) for name, value in sent.headers.raw],
-        "client": ("127.0.0.1", 1),
-        "server": ("test", 80),
-        "scheme": "http",
-        "http_version": "1.1",
-        "root_path": "",
-    }
-    await app(scope, receive, send)
+    await app(scope_of(sent), receive, send)
 
 
 async def test_a_client_that_leaves_stops_the_engine_at_once(
