@@ -1,6 +1,7 @@
-"""A wall clock that tests set, while time goes on as it does."""
+"""Clocks that tests set: one that stands still, and a wall clock that goes on."""
 
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
 import jwt.api_jwt
@@ -9,6 +10,16 @@ import pytest
 from db import database
 
 _real_time = time.time
+
+
+@dataclass
+class Clock:
+    """Moves only when told."""
+
+    now: float = 1000.0  # seconds
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class WallClock:

@@ -22,21 +22,13 @@ from pipelines.limits.local import Tables, Windows
 from pipelines.limits.redis import RedisStore
 from pipelines.limits.shared import SharedLimits
 from tests.api.replaced import with_infrastructure, with_limits, with_request_limits
+from tests.clock import Clock
 from tests.plans import raise_plans
 from tests.servers import free_port
 from tests.stopwatch import stopwatch
 
 LIMIT, REMAINING, RESET = "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"
 FREE = 60
-
-
-class Clock:
-    """Moves only when told."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

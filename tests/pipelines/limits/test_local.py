@@ -1,18 +1,9 @@
 """Windows and leases of one process."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from pipelines.limits.local import LEASE_S, MAX_WINDOWS, Counted, Hit, LeaseTable, Windows
-
-
-@dataclass
-class Clock:
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 @pytest.fixture

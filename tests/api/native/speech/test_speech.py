@@ -40,6 +40,14 @@ def decode(answer: dict[str, Any]) -> tuple[int, int]:
         return samples, int(stream.codec_context.sample_rate)
 
 
+def assert_fault(answer: httpx.Response, words: list[str]) -> None:
+    """The field at fault and its limit are named."""
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"] == "validation_error"
+    for word in words:
+        assert word in answer.json()["message"]
+
+
 async def speak(client: httpx.AsyncClient, auth: Headers, **body: Any) -> httpx.Response:
     return await client.post("/tts-synthesize", json={"text": "Hello there.", **body}, headers=auth)
 
@@ -107,10 +115,7 @@ async def test_a_wrong_field_is_named_with_its_limit(
     client: httpx.AsyncClient, auth: Headers, body: dict[str, Any], words: list[str]
 ) -> None:
     answer = await speak(client, auth, **body)
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["error"] == "validation_error"
-    for word in words:
-        assert word in answer.json()["message"]
+    assert_fault(answer, words)
 
 
 async def test_no_key_is_unauthorized(client: httpx.AsyncClient) -> None:
