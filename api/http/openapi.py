@@ -13,6 +13,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from api.http.routing import StrictRoute
+from api.http.streaming import NdjsonStream
 
 DESCRIPTION = """
 Send `Authorization: Bearer <API key>` with every request; the token of sign-up and login works
@@ -34,12 +35,10 @@ The paths under `/tts/v1` are those of Inworld's text-to-speech API, for its cli
 may also stand behind `Basic`, as it is; `docs/inworld.md` tells more.
 """
 SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."}}
-LINES_TYPE = "application/x-ndjson"
 _STILL_RUNNING = {
     "description": "The first request with this Idempotency-Key runs, or its answer is not kept",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
 }
-_FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 
 def add_docs(app: FastAPI) -> None:
@@ -66,7 +65,7 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
     )
     components = document.setdefault("components", {})
     components["securitySchemes"] = SCHEME
-    for name in _FRAMEWORK_SCHEMAS:
+    for name in ("HTTPValidationError", "ValidationError"):  # the framework's own
         components.get("schemas", {}).pop(name, None)
     document["security"] = [{"bearer": []}]
     public = {
@@ -77,21 +76,17 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
     }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
+            responses = operation["responses"]
             # A wrong field is 400 here; the framework would answer 422.
-            operation["responses"].pop("422", None)
-            _name_lines(operation["responses"])
+            responses.pop("422", None)
+            content = responses.get("200", {}).get("content", {})
+            if NdjsonStream.media_type in content:  # the framework knows one type a route
+                content[NdjsonStream.media_type] = content.pop("application/json")
             if (path, method) in public:
                 operation["security"] = []
             elif method == "post":
-                operation["responses"]["409"] = _STILL_RUNNING
+                responses["409"] = _STILL_RUNNING
     return document
-
-
-def _name_lines(responses: dict[str, Any]) -> None:
-    """Puts the schema of a line where the framework, which knows one type a route, cannot."""
-    content = responses.get("200", {}).get("content", {})
-    if LINES_TYPE in content:
-        content[LINES_TYPE] = content.pop("application/json")
 
 
 def _page_routes(title: str) -> list[Route]:

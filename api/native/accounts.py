@@ -19,8 +19,6 @@ account = make_router("accounts", scope="keys")
 keys = make_router("keys", scope="keys")
 routers = (public, account, keys)
 
-Retention = Literal["standard", "zero"]
-
 
 def _normal_email(text: str) -> str:
     """Lower case and IDNA, so that one address is one account."""
@@ -110,7 +108,7 @@ async def update_profile(
 
 class WorkspaceSettings(RequestModel):
     name: Annotated[OneLine, Field(min_length=1)] | None = None
-    retention: Retention | None = Field(
+    retention: Literal["standard", "zero"] | None = Field(
         default=None,
         description=(
             "`zero` keeps nothing of what is said or heard from now on: chats are not saved, "
