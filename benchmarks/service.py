@@ -1,5 +1,6 @@
 """Starts the whole service as a newcomer does, for benchmarks that measure it."""
 
+import argparse
 import os
 import re
 import signal
@@ -93,6 +94,22 @@ def upgrade_plan(service: Service, plan: str = "enterprise") -> None:
     with closing(sqlite3.connect(service.data / "antiphon.db", timeout=10)) as database:
         database.execute("UPDATE workspace SET plan = ?", (plan,))
         database.commit()
+
+
+def add_service_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--base-url", help="of a service that runs; else one is started")
+    parser.add_argument("--key", help="an API key of that service")
+
+
+@contextmanager
+def chosen_service(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Address and key of the service of `add_service_options`, or of one on the highest plan."""
+    if options.base_url:
+        yield options.base_url, options.key
+        return
+    with running_service() as service:
+        upgrade_plan(service)
+        yield service.url, service.key
 
 
 def add_credit(service: Service, usd: int) -> None:

@@ -2,12 +2,14 @@
 
 import sqlite3
 import tempfile
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
 from sqlalchemy import make_url
 
+from db.database import Database
 from db.migrate import upgrade
 
 
@@ -20,6 +22,16 @@ def migrate(url: str) -> None:
             path.write_bytes(_newest())
             return
     upgrade(url)
+
+
+@contextmanager
+def sqlite_database(folder: Path) -> Iterator[Database]:
+    """A new database in `folder`, closed at the end of the block."""
+    url = f"sqlite:///{folder / 'test.db'}"
+    migrate(url)
+    database = Database(url)
+    yield database
+    database.close()
 
 
 @cache

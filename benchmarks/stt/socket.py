@@ -23,7 +23,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.hardware import hardware, versions
-from benchmarks.service import running_service, upgrade_plan
+from benchmarks.service import add_service_options, chosen_service
 from benchmarks.stt.file import find_clips, plain_words
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
@@ -88,19 +88,14 @@ class Session:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="*", type=Path)
-    parser.add_argument("--base-url", help="of a service that runs; else one is started")
-    parser.add_argument("--key", help="an API key of that service")
+    add_service_options(parser)
     parser.add_argument("--speakers", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--turns", type=int, default=12, help="utterances of each speaker")
     parser.add_argument("--language", default="en", help="of clips whose folder names none")
     options = parser.parse_args()
     utterances = find_utterances(options.folders, options.language)
     with ExitStack() as stack:
-        url, key = options.base_url, options.key
-        if not url:
-            service = stack.enter_context(running_service())
-            upgrade_plan(service)
-            url, key = service.url, service.key
+        url, key = stack.enter_context(chosen_service(options))
         address = f"ws{url.removeprefix('http')}/ws/stt?apiKey={quote(key)}"
         asyncio.run(converse(address, utterances, 1, 2, INTERIM_MS))  # warm
         for speakers in options.speakers:

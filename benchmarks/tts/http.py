@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 
 from benchmarks.hardware import hardware, versions
-from benchmarks.service import running_service, upgrade_plan
+from benchmarks.service import add_service_options, chosen_service
 from configs.settings import weights_dir
 from models.audio import AudioChunk
 from models.loading import load_model
@@ -51,17 +51,12 @@ def timed_ms(call: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--base-url", help="of a service that runs; else one is started")
-    parser.add_argument("--key", help="an API key of that service")
+    add_service_options(parser)
     parser.add_argument("--config", default="tts/hibari", help="the bare engine's configuration")
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
     with ExitStack() as stack:
-        url, key = options.base_url, options.key
-        if not url:
-            service = stack.enter_context(running_service())
-            upgrade_plan(service)
-            url, key = service.url, service.key
+        url, key = stack.enter_context(chosen_service(options))
         headers = {"Authorization": f"Bearer {key}"}
         client = stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=60))
         speak, voice_id = bare_engine(options.config)

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 import httpx
 
 from benchmarks.hardware import hardware, versions
-from benchmarks.service import running_service, upgrade_plan
+from benchmarks.service import add_service_options, chosen_service
 from configs.settings import weights_dir
 from models.info import VoiceInfo
 from models.loading import load_model
@@ -31,17 +31,12 @@ WARM_UP = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--base-url", help="of a service that runs; else one is started")
-    parser.add_argument("--key", help="an API key of that service")
+    add_service_options(parser)
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     store = WeightStore(weights_dir())
     with ExitStack() as stack:
-        url, key = options.base_url, options.key
-        if not url:
-            service = stack.enter_context(running_service())
-            upgrade_plan(service)
-            url, key = service.url, service.key
+        url, key = stack.enter_context(chosen_service(options))
         headers = {"Authorization": f"Bearer {key}"}
         client = stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=60))
         for tier, config in ENGINES.items():

@@ -12,6 +12,7 @@ import uvloop
 from fastapi import FastAPI
 
 from api.app import create_app
+from api.services import Services
 from configs.settings import Secrets, Settings, WebhookSettings
 from deployments.gateway.listener import HttpListener
 from tests.api.local_services import local_services
@@ -49,8 +50,13 @@ def local_settings(folder: Path) -> Settings:
 
 @contextmanager
 def serve_local(folder: Path) -> Iterator[Server]:
-    """Serves in a thread with a loop of its own until the block ends."""
-    services = local_services(local_settings(folder))
+    with serve_services(local_services(local_settings(folder))) as running:
+        yield running
+
+
+@contextmanager
+def serve_services(services: Services) -> Iterator[Server]:
+    """Serves in a thread with a loop of its own until the block ends, and closes the database."""
     try:
         with serve_app(create_app(services)) as url:
             key = asyncio.run(services.platform.accounts.ensure_first_workspace())

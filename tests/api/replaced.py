@@ -4,9 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from api.services import Services
+from configs.load import load_yaml
+from configs.schema.transcription import ListeningConfig
+from models.vad.base import VADEngine
 from pipelines.limits.shared import SharedLimits
+from pipelines.ports import STTModel
 from pipelines.stt.file import TranscriptionPipeline
+from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
+from tests.pipelines.stt.listening_doubles import LoudnessVAD
 
 
 def with_speech(services: Services, **members: Any) -> Services:
@@ -47,3 +53,13 @@ def with_request_limits(services: Services, **members: Any) -> Services:
 def with_limits(services: Services, limits: SharedLimits) -> Services:
     """With another store of rate limits; sockets keep theirs."""
     return with_infrastructure(with_request_limits(services, limits=limits), limits=limits)
+
+
+def with_listening(
+    services: Services, transcriber: STTModel, vad: VADEngine | None = None, **limits: float
+) -> Services:
+    """The same services with another recogniser and detector, and changed limits."""
+    config = load_yaml(ListeningConfig, "listening")
+    changed = config.model_copy(update={"limits": config.limits.model_copy(update=limits)})
+    pipeline = LiveTranscriptionPipeline(transcriber, vad or LoudnessVAD(), changed)
+    return with_speech(services, live_transcription=pipeline)

@@ -1,15 +1,14 @@
 """Servers for other people's clients: chat, and speech with and without weights."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from api.app import create_app
 from configs.load import load_yaml
 from configs.schema.models.llm import EchoConfig
 from configs.schema.transcription import ListeningConfig, load_profiles
@@ -27,7 +26,7 @@ from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
-from tests.api.local_server import Server, local_settings, serve_app, serve_local
+from tests.api.local_server import Server, local_settings, serve_local, serve_services
 from tests.api.local_services import local_services
 from tests.api.replaced import with_infrastructure, with_speech, with_synthesis, with_transcription
 from tests.clients.node_clients import NodeClients
@@ -35,7 +34,6 @@ from tests.clients.registry_clients import RegistryClients
 from tests.hostile.audio_files import wav
 from tests.local_ports import LocalSTTModel, LocalTTSModel
 from tests.models.sounds import speak
-from tests.plans import raise_plans
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
 
@@ -95,14 +93,8 @@ def speech_server(
         openai=replace(services.speech.openai, models=models),
     )
     services = with_infrastructure(services, models=models)
-    try:
-        with serve_app(create_app(services)) as url:
-            key = asyncio.run(services.platform.accounts.ensure_first_workspace())
-            assert key is not None
-            raise_plans(services.infrastructure.settings.database_url)
-            yield Server(url, key)
-    finally:
-        services.infrastructure.database.close()
+    with serve_services(services) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +126,12 @@ def english_voice(server: Server) -> str:
     )
     voices = answer.raise_for_status().json()["data"]
     return next(str(v["voice_id"]) for v in voices if v["labels"]["language"] == "en")
+
+
+def speak_through(clients: RegistryClients, script: Path, server: Server) -> dict[str, Any]:
+    """What a published client says it heard, run by `script` with an English voice."""
+    heard: dict[str, Any] = clients.run(script, server.url, server.key, english_voice(server))
+    return heard
 
 
 def socket_url(server: Server, path: str) -> str:

@@ -18,8 +18,10 @@ from deployments.gateway.listener import HttpListener
 from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.api.replaced import with_listening
 from tests.api.sockets.client import TtsClient, connect
 from tests.patience import PATIENCE_S
+from tests.pipelines.stt.listening_doubles import ToldTranscriber
 
 
 @dataclass(frozen=True)
@@ -100,4 +102,26 @@ async def server(tmp_path: Path) -> AsyncIterator[SocketServer]:
 async def shared_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """For tests with `pytest.mark.asyncio(loop_scope="module")`, which only open sockets."""
     async with serve_folder(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def told() -> ToldTranscriber:
+    return ToldTranscriber()
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Services]:
+    """Services before a test replaces some of them."""
+    async with AudioDecoder() as decoder:
+        built = local_services(local_settings(tmp_path), decoder)
+        yield built
+        await built.platform.billing.wait_for_settlements()
+        built.infrastructure.database.close()
+
+
+@pytest.fixture
+async def stt_server(plain: Services, told: ToldTranscriber) -> AsyncIterator[SocketServer]:
+    """Its transcripts are those of `told`."""
+    async with serve(with_listening(plain, told)) as running:
         yield running

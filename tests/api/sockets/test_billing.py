@@ -1,21 +1,16 @@
 """What sessions cost, and what webhooks are told of them."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from api.services import Services
 from models.errors import EngineLost
-from pipelines.audio.decode.decoder import AudioDecoder
-from tests.api.local_server import local_settings
-from tests.api.local_services import local_services
 from tests.api.money import Books
 from tests.api.sockets.client import TtsClient, connect
-from tests.api.sockets.conftest import SocketServer, serve
-from tests.api.sockets.stt.client import SttClient, stt, with_listening
+from tests.api.sockets.conftest import SocketServer
+from tests.api.sockets.stt.client import SttClient, stt
 from tests.pipelines.stt.listening_doubles import ToldTranscriber, loud, quiet
 
 TEXT = "The harbour lay still. It carried letters and tea."
@@ -23,34 +18,16 @@ CHARACTER, SLICE = 15, 6000  # micro-USD
 
 
 @pytest.fixture
-def told() -> ToldTranscriber:
-    return ToldTranscriber()
+async def books(stt_server: SocketServer) -> Books:
+    principal = await stt_server.services.platform.accounts.authenticator.authenticate(
+        stt_server.key
+    )
+    return Books(stt_server.services, principal.workspace_id)
 
 
-@pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[Services]:
-    async with AudioDecoder() as decoder:
-        built = local_services(local_settings(tmp_path), decoder)
-        yield built
-        await built.platform.billing.wait_for_settlements()
-        built.infrastructure.database.close()
-
-
-@pytest.fixture
-async def server(plain: Services, told: ToldTranscriber) -> AsyncIterator[SocketServer]:
-    async with serve(with_listening(plain, told)) as running:
-        yield running
-
-
-@pytest.fixture
-async def books(server: SocketServer) -> Books:
-    principal = await server.services.platform.accounts.authenticator.authenticate(server.key)
-    return Books(server.services, principal.workspace_id)
-
-
-async def test_a_flush_costs_its_characters(server: SocketServer, books: Books) -> None:
+async def test_a_flush_costs_its_characters(stt_server: SocketServer, books: Books) -> None:
     await books.want("tts.completed")
-    async with server.tts() as client:
+    async with stt_server.tts() as client:
         await client.create()
         await client.speak(TEXT)
         await client.speak("Again.")
@@ -60,18 +37,18 @@ async def test_a_flush_costs_its_characters(server: SocketServer, books: Books) 
     assert await books.charged("tts") == (len(TEXT) + 6, (len(TEXT) + 6) * CHARACTER)
     first, second = await books.events()
     assert (first["data"]["text"], second["data"]["text"]) == (TEXT, "Again.")
-    assert first["data"]["voice_id"] == server.voice_id
+    assert first["data"]["voice_id"] == stt_server.voice_id
     path = first["data"]["audio_url"].removeprefix("http://test")
     async with httpx.AsyncClient(trust_env=False) as http:
-        file = await http.get(f"http://{server.address}{path}")
+        file = await http.get(f"http://{stt_server.address}{path}")
     assert (file.status_code, file.headers["content-type"]) == (200, "audio/mpeg")
 
 
 async def test_a_context_without_credit_gets_an_error_and_lives_on(
-    server: SocketServer, books: Books
+    stt_server: SocketServer, books: Books
 ) -> None:
     await books.leave_credit(10 * CHARACTER)
-    async with server.tts() as client:
+    async with stt_server.tts() as client:
         await client.create(context_id="c", timestamps=True)
         await client.say("send_text", text=TEXT)
         error = await client.error("flush_context")
@@ -80,11 +57,11 @@ async def test_a_context_without_credit_gets_an_error_and_lives_on(
     assert await books.charged("tts") == (10, 10 * CHARACTER)
 
 
-async def test_who_leaves_pays_for_what_was_spoken(server: SocketServer, books: Books) -> None:
+async def test_who_leaves_pays_for_what_was_spoken(stt_server: SocketServer, books: Books) -> None:
     await books.want("tts.completed", "tts.failed")
     text = "A sentence of some length. " * 400
-    async with connect(server.url("/ws/tts")) as socket:
-        client = TtsClient(socket, server.voice_id)
+    async with connect(stt_server.url("/ws/tts")) as socket:
+        client = TtsClient(socket, stt_server.voice_id)
         for _ in range(2):
             await client.hear()
         await client.create()
@@ -92,7 +69,7 @@ async def test_who_leaves_pays_for_what_was_spoken(server: SocketServer, books: 
         await client.say("flush_context")
         assert "audio_chunk" in await client.hear()
         socket.transport.abort()
-    await server.until_empty()
+    await stt_server.until_empty()
     units, cost = await books.charged("tts")
     assert 0 < units < len(text)
     assert cost == units * CHARACTER
@@ -100,8 +77,8 @@ async def test_who_leaves_pays_for_what_was_spoken(server: SocketServer, books: 
 
 
 @pytest.fixture
-async def client(server: SocketServer) -> AsyncIterator[SttClient]:
-    async with stt(server) as made:
+async def client(stt_server: SocketServer) -> AsyncIterator[SttClient]:
+    async with stt(stt_server) as made:
         yield made
 
 
@@ -183,9 +160,9 @@ async def test_what_the_engine_failed_on_is_not_charged(
     assert event["event"] == "stt.failed" and event["data"]["error"] == "unavailable"
 
 
-async def test_who_vanishes_pays_for_what_was_heard(server: SocketServer, books: Books) -> None:
+async def test_who_vanishes_pays_for_what_was_heard(stt_server: SocketServer, books: Books) -> None:
     await books.want("stt.completed")
-    async with stt(server) as client:
+    async with stt(stt_server) as client:
         await client.start(continuous_mode=True)
         await client.say(loud(0.5), quiet(1.5), step_s=0.5)
         await client.send({"type": "test"})  # answered after all of the audio was taken
@@ -193,7 +170,7 @@ async def test_who_vanishes_pays_for_what_was_heard(server: SocketServer, books:
         if "transcription" not in [message.get("type") for message in heard]:
             await client.hear_until("transcription")
         client.socket.transport.abort()
-    await server.until_empty()
+    await stt_server.until_empty()
     assert await books.charged("stt") == (2000, 200)
     assert [event["event"] for event in await books.events()] == ["stt.completed"]
 

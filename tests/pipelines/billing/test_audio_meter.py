@@ -15,7 +15,7 @@ from pipelines.billing.audio_meter import SLICE_LASTS_S, SLICE_MS, AudioMeter
 from pipelines.billing.billing import Billing, Charge
 from pipelines.errors import InsufficientCredit
 from tests.db.test_webhooks import plain
-from tests.migrated import migrate
+from tests.migrated import sqlite_database
 
 WORKSPACE = 1
 SLICE = 6000  # micro-USD
@@ -23,11 +23,8 @@ SLICE = 6000  # micro-USD
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    url = f"sqlite:///{tmp_path / 'meter.db'}"
-    migrate(url)
-    database = Database(url)
-    yield database
-    database.close()
+    with sqlite_database(tmp_path) as opened:
+        yield opened
 
 
 class Watched(Billing):

@@ -22,7 +22,7 @@ from pipelines.chat.pipeline import ChatPipeline, ChatRequest
 from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.storage.encryption import Encryption
 from tests.db.test_webhooks import plain
-from tests.migrated import migrate
+from tests.migrated import sqlite_database
 from tests.patience import PATIENCE_S
 
 WORKSPACE, OTHER_WORKSPACE = 1, 2
@@ -69,11 +69,8 @@ class ScriptedModel:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    url = f"sqlite:///{tmp_path / 'chat.db'}"
-    migrate(url)
-    database = Database(url)
-    yield database
-    database.close()
+    with sqlite_database(tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture

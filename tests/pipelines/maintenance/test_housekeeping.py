@@ -1,6 +1,5 @@
 """What was kept for long enough goes, and nothing else; on both databases."""
 
-import base64
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -20,23 +19,17 @@ from db.idempotency import IdempotentAnswer
 from db.webhooks import Delivery, Event, NewEvent, Webhook, add_event
 from pipelines.maintenance import housekeeping
 from pipelines.maintenance.housekeeping import Housekeeper
-from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from telemetry.metrics import REGISTRY
 from tests.db.test_webhooks import plain
+from tests.pipelines.storage.on_disk import files_in
 
 CREDIT = 1_000
 
 
 @pytest.fixture
 def files(database: Database, tmp_path: Path) -> Files:
-    return Files(
-        database,
-        Encryption([base64.b64encode(b"k" * 32).decode()]),
-        storage_url=f"file://{tmp_path / 'files'}",
-        public_url="https://speech.example",
-        url_key="k" * 32,
-    )
+    return files_in(tmp_path, database)
 
 
 def _kept_for(chat_days: int | None) -> RetentionConfig:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,9 +19,10 @@ from models.llm.base import ChatMessage
 from pipelines.chat.history import ChatHistory
 from pipelines.maintenance.key_rotation import Rotated, Rotation
 from pipelines.storage.encryption import DecryptionError, Encryption
-from pipelines.storage.files import PIECE_BYTES, Files
+from pipelines.storage.files import PIECE_BYTES
 from pipelines.webhooks.registration import secret_about
-from tests.migrated import migrate
+from tests.migrated import sqlite_database
+from tests.pipelines.storage.on_disk import files_in
 
 OLD = b64encode(os.urandom(32)).decode()
 NEW = b64encode(os.urandom(32)).decode()
@@ -29,22 +30,9 @@ SAMPLE = os.urandom(PIECE_BYTES + 10)
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    url = f"sqlite:///{tmp_path / 'test.db'}"
-    migrate(url)
-    opened = Database(url)
-    yield opened
-    opened.close()
-
-
-def _files(database: Database, tmp_path: Path, sealer: Encryption) -> Files:
-    return Files(
-        database,
-        sealer,
-        storage_url=f"file://{tmp_path / 'files'}",
-        public_url="https://speech.example",
-        url_key="k" * 32,
-    )
+def database(tmp_path: Path) -> Iterator[Database]:
+    with sqlite_database(tmp_path) as opened:
+        yield opened
 
 
 async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_path: Path) -> None:
@@ -69,12 +57,12 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
     await database.run(add_webhook)
     event = NewEvent("tts.completed", {"text": "ostrich"})
     event_id = await database.run(add_event, workspace.id, event, before.seal_text)
-    file_id = await _files(database, tmp_path, before).put(
+    file_id = await files_in(tmp_path, database, before).put(
         workspace.id, "sample", "audio/wav", SAMPLE, None
     )
 
     both = Encryption([NEW, OLD])
-    rotation = Rotation(database, both, _files(database, tmp_path, both))
+    rotation = Rotation(database, both, files_in(tmp_path, database, both))
     assert await rotation.run() == Rotated(chats=2, webhooks=1, events=1, files=1)
     assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0)
 
@@ -83,7 +71,7 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
     assert [(m.content, m.extra) for m in messages] == [("ostrich", {"name": "x"}), ("yes", {})]
     opened = await ChatHistory(database, after).read(workspace.id, plain_id)
     assert (opened.chat.title, opened.entries[0].content) == ("plain", "plain")
-    assert await _files(database, tmp_path, after).read(workspace.id, file_id) == SAMPLE
+    assert await files_in(tmp_path, database, after).read(workspace.id, file_id) == SAMPLE
 
     def secret_of(session: Session) -> bytes | None:
         webhook = session.get(Webhook, hook_id)
@@ -110,7 +98,7 @@ async def test_without_the_old_key_nothing_is_touched(database: Database, tmp_pa
     )
     new = Encryption([NEW])
     with pytest.raises(DecryptionError):
-        await Rotation(database, new, _files(database, tmp_path, new)).run()
+        await Rotation(database, new, files_in(tmp_path, database, new)).run()
     assert (await history.load(workspace.id, chat_id))[1].content == "yes"
 
 
@@ -121,9 +109,9 @@ async def test_a_file_deleted_while_it_is_sealed_anew_does_not_come_back(
     user = User(email="a@example.com", password_hash="!")
     workspace = Workspace(owner_id=user.id, name="w", plan="free")
     await database.run(add_user, user, workspace)
-    other = _files(database, tmp_path, Encryption([OLD]))
+    other = files_in(tmp_path, database, Encryption([OLD]))
     file_id = await other.put(workspace.id, "sample", "audio/wav", SAMPLE, None)
-    files = _files(database, tmp_path, Encryption([NEW, OLD]))
+    files = files_in(tmp_path, database, Encryption([NEW, OLD]))
     loop, sealed = asyncio.get_running_loop(), files._sealed
 
     def delete_meanwhile(file: StoredFile, data: bytes) -> bytes:

@@ -18,7 +18,7 @@ from db.files import StoredFile, add_file, delete_file, keep_file, read_file
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES, Files
-from tests.migrated import migrate
+from tests.migrated import sqlite_database
 from tests.patience import PATIENCE_S
 
 DAY_S = 86_400.0
@@ -27,13 +27,10 @@ CANARY = b"canary-of-the-store"
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    url = f"sqlite:///{tmp_path / 'test.db'}"
-    migrate(url)
-    opened = Database(url)
     user = User(email="a@example.com", password_hash="!")
-    await opened.run(add_user, user, Workspace(id=1, owner_id=user.id, name="w", plan="free"))
-    yield opened
-    opened.close()
+    with sqlite_database(tmp_path) as opened:
+        await opened.run(add_user, user, Workspace(id=1, owner_id=user.id, name="w", plan="free"))
+        yield opened
 
 
 @pytest.fixture

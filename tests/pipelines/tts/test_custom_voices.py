@@ -1,8 +1,7 @@
 """A workspace's voices on their way to the engine: packs travel once, deleted voices no more."""
 
 import asyncio
-import base64
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -20,14 +19,14 @@ from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from models.weights.store import WeightStore
 from pipelines.errors import VoiceNotFound, VoiceNotReady
-from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from tests.db.test_chats import add_workspace
 from tests.db.voices.test_voices import add, new_voice
 from tests.local_ports import LocalTTSModel
-from tests.migrated import migrate
+from tests.migrated import sqlite_database
+from tests.pipelines.storage.on_disk import files_in
 from tests.pipelines.tts.test_pipeline import CONFIG
 
 PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.5, np.float32)))
@@ -47,23 +46,14 @@ class Watched(LocalTTSModel):
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    url = f"sqlite:///{tmp_path / 'test.db'}"
-    migrate(url)
-    opened = Database(url)
-    yield opened
-    opened.close()
+def database(tmp_path: Path) -> Iterator[Database]:
+    with sqlite_database(tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture
 def files(database: Database, tmp_path: Path) -> Files:
-    return Files(
-        database,
-        Encryption([base64.b64encode(b"k" * 32).decode()]),
-        storage_url=f"file://{tmp_path / 'files'}",
-        public_url="https://speech.example",
-        url_key="k" * 32,
-    )
+    return files_in(tmp_path, database)
 
 
 @pytest.fixture

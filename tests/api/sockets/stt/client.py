@@ -11,28 +11,10 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from api.services import Services
-from configs.load import load_yaml
-from configs.schema.transcription import ListeningConfig
 from models.audio import Pcm, float_to_pcm16
-from models.vad.base import VADEngine
-from pipelines.ports import STTModel
-from pipelines.stt.session import LiveTranscriptionPipeline
-from tests.api.replaced import with_speech
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 from tests.patience import PATIENCE_S
-from tests.pipelines.stt.listening_doubles import LoudnessVAD
-
-
-def with_listening(
-    services: Services, transcriber: STTModel, vad: VADEngine | None = None, **limits: float
-) -> Services:
-    """The same services with another recogniser and detector, and changed limits."""
-    config = load_yaml(ListeningConfig, "listening")
-    changed = config.model_copy(update={"limits": config.limits.model_copy(update=limits)})
-    pipeline = LiveTranscriptionPipeline(transcriber, vad or LoudnessVAD(), changed)
-    return with_speech(services, live_transcription=pipeline)
 
 
 class SttClient:

@@ -1,10 +1,9 @@
-"""The protocol of `/ws/stt` on a real server, with a recogniser that does as it is told."""
+"""The protocol of `/ws/stt` on a real stt_server, with a recogniser that does as it is told."""
 
 import asyncio
 import gc
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,39 +15,18 @@ from api.sockets.stt.audio import AudioInbox
 from api.sockets.stt.conversation import SttConversation
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
-from pipelines.audio.decode.decoder import AudioDecoder
-from tests.api.local_server import local_settings
-from tests.api.local_services import local_services
+from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, serve
-from tests.api.sockets.stt.client import SttClient, audio, finals, stt, with_listening
+from tests.api.sockets.stt.client import SttClient, audio, finals, stt
 from tests.pipelines.stt.listening_doubles import ToldTranscriber, loud, quiet, transcript
 
 LOUD_MULAW, QUIET_MULAW = b"\x9f", b"\xff"
 
 
 @pytest.fixture
-def told() -> ToldTranscriber:
-    return ToldTranscriber()
-
-
-@pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[Services]:
-    async with AudioDecoder() as decoder:
-        built = local_services(local_settings(tmp_path), decoder)
-        yield built
-        built.infrastructure.database.close()
-
-
-@pytest.fixture
-async def server(plain: Services, told: ToldTranscriber) -> AsyncIterator[SocketServer]:
-    async with serve(with_listening(plain, told)) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(server: SocketServer) -> AsyncIterator[SttClient]:
-    async with stt(server) as made:
+async def client(stt_server: SocketServer) -> AsyncIterator[SttClient]:
+    async with stt(stt_server) as made:
         yield made
 
 
@@ -62,13 +40,13 @@ async def refused(client: SttClient, message: object) -> str:
     return error
 
 
-async def test_hello_names_the_service_and_plain_get_says_ok(server: SocketServer) -> None:
-    async with connect(server.url("/ws/stt")) as socket:
+async def test_hello_names_the_service_and_plain_get_says_ok(stt_server: SocketServer) -> None:
+    async with connect(stt_server.url("/ws/stt")) as socket:
         connecting, established = json.loads(await socket.recv()), json.loads(await socket.recv())
     assert connecting["connecting"] is True and "type" not in connecting
     assert established["connection_established"]["service"] == "stt"
     async with httpx.AsyncClient() as http:
-        answer = await http.get(f"http://{server.address}/ws/stt")
+        answer = await http.get(f"http://{stt_server.address}/ws/stt")
     assert (answer.status_code, answer.text) == (200, "ok")
 
 
@@ -342,11 +320,11 @@ async def test_without_start_or_audio_the_session_ends(
     plain: Services, told: ToldTranscriber
 ) -> None:
     quick = with_listening(plain, told, start_timeout_s=1.0, audio_timeout_s=1.5)
-    async with serve(quick) as server:
-        async with stt(server) as client:
+    async with serve(quick) as stt_server:
+        async with stt(stt_server) as client:
             messages, code = await client.hear_rest()
             assert "no start" in messages[0]["error"] and code == 1008
-        async with stt(server) as client:
+        async with stt(stt_server) as client:
             await client.start()
             for _ in range(5):
                 await asyncio.sleep(0.35)
@@ -360,8 +338,8 @@ async def test_without_start_or_audio_the_session_ends(
 async def test_audio_much_faster_than_it_sounds_ends_the_session(
     plain: Services, told: ToldTranscriber
 ) -> None:
-    async with serve(with_listening(plain, told, speed_window_s=4)) as server:
-        async with stt(server) as client:
+    async with serve(with_listening(plain, told, speed_window_s=4)) as stt_server:
+        async with stt(stt_server) as client:
             await client.start(continuous_mode=True)
             await client.say(quiet(19))
             await client.send({"type": "test"})
@@ -376,8 +354,8 @@ async def test_a_recogniser_that_cannot_keep_up_ends_the_session(
 ) -> None:
     monkeypatch.setattr("api.sockets.stt.conversation.PUSH_BACK_S", 0.2)
     told.gate.clear()
-    async with serve(with_listening(plain, told, backlog_s=3)) as server:
-        async with stt(server) as client:
+    async with serve(with_listening(plain, told, backlog_s=3)) as stt_server:
+        async with stt(stt_server) as client:
             await client.start(continuous_mode=True)
             await client.say(*[loud(2), quiet(1)] * 8)
             messages, code = await client.hear_rest()
@@ -386,11 +364,11 @@ async def test_a_recogniser_that_cannot_keep_up_ends_the_session(
 
 
 async def test_a_client_that_vanishes_leaves_nothing_behind(
-    server: SocketServer, told: ToldTranscriber
+    stt_server: SocketServer, told: ToldTranscriber
 ) -> None:
     told.gate.clear()
     before = len(asyncio.all_tasks())
-    clients = [await connect(server.url("/ws/stt")) for _ in range(20)]
+    clients = [await connect(stt_server.url("/ws/stt")) for _ in range(20)]
     for socket in clients:
         client = SttClient(socket)
         await client.hear(), await client.hear()
@@ -400,7 +378,7 @@ async def test_a_client_that_vanishes_leaves_nothing_behind(
     assert len(told.requests) >= 20
     for socket in clients:
         socket.transport.abort()
-    await server.until_empty()
+    await stt_server.until_empty()
     await asyncio.sleep(0.1)
     assert len(asyncio.all_tasks()) <= before
     assert len(told.cancelled) >= 20

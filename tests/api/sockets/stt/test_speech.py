@@ -18,8 +18,9 @@ from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.mulaw import decode_mulaw
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import SocketServer, serve
-from tests.api.sockets.stt.client import SttClient, finals, stt, with_listening
+from tests.api.sockets.stt.client import SttClient, finals, stt
 from tests.local_ports import LocalSTTModel
 from tests.models.sounds import speak, wordless
 

@@ -19,8 +19,9 @@ from hypothesis.stateful import (
 
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import SocketServer, serve
-from tests.api.sockets.stt.client import SttClient, audio, finals, stt, with_listening
+from tests.api.sockets.stt.client import SttClient, audio, finals, stt
 from tests.pipelines.stt.listening_doubles import ToldTranscriber
 
 MAX_FAULTS = 19  # the twentieth ends the session
