@@ -35,8 +35,7 @@ from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.correction.rules import load_rules
 from pipelines.limits.shared import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
-from pipelines.model_list import ModelList
-from pipelines.ports import ChatModel, STTModel, TTSModel
+from pipelines.ports import ChatModel, ModelList, STTModel, TTSModel
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline
@@ -49,7 +48,7 @@ from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
 from pipelines.voices.service import CustomVoices
 from pipelines.webhooks.registration import Webhooks
-from telemetry.reports import OwnReports, Reports
+from telemetry.reports import OwnReports
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class InfrastructureServices:
     limits: SharedLimits
     admission: AdmissionControl
     sockets: SocketRegistry
-    reports: Reports = field(default_factory=OwnReports)  # what GET /metrics shows
+    reports: OwnReports = field(default_factory=OwnReports)  # what GET /metrics shows
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,11 @@ def port(name: str, default: int) -> int:
 
 def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
     """Networks or addresses, joined by commas."""
-    found = []
-    for text in filter(None, map(str.strip, os.environ.get(name, "").split(","))):
-        try:
-            found.append(ip_network(text))
-        except ValueError as error:
-            raise SettingsError(f"{name} has to be networks, joined by commas: {error}") from None
-    return tuple(found)
+    texts = filter(None, map(str.strip, os.environ.get(name, "").split(",")))
+    try:
+        return tuple(map(ip_network, texts))
+    except ValueError as error:
+        raise SettingsError(f"{name} has to be networks, joined by commas: {error}") from None
 
 
 def factor(name: str) -> float:

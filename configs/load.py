@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import yaml
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 CONFIGS_DIR = Path(__file__).resolve().parent
 
@@ -22,8 +22,5 @@ def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
         choices = sorted(p.stem for p in folder.glob("*.yaml")) if folder.is_dir() else []
         raise FileNotFoundError(f"no configuration {name!r}; in {folder.name}/ there are {choices}")
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if isinstance(shape, TypeAdapter):
-        return shape.validate_python(data)
-    if issubclass(shape, BaseModel):
-        return shape.model_validate(data)
-    return TypeAdapter(shape).validate_python(data)
+    adapter = shape if isinstance(shape, TypeAdapter) else TypeAdapter(shape)
+    return adapter.validate_python(data)

@@ -91,12 +91,7 @@ def load_settings(*, new: bool = True) -> Settings:
     Unless `new`, the database in the data folder must be there if no other is named. Raises
     SettingsError, which names the variable.
     """
-    if not new and not os.environ.get("DATABASE_URL") and not (_data_path() / DATABASE).exists():
-        raise SettingsError(
-            f"ANTIPHON_DATA: there is no database in {str(_data_path())!r}; give the variables of "
-            "the service"
-        )
-    data_dir = _data_dir()
+    data_dir = _data_dir(new=new)
     host = os.environ.get("HOST", "").strip("[]") or "127.0.0.1"
     port = environment.port("PORT", 8000)
     return Settings(
@@ -123,12 +118,13 @@ def load_settings(*, new: bool = True) -> Settings:
     )
 
 
-def _data_path() -> Path:
-    return Path(os.environ.get("ANTIPHON_DATA") or PROJECT_DIR / "data").expanduser().resolve()
-
-
-def _data_dir() -> Path:
-    path = _data_path()
+def _data_dir(*, new: bool) -> Path:
+    path = Path(os.environ.get("ANTIPHON_DATA") or PROJECT_DIR / "data").expanduser().resolve()
+    if not new and not os.environ.get("DATABASE_URL") and not (path / DATABASE).exists():
+        raise SettingsError(
+            f"ANTIPHON_DATA: there is no database in {str(path)!r}; give the variables of "
+            "the service"
+        )
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -149,15 +145,17 @@ def _peers(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str, ...]:
 
 def _load_secrets(path: Path) -> Secrets:
     """Each from its variable, or from a file that only its owner may read."""
-    given = {name: os.environ.get(variable) for name, variable in VARIABLES_OF_SECRETS.items()}
-    if not all(given.values()):
+    values = {
+        name: os.environ[variable]
+        for name, variable in VARIABLES_OF_SECRETS.items()
+        if os.environ.get(variable)
+    }
+    if len(values) < len(VARIABLES_OF_SECRETS):
         try:
-            stored = _read_or_create(path)
+            values = _read_or_create(path) | values
         except OSError as error:
             message = f"ANTIPHON_DATA: cannot keep secrets in {str(path)!r}: {error.strerror}"
             raise SettingsError(message) from None
-        given = {name: value or stored[name] for name, value in given.items()}
-    values = {name: value for name, value in given.items() if value}
     token_keys = tuple(values.pop("token_key").split(","))
     if not all(map(_is_long, token_keys)):
         raise SettingsError(

@@ -4,6 +4,8 @@ Serve reads the builders' argument types, so annotations here stay real objects.
 `serve_config.yaml`, not here.
 """
 
+from typing import Any
+
 from ray import serve
 from ray.serve import Application
 
@@ -21,8 +23,8 @@ from deployments.workers.webhooks import Courier
 def build_models(args: ModelsArgs) -> Application:
     """The application `models`: one deployment a model, none with a route."""
     kinds = ((TTSDeployment, args.tts), (STTDeployment, args.stt), (ChatDeployment, args.chat))
-    models = [serve.deployment(name=name)(cls).bind() for cls, names in kinds for name in names]
-    return serve.deployment(name="ModelIndex")(ModelIndex).bind(args, *models)
+    models = [_bind(name, kind) for kind, names in kinds for name in names]
+    return _bind("ModelIndex", ModelIndex, args, *models)
 
 
 def build_gateway(args: GatewayArgs) -> Application:
@@ -38,17 +40,19 @@ def build_gateway(args: GatewayArgs) -> Application:
         health_check_timeout_s=10,
         graceful_shutdown_wait_loop_s=0.2,
     )(Limiter).bind()
-    application: Application = serve.deployment(name="Gateway")(gateway).bind(args, limiter)
-    return application
+    return _bind("Gateway", gateway, args, limiter)
 
 
 def build_courier(args: WorkerArgs) -> Application:
     """The application `courier`: delivery of webhooks, and housekeeping."""
-    application: Application = serve.deployment(name="Courier")(Courier).bind(args)
-    return application
+    return _bind("Courier", Courier, args)
 
 
 def build_voices(args: WorkerArgs) -> Application:
     """The application `voices`: jobs that make custom voices."""
-    application: Application = serve.deployment(name="VoiceClone")(VoiceClone).bind(args)
+    return _bind("VoiceClone", VoiceClone, args)
+
+
+def _bind(name: str, kind: Any, *arguments: object) -> Application:
+    application: Application = serve.deployment(name=name)(kind).bind(*arguments)
     return application

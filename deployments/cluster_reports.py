@@ -19,11 +19,11 @@ TIMEOUT_S = 1.0
 LAG_PROBE_S = 0.5
 
 
-class ClusterReports:
+class ClusterReports(OwnReports):
     """The metrics of this replica and, through ModelIndex, of all others."""
 
     def __init__(self, models_app: str, deployment: str, replica: str) -> None:
-        self._own = OwnReports(deployment, replica)
+        super().__init__(deployment, replica)
         self._index = ModelIndexHandle(models_app)
         self._taking = asyncio.Lock()  # reports are taken in order
 
@@ -53,7 +53,7 @@ class ClusterReports:
 
     async def _take(self) -> Report:
         async with self._taking:
-            return await asyncio.to_thread(self._own.take)
+            return await asyncio.to_thread(self.take)
 
 
 def cluster_reports(models_app: str | None = None) -> ClusterReports | None:

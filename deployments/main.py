@@ -12,7 +12,7 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from yaml import YAMLError
 
@@ -69,7 +69,7 @@ def main() -> None:
             wait_until_ready(settings)
             say(f"All models are ready after {time.monotonic() - started:.1f} s")
             cluster.deploy(dashboard, config)
-        if "files" in degraded(f"{local_url(settings)}/readyz"):
+        if "files" in (readyz(f"{local_url(settings)}/readyz") or {}).get("degraded", ()):
             say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
         while True:
             time.sleep(3600)
@@ -106,7 +106,7 @@ def wait_until_ready(settings: Settings, query: str = "") -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     next_look = time.monotonic() + 5
     while time.monotonic() < deadline:
-        if answers(f"{local_url(settings)}/readyz{query}"):
+        if readyz(f"{local_url(settings)}/readyz{query}") is not None:
             return
         if time.monotonic() > next_look:
             next_look = time.monotonic() + 5
@@ -116,22 +116,14 @@ def wait_until_ready(settings: Settings, query: str = "") -> None:
     raise TimeoutError(f"not ready after {READY_TIMEOUT_S} s; the Ray dashboard's logs say more")
 
 
-def answers(url: str) -> bool:
+def readyz(url: str) -> dict[str, Any] | None:
+    """What the gateway says of itself once it is ready; until then, or of another program, None."""
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except (OSError, HTTPException):  # the latter when another program answers there
-        return False
-
-
-def degraded(url: str) -> list[str]:
-    """What works without its store, as /readyz at `url` says; nothing when it does not answer."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            names: list[str] = json.load(response)["degraded"]
-            return names
-    except (OSError, HTTPException, ValueError, KeyError):
-        return []
+            told: dict[str, Any] = json.load(response)
+            return told
+    except (OSError, HTTPException, ValueError):
+        return None
 
 
 def local_url(settings: Settings) -> str:

@@ -21,37 +21,24 @@ class ModelIndex:
     def __init__(self, args: ModelsArgs, *deployments: DeploymentHandle[Any]) -> None:
         self._args = args
         self._deployments = deployments  # holds them in this application's graph
-        self._reports = LastReports()
+        # By deployment and replica, with the time when it came.
+        self._reports: dict[tuple[str, str], tuple[float, Report]] = {}
 
     def deployed(self) -> ModelsArgs:
         return self._args
 
     async def report(self, report: Report) -> None:
-        """Stores the metrics of a process."""
-        self._reports.put(report)
+        """Stores the metrics of a process, unless newer ones are known: no counter may decrease."""
+        name = (report.deployment, report.replica)
+        known = self._reports.get(name)
+        if known is None or known[1].sequence < report.sequence:
+            self._reports[name] = (time.monotonic(), report)
 
     async def exchange(self, report: Report) -> list[Report]:
-        """Stores those of the caller; returns the last of all processes."""
-        self._reports.put(report)
-        return self._reports.all()
-
-
-class LastReports:
-    """The newest report of each process; forgotten after FORGET_S without another."""
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[str, str], tuple[float, Report]] = {}
-
-    def put(self, report: Report) -> None:
-        """Drops a report older than the known one: a counter must never seem to decrease."""
-        name = (report.deployment, report.replica)
-        known = self._last.get(name)
-        if known is None or known[1].sequence < report.sequence:
-            self._last[name] = (time.monotonic(), report)
-
-    def all(self) -> list[Report]:
+        """Stores those of the caller; returns the last of each process, with its age."""
+        await self.report(report)
         now = time.monotonic()
-        for name, (since, _) in list(self._last.items()):
-            if now - since > FORGET_S:
-                del self._last[name]
-        return [replace(report, age_s=now - since) for since, report in self._last.values()]
+        self._reports = {
+            name: kept for name, kept in self._reports.items() if now - kept[0] <= FORGET_S
+        }
+        return [replace(kept, age_s=now - since) for since, kept in self._reports.values()]

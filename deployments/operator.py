@@ -143,13 +143,13 @@ async def _credit(
     outcome = await database.run(ledger.change_credit, workspace.id, operation, micro_usd, ACTOR)
     credit = f"{to_usd(await database.read(ledger.credit_of, workspace.id)):.6f} USD"
     name = f"{workspace.name} ({workspace.id})"
-    if outcome == "no_account":
-        raise ValueError(f"{name} has no account to credit; `reconcile` tells what is wrong")
-    if outcome == "done_before":
-        raise ValueError(f"{name} keeps {credit}: the reference {reference!r} was booked before")
-    if outcome == "too_little":
-        taken = to_usd(-micro_usd)
-        raise ValueError(f"{name} keeps {credit}: that is less than the {taken:.6f} USD to take")
+    refusals = {
+        "no_account": "has no account to credit; `reconcile` tells what is wrong",
+        "done_before": f"keeps {credit}: the reference {reference!r} was booked before",
+        "too_little": f"keeps {credit}: that is less than the {to_usd(-micro_usd):.6f} USD to take",
+    }
+    if outcome in refusals:
+        raise ValueError(f"{name} {refusals[outcome]}")
     return f"{name} has {credit} of credit"
 
 

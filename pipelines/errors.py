@@ -1,28 +1,4 @@
-"""The errors that pipelines raise for a request. `api` maps `code` to a status.
-
-* PipelineError
-  x VoiceNotFound
-  x VoiceNotReady
-  x PlanRequired
-  x ModelNotFound
-  x ChatNotFound
-  x InvalidAudio
-  x AudioTooLong
-  x FileTooLarge
-  x InvalidRequest
-  x DecoderBusy
-  x Unauthorized
-  x EmailTaken
-  x InsufficientScope
-  x NotFound
-  x HashingBusy
-  x InsufficientCredit
-  x PlanNotFound
-  x InvalidUrl
-  x StorageUnavailable
-  x RequestRunning
-  x AnswerNotKept
-"""
+"""The errors that pipelines raise for a request. `api` maps `code` to a status."""
 
 from db.errors import DatabaseError
 from models.errors import EngineError
@@ -36,144 +12,103 @@ class PipelineError(Exception):
     """The request cannot be served; the message is for the caller."""
 
     code = "validation_error"
+    message = ""  # of those that always say the same
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or self.message)
+
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        cls.code = code or cls.code
 
 
-class VoiceNotFound(PipelineError):
+class VoiceNotFound(PipelineError, code="voice_not_found"):
     """No voice has that id or name."""
 
-    code = "voice_not_found"
 
-
-class VoiceNotReady(PipelineError):
+class VoiceNotReady(PipelineError, code="voice_not_ready"):
     """The voice is still being made, or could not be made."""
 
-    code = "voice_not_ready"
 
-
-class PlanRequired(PipelineError):
+class PlanRequired(PipelineError, code="plan_required"):
     """The workspace's plan does not allow that; the message names what it allows."""
 
-    code = "plan_required"
 
-
-class ModelNotFound(PipelineError):
+class ModelNotFound(PipelineError, code="model_not_found"):
     """No model has that id or alias."""
 
-    code = "model_not_found"
 
-
-class ChatNotFound(PipelineError):
+class ChatNotFound(PipelineError, code="chat_not_found"):
     """The workspace has no chat of that id."""
 
-    code = "chat_not_found"
-
-    def __init__(self, message: str = "there is no chat of that id; GET /chats lists them") -> None:
-        super().__init__(message)
+    message = "there is no chat of that id; GET /chats lists them"
 
 
-class InvalidAudio(PipelineError):
+class InvalidAudio(PipelineError, code="invalid_audio"):
     """The upload is not audio of a known format, or cannot be decoded."""
 
-    code = "invalid_audio"
 
-
-class AudioTooLong(PipelineError):
+class AudioTooLong(PipelineError, code="audio_too_long"):
     """The audio is longer than the limit."""
 
-    code = "audio_too_long"
 
-
-class FileTooLarge(PipelineError):
+class FileTooLarge(PipelineError, code="file_too_large"):
     """The upload is larger than the limit."""
-
-    code = "file_too_large"
 
 
 class InvalidRequest(PipelineError):
     """A field holds something that the service cannot use; the message names the field."""
 
 
-class DecoderBusy(PipelineError):
+class DecoderBusy(PipelineError, code="overloaded"):
     """The queue of the audio decoder is full."""
 
-    code = "overloaded"
 
-
-class Unauthorized(PipelineError):
+class Unauthorized(PipelineError, code="unauthorized"):
     """The key, token or password is wrong, revoked or expired; never says which."""
 
-    code = "unauthorized"
 
-
-class EmailTaken(PipelineError):
+class EmailTaken(PipelineError, code="email_taken"):
     """Another account has that e-mail address."""
 
-    code = "email_taken"
 
-
-class InsufficientScope(PipelineError):
+class InsufficientScope(PipelineError, code="insufficient_scope"):
     """The key may not do that."""
 
-    code = "insufficient_scope"
 
-
-class NotFound(PipelineError):
+class NotFound(PipelineError, code="not_found"):
     """The workspace has no such object."""
 
-    code = "not_found"
 
-
-class HashingBusy(PipelineError):
+class HashingBusy(PipelineError, code="overloaded"):
     """The queue of the password hasher is full."""
 
-    code = "overloaded"
 
-
-class InsufficientCredit(PipelineError):
+class InsufficientCredit(PipelineError, code="insufficient_credit"):
     """The workspace has less credit than the work may cost."""
 
-    code = "insufficient_credit"
 
-
-class PlanNotFound(PipelineError):
+class PlanNotFound(PipelineError, code="plan_not_found"):
     """No plan has that id."""
 
-    code = "plan_not_found"
 
-
-class StorageUnavailable(PipelineError):
+class StorageUnavailable(PipelineError, code="unavailable"):
     """The store of files is down or full."""
 
-    code = "unavailable"
 
-
-class InvalidUrl(PipelineError):
+class InvalidUrl(PipelineError, code="invalid_url"):
     """The service does not send webhooks to that address; the message says why."""
 
-    code = "invalid_url"
 
-
-class RequestRunning(PipelineError):
+class RequestRunning(PipelineError, code="idempotency_conflict"):
     """The first request with this Idempotency-Key has not been answered yet."""
 
-    code = "idempotency_conflict"
-
-    def __init__(
-        self, message: str = "the first request with this Idempotency-Key is still running"
-    ) -> None:
-        super().__init__(message)
+    message = "the first request with this Idempotency-Key is still running"
 
 
-class AnswerNotKept(PipelineError):
+class AnswerNotKept(PipelineError, code="idempotency_conflict"):
     """The request was done before, and its answer was not kept."""
 
-    code = "idempotency_conflict"
-
-    def __init__(
-        self,
-        message: str = "this Idempotency-Key was used before, and the answer was not kept",
-    ) -> None:
-        super().__init__(message)
+    message = "this Idempotency-Key was used before, and the answer was not kept"
 
 
 def public_error(error: Exception) -> tuple[str, str]:

@@ -1,8 +1,13 @@
-"""What the pipelines call. Deployment handles and local engines both fit these shapes."""
+"""What the pipelines call, and the list of the models that are there.
+
+Deployment handles and engines of this process both fit the ports.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
-from typing import Protocol
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal, Protocol
 
 from models.audio import AudioChunk
 from models.errors import EngineError
@@ -10,6 +15,7 @@ from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
+from pipelines.errors import ModelNotFound
 
 
 class Port(Protocol):
@@ -61,3 +67,56 @@ class ChatModel(Port, Protocol):
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """The answer as it grows; closing the generator stops generation. Raises EngineError."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model and whether a replica of it answers."""
+
+    info: ModelInfo
+    status: Literal["ready", "unavailable"]
+
+
+class ModelList:
+    """Follows the ports of all kinds; the mappings may change while it lives."""
+
+    def __init__(self, *ports: Mapping[str, Port]) -> None:
+        self._ports = ports
+        self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
+
+    async def models(self) -> list[ListedModel]:
+        """Every model, also one that is down now if it was ever up, in the order of the ports."""
+        names, answers = await self._ask()
+        listed = []
+        for name, answer in zip(names, answers, strict=True):
+            if answer is not None:
+                self._seen[name] = answer
+                listed.append(ListedModel(answer, "ready"))
+            elif name in self._seen:
+                listed.append(ListedModel(self._seen[name], "unavailable"))
+        return listed
+
+    async def find(self, model: str) -> ListedModel:
+        """The model with that id or alias. Raises ModelNotFound."""
+        for listed in await self.models():
+            if model == listed.info.id or model in listed.info.aliases:
+                return listed
+        raise ModelNotFound("no model has that id; GET /models lists them")
+
+    async def missing(self, wanted: Collection[str] = ()) -> list[str]:
+        """Names of ports that do not answer, of all or of those wanted; `models` without any.
+
+        Raises ModelNotFound when there is no port of a wanted name.
+        """
+        names, answers = await self._ask()
+        if not names:
+            return ["models"]
+        if unknown := set(wanted) - set(names):
+            raise ModelNotFound(f"no model is deployed as {', '.join(sorted(unknown))}")
+        answering = {name for name, answer in zip(names, answers, strict=True) if answer}
+        return [name for name in wanted or names if name not in answering]
+
+    async def _ask(self) -> tuple[list[str], list[ModelInfo | None]]:
+        ports = list(chain.from_iterable(kind.items() for kind in self._ports))
+        answers = await describe_all(port for _, port in ports)
+        return [name for name, _ in ports], answers

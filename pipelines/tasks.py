@@ -140,28 +140,12 @@ class TtlCache(Generic[K, V]):
     def _loaded(self, key: K, done: "asyncio.Task[V]") -> None:
         if self._loads.get(key) is done:
             del self._loads[key]
-        _retrieve(done)  # also when every caller was cancelled
+        ignore_failure(done)  # also when every caller was cancelled
 
     def _expire(self, key: K) -> None:
         entry = self._entries.get(key)
         if entry is not None and entry[1] <= time.monotonic():
             del self._entries[key]
-
-
-class Deadline:
-    """A moment on the monotonic clock, so many seconds from now."""
-
-    def __init__(self, seconds: float) -> None:
-        self._at = time.monotonic() + seconds
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until then; 0 when it has passed."""
-        return max(0.0, self._at - time.monotonic())
-
-    @property
-    def passed(self) -> bool:
-        return time.monotonic() >= self._at
 
 
 async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
@@ -186,12 +170,12 @@ async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
         raise TimeoutError
     finally:
         if not task.done():
-            task.add_done_callback(_retrieve)
+            task.add_done_callback(ignore_failure)
             task.cancel()
 
 
-def _retrieve(done: "asyncio.Future[Any]") -> None:
-    """So that asyncio does not warn of an error that no caller saw."""
+def ignore_failure(done: "asyncio.Future[Any]") -> None:
+    """A callback: asyncio does not log the error, which no caller may retrieve."""
     if not done.cancelled():
         done.exception()
 
@@ -207,12 +191,12 @@ async def retry(
 ) -> T:
     """Calls until it succeeds, with exponential backoff; what `call` raises beside `errors` ends
     it at once. Raises the last error when the next pause would end later than `within_s`."""
-    deadline, pause_s = Deadline(within_s), first_pause_s
+    until, pause_s = time.monotonic() + within_s, first_pause_s
     while True:
         try:
             return await call()
         except errors as error:
-            if pause_s > deadline.left_s:
+            if time.monotonic() + pause_s > until:
                 raise
             if on_error is not None:
                 on_error(error)
@@ -261,5 +245,5 @@ async def iterate_in_thread(
 
 
 def _close(done: "asyncio.Future[object]", generator: Generator[T, None, None]) -> None:
-    _retrieve(done)
+    ignore_failure(done)
     generator.close()

@@ -36,7 +36,7 @@ def _gauge(name: str, text: str, *labels: str) -> Gauge:
     return Gauge(f"antiphon_{name}", text, labels, registry=REGISTRY)
 
 
-def _histogram(name: str, text: str, *labels: str, bins: tuple[float, ...]) -> Histogram:
+def _histogram(name: str, text: str, *labels: str, bins: tuple[float, ...] = _LATENCY) -> Histogram:
     return Histogram(f"antiphon_{name}", text, labels, registry=REGISTRY, buckets=bins)
 
 
@@ -70,13 +70,13 @@ socket_seconds = _histogram(
 # Calls of replicas. `target` is the deployment that was called.
 calls = _counter("calls_total", "Calls of replicas", "target", "outcome")
 call_first_seconds = _histogram(
-    "call_first_answer_seconds", "From a call to its first answer", "target", bins=_LATENCY
+    "call_first_answer_seconds", "From a call to its first answer", "target"
 )
 models_ready = _gauge("models_ready", "1 when a replica of the deployment answers", "target")
 
 # Speech.
 tts_first_audio_seconds = _histogram(
-    "tts_first_audio_seconds", "From a text to the first audio of its stream", bins=_LATENCY
+    "tts_first_audio_seconds", "From a text to the first audio of its stream"
 )
 tts_gap_seconds = _counter(
     "tts_gap_seconds_total", "Silence within streams that listeners heard since audio came late"
@@ -85,7 +85,7 @@ tts_streams = _counter(
     "tts_streams_total", "Streams that sounded: smooth, late (with gaps), or left", "outcome"
 )
 tts_queue_seconds = _histogram(
-    "tts_queue_seconds", "From a request to its first turn of the engine", bins=_LATENCY
+    "tts_queue_seconds", "From a request to its first turn of the engine"
 )
 tts_real_time_factor = _histogram(
     "tts_real_time_factor", "Seconds of computing for a second of speech, a request", bins=_RATIO
@@ -94,31 +94,29 @@ tts_audio_seconds = _counter("tts_audio_seconds_total", "Speech that was made")
 
 # Listening. `urgency` is final, speculative, interim or file.
 stt_queue_seconds = _histogram(
-    "stt_queue_seconds", "From a request to the batch that takes it", "urgency", bins=_LATENCY
+    "stt_queue_seconds", "From a request to the batch that takes it", "urgency"
 )
-stt_decode_seconds = _histogram(
-    "stt_decode_seconds", "Time in the engine, a batch", "urgency", bins=_LATENCY
-)
+stt_decode_seconds = _histogram("stt_decode_seconds", "Time in the engine, a batch", "urgency")
 stt_real_time_factor = _histogram(
     "stt_real_time_factor", "Seconds of computing for a second of audio, a batch", bins=_RATIO
 )
 stt_audio_seconds = _counter("stt_audio_seconds_total", "Audio that was decoded to text", "urgency")
 stt_dropped = _counter("stt_dropped_total", "Requests that were refused or came too late")
 stt_final_seconds = _histogram(
-    "stt_final_seconds", "From the end of an utterance to its final text", bins=_LATENCY
+    "stt_final_seconds", "From the end of an utterance to its final text"
 )
 stt_utterances = _counter("stt_utterances_total", "Utterances of sockets", "outcome")
 vad_seconds = _counter("vad_seconds_total", "Time in the voice detector of sockets")
 vad_audio_seconds = _counter("vad_audio_seconds_total", "Audio that the voice detector heard")
 decode_seconds = _histogram(
-    "decode_seconds", "From an uploaded file to samples, the wait for a worker too", bins=_LATENCY
+    "decode_seconds", "From an uploaded file to samples, the wait for a worker too"
 )
 decode_failures = _counter("decode_failures_total", "Uploads that gave no audio", "error")
 decodes_waiting = _gauge("decodes_waiting", "Uploads that wait for a decoder process")
 
 # Chat.
 chat_first_token_seconds = _histogram(
-    "chat_first_token_seconds", "From a request to the first piece of its answer", bins=_LATENCY
+    "chat_first_token_seconds", "From a request to the first piece of its answer"
 )
 chat_tokens_per_second = _histogram(
     "chat_tokens_per_second", "Of one answer, after its first piece", bins=_SPEED
@@ -162,9 +160,7 @@ voice_attempts_lost = _counter("voice_attempts_lost_total", "Jobs that ended bef
 
 # Webhooks.
 webhook_attempts = _counter("webhook_attempts_total", "Attempts to deliver", "outcome")
-webhook_attempt_seconds = _histogram(
-    "webhook_attempt_seconds", "Until the receiver answered", bins=_LATENCY
-)
+webhook_attempt_seconds = _histogram("webhook_attempt_seconds", "Until the receiver answered")
 webhook_lag_seconds = _histogram(
     "webhook_lag_seconds", "From an event to its first successful delivery", bins=_LAG
 )
@@ -173,7 +169,7 @@ webhooks_oldest_seconds = _gauge("webhooks_oldest_due_seconds", "Age of the olde
 webhooks_deactivated = _counter("webhooks_deactivated_total", "Webhooks made inactive", "reason")
 
 # What is kept.
-housekeeping_seconds = _histogram("housekeeping_seconds", "A round of cleaning", bins=_LATENCY)
+housekeeping_seconds = _histogram("housekeeping_seconds", "A round of cleaning")
 housekeeping_failures = _counter("housekeeping_failures_total", "Chores that failed")
 kept_deleted = _counter("kept_deleted_total", "Things deleted when their time was over", "kind")
 stored_bytes = _counter("stored_bytes_total", "Bytes written to the store of files", "kind")

@@ -8,9 +8,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from prometheus_client import Metric, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Metric, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
@@ -32,17 +31,9 @@ class Report:
     age_s: float = 0.0  # since it was taken, as far as is known
 
 
-class Reports(Protocol):
-    """Where the page gets its reports from."""
-
-    async def all(self) -> list[Report]:
-        """One a process that reported lately, this one included. Never fails."""
-        ...
-
-
 @dataclass(slots=True)
 class OwnReports:
-    """Reports of this process alone."""
+    """Where the page gets its reports from: this process alone."""
 
     deployment: str = "local"
     replica: str = "local"
@@ -61,32 +52,26 @@ class OwnReports:
         return Report(self.deployment, self.replica, sequence, families)
 
     async def all(self) -> list[Report]:
+        """One a process that reported lately, this one included. Never fails."""
         return [self.take()]
 
 
 def render(reports: Iterable[Report]) -> bytes:
     """The page, of MEDIA_TYPE: families of the same name as one, as the format wants it."""
-    ages = Metric(REPORT_AGE, "Time since a process told its numbers", "gauge")
+    registry = CollectorRegistry()
+    text = "Time since a process told its numbers"
+    ages = Gauge(REPORT_AGE, text, ("deployment", "replica"), registry=registry)
     heads: dict[str, str] = {}
     samples: defaultdict[str, list[str]] = defaultdict(list)
     for report in reports:
-        origin = {"deployment": report.deployment, "replica": report.replica}
-        ages.add_sample(REPORT_AGE, origin, report.age_s)
+        ages.labels(report.deployment, report.replica).set(report.age_s)
         for name, (head, lines) in report.families.items():
             heads.setdefault(name, head)
             samples[name].append(lines)
-    parts = [generate_latest(_Fixed([ages])).decode()]
+    parts = [generate_latest(registry).decode()]
     for name, head in heads.items():
         parts += [head, *samples[name]]
     return "".join(parts).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class _Fixed(Collector):
-    families: Iterable[Metric]
-
-    def collect(self) -> Iterable[Metric]:
-        return self.families
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from models.audio import AudioChunk
 from models.info import ModelInfo
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
 from models.speaker.base import SpeakerEncoder
-from models.stt.base import STTEngine, Transcript, TranscriptionRequest
-from models.stt.speaker_embeddings import add_voices
+from models.stt.base import STTEngine, Transcript, TranscriptionRequest, add_voices
 from models.tts.base import SynthesisRequest, TTSEngine
 from pipelines.tasks import iterate_in_thread
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from api.http.routing import InfrastructureDep, make_router
 from models.info import ModelKind
-from pipelines.model_list import ListedModel
+from pipelines.ports import ListedModel
 
 router = make_router("models")
 

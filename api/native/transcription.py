@@ -135,10 +135,11 @@ async def transcribe(
 @router.get("/stt/languages", summary="List the languages that are understood")
 async def list_languages(speech: SpeechDep) -> LanguageList:
     """Every language of the model, with its English and its own name."""
+    pipeline = speech.transcription.pipeline
     return LanguageList(
         languages=[
-            LanguageItem(**asdict(language.names), supported_models=list(language.profiles))
-            for language in await speech.transcription.pipeline.languages()
+            LanguageItem(**asdict(names), supported_models=list(pipeline.profiles))
+            for names in await pipeline.languages()
         ]
     )
 

@@ -9,7 +9,7 @@ from api.http.errors import ApiError
 from configs.schema.voices import OpenAIConfig, OpenAIVoice, Tier
 from models.info import ModelInfo, ModelKind
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
-from pipelines.model_list import ModelList
+from pipelines.ports import ModelList
 from pipelines.tts.pipeline import SpeechPipeline, language_of
 from pipelines.tts.voice_selection import AvailableVoice
 

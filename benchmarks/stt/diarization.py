@@ -27,11 +27,15 @@ from models.audio import Pcm
 from models.loading import load, load_model
 from models.registry import SPEAKER, STT, VAD
 from models.speaker.base import SpeakerEncoder
-from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
-from models.stt.speaker_embeddings import add_voices
+from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest, add_voices
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.stt.file import DecodedRecording, FileTranscript, TranscriptionPipeline
+from pipelines.stt.file import (
+    DecodedRecording,
+    FileRequest,
+    FileTranscript,
+    TranscriptionPipeline,
+)
 from tests.local_ports import LocalSTTModel
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
@@ -111,7 +115,8 @@ def main() -> None:
         draw = random.Random(f"{arguments.seed} {' '.join(names)}")
         mix = mix_turns({name: recordings[name] for name in names}, arguments.seconds, draw)
         duration_s = len(mix.pcm) / STT_SAMPLE_RATE
-        recording = DecodedRecording(mix.pcm, duration_s, "en", profile, words=True, speakers=True)
+        request = FileRequest("en", speakers=True)
+        recording = DecodedRecording(mix.pcm, duration_s, request, profile)
         began = time.perf_counter()
         transcript = asyncio.run(pipeline.transcribe(recording))
         elapsed_s += time.perf_counter() - began

@@ -83,11 +83,6 @@ class HttpListener:
             await asyncio.sleep(0.01)
 
     @property
-    def connections(self) -> int:
-        """Open connections, of HTTP and WebSockets."""
-        return len(self._server.server_state.connections)
-
-    @property
     def serving(self) -> bool:
         return self._task is not None and not self._task.done()
 

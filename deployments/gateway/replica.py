@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from configs.schema.serve import GatewayArgs
 from deployments.cluster_reports import cluster_reports
 from deployments.gateway.handles import ModelDirectory
+from pipelines.tasks import TaskSet
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 
     from api.services import Services
     from api.sockets.kernel.registry import SocketRegistry
-    from pipelines.correction.pipeline import CorrectionPipeline
-    from pipelines.stt.file import TranscriptionPipeline
-    from pipelines.tts.pipeline import SpeechPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +54,7 @@ class Gateway:
         self.services: Services = gateway_services(
             settings, self._directory, reports, gateway_limits(settings, limiter)
         )
-        speech, infrastructure = self.services.speech, self.services.infrastructure
+        infrastructure = self.services.infrastructure
         await check_secret_fingerprints(infrastructure.database, settings.secrets)
         self._listener: HttpListener | None = None
         if args.server == "own":
@@ -65,19 +63,12 @@ class Gateway:
             )
             await self._listener.start()
         infrastructure.limits.start()
-        self._background = [
-            asyncio.create_task(self._directory.follow()),
-            asyncio.create_task(
-                warm_up(
-                    speech.synthesis.pipeline,
-                    speech.transcription.pipeline,
-                    self.services.chat.correction,
-                )
-            ),
-            asyncio.create_task(watch_storage(infrastructure.files)),
-        ]
+        self._background = TaskSet()
+        self._background.start(self._directory.follow())
+        self._background.start(warm_up(self.services))
+        self._background.start(watch_storage(infrastructure.files))
         if reports is not None:
-            self._background.append(asyncio.create_task(reports.run()))
+            self._background.start(reports.run())
 
     def check_health(self) -> None:
         """Serve restarts the replica when its HTTP server is gone."""
@@ -94,8 +85,7 @@ class Gateway:
             await self._listener.stop(drained)
         else:
             await drained
-        for task in self._background:
-            task.cancel()
+        self._background.cancel()
         await infrastructure.limits.close()
         await self.services.speech.transcription.pipeline.close()
         await wait_for_saves()
@@ -141,11 +131,7 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
         await asyncio.sleep(MOVE_ON_S)
 
 
-async def warm_up(
-    synthesis: "SpeechPipeline",
-    transcription: "TranscriptionPipeline",
-    correction: "CorrectionPipeline",
-) -> None:
+async def warm_up(services: "Services") -> None:
     """Loads what the first request of each kind would load, before a client waits for it."""
     from models.errors import EngineError
     from pipelines.tts.pipeline import SpeechRequest
@@ -153,10 +139,10 @@ async def warm_up(
     while True:
         try:
             # An ambiguous text makes the language detector load all of its models.
-            await synthesis.plan(SpeechRequest("Hello"))
+            await services.speech.synthesis.pipeline.plan(SpeechRequest("Hello"))
             break
         except EngineError:
             await asyncio.sleep(1)
-    await transcription.start()
-    await correction.warm_up()
+    await services.speech.transcription.pipeline.start()
+    await services.chat.correction.warm_up()
     logger.info("gateway_warm")

@@ -12,7 +12,7 @@ from models.loading import load
 from models.registry import GRAMMAR_CHECK, SPEAKER, VAD, WATERMARK
 from models.weights.store import WeightStore
 from pipelines.limits.shared import SharedLimits
-from telemetry.reports import Reports
+from telemetry.reports import OwnReports
 
 VAD_CONFIG = "vad/silero"
 SPEAKER_CONFIG = "speaker/resemblyzer"
@@ -23,7 +23,7 @@ WATERMARK_CONFIG = "watermark/perth"
 def gateway_services(
     settings: Settings,
     directory: ModelDirectory,
-    reports: Reports | None = None,
+    reports: OwnReports | None = None,
     limits: SharedLimits | None = None,
 ) -> Services:
     """Nothing here waits for a model: routes answer 503 until their model is up."""

@@ -102,9 +102,6 @@ class ModelDeployment(Generic[ModelT]):
             ms = round((time.perf_counter() - started) * 1000, 2)
             logger.info("served", extra={"outcome": outcome, "ms": ms})
 
-    def check_health(self) -> None:
-        """Serve restarts the replica when this raises."""
-
     def _current(self) -> tuple[ModelT, ModelInfo]:
         if self._loaded is None:
             raise EngineLost("the model is still loading")

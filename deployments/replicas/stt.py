@@ -1,9 +1,10 @@
 """A replica that listens."""
 
 import asyncio
-import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 from configs.settings import weights_dir
 from deployments.replicas.model import ModelDeployment
@@ -12,8 +13,7 @@ from models.errors import EngineError
 from models.loading import load
 from models.registry import SPEAKER, STT
 from models.speaker.base import SpeakerEncoder
-from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest
-from models.stt.speaker_embeddings import add_voices
+from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest, add_voices
 from models.weights.store import WeightStore
 from telemetry import metrics
 
@@ -32,7 +32,8 @@ class STTDeployment(ModelDeployment[STTEngine]):
             lambda: min(self.engine().capabilities.max_concurrency, MAX_CONCURRENCY),
             lambda: self.engine().capabilities.max_batch_size,
         )
-        self._voices = SpeakerEmbedder()
+        # Loaded by the first request that asks for voices.
+        self._encoder = cache(lambda: load(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir())))
 
     async def transcribe(
         self, request: TranscriptionRequest, caller: str | None = None
@@ -45,7 +46,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
         """A batch, whose requests share their urgency."""
         loop, began = asyncio.get_running_loop(), time.perf_counter()
         results = await loop.run_in_executor(
-            self._threads, decode, self.engine(), requests, self._voices
+            self._threads, decode, self.engine(), requests, self._encoder
         )
         elapsed_s = time.perf_counter() - began
         audio_s = sum(len(request.pcm) for request in requests) / STT_SAMPLE_RATE
@@ -57,23 +58,10 @@ class STTDeployment(ModelDeployment[STTEngine]):
         return results
 
 
-class SpeakerEmbedder:
-    """The speaker encoder of a replica, loaded by the first request that asks for voices."""
-
-    def __init__(self) -> None:
-        self._encoder: SpeakerEncoder | None = None
-        self._loading = threading.Lock()
-
-    def encoder(self) -> SpeakerEncoder:
-        """Raises WeightsMissing or WeightsCorrupt."""
-        with self._loading:
-            if self._encoder is None:
-                self._encoder = load(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir()))
-            return self._encoder
-
-
 def decode(
-    engine: STTEngine, requests: list[TranscriptionRequest], voices: SpeakerEmbedder
+    engine: STTEngine,
+    requests: list[TranscriptionRequest],
+    encoder: Callable[[], SpeakerEncoder],
 ) -> Results:
     """Decodes a batch; when one request spoils it, decodes them one by one.
 
@@ -82,12 +70,10 @@ def decode(
     try:
         transcripts = engine.transcribe(requests)
         return [
-            add_voices(request, transcript, voices.encoder())
-            if request.voice_windows
-            else transcript
+            add_voices(request, transcript, encoder()) if request.voice_windows else transcript
             for request, transcript in zip(requests, transcripts, strict=True)
         ]
     except EngineError as error:
         if len(requests) == 1:
             return [error]
-    return [decode(engine, [request], voices)[0] for request in requests]
+    return [decode(engine, [request], encoder)[0] for request in requests]

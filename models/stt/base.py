@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.audio import Pcm
 from models.base import Engine
-from models.speaker.base import Embeddings
+from models.speaker.base import Embeddings, SpeakerEncoder
 
 STT_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
 
@@ -70,6 +70,19 @@ class Transcript:
     language_probability: float  # 0 to 1
     segments: tuple[Segment, ...] = ()
     voices: Embeddings | None = None  # of the windows asked for, when something was said
+
+
+def add_voices(
+    request: TranscriptionRequest, transcript: Transcript, encoder: SpeakerEncoder
+) -> Transcript:
+    """The transcript with the voices of the windows asked for; blocking.
+
+    They are made where the speech is transcribed, so that it travels once and waits once. Where
+    nothing was said, there are none.
+    """
+    if not transcript.segments:
+        return transcript
+    return replace(transcript, voices=encoder.embed_pieces(request.pcm, request.voice_windows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

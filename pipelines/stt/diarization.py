@@ -154,9 +154,8 @@ def _groups(voices: WindowEmbeddings) -> NDArray[np.int64]:
         means = _means(voices.embeddings, labels)
         if len(means) == 1:
             return labels
-        seconds = [_covered_s(voices.windows[labels == label]) for label in range(len(means))]
         # The mean of little speech is far from everything by chance.
-        doubt = DOUBT / np.array(seconds)
+        doubt = DOUBT / _seconds_of(voices, labels)
         apart = 1 - means @ means.T - doubt[:, None] - doubt + 2 * np.eye(len(means))
         one, other = np.unravel_index(int(np.argmin(apart)), apart.shape)
         if apart[one, other] > MIN_DISTANCE:
@@ -167,20 +166,20 @@ def _groups(voices: WindowEmbeddings) -> NDArray[np.int64]:
 def _without_small(voices: WindowEmbeddings, labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Windows of groups with little speech go to the nearest of the other groups."""
     names = np.unique(labels)
-    seconds = np.array([_covered_s(voices.windows[labels == name]) for name in names])
-    large = seconds >= MIN_SPEAKER_S
-    if not large.any():
-        large = seconds == seconds.max()
-    means = np.stack([voices.embeddings[labels == name].mean(axis=0) for name in names[large]])
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    seconds = _seconds_of(voices, labels)
+    large = seconds >= min(MIN_SPEAKER_S, seconds.max())
+    means = _means(voices.embeddings, labels)[large]
     nearest = names[large][np.argmax(voices.embeddings @ means.T, axis=1)]
     return np.where(np.isin(labels, names[large]), labels, nearest)
 
 
+def _seconds_of(voices: WindowEmbeddings, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The speech of each group, in the order of their labels."""
+    return np.array([_covered_s(voices.windows[labels == label]) for label in np.unique(labels)])
+
+
 def _covered_s(windows: NDArray[np.float64]) -> float:
     """Seconds that windows cover, in order of their starts."""
-    if not len(windows):
-        return 0.0
     ends = np.maximum.accumulate(windows[:, 1])
     before = np.concatenate([[-np.inf], ends[:-1]])
     return float(np.maximum(windows[:, 1] - np.maximum(windows[:, 0], before), 0).sum())

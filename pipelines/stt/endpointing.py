@@ -1,14 +1,18 @@
 """Endpointing: from the speech probabilities of frames to the utterances of a signal.
 
 A pure state machine with hysteresis: the only clock is the number of frames. Positions are
-samples from the start of the signal.
+samples from the start of the signal. `FrameBuffer` has the audio of those utterances.
 """
 
 from collections import deque
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from configs.schema.transcription import EndpointingConfig
+from models.audio import Pcm
 from models.vad.base import VAD_SAMPLE_RATE
 
 LEVEL_FRAMES = 3  # a pause between words is as long; the quietest such place is cut
@@ -84,11 +88,6 @@ class Endpointer:
         self._utterance: _OpenUtterance | None = None
         frames = int(_samples(config.cut_search_s) // frame_samples)
         self._levels: deque[tuple[int, float, bool]] = deque(maxlen=max(frames, 2 * LEVEL_FRAMES))
-
-    @property
-    def in_speech(self) -> bool:
-        """Whether an utterance is open."""
-        return self._utterance is not None
 
     @property
     def speaking(self) -> bool:
@@ -189,13 +188,11 @@ class Endpointer:
         ]
         quietest = min(range(len(sums)), key=sums.__getitem__) + LEVEL_FRAMES // 2
         end = levels[quietest][0]
-        after = [position for position, _, speech in levels if speech and position > end]
-        rest = len(after)
-        speech_end = min(utterance.speech_end, end)
+        rest = sum(speech and position > end for position, _, speech in levels)
         ended = UtteranceEnded(
             utterance.start,
             utterance.speech_start,
-            speech_end,
+            min(utterance.speech_end, end),
             end,
             max(utterance.speech_frames - rest, 0),
             cut=True,
@@ -207,3 +204,39 @@ class Endpointer:
 
 def _samples(seconds: float) -> int:
     return round(seconds * VAD_SAMPLE_RATE)
+
+
+class FrameBuffer:
+    """Cuts a stream into frames, and keeps those that an utterance may still need."""
+
+    def __init__(self, frame_samples: int) -> None:
+        self.size = frame_samples
+        self._rest: Pcm = np.zeros(0, np.float32)  # not yet a frame
+        self._kept: deque[Pcm] = deque()
+        self._first = 0  # number of the first kept frame
+
+    def push(self, pcm: Pcm) -> NDArray[np.float32]:
+        """The frames that `pcm` completes, float32 [n, frame_samples]."""
+        signal = np.concatenate([self._rest, pcm])
+        whole = len(signal) // self.size * self.size
+        self._rest = signal[whole:].copy()  # a view would hold the whole message
+        frames = signal[:whole].reshape(-1, self.size)
+        self._kept.extend(frame.copy() for frame in frames)
+        return frames
+
+    def padding(self) -> Pcm:
+        """The silence that would complete the last frame; nothing when it is whole."""
+        return np.zeros(-len(self._rest) % self.size, np.float32)
+
+    def between(self, start: int, end: int) -> Pcm:
+        """float32 [end - start]: kept samples by their positions in the stream."""
+        first, last = start // self.size, -(-end // self.size)
+        parts = [self._kept[number - self._first] for number in range(first, last)]
+        offset = first * self.size
+        return np.concatenate(parts)[start - offset : end - offset]
+
+    def forget_before(self, position: int) -> None:
+        """Drops frames that end at or before `position`."""
+        while self._kept and (self._first + 1) * self.size <= position:
+            self._kept.popleft()
+            self._first += 1

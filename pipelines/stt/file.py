@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -93,18 +94,8 @@ class DecodedRecording:
 
     pcm: Pcm  # float32 [n] at 16 kHz
     duration_s: float
-    language: str | None  # the engine's code
+    request: FileRequest  # with the engine's codes of languages
     profile: DecodingProfile
-    words: bool
-    speakers: bool = False
-    languages: tuple[str, ...] = ()  # the engine's codes
-    prompt: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SupportedLanguage:
-    names: LanguageNames
-    profiles: tuple[ProfileName, ...]
 
 
 class TranscriptionPipeline:
@@ -120,7 +111,7 @@ class TranscriptionPipeline:
         self._transcriber = transcriber
         self._decoder = decoder
         self._vad = vad
-        self._profiles = profiles
+        self.profiles = profiles
 
     async def start(self) -> None:
         """Starts the decoder's process ahead of the first upload; calling it is optional."""
@@ -129,34 +120,26 @@ class TranscriptionPipeline:
     async def close(self) -> None:
         await self._decoder.close()
 
-    async def languages(self) -> list[SupportedLanguage]:
+    async def languages(self) -> list[LanguageNames]:
         """The languages of the model, by code. Raises EngineLost."""
-        codes = (await self._transcriber.describe()).languages
-        profiles = tuple(self._profiles)
-        return [SupportedLanguage(name_language(code), profiles) for code in sorted(codes)]
+        return [name_language(code) for code in sorted(await self._known())]
 
     async def open(self, path: Path, request: FileRequest) -> DecodedRecording:
         """Decodes the file `path`, which lies in a temporary directory; then its length is known.
 
         Raises PipelineError or EngineError.
         """
-        language = request.language
-        languages: tuple[str, ...] = ()
-        if language is not None or request.languages:
-            known = (await self._transcriber.describe()).languages
+        language, languages = request.language, request.languages
+        if language is not None or languages:
+            known = await self._known()
             language = None if language is None else known_language(language, known, "language")
-            languages = tuple(known_language(one, known, "languages") for one in request.languages)
-        profile = self._profiles[request.profile]
+            languages = tuple(known_language(one, known, "languages") for one in languages)
         audio = await self._decoder.decode(path)
         return DecodedRecording(
-            pcm=audio.pcm,
-            duration_s=audio.duration_s,
-            language=language,
-            profile=profile,
-            words=request.words or request.speakers,
-            speakers=request.speakers,
-            languages=languages,
-            prompt=request.prompt[-PROMPT_CHARACTERS:],
+            audio.pcm,
+            audio.duration_s,
+            replace(request, language=language, languages=languages),
+            self.profiles[request.profile],
         )
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
@@ -167,6 +150,9 @@ class TranscriptionPipeline:
                     return item
         raise AssertionError("the last item is the transcript")
 
+    async def _known(self) -> tuple[str, ...]:
+        return (await self._transcriber.describe()).languages
+
     async def stream(
         self, recording: DecodedRecording
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
@@ -174,26 +160,24 @@ class TranscriptionPipeline:
 
         Closing it stops the work. Raises EngineError.
         """
-        pcm, speech, windows = await asyncio.to_thread(self._prepare, recording)
+        decoding = await asyncio.to_thread(self._prepare, recording)
         language = FALLBACK_LANGUAGE
-        transcripts: list[Transcript] = []
         segments: list[Segment] = []
-        decoding = _FileDecoding(self._transcriber, pcm, recording, windows)
-        async with aclosing(decoding.transcripts(speech)) as heard:
-            async for language, transcript in heard:
-                segment = speech[len(transcripts)]
-                transcripts.append(transcript)
-                begins = not segments
-                start_s = segment.start / STT_SAMPLE_RATE
-                segments += [shift(segment, start_s) for segment in transcript.segments]
+        places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
+        async with aclosing(decoding.transcripts()) as heard:
+            async for span, language, transcript in heard:
+                start_s, end_s = span.start / STT_SAMPLE_RATE, span.end / STT_SAMPLE_RATE
                 if transcript.segments:
                     separator = separator_of(language)
                     text = separator.join(segment.text for segment in transcript.segments)
-                    end_s = segment.end / STT_SAMPLE_RATE
-                    yield HeardText(text if begins else separator + text, end_s)
+                    yield HeardText(separator + text if segments else text, end_s)
+                segments += [shift(segment, start_s) for segment in transcript.segments]
+                if transcript.voices is not None and len(transcript.voices):
+                    places.append(np.array(decoding.speech[span]) / STT_SAMPLE_RATE + start_s)
+                    embeddings.append(transcript.voices)
         utterances = None
-        if recording.speakers:
-            voices = voices_of(speech, windows, transcripts)
+        if recording.request.speakers:
+            voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await asyncio.to_thread(
                 cluster_speakers, tuple(segments), voices, separator_of(language)
             )
@@ -206,10 +190,8 @@ class TranscriptionPipeline:
             utterances=utterances,
         )
 
-    def _prepare(
-        self, recording: DecodedRecording
-    ) -> tuple[Pcm, list[SpeechSegment], dict[SpeechSegment, Windows]]:
-        """The filtered signal, its speech segments and windows for speaker embeddings; blocking."""
+    def _prepare(self, recording: DecodedRecording) -> "_FileDecoding":
+        """Filters the signal, and finds its speech; blocking."""
         pcm, profile = recording.pcm, recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
             sos = butter(4, profile.band_pass_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
@@ -225,10 +207,11 @@ class TranscriptionPipeline:
         )
         windows = {
             segment: voice_windows(probabilities, self._vad.capabilities.frame_samples, segment)
+            if recording.request.speakers
+            else ()
             for segment in speech
-            if recording.speakers
         }
-        return pcm, speech, windows
+        return _FileDecoding(self._transcriber, pcm, recording, windows)
 
 
 @dataclass(slots=True)
@@ -238,36 +221,32 @@ class _FileDecoding:
     transcriber: STTModel
     pcm: Pcm  # of the recording, filtered
     recording: DecodedRecording
-    windows: Mapping[SpeechSegment, Windows]  # for speaker embeddings
+    speech: Mapping[SpeechSegment, Windows]  # in order; with windows for speaker embeddings
 
-    async def transcripts(
-        self, speech: Sequence[SpeechSegment]
-    ) -> AsyncGenerator[tuple[str, Transcript], None]:
+    async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, str, Transcript], None]:
         """A transcript for each segment in order, with the language as far as it is known.
 
         When it is not given, the first segment with words in it decides for all.
         """
-        language = self.recording.language
-        done = 0
-        while language is None and done < len(speech):
-            segment = speech[done]
+        language, left = self.recording.request.language, deque(self.speech)
+        while language is None and left:
+            segment = left.popleft()
             transcript = await self._transcribe(segment, None)
             if transcript.segments:
                 language = transcript.language
                 if self.recording.profile.terms.get(language):  # now that they are known to fit
                     transcript = await self._transcribe(segment, language)
-            done += 1
-            yield language or FALLBACK_LANGUAGE, transcript
+            yield segment, language or FALLBACK_LANGUAGE, transcript
         slots = asyncio.Semaphore(IN_FLIGHT)
 
         async def transcribe_in_turn(segment: SpeechSegment) -> Transcript:
             async with slots:
                 return await self._transcribe(segment, language, FILE)
 
-        tasks = [asyncio.create_task(transcribe_in_turn(one)) for one in speech[done:]]
+        tasks = [asyncio.create_task(transcribe_in_turn(one)) for one in left]
         try:
-            for task in tasks:
-                yield language or FALLBACK_LANGUAGE, await task
+            for segment, task in zip(left, tasks, strict=True):
+                yield segment, language or FALLBACK_LANGUAGE, await task
         finally:
             for task in tasks:  # of the others, when one failed
                 task.cancel()
@@ -276,36 +255,23 @@ class _FileDecoding:
     async def _transcribe(
         self, segment: SpeechSegment, language: str | None, urgency: int = FINAL
     ) -> Transcript:
-        recording = self.recording
-        terms = ", ".join(recording.profile.terms.get(language or "", ()))
+        request, profile = self.recording.request, self.recording.profile
+        terms = ", ".join(profile.terms.get(language or "", ()))
+        prompt = request.prompt[-PROMPT_CHARACTERS:]
         return await self.transcriber.transcribe(
             TranscriptionRequest(
                 pcm=self.pcm[segment.start : segment.end],
                 language=language,
-                languages=() if language else recording.languages,
+                languages=() if language else request.languages,
                 options=DecodingOptions(
-                    beam_size=recording.profile.beam_size,
-                    initial_prompt=" ".join(filter(None, (terms, recording.prompt))) or None,
-                    words=recording.words,
+                    beam_size=profile.beam_size,
+                    initial_prompt=" ".join(filter(None, (terms, prompt))) or None,
+                    words=request.words or request.speakers,
                 ),
                 urgency=urgency,
-                voice_windows=self.windows.get(segment, ()),
+                voice_windows=self.speech[segment],
             )
         )
-
-
-def voices_of(
-    speech: Sequence[SpeechSegment],
-    windows: Mapping[SpeechSegment, Windows],
-    transcripts: Sequence[Transcript],
-) -> WindowEmbeddings:
-    """The speaker embeddings of a whole file, with times from its start."""
-    places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
-    for segment, transcript in zip(speech, transcripts, strict=True):
-        if transcript.voices is not None and len(transcript.voices):
-            places.append((np.array(windows[segment]) + segment.start) / STT_SAMPLE_RATE)
-            embeddings.append(transcript.voices)
-    return WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
 
 
 def known_language(language: str, known: Sequence[str], field: str) -> str:

@@ -7,16 +7,15 @@ nothing more was said, the text is ready at the moment the utterance ends.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
-from configs.schema.transcription import ListeningConfig, ListeningLimits
+from configs.schema.transcription import ListeningConfig
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
-from models.info import ModelInfo
 from models.stt.base import (
     FINAL,
     INTERIM,
@@ -26,10 +25,18 @@ from models.stt.base import (
     Segment,
     Transcript,
     TranscriptionRequest,
+    Word,
 )
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel
-from pipelines.stt.endpointing import Endpointer, LikelyEnd, Resumed, SpeechStarted, UtteranceEnded
+from pipelines.stt.endpointing import (
+    Endpointer,
+    FrameBuffer,
+    LikelyEnd,
+    Resumed,
+    SpeechStarted,
+    UtteranceEnded,
+)
 from pipelines.stt.file import (
     FALLBACK_LANGUAGE,
     confidence_of,
@@ -37,15 +44,7 @@ from pipelines.stt.file import (
     separator_of,
     shift,
 )
-from pipelines.stt.frames import FrameBuffer
 from pipelines.stt.hallucination import HallucinationFilter
-from pipelines.stt.session_events import (
-    Emit,
-    FailedUtterance,
-    LiveSpeechStarted,
-    LiveTranscript,
-    SessionOptions,
-)
 from pipelines.tasks import TaskSet
 from pipelines.text.language_names import iso_code
 from telemetry import metrics
@@ -55,6 +54,52 @@ logger = logging.getLogger(__name__)
 BATCH_FRAMES = 32  # about 1 s; more is taken in steps, so that other sessions get their turn
 SURE_LANGUAGE = 0.5  # of the engine's probability
 INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms, which no thread is worth
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a client asks of one session."""
+
+    languages: tuple[str, ...] = ()  # codes of the engine; empty detects
+    utterance_end_ms: int = 500
+    interim_ms: int | None = None  # None: no interims
+    no_speech_threshold: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSpeechStarted:
+    """An utterance began."""
+
+    at_s: float  # seconds of audio, as all times of a session
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTranscript:
+    """The text of an utterance: a final one, or an interim one of its beginning."""
+
+    sentence_id: int  # increases; an interim has the one of its final
+    final: bool
+    text: str  # empty: speech without words, or a hallucination
+    language: str  # ISO code
+    confidence: float  # 0 to 1
+    words: tuple[Word, ...]  # of a final
+    start_s: float
+    duration_s: float
+    latency_s: float  # since the end of the utterance was known; of an interim: since its audio
+    cut: bool = False  # the utterance was too long, and goes on with the next sentence_id
+
+
+@dataclass(frozen=True, slots=True)
+class FailedUtterance:
+    """The engine failed on an utterance; the session goes on."""
+
+    sentence_id: int
+    error: EngineError
+    duration_s: float = 0.0  # of its audio
+
+
+LiveEvent: TypeAlias = LiveSpeechStarted | LiveTranscript | FailedUtterance
+Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -95,17 +140,15 @@ class LiveSession:
 
     def __init__(
         self,
-        transcriber: STTModel,
-        vad: VADEngine,
-        config: ListeningConfig,
-        hallucinations: HallucinationFilter,
+        pipeline: "LiveTranscriptionPipeline",
         options: SessionOptions,
         emit: Emit,
         clock: Callable[[], float],
     ) -> None:
-        self._transcriber = transcriber
-        self._limits = config.limits
-        self._hallucinations = hallucinations
+        vad = pipeline.vad
+        self._transcriber = pipeline.transcriber
+        self._limits = pipeline.limits
+        self._hallucinations = pipeline.hallucinations
         self._options = options
         self._emit = emit
         self._clock = clock
@@ -113,7 +156,7 @@ class LiveSession:
         self._vad = vad.start_stream()
         self._frames = FrameBuffer(vad.capabilities.frame_samples)
         self._endpointer = Endpointer(
-            config.endpointing, vad.capabilities.frame_samples, options.utterance_end_ms
+            pipeline.config.endpointing, vad.capabilities.frame_samples, options.utterance_end_ms
         )
         self._position = 0
         self._languages = options.languages
@@ -125,7 +168,7 @@ class LiveSession:
         self._ended: asyncio.Queue[_EndedUtterance] = asyncio.Queue()
         self._backlog_s = 0.0  # audio of utterances that ended and have no transcript yet
         self._emitted = asyncio.Condition()
-        self._tasks = TaskSet(on_failure=_ignore)
+        self._tasks = TaskSet(on_failure=lambda *_: None)  # what is discarded may fail unseen
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """Codes of the engine for utterances that end from now on; none of them detects."""
@@ -353,31 +396,22 @@ class LiveTranscriptionPipeline:
     """Opens live sessions over one recogniser and one detector; shared by all of a gateway."""
 
     def __init__(self, transcriber: STTModel, vad: VADEngine, config: ListeningConfig) -> None:
-        self._transcriber = transcriber
-        self._vad = vad
-        self._config = config
-        self._hallucinations = HallucinationFilter(config.rejection)
-
-    @property
-    def limits(self) -> ListeningLimits:
-        return self._config.limits
-
-    async def describe(self) -> ModelInfo:
-        """The recogniser. Raises EngineLost."""
-        return await self._transcriber.describe()
+        self.transcriber = transcriber
+        self.vad = vad
+        self.config = config
+        self.limits = config.limits
+        self.hallucinations = HallucinationFilter(config.rejection)
 
     async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
         """The engine's codes, each once. Raises InvalidRequest or EngineLost."""
-        known = (await self._transcriber.describe()).languages
+        known = (await self.transcriber.describe()).languages
         return tuple(dict.fromkeys(known_language(code, known, "languages") for code in codes))
 
     def open_session(
         self, options: SessionOptions, emit: Emit, clock: Callable[[], float] = time.monotonic
     ) -> LiveSession:
         """A session; `emit` is awaited with each event, in the order of the protocol."""
-        return LiveSession(
-            self._transcriber, self._vad, self._config, self._hallucinations, options, emit, clock
-        )
+        return LiveSession(self, options, emit, clock)
 
 
 def _live_transcript(
@@ -404,7 +438,3 @@ def _live_transcript(
         latency_s=latency_s,
         cut=cut,
     )
-
-
-def _ignore(task: asyncio.Task[Any], error: BaseException) -> None:
-    """A decoding that was discarded may fail without a log line."""

@@ -47,14 +47,14 @@ def to_vtt(turns: Turns, separator: str = " ") -> str:
 
 def _cues(turns: Turns, separator: str) -> Iterable[Cue]:
     for speaker, words in turns:
-        line: list[Word] = []
+        lines: list[list[Word]] = []
         for word in words:
-            if line and _full(line, word, separator):
-                yield _cue(line, speaker, separator)
-                line = []
-            line.append(word)
-        if line:
-            yield _cue(line, speaker, separator)
+            if not lines or _full(lines[-1], word, separator):
+                lines.append([])
+            lines[-1].append(word)
+        for line in lines:
+            text = separator.join(word.word for word in line)
+            yield Cue(line[0].start, line[-1].end, text, speaker)
 
 
 def _full(line: list[Word], word: Word, separator: str) -> bool:
@@ -64,11 +64,6 @@ def _full(line: list[Word], word: Word, separator: str) -> bool:
         or word.start - line[-1].end > MAX_PAUSE_S
         or line[-1].word.endswith(SENTENCE_ENDS)
     )
-
-
-def _cue(line: list[Word], speaker: str | None, separator: str) -> Cue:
-    text = separator.join(word.word for word in line)
-    return Cue(line[0].start, line[-1].end, text, speaker)
 
 
 def _time(seconds: float, mark: str) -> str:

@@ -21,7 +21,7 @@ from models.loading import load, load_model
 from models.registry import STT, TTS, VAD
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from pipelines.model_list import ModelList
+from pipelines.ports import ModelList
 from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pipelines.tasks import Deadline, TaskSet, TtlCache, keep_lease, retry, within_deadline
+from pipelines.tasks import TaskSet, TtlCache, keep_lease, retry, within_deadline
 
 
 async def answer(after_s: float) -> str:
@@ -165,13 +165,6 @@ async def test_the_time_to_live_may_depend_on_the_value() -> None:
     cache: TtlCache[str, int] = TtlCache(lambda value: 0 if value == 1 else 5, 10)
     load = Loader()
     assert [await cache.get("a", load) for _ in range(3)] == [1, 2, 2]
-
-
-async def test_a_deadline_passes() -> None:
-    deadline = Deadline(0.02)
-    assert 0 < deadline.left_s <= 0.02 and not deadline.passed
-    await asyncio.sleep(0.03)
-    assert deadline.left_s == 0 and deadline.passed
 
 
 def failing(times: int, error: Exception) -> Callable[[], Awaitable[str]]:

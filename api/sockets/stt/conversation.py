@@ -43,10 +43,10 @@ from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import to_usd
 from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, public_error
 from pipelines.stt.file import separator_of
-from pipelines.stt.session import LiveSession
-from pipelines.stt.session_events import (
+from pipelines.stt.session import (
     FailedUtterance,
     LiveEvent,
+    LiveSession,
     LiveSpeechStarted,
     LiveTranscript,
     SessionOptions,
@@ -143,7 +143,7 @@ class SttConversation:
             raise ClientFault("start: the session has started already")
         config = start.config or StartConfig()
         languages = await self._engine_languages(start.languages)
-        info = await _or_fault(self._listening.describe())
+        info = await _or_fault(self._listening.transcriber.describe())
         self._config = config
         self._continuous = config.continuous_mode
         self._live = self._listening.open_session(

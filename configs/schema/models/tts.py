@@ -98,18 +98,18 @@ class EspeakConfig(SpeechModelConfig):
     voices: tuple[EspeakVoiceConfig, ...] = Field(min_length=1)
 
 
-class VitsVoiceConfig(VoiceConfig):
-    """A VITS voice in Piper's format."""
+class WeightsVoiceConfig(VoiceConfig):
+    """A voice with weights of its own."""
 
-    weights: str  # artefact that holds model.onnx and model.onnx.json
+    weights: str  # artefact: model.onnx and model.onnx.json, or the files of the hub's repository
 
 
 class VitsConfig(SpeechModelConfig):
-    """VITS voices; all of one sample rate."""
+    """VITS voices in Piper's format; all of one sample rate."""
 
     engine: Literal["vits"]
     threads: int = Field(default=2, ge=1)
-    voices: tuple[VitsVoiceConfig, ...] = Field(min_length=1)
+    voices: tuple[WeightsVoiceConfig, ...] = Field(min_length=1)
 
 
 class CsmConfig(SpeechModelConfig):
@@ -125,18 +125,15 @@ class CsmConfig(SpeechModelConfig):
     voices: tuple[VoiceConfig, ...] = Field(default=(), max_length=0)
 
 
-class MmsVoiceConfig(VoiceConfig):
-    """A voice of MMS, the only one of its language."""
-
-    weights: str  # artefact with the files of the hub's repository
-
-
 class MmsConfig(SpeechModelConfig):
-    """VITS voices of MMS on the transformers library; all of one sample rate. GPU profile."""
+    """VITS voices of MMS, one a language, on the transformers library. GPU profile.
+
+    All are of one sample rate.
+    """
 
     engine: Literal["mms"]
     device: str = "auto"  # as accelerate names them; "auto" is the GPU where there is one
-    voices: tuple[MmsVoiceConfig, ...] = Field(min_length=1)
+    voices: tuple[WeightsVoiceConfig, ...] = Field(min_length=1)
 
 
 TTSConfig = Annotated[

@@ -12,7 +12,6 @@ different lengths are decoded side by side.
 import logging
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Protocol
 
 import ctranslate2
 import numpy as np
@@ -32,18 +31,6 @@ CALIBRATION_S = (1.5, 3.0, 6.0, 10.0, 14.0)  # the silence after shorter and lon
 States = NDArray[np.float32]  # [n, width]
 
 
-class EncoderLength(Protocol):
-    """What texts that are tried again are heard through."""
-
-    def encode_wide(self, pcm: Pcm, padding_s: float) -> States:
-        """float32 [n] of at most 30 s to [m, width], with so much silence after it."""
-        ...
-
-    def fill(self, states: States, length: int = WINDOW_STATES) -> States:
-        """The same followed by silence, [length, width]: what the decoder needs."""
-        ...
-
-
 class EncoderWindow:
     """Encodes no more than the speech, and fills the window with known silence."""
 
@@ -60,35 +47,27 @@ class EncoderWindow:
         self._min_samples = int(min_s * STT_SAMPLE_RATE)
         self._silence = self._recall(memory)
 
-    def encode_briefly(self, pcm: Pcm) -> States:
-        """As `encode`, with the padding alone: for a text that need not be the best."""
-        return self._encode(pcm, self._padding)
+    def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
+        """float32 [n] of at most 30 s to float32 [m, width]: the speech and silence after it.
 
-    def encode(self, pcm: Pcm) -> States:
-        """float32 [n] of at most 30 s to float32 [m, width]: the speech and its padding."""
-        return self._encode(pcm, max(self._padding, self._min_samples - len(pcm)))
-
-    def encode_wide(self, pcm: Pcm, padding_s: float) -> States:
-        """The same with that much padding, or the full window when it is not longer."""
-        room = WINDOW_S * STT_SAMPLE_RATE - len(pcm)
-        return self._encode(pcm, min(room, int(padding_s * STT_SAMPLE_RATE)))
-
-    def fill(self, states: States, length: int = WINDOW_STATES) -> States:
-        """The same followed by silence, [length, width]: what the decoder needs."""
-        whole: States = np.concatenate([states, self._silence[len(states) : length]])
-        return whole
-
-    def encode_full(self, pcm: Pcm) -> States:
-        """[WINDOW_STATES, width], all computed, as Whisper was trained; many times slower."""
-        return self._encode(pcm, WINDOW_S * STT_SAMPLE_RATE - len(pcm))
-
-    def _encode(self, pcm: Pcm, padding: int) -> States:
+        That is `padding_s`, or what fills the window. With WINDOW_S all 30 s are computed, as
+        Whisper was trained, which takes many times longer.
+        """
+        padding = max(self._padding, self._min_samples - len(pcm))
+        if padding_s is not None:
+            room = WINDOW_S * STT_SAMPLE_RATE - len(pcm)
+            padding = min(room, int(padding_s * STT_SAMPLE_RATE))
         features = self._extract(pcm, padding=max(padding, 2 * self._extract.hop_length))
         frames = min(features.shape[1] & ~1, WINDOW_FRAMES)  # [mels, frames], an even number
         batch = np.ascontiguousarray(features[None, :, :frames], dtype=np.float32)
         encoded = self._model.encode(ctranslate2.StorageView.from_array(batch), to_cpu=True)
         states: States = np.array(encoded, dtype=np.float32)[0]
         return states
+
+    def fill(self, states: States, length: int = WINDOW_STATES) -> States:
+        """The same followed by silence, [length, width]: what the decoder needs."""
+        whole: States = np.concatenate([states, self._silence[len(states) : length]])
+        return whole
 
     def _recall(self, memory: Path) -> States:
         try:
@@ -113,7 +92,7 @@ class EncoderWindow:
         count = np.zeros((WINDOW_STATES, 1), np.float32)
         rng = np.random.default_rng(0)
         for seconds in CALIBRATION_S:
-            states = self.encode_full(_babble(seconds, rng))
+            states = self.encode(_babble(seconds, rng), WINDOW_S)
             total = np.zeros_like(states) if total is None else total
             first = int(seconds * 50) + 25  # half a second clear of the sound
             total[first:] += states[first:]

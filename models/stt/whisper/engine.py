@@ -14,7 +14,11 @@ import ctranslate2
 import numpy as np
 from faster_whisper import WhisperModel
 from faster_whisper.tokenizer import Tokenizer
-from faster_whisper.transcribe import get_compression_ratio, get_suppressed_tokens
+from faster_whisper.transcribe import (
+    get_compression_ratio,
+    get_suppressed_tokens,
+    merge_punctuations,
+)
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
 from models.audio import Pcm
@@ -30,11 +34,9 @@ from models.stt.base import (
     TranscriptionRequest,
     Word,
 )
-from models.stt.whisper.alignment import align_words
 from models.stt.whisper.encoder_window import (
     WINDOW_S,
     WINDOW_STATES,
-    EncoderLength,
     EncoderWindow,
     States,
 )
@@ -64,6 +66,10 @@ INTERIM_SILENCE = 200  # decoded in 0.6 of the time; a text said twice is left o
 # Measured on 59 recordings in nine languages at telephone quality: beside the filled window a text
 # takes 0.8 of the time, runs away less often, and as many words of it are wrong.
 LIVE_SILENCE = 400
+
+MEL_FRAMES_PER_S = 100
+PREPENDED = "\"'“¿([{-"  # marks that belong to the word after them
+APPENDED = "\"'.。,，!！?？:：”)]}、"
 
 
 @dataclass(slots=True)
@@ -110,15 +116,15 @@ class WhisperEngine(STTEngine):
             # Of these weights in this precision, and of these calibration sounds.
             weights.derived(config.artefact, f"silence-{config.compute_type}-v1.npy"),
         )
-        self._encoder = window
         self._full_window = config.window == "full"
+        self._shortest_padding_s = config.padding_s
         self._begin(config, whisper, window, max_concurrency=config.workers, device=config.device)
 
     def _begin(
         self,
         config: WhisperGuards,
         whisper: WhisperModel,
-        window: EncoderLength,
+        window: EncoderWindow,
         *,
         max_concurrency: int,
         device: str,
@@ -145,43 +151,37 @@ class WhisperEngine(STTEngine):
         for request in requests:
             self._check(request)
         began = time.monotonic()
-        transcripts: list[Transcript | None] = [None] * len(requests)
-        heard: dict[int, TranscriptionRequest] = {}
-        for index, request in enumerate(requests):
-            if len(request.pcm) < MIN_SAMPLES or not np.any(request.pcm):
-                language = request.language or (request.languages or ("en",))[0]
-                transcripts[index] = Transcript(language, 0.0)
-            else:
-                heard[index] = request
-        jobs: dict[int, DecodingJob] = {}
-        encoded = self._encode(list(heard.values()))
-        for (index, request), states in zip(heard.items(), encoded, strict=True):
+        transcripts = [  # of silence
+            Transcript(request.language or (request.languages or ("en",))[0], 0.0)
+            for request in requests
+        ]
+        heard = [index for index, request in enumerate(requests) if _is_audible(request.pcm)]
+        encoded = self._encode([requests[index] for index in heard])
+        groups: dict[tuple[int, str | None, int], list[tuple[int, DecodingJob]]] = defaultdict(list)
+        for index, states in zip(heard, encoded, strict=True):
+            request = requests[index]
             within_s = math.inf if request.retry_within_s is None else request.retry_within_s
-            jobs[index] = DecodingJob(request, states, began + within_s)
-        for job in jobs.values():
+            job = DecodingJob(request, states, began + within_s)
             self._choose_language(job)
-        groups: dict[tuple[int, str | None, int], list[int]] = defaultdict(list)
-        for index, job in jobs.items():
-            options = job.request.options
-            groups[options.beam_size, options.initial_prompt, job.silence].append(index)
-        for indices in groups.values():
-            for start in range(0, len(indices), self._config.batch_size):
-                batch = indices[start : start + self._config.batch_size]
-                decodings = self._decode([jobs[index] for index in batch])
-                for index, decoding in zip(batch, decodings, strict=True):
-                    transcripts[index] = self._finish(jobs[index], decoding)
-        return [transcript for transcript in transcripts if transcript is not None]
+            options = request.options
+            groups[options.beam_size, options.initial_prompt, job.silence].append((index, job))
+        for group in groups.values():
+            for start in range(0, len(group), self._config.batch_size):
+                batch = group[start : start + self._config.batch_size]
+                decodings = self._decode([job for _, job in batch])
+                for (index, job), decoding in zip(batch, decodings, strict=True):
+                    transcripts[index] = self._finish(job, decoding)
+        return transcripts
 
     def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:
         """One by one: CTranslate2 takes as long for all at once."""
-        return [self._encode_one(request) for request in requests]
+        return [self._window.encode(request.pcm, self._padding_s(request)) for request in requests]
 
-    def _encode_one(self, request: TranscriptionRequest) -> States:
+    def _padding_s(self, request: TranscriptionRequest) -> float | None:
+        """An interim need not be the best: it gets the least silence that it can do with."""
         if self._full_window:
-            return self._encoder.encode_full(request.pcm)
-        if request.urgency == INTERIM:
-            return self._encoder.encode_briefly(request.pcm)
-        return self._encoder.encode(request.pcm)
+            return WINDOW_S
+        return self._shortest_padding_s if request.urgency == INTERIM else None
 
     def _stack(self, jobs: Sequence[DecodingJob]) -> ctranslate2.StorageView:
         """What the decoder hears, [jobs, n, width]: speech, then silence."""
@@ -237,19 +237,13 @@ class WhisperEngine(STTEngine):
                 return Transcript(job.language, job.probability)
             if self._worth_another(job, decoding):
                 padding_s = self._config.retry_padding_s
-                job.states = self._window.encode_wide(job.request.pcm, padding_s)
+                job.states = self._window.encode(job.request.pcm, padding_s)
                 decoding = self._decode_again(job)
         if not decoding.text or self._guards.is_hallucination(decoding, job.request.options):
             return Transcript(job.language, job.probability)
         words: tuple[Word, ...] = ()
         if job.request.options.words:
-            words = align_words(
-                self._whisper,
-                self._tokenizer(job.language),
-                decoding.tokens,
-                self._view([job.states]),
-                _seconds(job.request.pcm),
-            )
+            words = self._align_words(job, decoding)
         segment = Segment(
             text=decoding.text,
             start=words[0].start if words else 0.0,
@@ -259,6 +253,25 @@ class WhisperEngine(STTEngine):
             words=words,
         )
         return Transcript(job.language, job.probability, (segment,))
+
+    def _align_words(self, job: DecodingJob, decoding: Decoding) -> tuple[Word, ...]:
+        """When each word was said, from the decoder's attention."""
+        tokenizer, duration_s = self._tokenizer(job.language), _seconds(job.request.pcm)
+        text = [token for token in decoding.tokens if token < tokenizer.eot]
+        if not text:
+            return ()
+        frames = max(2, int(duration_s * MEL_FRAMES_PER_S))
+        states = self._view([job.states])
+        alignment = self._whisper.find_alignment(tokenizer, [text], states, frames)[0]
+        merge_punctuations(alignment, PREPENDED, APPENDED)
+        words = []
+        for timing in alignment:
+            if word := timing["word"].strip():
+                start = min(float(timing["start"]), duration_s)
+                end = min(max(float(timing["end"]), start), duration_s)
+                confidence = round(float(timing["probability"]), 4)
+                words.append(Word(word, round(start, 2), round(end, 2), confidence))
+        return tuple(words)
 
     def _worth_another(self, job: DecodingJob, decoding: Decoding) -> bool:
         """Whether a suspect text is decoded again; a speculative one only when it is of no use.
@@ -356,6 +369,10 @@ class WhisperEngine(STTEngine):
                 language=language,
             )
         return self._tokenizers[language]
+
+
+def _is_audible(pcm: Pcm) -> bool:
+    return len(pcm) >= MIN_SAMPLES and bool(np.any(pcm))
 
 
 def _seconds(pcm: Pcm) -> float:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from configs.schema.models.stt import TransformersWhisperConfig
 from models.audio import Pcm
 from models.stt.base import TranscriptionRequest
-from models.stt.whisper.encoder_window import WINDOW_STATES
+from models.stt.whisper.encoder_window import WINDOW_STATES, EncoderWindow
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper_transformers.network import TorchWhisper
 from models.weights.store import WeightStore
@@ -59,13 +59,13 @@ class _Whisper(WhisperModel):  # type: ignore[misc]  # it has no types
         self.model = TorchWhisper(folder, self.hf_tokenizer, config.device, config.dtype)
 
 
-class _WholeWindow:
+class _WholeWindow(EncoderWindow):
     """30 s are encoded each time, so nothing is to be filled."""
 
-    def __init__(self, model: TorchWhisper) -> None:
+    def __init__(self, model: Any) -> None:
         self._model = model
 
-    def encode_wide(self, pcm: Pcm, padding_s: float) -> States:
+    def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
         """[1500, width]"""
         return self._model.encode([pcm])[0]
 

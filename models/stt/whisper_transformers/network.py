@@ -1,6 +1,7 @@
 """Whisper of the transformers library, with the methods of CTranslate2's that the engine calls.
 
-So one engine with one set of guards, and the words of one library, serve both.
+So one engine with one set of guards, and the words of one library, serve both. `LogMel` is the
+sound as Whisper hears it; `CrossAttention` sees where the decoder looks while it writes.
 """
 
 import gc
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+import torchaudio
 from faster_whisper.tokenizer import _LANGUAGE_CODES
 from tokenizers import Tokenizer
 from transformers import (
@@ -18,13 +21,109 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.whisper.generation_whisper import (
+    _dynamic_time_warping,
+    _median_filter,
+)
 
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
-from models.stt.whisper_transformers.alignment import CrossAttention, align
-from models.stt.whisper_transformers.features import LogMel
+from models.stt.base import STT_SAMPLE_RATE
 
 Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
+
+WINDOW_S = 30
+WINDOW, HOP = 400, 160  # samples
+QUIETEST = 1e-10  # of which there is a logarithm
+RANGE = 8.0  # powers of ten under the loudest; what is quieter counts as this
+
+
+class LogMel:
+    """float32 [n] of each sound to float32 [batch, mels, 3000], silence after the sound."""
+
+    def __init__(self, mels: int, device: Any) -> None:
+        self._device = device
+        self._mel = torchaudio.transforms.MelSpectrogram(
+            sample_rate=STT_SAMPLE_RATE,
+            n_fft=WINDOW,
+            hop_length=HOP,
+            n_mels=mels,
+            norm="slaney",
+            mel_scale="slaney",
+        ).to(device)
+
+    def __call__(self, sounds: Sequence[Pcm]) -> Tensor:
+        padded = np.zeros((len(sounds), WINDOW_S * STT_SAMPLE_RATE), np.float32)
+        for row, sound in zip(padded, sounds, strict=True):
+            row[: len(sound)] = sound
+        power = self._mel(torch.from_numpy(padded).to(self._device))[..., :-1]
+        loud = power.clamp(min=QUIETEST).log10()
+        loudest = loud.amax(dim=(1, 2), keepdim=True)
+        return (torch.maximum(loud, loudest - RANGE) + 4.0) / 4.0
+
+
+class CrossAttention:
+    """Inside `with`, remembers what the heads that follow the speech look at.
+
+    The library shows weights only with its slowest attention; from the inputs of a layer they are
+    computed again for the few heads that matter.
+    """
+
+    def __init__(self, decoder: Any, heads: Sequence[Sequence[int]] | None) -> None:
+        """`heads` are pairs of a layer and a head; by default those of the upper half."""
+        layers = decoder.layers
+        if not heads:
+            count = layers[0].encoder_attn.num_heads
+            upper = range(len(layers) // 2, len(layers))
+            heads = [(layer, head) for layer in upper for head in range(count)]
+        self._heads = [(int(layer), int(head)) for layer, head in heads]
+        self._layers = {layer: layers[layer].encoder_attn for layer, _ in self._heads}
+        self._seen: dict[int, Tensor] = {}
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> "CrossAttention":
+        for layer, module in self._layers.items():
+            self._hooks.append(
+                module.register_forward_pre_hook(self._remember(layer), with_kwargs=True)
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._seen.clear()
+
+    def taken(self, states: int) -> Tensor:
+        """Weights over the first `states` states, float32 [heads, tokens, states]"""
+        return torch.stack([self._seen[layer][head, :, :states] for layer, head in self._heads])
+
+    def _remember(self, layer: int) -> Any:
+        module = self._layers[layer]
+
+        def look(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            hidden = args[0] if args else kwargs["hidden_states"]
+            heard = args[1] if len(args) > 1 else kwargs["key_value_states"]
+            queries = _by_head(module, module.q_proj(hidden[0]) * module.scaling)
+            keys = _by_head(module, module.k_proj(heard[0]))
+            self._seen[layer] = (queries @ keys.transpose(1, 2)).float()
+
+        return look
+
+
+def align(scores: Tensor, filter_width: int) -> list[tuple[int, int]]:
+    """Pairs of a token and a state on the likeliest way through [heads, tokens, states]."""
+    weights = scores.softmax(dim=-1)
+    deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
+    smooth = _median_filter((weights - mean) / deviation.clamp(min=1e-12), filter_width)
+    tokens, states = _dynamic_time_warping(-smooth.mean(dim=0).double().cpu().numpy())
+    return list(zip(tokens.tolist(), states.tolist(), strict=True))
+
+
+def _by_head(module: Any, values: Tensor) -> Tensor:
+    """[n, width] -> [heads, n, width of a head]"""
+    return values.view(len(values), module.num_heads, module.head_dim).transpose(0, 1)
+
 
 SOT, NO_TIMESTAMPS, END = "<|startoftranscript|>", "<|notimestamps|>", "<|endoftext|>"
 NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")  # as it is called since large-v3, and before
@@ -88,7 +187,10 @@ class TorchWhisper:
     def detect_language(self, states: Tensor) -> list[list[tuple[str, float]]]:
         """For each of [n, 1500, width]: marks of languages with probabilities, likeliest first."""
         with torch.inference_mode():
-            scores = self._next(states, [[self._sot]] * len(states))
+            network = self._opened()
+            start = torch.tensor([[self._sot]] * len(states), device=states.device)
+            decoded = network.model.decoder(input_ids=start, encoder_hidden_states=states)
+            scores = network.proj_out(decoded.last_hidden_state[:, -1]).float()
             names, tokens = zip(*self._languages.items(), strict=True)
             shares = scores[:, list(tokens)].softmax(dim=-1).tolist()
         return [
@@ -194,14 +296,6 @@ class TorchWhisper:
                 weights.taken(num_frames // 2)[:, len(sot_sequence) : -1], median_filter_width
             )
         return [Aligned(shares[:, 0].tolist(), places)]
-
-    def _next(self, states: Tensor, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Scores of what follows the prompts, float32 [n, tokens]"""
-        network = self._opened()
-        decoded = network.model.decoder(
-            input_ids=torch.tensor(prompts, device=states.device), encoder_hidden_states=states
-        )
-        return network.proj_out(decoded.last_hidden_state[:, -1]).float()
 
     def _opened(self) -> Any:
         if self._network is None:

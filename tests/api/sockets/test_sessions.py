@@ -177,20 +177,20 @@ async def test_a_reader_that_stalls_slows_the_work_and_then_loses_its_session(
         assert 200_000 < fullest < 400_000
         await shared_server.until_empty()
         assert session.close_code == 1006
-        await until(lambda: not shared_server.listener.connections)
+        await until(lambda: not shared_server.listener._server.server_state.connections)
 
 
 async def test_100_clients_that_vanish_leave_nothing_behind(shared_server: SocketServer) -> None:
     async with shared_server.tts():
         pass  # whatever is made once is made
     await shared_server.until_empty()
-    await until(lambda: not shared_server.listener.connections)
+    await until(lambda: not shared_server.listener._server.server_state.connections)
     tasks, files = len(asyncio.all_tasks()), open_files()
     async with asyncio.TaskGroup() as group:
         for number in range(100):
             group.create_task(vanish(shared_server, number))
     await shared_server.until_empty()
-    await until(lambda: not shared_server.listener.connections)
+    await until(lambda: not shared_server.listener._server.server_state.connections)
     await until(lambda: len(asyncio.all_tasks()) <= tasks)
     gc.collect()
     await until(lambda: open_files() <= files)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deployments.replicas.stt import SpeakerEmbedder, decode
+from deployments.replicas.stt import decode
 from models.errors import WeightsMissing
 from models.loading import load, load_model
 from models.registry import SPEAKER, STT
@@ -21,26 +21,18 @@ def engine(weights: WeightStore) -> STTEngine:
     return load_model(STT, "stt/scripted", weights)[0]
 
 
-def test_only_who_asks_gets_voices(
-    engine: STTEngine, weights: WeightStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    voices = SpeakerEmbedder()
+def test_only_who_asks_gets_voices(engine: STTEngine, weights: WeightStore) -> None:
     encoder = load(SPEAKER, "speaker/bands", weights)
-    monkeypatch.setattr(voices, "encoder", lambda: encoder)
-    plain, labelled = decode(engine, [PLAIN, LABELLED], voices)
+    plain, labelled = decode(engine, [PLAIN, LABELLED], lambda: encoder)
     assert isinstance(plain, Transcript) and isinstance(labelled, Transcript)
     assert plain.voices is None
     assert labelled.voices is not None and labelled.voices.shape == (2, 256)
 
 
-def test_an_encoder_that_cannot_load_fails_only_who_needs_it(
-    engine: STTEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_encoder_that_cannot_load_fails_only_who_needs_it(engine: STTEngine) -> None:
     def missing() -> SpeakerEncoder:
         raise WeightsMissing("no weights")
 
-    voices = SpeakerEmbedder()
-    monkeypatch.setattr(voices, "encoder", missing)
-    plain, labelled = decode(engine, [PLAIN, LABELLED], voices)
+    plain, labelled = decode(engine, [PLAIN, LABELLED], missing)
     assert isinstance(plain, Transcript)
     assert isinstance(labelled, WeightsMissing)

@@ -20,7 +20,7 @@ from models.stt.base import (
     DecodingOptions,
     TranscriptionRequest,
 )
-from models.stt.whisper.encoder_window import WINDOW_STATES
+from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES
 from models.stt.whisper.engine import DecodingJob, WhisperEngine
 from models.stt.whisper.hallucination import Decoding
 from models.weights.store import WeightStore
@@ -157,31 +157,32 @@ def test_a_repeating_text_is_decoded_again_on_a_wider_window(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows: list[int] = []
-    decode, encode_wide = engine._decode, engine._window.encode_wide
+    decode, encode = engine._decode, engine._window.encode
 
     def repeat_at_first(jobs: object, temperature: float | None = None) -> list[Decoding]:
         if windows:
             return decode(jobs, temperature)  # type: ignore[arg-type]
         return [Decoding((1,), "no " * 50, -0.1, 0.0, 20.0, True)]
 
-    def count_windows(pcm: Pcm, padding_s: float) -> object:
-        windows.append(len(pcm))
-        return encode_wide(pcm, padding_s)
+    def count_windows(pcm: Pcm, padding_s: float | None = None) -> object:
+        if padding_s is not None:  # not at the first time
+            windows.append(len(pcm))
+        return encode(pcm, padding_s)
 
     monkeypatch.setattr(engine, "_decode", repeat_at_first)
-    monkeypatch.setattr(engine._window, "encode_wide", count_windows)
+    monkeypatch.setattr(engine._window, "encode", count_windows)
     assert word_error_rate(text_of(engine, speech, language="en")) < 0.1
     assert windows == [len(speech)]
 
 
 def test_a_short_clip_is_encoded_in_a_short_window(engine: WhisperEngine, speech: Pcm) -> None:
     clip = speech[: 3 * STT_SAMPLE_RATE]
-    assert len(engine._encoder.encode(clip)) <= 0.2 * WINDOW_STATES
-    assert len(engine._encoder.encode_full(clip)) == WINDOW_STATES
+    assert len(engine._window.encode(clip)) <= 0.2 * WINDOW_STATES
+    assert len(engine._window.encode(clip, WINDOW_S)) == WINDOW_STATES
 
 
 def test_a_live_text_is_decoded_before_less_silence(engine: WhisperEngine, speech: Pcm) -> None:
-    states = engine._encoder.encode(speech)
+    states = engine._window.encode(speech)
 
     def length(urgency: int) -> int:
         job = DecodingJob(TranscriptionRequest(speech, urgency=urgency), states, deadline=math.inf)
@@ -241,10 +242,13 @@ def test_a_text_is_tried_again_as_far_as_it_is_of_use(
 
 
 def test_noise_costs_no_second_look(engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(pcm: Pcm, padding_s: float) -> None:
-        raise AssertionError("decoded again")
+    encode = engine._window.encode
 
-    monkeypatch.setattr(engine._window, "encode_wide", refuse)
+    def encode_once(pcm: Pcm, padding_s: float | None = None) -> object:
+        assert padding_s is None, "decoded again"
+        return encode(pcm)
+
+    monkeypatch.setattr(engine._window, "encode", encode_once)
     assert text_of(engine, wordless(1.0)["white noise"], language="en") == ""
 
 

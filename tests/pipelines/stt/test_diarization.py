@@ -27,7 +27,7 @@ from pipelines.stt.diarization import (
     speaker_name,
     voice_windows,
 )
-from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
+from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipeline
 from tests.local_ports import LocalSTTModel
 from tests.models.tts.loaded import loaded, speech
 
@@ -161,10 +161,9 @@ async def test_two_voices_are_told_apart(weights: WeightStore) -> None:
     pause = np.zeros(STT_SAMPLE_RATE // 2, np.float32)
     pcm = np.concatenate([man, pause, woman, pause, man])
     pipeline = TranscriptionPipeline(transcriber, AudioDecoder(), vad, load_profiles())
+    request = FileRequest("en", speakers=True)
     profile = load_profiles()["general"]
-    recording = DecodedRecording(
-        pcm, len(pcm) / STT_SAMPLE_RATE, "en", profile, words=True, speakers=True
-    )
+    recording = DecodedRecording(pcm, len(pcm) / STT_SAMPLE_RATE, request, profile)
     utterances = (await pipeline.transcribe(recording)).utterances
     assert utterances is not None
     assert [one.speaker for one in utterances] == ["A", "B", "A"]

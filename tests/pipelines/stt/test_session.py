@@ -14,12 +14,13 @@ from models.audio import Pcm
 from models.errors import EngineLost, UnsupportedLanguage
 from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest
 from pipelines.errors import InvalidRequest
-from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
-from pipelines.stt.session_events import (
+from pipelines.stt.session import (
     FailedUtterance,
     LiveEvent,
+    LiveSession,
     LiveSpeechStarted,
     LiveTranscript,
+    LiveTranscriptionPipeline,
     SessionOptions,
 )
 from tests.pipelines.stt.listening_doubles import (

@@ -27,7 +27,7 @@ pytest.importorskip("accelerate", reason=LIBRARIES)
 pytest.importorskip("torchaudio", reason=LIBRARIES, exc_type=ImportError)
 
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine  # noqa: E402
-from models.stt.whisper_transformers.features import LogMel  # noqa: E402 they import the libraries
+from models.stt.whisper_transformers.network import LogMel  # noqa: E402 they import the libraries
 from tests.models.stt.whisper_transformers.published_whisper import convert  # noqa: E402
 from tests.models.stt.whisper_transformers.tiny_whisper import LANGUAGES, make_tiny_whisper  # noqa: E402
 
