@@ -38,6 +38,14 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+def execute(statement: str) -> None:
+    """Behind the service's back."""
+    engine = make_engine(load_settings().database_url)
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
 def test_credit_goes_to_the_first_workspace_or_the_one_that_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -69,10 +77,7 @@ def test_credit_that_is_not_there_cannot_be_taken() -> None:
 
 
 def test_credit_of_a_workspace_without_an_account_is_refused() -> None:
-    engine = make_engine(load_settings().database_url)
-    with engine.begin() as connection:
-        connection.execute(text("DELETE FROM account"))
-    engine.dispose()
+    execute("DELETE FROM account")
     with pytest.raises(SystemExit, match="no account to credit"):
         main(["credit", "1"])
 
@@ -97,11 +102,8 @@ def test_reconciling_finds_a_balance_that_was_changed_by_hand(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert "every balance" in said(capsys, "reconcile")
-    engine = make_engine(load_settings().database_url)
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE account SET balance = 9000000"))
-        connection.execute(text("UPDATE ledger_day SET held = 1, units = 7"))
-    engine.dispose()
+    execute("UPDATE account SET balance = 9000000")
+    execute("UPDATE ledger_day SET held = 1, units = 7")
     with pytest.raises(SystemExit) as ended:
         main(["reconcile"])
     lines = str(ended.value).splitlines()
@@ -111,11 +113,8 @@ def test_reconciling_finds_a_balance_that_was_changed_by_hand(
 
 def test_the_audit_logs_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert "of 2 workspace(s) are whole" in said(capsys, "check-audit")
-    engine = make_engine(load_settings().database_url)
-    with engine.begin() as connection:
-        connection.execute(text("DROP TRIGGER audit_entry_update"))
-        connection.execute(text("UPDATE audit_entry SET action = 'nothing' WHERE number = 2"))
-    engine.dispose()
+    execute("DROP TRIGGER audit_entry_update")
+    execute("UPDATE audit_entry SET action = 'nothing' WHERE number = 2")
     with pytest.raises(SystemExit, match="entry 2 was changed"):
         main(["check-audit"])
 
@@ -163,10 +162,7 @@ def test_secrets_that_others_may_read_end_a_command_with_a_sentence(tmp_path: Pa
 
 
 def test_a_database_of_a_newer_release_is_left_alone() -> None:
-    engine = make_engine(load_settings().database_url)
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    engine.dispose()
+    execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(SystemExit, match="of a newer one: .*9999"):
         main(["reconcile"])
 
