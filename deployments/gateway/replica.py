@@ -5,8 +5,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from configs.schema.serve import GatewayArgs
-from deployments.cluster_reports import cluster_reports
 from deployments.gateway.handles import ModelDirectory
+from deployments.model_index import cluster_reports
 from pipelines.tasks import TaskSet
 
 if TYPE_CHECKING:

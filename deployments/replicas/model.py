@@ -10,8 +10,8 @@ from typing import Any, Generic
 
 from configs.schema.serve import ModelUserConfig
 from configs.settings import weights_dir
-from deployments.cluster_reports import cluster_reports
 from deployments.memory import give_back
+from deployments.model_index import cluster_reports
 from models.errors import EngineError, EngineLost, PackMissing
 from models.info import ModelInfo
 from models.loading import ModelT, load_model

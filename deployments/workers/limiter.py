@@ -9,7 +9,7 @@ from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import GatewayArgs
 from configs.settings import Settings
-from deployments.cluster_reports import cluster_reports
+from deployments.model_index import cluster_reports
 from pipelines.limits.cluster import Ask, ClusterStore, RequestCounter
 from pipelines.limits.redis import RedisStore
 from pipelines.limits.shared import SharedLimits, StoreLost

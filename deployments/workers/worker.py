@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from deployments.cluster_reports import cluster_reports
+from deployments.model_index import cluster_reports
 
 if TYPE_CHECKING:
     from configs.settings import Settings
