@@ -33,7 +33,7 @@ from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.correction.rules import load_rules
-from pipelines.limits.shared import SharedLimits
+from pipelines.limits.limits import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
 from pipelines.ports import ChatModel, ModelList, STTModel, TTSModel
 from pipelines.storage.encryption import Encryption
@@ -156,9 +156,9 @@ def build_services(
 
     database = Database(settings.database_url)
     encryption = Encryption(settings.secrets.data_keys)
-    files = Files.of(settings, database, encryption)
+    files = Files(settings, database, encryption)
     accounts = Accounts(database, settings.secrets, plans)
-    billing = Billing(database, plans.prices, encryption.seal_text)
+    billing = Billing(database, plans.prices, encryption.encrypt_text)
     webhooks = Webhooks(database, encryption, settings)
     model_list = ModelList(models.speakers, models.transcribers, models.chat_models)
     socket_leases = SocketLeases(plans, limits, admission.sockets)

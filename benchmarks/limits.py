@@ -18,8 +18,8 @@ import uvloop
 
 from benchmarks.hardware import hardware, versions
 from benchmarks.plans import verdict
+from pipelines.limits.limits import SharedLimits
 from pipelines.limits.redis import RedisStore
-from pipelines.limits.shared import SharedLimits
 from tests import servers
 from tests.pipelines.limits.redis_faults import slow_proxy
 from tests.servers import Server

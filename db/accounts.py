@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from sqlalchemy import JSON, BigInteger, Column, ColumnElement, ForeignKey, or_
 from sqlmodel import Field, Session, SQLModel, col, delete, select, update
 
-from db.database import UtcDateTime, random_id, utc_now
+from db.database import UtcDateTime, change_rows, random_id, utc_now
 
 
 class User(SQLModel, table=True):
@@ -113,15 +113,20 @@ def change_row(
     return row, changed
 
 
-def lock_workspace(session: Session, workspace_id: int) -> None:
-    """Until the end of the transaction; rows that refer to the workspace may still be added."""
-    session.get(Workspace, workspace_id, with_for_update={"key_share": True})
+def lock_workspace(
+    session: Session, workspace_id: int, *, shared: bool = False
+) -> Workspace | None:
+    """Until the end of the transaction; settlements, which only refer to the workspace, go on.
+
+    `shared` suffices to keep it from being erased.
+    """
+    lock = {"read": shared, "key_share": True}
+    return session.get(Workspace, workspace_id, with_for_update=lock)
 
 
 def delete_user(session: Session, user_id: int) -> bool:
     """With the workspace and all that refers to it; False when there is no such user."""
-    deleted = session.exec(delete(User).where(col(User.id) == user_id))
-    return bool(deleted.rowcount)
+    return change_rows(session, delete(User).where(col(User.id) == user_id)) > 0
 
 
 def find_workspace(
@@ -154,29 +159,21 @@ def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
 
 def revoke_key(session: Session, workspace_id: int, key_id: int, now: datetime) -> bool:
     """Takes its name away, too; False when the workspace has no such key any more."""
-    revoked = session.exec(
-        update(ApiKey)
-        .where(
-            col(ApiKey.id) == key_id,
-            col(ApiKey.workspace_id) == workspace_id,
-            col(ApiKey.revoked_at).is_(None),
-        )
-        .values(revoked_at=now, name="")
+    key = update(ApiKey).where(
+        col(ApiKey.id) == key_id,
+        col(ApiKey.workspace_id) == workspace_id,
+        col(ApiKey.revoked_at).is_(None),
     )
-    return bool(revoked.rowcount)
+    return change_rows(session, key.values(revoked_at=now, name="")) > 0
 
 
 def note_refusal(session: Session, key_id: int, now: datetime, since: datetime) -> bool:
     """Whether this is the first refusal of the key after `since` to be recorded."""
-    noted = session.exec(
-        update(ApiKey)
-        .where(
-            col(ApiKey.id) == key_id,
-            or_(col(ApiKey.refused_at).is_(None), col(ApiKey.refused_at) <= since),
-        )
-        .values(refused_at=now)
+    key = update(ApiKey).where(
+        col(ApiKey.id) == key_id,
+        or_(col(ApiKey.refused_at).is_(None), col(ApiKey.refused_at) <= since),
     )
-    return bool(noted.rowcount)
+    return change_rows(session, key.values(refused_at=now)) > 0
 
 
 def key_by_digest(session: Session, digest: bytes) -> tuple[ApiKey, Workspace] | None:
@@ -189,4 +186,5 @@ def key_by_digest(session: Session, digest: bytes) -> tuple[ApiKey, Workspace] |
 
 def touch_key(session: Session, key_id: int, used_at: datetime) -> None:
     """Notes that the key was used."""
-    session.exec(update(ApiKey).where(col(ApiKey.id) == key_id).values(last_used_at=used_at))
+    key = update(ApiKey).where(col(ApiKey.id) == key_id)
+    change_rows(session, key.values(last_used_at=used_at))

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Column, Index, LargeBinary, UniqueConstraint, func, text
+from sqlalchemy import JSON, BigInteger, Column, Index, LargeBinary, UniqueConstraint, text
 from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.database import AUTO_INCREMENT, UtcDateTime, utc_now
+from db.database import AUTO_INCREMENT, UtcDateTime, page_of, utc_now
 
 SERVICE = "service"
 """The actor of what the service does by itself."""
@@ -76,17 +76,8 @@ def audit_page(
     session: Session, workspace_id: int, page: int, limit: int
 ) -> tuple[list[AuditEntry], int]:
     """One page, newest first, and the number of all; `page` counts from 1."""
-    total = session.exec(
-        select(func.count()).select_from(AuditEntry).where(AuditEntry.workspace_id == workspace_id)
-    ).one()
-    entries = session.exec(
-        select(AuditEntry)
-        .where(AuditEntry.workspace_id == workspace_id)
-        .order_by(col(AuditEntry.number).desc())
-        .offset((page - 1) * limit)
-        .limit(limit)
-    )
-    return list(entries), total
+    query = select(AuditEntry).where(AuditEntry.workspace_id == workspace_id)
+    return page_of(session, query.order_by(col(AuditEntry.number).desc()), page, limit)
 
 
 def audit_chain(session: Session, workspace_id: int) -> list[AuditEntry]:
@@ -114,14 +105,7 @@ def first_break(chain: Iterable[AuditEntry]) -> int | None:
 
 
 def _digest(before: bytes, entry: AuditEntry) -> bytes:
-    content = [
-        entry.workspace_id,
-        entry.number,
-        entry.action,
-        entry.actor,
-        entry.target,
-        entry.details,
-        entry.created_at.isoformat(),
-    ]
+    names = ("workspace_id", "number", "action", "actor", "target", "details")
+    content = [*(getattr(entry, name) for name in names), entry.created_at.isoformat()]
     plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(before + plain.encode()).digest()

@@ -9,7 +9,7 @@ from sqlalchemy import JSON, Column, ForeignKey, Index, Text, Uuid, delete, func
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
-from db.database import UtcDateTime, utc_now
+from db.database import UtcDateTime, change_rows, page_of, utc_now
 
 
 class Chat(SQLModel, table=True):
@@ -61,12 +61,12 @@ def append_to_chat(
         session.flush()
     else:
         # This update locks the row, so two answers to one chat cannot take the same positions.
-        found = session.connection().execute(
+        used = (
             update(Chat)
             .where(col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
             .values(updated_at=utc_now())
         )
-        if found.rowcount == 0:
+        if not change_rows(session, used):
             return
     last = session.exec(
         select(func.max(ChatEntry.position)).where(ChatEntry.chat_id == chat_id)
@@ -78,52 +78,30 @@ def append_to_chat(
         session.add(entry)
 
 
-def read_chat(session: Session, workspace_id: int, chat_id: UUID) -> Chat | None:
-    """The chat, without its messages."""
-    return session.exec(
-        select(Chat).where(Chat.id == chat_id, Chat.workspace_id == workspace_id)
-    ).one_or_none()
-
-
-def read_entries(session: Session, workspace_id: int, chat_id: UUID) -> list[ChatEntry] | None:
-    """The messages in order, or None when there is no such chat."""
-    found = read_chat_and_entries(session, workspace_id, chat_id)
-    return None if found is None else found[1]
-
-
-def read_chat_and_entries(
+def read_chat(
     session: Session, workspace_id: int, chat_id: UUID
 ) -> tuple[Chat, list[ChatEntry]] | None:
     """The chat and its messages in order, or None when there is no such chat."""
-    chat = read_chat(session, workspace_id, chat_id)
-    if chat is None:
-        return None
-    entries = session.exec(
-        select(ChatEntry).where(ChatEntry.chat_id == chat_id).order_by(col(ChatEntry.position))
-    )
-    return chat, list(entries)
+    ours = (Chat.id == chat_id, Chat.workspace_id == workspace_id)
+    chat = session.exec(select(Chat).where(*ours)).one_or_none()
+    return None if chat is None else (chat, entries_of(session, chat_id))
+
+
+def entries_of(session: Session, chat_id: UUID) -> list[ChatEntry]:
+    """The messages in order."""
+    query = select(ChatEntry).where(ChatEntry.chat_id == chat_id)
+    return list(session.exec(query.order_by(col(ChatEntry.position))))
 
 
 def list_chats(
     session: Session, workspace_id: int, page: int, limit: int
 ) -> tuple[list[Chat], int]:
     """One page, the last used first, and the number of all; `page` counts from 1."""
-    total = session.exec(
-        select(func.count()).select_from(Chat).where(Chat.workspace_id == workspace_id)
-    ).one()
-    chats = session.exec(
-        select(Chat)
-        .where(Chat.workspace_id == workspace_id)
-        .order_by(col(Chat.updated_at).desc(), col(Chat.id))
-        .offset((page - 1) * limit)
-        .limit(limit)
-    )
-    return list(chats), total
+    query = select(Chat).where(Chat.workspace_id == workspace_id)
+    return page_of(session, query.order_by(col(Chat.updated_at).desc(), col(Chat.id)), page, limit)
 
 
 def delete_chat(session: Session, workspace_id: int, chat_id: UUID) -> bool:
     """Whether there was such a chat; its messages go with it."""
-    found = session.connection().execute(
-        delete(Chat).where(col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
-    )
-    return found.rowcount > 0
+    ours = (col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
+    return change_rows(session, delete(Chat).where(*ours)) > 0

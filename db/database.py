@@ -9,12 +9,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import BigInteger, Connection, DateTime, Engine, Integer, create_engine, event, text
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Delete,
+    Engine,
+    Integer,
+    Update,
+    create_engine,
+    event,
+    func,
+    or_,
+    text,
+)
 from sqlalchemy.engine import URL, Dialect, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.types import TypeDecorator
-from sqlmodel import Session, SQLModel
+from sqlmodel import Session, SQLModel, col
+from sqlmodel.sql.expression import SelectOfScalar
 
 from db.errors import DatabaseUnavailable
 
@@ -97,6 +112,25 @@ class _Plain:
         return self.rows
 
 
+def change_rows(session: Transaction, statement: Update | Delete) -> int:
+    """Runs the statement; how many rows it changed."""
+    return session.connection().execute(statement).rowcount
+
+
+def page_of(
+    session: Session, query: SelectOfScalar[T], page: int, limit: int
+) -> tuple[list[T], int]:
+    """One page of the rows, and the number of all; `page` counts from 1."""
+    count = query.with_only_columns(func.count(), maintain_column_froms=True).order_by(None)
+    total: int = session.connection().execute(count).scalar_one()
+    return list(session.exec(query.offset((page - 1) * limit).limit(limit))), total
+
+
+def is_free(lease_until: datetime | None, now: datetime) -> ColumnElement[bool]:
+    """Of the column of a lease: whether it has no holder, or the one it had is gone."""
+    return or_(col(lease_until).is_(None), col(lease_until) <= now)
+
+
 class BoundedThreadPool:
     """Who waits for a server that hangs is told after a while, and who comes then at once."""
 
@@ -155,6 +189,10 @@ class Database:
         """As `run`, for work that writes nothing: on SQLite it waits for no writer."""
         return await self._in_thread(lambda: _transact(self._reader, work, *args, **kwargs))
 
+    async def get(self, table: type[T], key: Any) -> T | None:
+        """Reads the row of that primary key; None when there is none. Raises as `run`."""
+        return await self.read(lambda session: session.get(table, key))
+
     async def run_plain(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
@@ -174,7 +212,7 @@ class Database:
         """Raises DatabaseUnavailable."""
         try:
             async with asyncio.timeout(PING_TIMEOUT_S):
-                await self.read(_select_one)
+                await self.read(lambda session: session.connection().scalar(text("SELECT 1")))
         except TimeoutError:
             raise DatabaseUnavailable("the database does not answer in time") from None
 
@@ -198,10 +236,6 @@ class Database:
         """Ends the threads and closes the connections."""
         self._threads.close()
         self._engine.dispose()
-
-
-def _select_one(session: Session) -> None:
-    session.connection().execute(text("SELECT 1"))
 
 
 def _checkpoint(engine: Engine) -> None:
@@ -250,9 +284,11 @@ def make_engine(
     With more threads than `connections` one of them may wait long for a connection: the pool does
     not serve waiting threads in order.
     """
-    target = _with_driver(make_url(url))
+    target = make_url(url)
     if target.get_backend_name() == "sqlite":
         return _sqlite_engine(target, connections, busy_timeout_ms)
+    if target.drivername in {"postgres", "postgresql"}:
+        target = target.set(drivername="postgresql+psycopg")  # psycopg 3
     return create_engine(
         target,
         hide_parameters=True,  # in errors, which are logged: they hold texts and password hashes
@@ -266,14 +302,6 @@ def make_engine(
             "options": f"-c timezone=utc -c statement_timeout={STATEMENT_TIMEOUT_MS}",
         },
     )
-
-
-def _with_driver(url: URL) -> URL:
-    """`postgres://` and `postgresql://` mean psycopg 3."""
-    return url.set(drivername="postgresql+psycopg") if url.drivername in _POSTGRES else url
-
-
-_POSTGRES = {"postgres", "postgresql"}
 
 
 def _sqlite_engine(url: URL, connections: int, busy_timeout_ms: int) -> Engine:

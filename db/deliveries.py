@@ -1,17 +1,19 @@
 """Deliveries: which are due, who is at them, and what became of them."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import Column, ColumnElement, ForeignKey, Uuid, func, or_, update
+from sqlalchemy import Column, ColumnElement, ForeignKey, Uuid, func, update
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.audit import SERVICE, audit
-from db.database import UtcDateTime, utc_now
+from db.database import UtcDateTime, change_rows, is_free, page_of, utc_now
 from db.webhooks import Delivery, Event, Webhook
 
+OURS = {"body_not_kept", "seal_broken", "internal"}
 SEEN_AT_ONCE = 200  # due deliveries; those of webhooks that are busy are not among them
 
 
@@ -34,38 +36,34 @@ class DeliveryAttempt(SQLModel, table=True):
 class Claimed:
     """A delivery that one worker is at, and all that it needs to know."""
 
-    id: UUID
-    lease: str
-    number: int  # of the attempt that is to be made, from 1
-    event_id: str
-    kind: str
-    body: str | None  # sealed; None once it was blanked
-    event_at: datetime
-    workspace_id: int
-    webhook_id: UUID
-    url: str
-    secret: bytes | None  # sealed
-    old_secret: bytes | None  # sealed; None also when its time is over
+    delivery: Delivery
+    event: Event
+    webhook: Webhook
+    secrets: list[bytes]  # those that sign, encrypted
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What came of one attempt."""
+    """What came back of one attempt; never what the receiver said."""
 
-    succeeded: bool
     status_code: int | None
-    error: str | None
+    error: str | None  # timeout, dns, refused_address, tls, connection, protocol, or one of OURS
     milliseconds: int
-    gone: bool = False  # the receiver wants nothing any more
-    sent: bool = True  # False when it failed on our side, which does not count against the webhook
+    retry_after_s: float | None = None
 
+    @property
+    def succeeded(self) -> bool:
+        return self.status_code is not None and 200 <= self.status_code < 300
 
-@dataclass(frozen=True, slots=True)
-class FinishedDelivery:
-    """What the attempt changed."""
+    @property
+    def is_gone(self) -> bool:
+        """The receiver wants nothing any more."""
+        return self.status_code == 410
 
-    status: str  # of the delivery
-    deactivated: bool  # the webhook, by this
+    @property
+    def is_ours(self) -> bool:
+        """It failed on our side, which does not count against the webhook."""
+        return self.error in OURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +73,6 @@ class ListedDelivery:
     delivery: Delivery
     kind: str
     attempts: list[DeliveryAttempt]  # first to last
-
-
-def is_free(now: datetime) -> ColumnElement[bool]:
-    """Whether no worker is at a delivery, or the one that was is gone."""
-    return or_(col(Delivery.lease_until).is_(None), col(Delivery.lease_until) <= now)
 
 
 def due(
@@ -94,10 +87,8 @@ def due(
         select(Delivery.id, Delivery.webhook_id, Webhook.workspace_id)
         .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
         .where(
-            Delivery.status == "pending",
-            col(Delivery.next_at) <= now,
-            is_free(now),
-            Webhook.status == "active",
+            *_due(now),
+            is_free(Delivery.lease_until, now),
             col(Delivery.webhook_id).not_in(list(busy_webhooks)),
             col(Webhook.workspace_id).not_in(list(busy_workspaces)),
         )
@@ -107,15 +98,18 @@ def due(
     return list(session.exec(query))
 
 
+def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    waiting, active = col(Delivery.status) == "pending", col(Webhook.status) == "active"
+    return (waiting, active, col(Delivery.next_at) <= now)
+
+
 def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
     """How many deliveries are due, and since when the oldest is."""
     count, oldest = session.exec(
         select(func.count(), func.min(Delivery.next_at))
         .select_from(Delivery)
         .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
-        .where(
-            Delivery.status == "pending", col(Delivery.next_at) <= now, Webhook.status == "active"
-        )
+        .where(*_due(now))
     ).one()
     return count, oldest
 
@@ -129,15 +123,16 @@ def claim(
     """
     free = (
         select(Delivery.id)
-        .where(col(Delivery.id).in_(ids), col(Delivery.status) == "pending", is_free(now))
+        .where(
+            col(Delivery.id).in_(ids),
+            col(Delivery.status) == "pending",
+            is_free(Delivery.lease_until, now),
+        )
         # What another worker is just taking is not waited for: two could wait for each other.
         .with_for_update(skip_locked=True)
     )
-    session.connection().execute(
-        update(Delivery)
-        .where(col(Delivery.id).in_(free))
-        .values(lease=lease, lease_until=now + lasts)
-    )
+    taken = update(Delivery).where(col(Delivery.id).in_(free))
+    change_rows(session, taken.values(lease=lease, lease_until=now + lasts))
     query = (
         select(Delivery, Event, Webhook)
         .join(Event, col(Event.id) == col(Delivery.event_id))
@@ -145,25 +140,14 @@ def claim(
         .where(col(Delivery.id).in_(ids), Delivery.lease == lease)
         .order_by(col(Delivery.next_at))
     )
-    return [_claimed(*row, lease, now) for row in session.exec(query)]
-
-
-def _claimed(delivery: Delivery, event: Event, hook: Webhook, lease: str, now: datetime) -> Claimed:
-    until = hook.old_secret_until
-    return Claimed(
-        id=delivery.id,
-        lease=lease,
-        number=delivery.attempt + 1,
-        event_id=event.id,
-        kind=event.kind,
-        body=event.body,
-        event_at=event.created_at,
-        workspace_id=hook.workspace_id,
-        webhook_id=hook.id,
-        url=hook.url,
-        secret=hook.secret,
-        old_secret=hook.old_secret if until is not None and until > now else None,
-    )
+    claimed = []
+    for delivery, event, webhook in session.exec(query):
+        signing = [webhook.secret]
+        if webhook.old_secret_until is not None and webhook.old_secret_until > now:
+            signing.append(webhook.old_secret)
+        secrets = [secret for secret in signing if secret is not None]
+        claimed.append(Claimed(delivery, event, webhook, secrets))
+    return claimed
 
 
 def finish(
@@ -173,37 +157,35 @@ def finish(
     now: datetime,
     next_at: datetime | None,
     give_up_after: timedelta,
-) -> FinishedDelivery | None:
-    """Notes the attempt. None when the delivery was deleted, or its lease has been taken over.
+) -> bool:
+    """Notes the attempt, unless the delivery was deleted or its lease has been taken over.
 
-    After a failure there is another attempt at `next_at`, if that is not None. A webhook becomes
-    inactive when its receiver is gone, or when at least two messages failed, and none got through,
-    for `give_up_after`.
+    After a failure there is another attempt at `next_at`, if that is not None. Returns whether this
+    made the webhook inactive: when its receiver is gone, or when at least two messages failed, and
+    none got through, for `give_up_after`.
     """
     # The webhook's row first, as everywhere: two that take turns cannot wait for each other.
-    webhook = session.get(Webhook, claimed.webhook_id, with_for_update={"key_share": True})
+    webhook = session.get(Webhook, claimed.webhook.id, with_for_update={"key_share": True})
     if webhook is None:
-        return None
+        return False
     if attempt.succeeded:
         status = "delivered"
     elif next_at is None:
         status = "failed"
     else:
         status = "pending" if webhook.status == "active" else "cancelled"
-    values = {"status": status, "attempt": claimed.number, "lease": None, "lease_until": None}
+    number = claimed.delivery.attempt + 1
+    values = {"status": status, "attempt": number, "lease": None, "lease_until": None}
     if status == "pending":
         values["next_at"] = next_at
-    found = session.connection().execute(
-        update(Delivery)
-        .where(col(Delivery.id) == claimed.id, col(Delivery.lease) == claimed.lease)
-        .values(**values)
-    )
-    if found.rowcount == 0:
-        return None
+    held = claimed.delivery
+    ours = (col(Delivery.id) == held.id, col(Delivery.lease) == held.lease)
+    if not change_rows(session, update(Delivery).where(*ours).values(**values)):
+        return False
     session.add(
         DeliveryAttempt(
-            delivery_id=claimed.id,
-            number=claimed.number,
+            delivery_id=claimed.delivery.id,
+            number=number,
             status_code=attempt.status_code,
             error=attempt.error,
             milliseconds=attempt.milliseconds,
@@ -211,13 +193,11 @@ def finish(
         )
     )
     session.flush()
-    deactivated = attempt.sent and _note_result(session, webhook, attempt, now, give_up_after)
-    if deactivated:
-        reason = {"reason": "gone" if attempt.gone else "failing"}
-        audit(session, webhook.workspace_id, "webhook.disabled", SERVICE, str(webhook.id), reason)
-    return FinishedDelivery(
-        "cancelled" if deactivated and status == "pending" else status, deactivated
-    )
+    if attempt.is_ours or not _note_result(session, webhook, attempt, now, give_up_after):
+        return False
+    reason = {"reason": "gone" if attempt.is_gone else "failing"}
+    audit(session, webhook.workspace_id, "webhook.disabled", SERVICE, str(webhook.id), reason)
+    return True
 
 
 def _note_result(
@@ -228,18 +208,15 @@ def _note_result(
     give_up_after: timedelta,
 ) -> bool:
     """Whether this made the webhook inactive."""
+    session.add(webhook)
     if attempt.succeeded:
-        if webhook.failing_since is not None:
-            webhook.failing_since = None
-            session.add(webhook)
+        webhook.failing_since = None
         return False
-    if webhook.failing_since is None:
-        webhook.failing_since = now
-        session.add(webhook)
+    webhook.failing_since = since = webhook.failing_since or now
     if webhook.status != "active":
         return False
-    failing_long = now - webhook.failing_since >= give_up_after
-    if not attempt.gone and not (failing_long and _failed_messages(session, webhook) >= 2):
+    failing_long = now - since >= give_up_after
+    if not attempt.is_gone and not (failing_long and _failed_messages(session, webhook) >= 2):
         return False
     deactivate(session, webhook, now)
     return True
@@ -257,13 +234,6 @@ def _failed_messages(session: Session, webhook: Webhook) -> int:
     ).one()
 
 
-def activate(session: Session, webhook: Webhook) -> None:
-    """Delivers what happens from now on; the row is locked."""
-    webhook.status = "active"
-    webhook.failing_since = None
-    session.add(webhook)
-
-
 def deactivate(session: Session, webhook: Webhook, now: datetime) -> None:
     """Ends its deliveries, which can be sent again by hand; the row is locked.
 
@@ -272,34 +242,26 @@ def deactivate(session: Session, webhook: Webhook, now: datetime) -> None:
     webhook.status = "inactive"
     session.add(webhook)
     session.flush()
-    session.connection().execute(
-        update(Delivery)
-        .where(
-            col(Delivery.webhook_id) == webhook.id,
-            col(Delivery.status) == "pending",
-            or_(col(Delivery.lease_until).is_(None), col(Delivery.lease_until) <= now),
-        )
-        .values(status="cancelled", lease=None, lease_until=None)
-    )
+    cancel(session, now, col(Delivery.webhook_id) == webhook.id)
+
+
+def cancel(session: Session, now: datetime, *which: ColumnElement[bool]) -> int:
+    """Ends those deliveries that wait and that no worker is at; how many there were."""
+    waiting = (col(Delivery.status) == "pending", is_free(Delivery.lease_until, now), *which)
+    ended = {"status": "cancelled", "lease": None, "lease_until": None}
+    return change_rows(session, update(Delivery).where(*waiting).values(**ended))
 
 
 def deliveries_of(
     session: Session, webhook_id: UUID, page: int, limit: int, status: str | None
 ) -> tuple[list[ListedDelivery], int]:
     """One page, newest first, and the number of all; `page` counts from 1."""
-    conditions = [col(Delivery.webhook_id) == webhook_id]
+    query = select(Delivery).where(Delivery.webhook_id == webhook_id)
     if status is not None:
-        conditions.append(col(Delivery.status) == status)
-    total = session.exec(select(func.count()).select_from(Delivery).where(*conditions)).one()
-    rows = session.exec(
-        select(Delivery, Event.kind)
-        .join(Event, col(Event.id) == col(Delivery.event_id))
-        .where(*conditions)
-        .order_by(col(Delivery.created_at).desc(), col(Delivery.id))
-        .offset((page - 1) * limit)
-        .limit(limit)
-    ).all()
-    return _with_attempts(session, rows), total
+        query = query.where(Delivery.status == status)
+    query = query.order_by(col(Delivery.created_at).desc(), col(Delivery.id))
+    found, total = page_of(session, query, page, limit)
+    return listed(session, found), total
 
 
 def delivery_of(
@@ -315,10 +277,6 @@ def delivery_of(
     return session.exec(query).one_or_none()
 
 
-def listed(session: Session, delivery: Delivery, kind: str) -> ListedDelivery:
-    return _with_attempts(session, [(delivery, kind)])[0]
-
-
 def send_again(session: Session, delivery: Delivery, now: datetime) -> None:
     """Makes it due at once; one that a worker is at stays with it. The row is locked."""
     if delivery.status == "pending" and delivery.lease_until and delivery.lease_until > now:
@@ -329,14 +287,16 @@ def send_again(session: Session, delivery: Delivery, now: datetime) -> None:
     session.add(delivery)
 
 
-def _with_attempts(session: Session, rows: Sequence[tuple[Delivery, str]]) -> list[ListedDelivery]:
-    ids = [delivery.id for delivery, _ in rows]
-    attempts: dict[UUID, list[DeliveryAttempt]] = {delivery_id: [] for delivery_id in ids}
+def listed(session: Session, found: Sequence[Delivery]) -> list[ListedDelivery]:
+    """With the kinds of their events, and their attempts."""
+    kinds = select(Event.id, Event.kind).where(col(Event.id).in_([one.event_id for one in found]))
+    kind_of = dict(session.exec(kinds).all())
+    attempts: dict[UUID, list[DeliveryAttempt]] = defaultdict(list)
     query = (
         select(DeliveryAttempt)
-        .where(col(DeliveryAttempt.delivery_id).in_(ids))
+        .where(col(DeliveryAttempt.delivery_id).in_([one.id for one in found]))
         .order_by(col(DeliveryAttempt.number))
     )
     for attempt in session.exec(query):
         attempts[attempt.delivery_id].append(attempt)
-    return [ListedDelivery(delivery, kind, attempts[delivery.id]) for delivery, kind in rows]
+    return [ListedDelivery(one, kind_of[one.event_id], attempts[one.id]) for one in found]

@@ -6,8 +6,8 @@ from datetime import datetime
 from sqlalchemy import BigInteger, and_, delete, or_, update
 from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.accounts import Workspace
-from db.database import UtcDateTime, utc_now
+from db.accounts import lock_workspace
+from db.database import UtcDateTime, change_rows, utc_now
 
 
 class StoredFile(SQLModel, table=True):
@@ -24,42 +24,27 @@ class StoredFile(SQLModel, table=True):
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
-def add_file(session: Session, file: StoredFile) -> None:
-    session.add(file)
-
-
-def read_file(session: Session, file_id: str) -> StoredFile | None:
-    return session.get(StoredFile, file_id)
-
-
 def keep_file(
     session: Session, workspace_id: int, file_id: str, expires_at: datetime | None
 ) -> bool:
     """Sets how long the file is kept; False when it or its workspace was deleted meanwhile."""
     # Who erases the workspace has to wait until the file is among what is erased with it.
-    lock = {"read": True, "key_share": True}
-    if session.get(Workspace, workspace_id, with_for_update=lock) is None:
+    if lock_workspace(session, workspace_id, shared=True) is None:
         return False
-    kept = session.connection().execute(
-        update(StoredFile).where(col(StoredFile.id) == file_id).values(expires_at=expires_at)
-    )
-    return kept.rowcount > 0
+    kept = update(StoredFile).where(col(StoredFile.id) == file_id).values(expires_at=expires_at)
+    return change_rows(session, kept) > 0
 
 
 def expire_files(session: Session, workspace_id: int, now: datetime) -> None:
     """All files of the workspace are due for deletion."""
-    session.connection().execute(
-        update(StoredFile)
-        .where(col(StoredFile.workspace_id) == workspace_id)
-        .values(expires_at=now)
-    )
+    ours = col(StoredFile.workspace_id) == workspace_id
+    change_rows(session, update(StoredFile).where(ours).values(expires_at=now))
 
 
 def expire_these_files(session: Session, file_ids: Collection[str], now: datetime) -> None:
     """They are due for deletion."""
-    session.connection().execute(
-        update(StoredFile).where(col(StoredFile.id).in_(file_ids)).values(expires_at=now)
-    )
+    these = col(StoredFile.id).in_(file_ids)
+    change_rows(session, update(StoredFile).where(these).values(expires_at=now))
 
 
 def expired_files(
@@ -75,4 +60,4 @@ def expired_files(
 
 
 def delete_file(session: Session, file_id: str) -> None:
-    session.connection().execute(delete(StoredFile).where(col(StoredFile.id) == file_id))
+    change_rows(session, delete(StoredFile).where(col(StoredFile.id) == file_id))

@@ -2,30 +2,30 @@
 
 from datetime import datetime
 
-from sqlalchemy import delete, exists, update
-from sqlmodel import Session, col, select
-from sqlmodel.sql.expression import SelectOfScalar
+from sqlalchemy import ColumnElement, delete, exists, inspect, select, tuple_, update
+from sqlmodel import Session, SQLModel, col
 
-from db.accounts import ApiKey, Workspace
-from db.chats import Chat
-from db.deliveries import is_free
+from db.accounts import Workspace
+from db.database import change_rows
+from db.deliveries import cancel
 from db.webhooks import Delivery, Event, Webhook
 
 AT_ONCE = 500
 """Rows that one call changes at most, so that no writer waits for long."""
 
 
-def delete_unused_chats(session: Session, before: datetime) -> int:
-    """Chats that were last used before that; how many."""
-    unused = select(Chat.id).where(col(Chat.updated_at) < before).limit(AT_ONCE)
-    deleted = session.connection().execute(delete(Chat).where(col(Chat.id).in_(unused)))
-    return deleted.rowcount
+def delete_older(
+    session: Session, table: type[SQLModel], moment: datetime | None, before: datetime
+) -> int:
+    """Deletes rows whose column `moment` is before that, and what belongs to them; how many."""
+    key = inspect(table).primary_key
+    old = select(*key).where(col(moment) <= before).limit(AT_ONCE)
+    return change_rows(session, delete(table).where(tuple_(*key).in_(old)))
 
 
 def blank_old_events(session: Session, before: datetime) -> int:
     """Removes the bodies of events of before that; how many."""
-    old = select(Event.id).where(col(Event.created_at) < before, col(Event.body).is_not(None))
-    return _blank(session, old)
+    return _blank(session, col(Event.created_at) < before)
 
 
 def blank_settled_events(session: Session) -> int:
@@ -33,55 +33,22 @@ def blank_settled_events(session: Session) -> int:
     waiting = exists().where(
         col(Delivery.event_id) == col(Event.id), col(Delivery.status) == "pending"
     )
-    settled = (
-        select(Event.id)
-        .join(Workspace, col(Workspace.id) == col(Event.workspace_id))
-        .where(Workspace.retention == "zero", col(Event.body).is_not(None), ~waiting)
-    )
-    return _blank(session, settled)
-
-
-def delete_old_events(session: Session, before: datetime) -> int:
-    """Events of before that, with what became of their deliveries; how many."""
-    old = select(Event.id).where(col(Event.created_at) < before).limit(AT_ONCE)
-    deleted = session.connection().execute(delete(Event).where(col(Event.id).in_(old)))
-    return deleted.rowcount
+    quiet = select(col(Workspace.id)).where(col(Workspace.retention) == "zero")
+    return _blank(session, col(Event.workspace_id).in_(quiet) & ~waiting)
 
 
 def cancel_stranded(session: Session, now: datetime) -> int:
     """Ends deliveries of inactive webhooks that a worker was at when it died; how many."""
-    inactive = select(Webhook.id).where(Webhook.status == "inactive")
-    cancelled = session.connection().execute(
-        update(Delivery)
-        .where(
-            col(Delivery.status) == "pending",
-            is_free(now),
-            col(Delivery.webhook_id).in_(inactive),
-        )
-        .values(status="cancelled", lease=None, lease_until=None)
-    )
-    return cancelled.rowcount
+    inactive = select(col(Webhook.id)).where(col(Webhook.status) == "inactive")
+    return cancel(session, now, col(Delivery.webhook_id).in_(inactive))
 
 
 def forget_old_secrets(session: Session, now: datetime) -> int:
     """Removes secrets of webhooks that sign no more since new ones took their place; how many."""
-    forgotten = session.connection().execute(
-        update(Webhook)
-        .where(col(Webhook.old_secret_until) <= now)
-        .values(old_secret=None, old_secret_until=None)
-    )
-    return forgotten.rowcount
+    old = update(Webhook).where(col(Webhook.old_secret_until) <= now)
+    return change_rows(session, old.values(old_secret=None, old_secret_until=None))
 
 
-def forget_revoked_keys(session: Session, before: datetime) -> int:
-    """Deletes API keys that were revoked before that; how many."""
-    old = select(ApiKey.id).where(col(ApiKey.revoked_at) < before).limit(AT_ONCE)
-    deleted = session.connection().execute(delete(ApiKey).where(col(ApiKey.id).in_(old)))
-    return deleted.rowcount
-
-
-def _blank(session: Session, chosen: SelectOfScalar[str]) -> int:
-    blanked = session.connection().execute(
-        update(Event).where(col(Event.id).in_(chosen.limit(AT_ONCE))).values(body=None)
-    )
-    return blanked.rowcount
+def _blank(session: Session, which: ColumnElement[bool]) -> int:
+    chosen = select(col(Event.id)).where(col(Event.body).is_not(None), which).limit(AT_ONCE)
+    return change_rows(session, update(Event).where(col(Event.id).in_(chosen)).values(body=None))

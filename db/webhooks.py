@@ -15,7 +15,6 @@ from uuid import UUID, uuid4
 from sqlalchemy import (
     JSON,
     Column,
-    CursorResult,
     ForeignKey,
     Index,
     LargeBinary,
@@ -23,13 +22,12 @@ from sqlalchemy import (
     UniqueConstraint,
     Uuid,
     delete,
-    func,
     text,
 )
 from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.accounts import Workspace, workspace_reference
-from db.database import UtcDateTime, utc_now
+from db.accounts import Workspace, lock_workspace, workspace_reference
+from db.database import UtcDateTime, change_rows, utc_now
 
 EventKind = Literal[
     "tts.completed",
@@ -41,7 +39,7 @@ EventKind = Literal[
     "voice.failed",
 ]
 EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
-Seal = Callable[[str, str], str]
+EncryptText = Callable[[str, str], str]
 """Makes what is stored of a text, bound to what it is about: bodies hold what users said."""
 
 
@@ -53,8 +51,8 @@ class Webhook(SQLModel, table=True):
     url: str = Field(max_length=2048)
     events: list[str] = Field(sa_column=Column(JSON, nullable=False))
     status: str = "active"  # or inactive
-    secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # sealed
-    old_secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # sealed; while it rotates
+    secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # encrypted
+    old_secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # while it rotates
     old_secret_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     failing_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # the first failure
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
@@ -75,7 +73,7 @@ class Event(SQLModel, table=True):
     id: str = Field(primary_key=True, max_length=40)  # evt_…; no dot, which signatures join with
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
     kind: str = Field(max_length=32)
-    body: str | None = Field(default=None, sa_type=Text)  # sealed; None once it was blanked
+    body: str | None = Field(default=None, sa_type=Text)  # encrypted; None once it was blanked
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime, index=True)
 
 
@@ -106,13 +104,8 @@ class Delivery(SQLModel, table=True):
 def add_webhook(session: Session, webhook: Webhook, limit: int) -> bool:
     """False, and nothing written, when the workspace has `limit` of them already."""
     # The lock makes two that come at once count one after the other.
-    session.get(Workspace, webhook.workspace_id, with_for_update={"key_share": True})
-    count = session.exec(
-        select(func.count())
-        .select_from(Webhook)
-        .where(Webhook.workspace_id == webhook.workspace_id)
-    ).one()
-    if count >= limit:
+    lock_workspace(session, webhook.workspace_id)
+    if len(webhooks_of(session, webhook.workspace_id)) >= limit:
         return False
     session.add(webhook)
     session.flush()
@@ -141,12 +134,8 @@ def webhook_of(
 
 def delete_webhook(session: Session, workspace_id: int, webhook_id: UUID) -> bool:
     """Whether there was one; what was on its way to it goes with it."""
-    found: CursorResult[tuple[()]] = session.connection().execute(
-        delete(Webhook).where(
-            col(Webhook.id) == webhook_id, col(Webhook.workspace_id) == workspace_id
-        )
-    )
-    return found.rowcount > 0
+    ours = (col(Webhook.id) == webhook_id, col(Webhook.workspace_id) == workspace_id)
+    return change_rows(session, delete(Webhook).where(*ours)) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +147,13 @@ class NewEvent:
 
 
 def body_about(workspace_id: int, event_id: str) -> str:
-    """What the sealed body of an event is bound to."""
+    """What the encrypted body of an event is bound to."""
     return f"event:{workspace_id}:{event_id}"
 
 
-def add_event(session: Session, workspace_id: int, event: NewEvent, seal: Seal) -> str | None:
+def add_event(
+    session: Session, workspace_id: int, event: NewEvent, encrypt: EncryptText
+) -> str | None:
     """The id of the event, with a delivery for each active webhook that wants its kind.
 
     None, and nothing written, when there is no such webhook.
@@ -170,11 +161,15 @@ def add_event(session: Session, workspace_id: int, event: NewEvent, seal: Seal) 
     wanting = _wanting_webhooks(session, workspace_id, event.kind)
     if not wanting:
         return None
-    return write_event(session, workspace_id, event, wanting, seal)[0].event_id
+    return write_event(session, workspace_id, event, wanting, encrypt)[0].event_id
 
 
 def write_event(
-    session: Session, workspace_id: int, event: NewEvent, webhook_ids: Iterable[UUID], seal: Seal
+    session: Session,
+    workspace_id: int,
+    event: NewEvent,
+    webhook_ids: Iterable[UUID],
+    encrypt: EncryptText,
 ) -> list[Delivery]:
     """Adds the event with a delivery to each of the webhooks, whose rows are locked."""
     now = utc_now()
@@ -183,7 +178,7 @@ def write_event(
         id=event_id,
         workspace_id=workspace_id,
         kind=event.kind,
-        body=seal(_body(event, now), body_about(workspace_id, event_id)),
+        body=encrypt(_body(event, now), body_about(workspace_id, event_id)),
         created_at=now,
     )
     session.add(row)

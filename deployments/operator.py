@@ -40,8 +40,7 @@ from pipelines.billing.subscriptions import MONTHS, Subscriptions
 from pipelines.errors import PipelineError
 from pipelines.maintenance.key_rotation import Rotation
 from pipelines.storage.encryption import DecryptionError, Encryption
-from pipelines.storage.files import Files
-from pipelines.storage.store_watch import storage_problem
+from pipelines.storage.files import Files, storage_problem
 from telemetry.logs import redact
 
 ACTOR = "operator"
@@ -186,7 +185,7 @@ async def _check_audit(database: Database) -> str:
 
 
 async def _check_storage(database: Database, settings: Settings) -> str:
-    files = Files.of(settings, database, Encryption(settings.secrets.data_keys))
+    files = Files(settings, database, Encryption(settings.secrets.data_keys))
     where = redact(settings.storage_url)
     if problem := await storage_problem(files):
         raise ValueError(f"STORAGE_URL: {where} cannot be used: {redact(problem)}")
@@ -194,10 +193,10 @@ async def _check_storage(database: Database, settings: Settings) -> str:
 
 
 async def _rotate_keys(database: Database, settings: Settings) -> str:
-    sealer = Encryption(settings.secrets.data_keys)
-    files = Files.of(settings, database, sealer)
+    encryption = Encryption(settings.secrets.data_keys)
+    files = Files(settings, database, encryption)
     try:
-        done = await Rotation(database, sealer, files).run()
+        done = await Rotation(database, encryption, files).run()
     except DecryptionError as error:
         raise ValueError(f"stopped: {error}") from None
     return (

@@ -20,8 +20,7 @@ from api.http.errors import ApiError
 from configs.schema.platform import AdmissionConfig, PlansConfig
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import Unauthorized
-from pipelines.limits.base import RateWindow
-from pipelines.limits.shared import SharedLimits
+from pipelines.limits.limits import RateWindow, SharedLimits
 from telemetry import metrics
 
 RELEASE = "release_admission"  # key in the scope's state of the call that ends a request's work

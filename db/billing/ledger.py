@@ -8,7 +8,7 @@ the order of their ids, except that a new hold, which no transaction can wait fo
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, cast
@@ -30,6 +30,7 @@ def _table(model: type[SQLModel]) -> Any:
 _ACCOUNT, _HOLD = _table(Account), _table(CreditHold)
 _ENTRY, _DAY = _table(LedgerEntry), _table(LedgerDay)
 EXPIRED_AT_ONCE = 500
+ATTEMPTS = 16  # of one request that may be sent again, each with an operation of its own
 
 # What every request runs is put together once.
 _KEEP = (
@@ -104,7 +105,7 @@ def change_credit(
     kind = "grant" if amount > 0 else "adjust"
     if not lock_account(session, workspace_id):  # so that the same operation at once waits here
         return "no_account"
-    if _amount(session, workspace_id, operation, kind) is not None:
+    if kind in _entries(session, workspace_id, operation):
         return "done_before"
     taken = (
         update(_ACCOUNT)
@@ -149,6 +150,48 @@ def hold(
 
 
 @dataclass(frozen=True, slots=True)
+class IdempotentHold:
+    """What became of the wish to hold."""
+
+    operation: str
+    is_paid: bool  # an earlier attempt was charged: nothing is held now
+
+
+def hold_idempotently(
+    session: Transaction,
+    workspace_id: int,
+    name: str,
+    service: str,
+    amount: int,
+    expires_at: datetime,
+) -> IdempotentHold | None:
+    """As `hold` for the request `name`, of which only one attempt may run at a time: what was
+    captured for one is not captured again.
+
+    What an attempt held that died is given back first. None when there is not enough credit, or
+    when too many attempts were made.
+    """
+    names = [f"{name}.{number}" for number in range(1, ATTEMPTS + 1)]
+    # First, for this waits for an attempt that is captured right now, and then finds it.
+    release_named(session, names)
+    query = select(_ENTRY.c.operation, _ENTRY.c.kind).where(
+        _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation.in_(names)
+    )
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for operation, kind in session.connection().execute(query):
+        kinds[operation].add(kind)
+    for operation, done in kinds.items():
+        if "capture" in done and "refund" not in done:
+            return IdempotentHold(operation, is_paid=True)
+    if len(kinds) >= ATTEMPTS:
+        return None
+    operation = names[len(kinds)]
+    if not hold(session, workspace_id, operation, service, amount, expires_at):
+        return None
+    return IdempotentHold(operation, is_paid=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What became of a hold."""
 
@@ -164,91 +207,89 @@ def capture(
     Work whose hold had expired costs what is left of the credit, at most: who reads slowly enough
     would have it for nothing else.
     """
-    held = _take_hold(session, operation)
-    if held is not None:
-        charged = min(cost, held)
-        balance = _settle(session, workspace_id, charged, held)
-        _add_entry(
-            session,
-            workspace_id,
-            operation,
-            "capture",
-            balance,
-            amount=-charged,
-            held=-held,
-            service=service,
-            units=units,
-        )
-        return Settled(charged, is_new=True)
-    if (before := _amount(session, workspace_id, operation, "capture")) is not None:
-        return Settled(-before, is_new=False)
-    return _close_expired(session, workspace_id, operation, "capture", service, cost, units)
+    return _end_hold(session, workspace_id, operation, "capture", service, cost, units)
 
 
 def release(session: Transaction, workspace_id: int, operation: str, service: str) -> bool:
     """Gives back what is held. False when it was settled before."""
-    held = _take_hold(session, operation)
+    return _end_hold(session, workspace_id, operation, "release", service).is_new
+
+
+def _end_hold(
+    session: Transaction,
+    workspace_id: int,
+    operation: str,
+    kind: str,
+    service: str,
+    cost: int = 0,
+    units: int = 0,
+) -> Settled:
+    """Ends the work of a hold, also of one that has expired; its row is gone then."""
+    # Only one transaction gets the row.
+    held = session.connection().execute(_TAKE_HOLD, {"name": operation}).scalar()
     if held is not None:
-        balance = _settle(session, workspace_id, 0, held)
-        _add_entry(
-            session, workspace_id, operation, "release", balance, held=-held, service=service
-        )
-        return True
-    return _close_expired(session, workspace_id, operation, "release", service).is_new
+        charged = min(cost, held)
+    else:
+        if not lock_account(session, workspace_id):  # a concurrent call waits here
+            return Settled(0, is_new=False)
+        entries = _entries(session, workspace_id, operation)
+        if kind in entries:
+            return Settled(-entries[kind].amount, is_new=False)
+        if "expire" not in entries or entries.keys() & {"capture", "release"}:
+            return Settled(0, is_new=False)
+        charged, held = min(cost, entries["hold"].held, credit_of(session, workspace_id)), 0
+    balance = _settle(session, workspace_id, charged, held)
+    _add_entry(
+        session,
+        workspace_id,
+        operation,
+        kind,
+        balance,
+        amount=-charged,
+        held=-held,
+        service=service,
+        units=units,
+    )
+    return Settled(charged, is_new=True)
 
 
 def refund(session: Transaction, workspace_id: int, operation: str) -> bool:
     """Gives back what was captured. False when nothing was, or it was given back before."""
     if not lock_account(session, workspace_id):
         return False
-    query = select(_ENTRY.c.amount, _ENTRY.c.service, _ENTRY.c.units).where(
-        _ENTRY.c.workspace_id == workspace_id,
-        _ENTRY.c.operation == operation,
-        _ENTRY.c.kind == "capture",
-    )
-    captured = session.connection().execute(query).one_or_none()
-    if captured is None or _amount(session, workspace_id, operation, "refund") is not None:
+    entries = _entries(session, workspace_id, operation)
+    if "capture" not in entries or "refund" in entries:
         return False
-    amount, service, units = captured
-    balance = _settle(session, workspace_id, amount, 0)
+    captured = entries["capture"]
+    balance = _settle(session, workspace_id, captured.amount, 0)
     _add_entry(
         session,
         workspace_id,
         operation,
         "refund",
         balance,
-        amount=-amount,
-        service=service,
-        units=-units,
+        amount=-captured.amount,
+        service=captured.service,
+        units=-captured.units,
     )
     return True
 
 
-def release_expired(session: Transaction, now: datetime | None = None) -> int:
+def release_expired(session: Transaction, now: datetime) -> int:
     """Releases holds that expired before they were settled, some at once; how many there were."""
     expired = (
         select(_HOLD.c.operation)
-        .where(_HOLD.c.expires_at <= (now or utc_now()))
+        .where(_HOLD.c.expires_at <= now)
         .order_by(_HOLD.c.expires_at)
         .limit(EXPIRED_AT_ONCE)
         .with_for_update(skip_locked=True)
     )
-    taken = (
-        session.connection()
-        .execute(delete(_HOLD).where(_HOLD.c.operation.in_(expired)).returning(*_OF_HOLD))
-        .all()
-    )
-    return _give_back(session, taken, "expire")
+    return _give_back(session, expired, "expire")
 
 
 def release_named(session: Transaction, operations: Collection[str]) -> int:
     """Gives back what is held under any of these names; how many holds there were."""
-    taken = (
-        session.connection()
-        .execute(delete(_HOLD).where(_HOLD.c.operation.in_(operations)).returning(*_OF_HOLD))
-        .all()
-    )
-    return _give_back(session, taken, "release")
+    return _give_back(session, operations, "release")
 
 
 def usage(session: Transaction, workspace_id: int, first: date, last: date) -> list[DayOfUsage]:
@@ -307,12 +348,6 @@ def discrepancies(session: Transaction) -> list[Discrepancy]:
     ]
 
 
-def _take_hold(session: Transaction, operation: str) -> int | None:
-    """What was held; the row is gone then, so only one transaction gets it."""
-    amount: int | None = session.connection().execute(_TAKE_HOLD, {"name": operation}).scalar()
-    return amount
-
-
 def _settle(session: Transaction, workspace_id: int, charged: int, held: int) -> int:
     """Takes `charged` off the balance and `held` off what is held; the balance after it."""
     values = {"account": workspace_id, "charged": charged, "kept": held}
@@ -320,10 +355,11 @@ def _settle(session: Transaction, workspace_id: int, charged: int, held: int) ->
     return balance
 
 
-def _give_back(session: Transaction, holds: Iterable[Any], kind: str) -> int:
-    """Notes the end of holds whose rows, as _OF_HOLD, are gone; how many there were."""
+def _give_back(session: Transaction, operations: Any, kind: str) -> int:
+    """Deletes the holds and notes their end; how many there were."""
+    taken = delete(_HOLD).where(_HOLD.c.operation.in_(operations)).returning(*_OF_HOLD)
     of_workspace: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
-    for workspace_id, operation, service, amount in holds:
+    for workspace_id, operation, service, amount in session.connection().execute(taken).all():
         of_workspace[workspace_id].append((operation, service, amount))
     for workspace_id, ended in sorted(of_workspace.items()):
         balance = _settle(session, workspace_id, 0, sum(amount for _, _, amount in ended))
@@ -332,39 +368,6 @@ def _give_back(session: Transaction, holds: Iterable[Any], kind: str) -> int:
                 session, workspace_id, operation, kind, balance, held=-amount, service=service
             )
     return sum(map(len, of_workspace.values()))
-
-
-def _close_expired(
-    session: Transaction,
-    workspace_id: int,
-    operation: str,
-    kind: str,
-    service: str,
-    cost: int = 0,
-    units: int = 0,
-) -> Settled:
-    """Ends work whose hold had expired; not new when its end is known already."""
-    if not lock_account(session, workspace_id):  # a concurrent call waits here
-        return Settled(0, is_new=False)
-    query = select(_ENTRY.c.kind, _ENTRY.c.held).where(
-        _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation == operation
-    )
-    held = {kind: amount for kind, amount in session.connection().execute(query)}
-    if "expire" not in held or held.keys() & {"capture", "release"}:
-        return Settled(0, is_new=False)
-    charged = min(cost, held["hold"], credit_of(session, workspace_id))
-    balance = _settle(session, workspace_id, charged, 0)
-    _add_entry(
-        session,
-        workspace_id,
-        operation,
-        kind,
-        balance,
-        amount=-charged,
-        service=service,
-        units=units,
-    )
-    return Settled(charged, is_new=True)
 
 
 def lock_account(session: Transaction, workspace_id: int) -> bool:
@@ -377,15 +380,12 @@ def lock_account(session: Transaction, workspace_id: int) -> bool:
     return session.connection().execute(query).scalar() is not None
 
 
-def _amount(session: Transaction, workspace_id: int, operation: str, kind: str) -> int | None:
-    """The amount of an entry, if there is one."""
-    query = select(_ENTRY.c.amount).where(
-        _ENTRY.c.workspace_id == workspace_id,
-        _ENTRY.c.operation == operation,
-        _ENTRY.c.kind == kind,
+def _entries(session: Transaction, workspace_id: int, operation: str) -> dict[str, Any]:
+    """What was done under that name, by kind."""
+    query = select(_ENTRY).where(
+        _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation == operation
     )
-    amount: int | None = session.connection().execute(query).scalar()
-    return amount
+    return {row.kind: row for row in session.connection().execute(query)}
 
 
 def _add_entry(

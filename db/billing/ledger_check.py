@@ -95,21 +95,14 @@ def _sums_of_entries(
 def _sums_of_days(
     session: Session, workspace_id: int, first: date, end: date
 ) -> dict[tuple[date, str], tuple[int, ...]]:
-    query = select(
-        col(LedgerDay.day),
-        col(LedgerDay.service),
-        col(LedgerDay.amount),
-        col(LedgerDay.held),
-        col(LedgerDay.units),
-        col(LedgerDay.captures),
-        col(LedgerDay.refunds),
-    ).where(
+    query = select(LedgerDay).where(
         col(LedgerDay.workspace_id) == workspace_id,
         col(LedgerDay.day) >= first,
         col(LedgerDay.day) < end,
     )
     return {
-        (day, service): tuple(sums) for day, service, *sums in session.connection().execute(query)
+        (one.day, one.service): (one.amount, one.held, one.units, one.captures, one.refunds)
+        for one in session.connection().execute(query)
     }
 
 

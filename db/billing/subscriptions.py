@@ -23,13 +23,14 @@ class Subscription(SQLModel, table=True):
 
 
 def workspace_and_subscription(
-    session: Session, workspace_id: int
+    session: Session, workspace_id: int, *, lock: bool = False
 ) -> tuple[Workspace, Subscription | None] | None:
     """None when there is no such workspace; no subscription when it never subscribed."""
-    workspace = session.get(Workspace, workspace_id)
+    workspace = session.get(Workspace, workspace_id, with_for_update=lock)
     if workspace is None:
         return None
-    return workspace, _subscription_of(session, workspace_id)
+    query = select(Subscription).where(Subscription.workspace_id == workspace_id)
+    return workspace, session.exec(query).first()
 
 
 def subscribe(
@@ -39,16 +40,16 @@ def subscribe(
     billing_cycle: str,
     now: datetime,
     actor: str,
-) -> Subscription | None:
+) -> tuple[Workspace, Subscription] | None:
     """Puts the workspace on `plan`, paid from `now` on; None when there is no such workspace.
 
     The same plan and cycle again change nothing.
     """
     # The lock keeps two requests of one workspace apart.
-    workspace = session.get(Workspace, workspace_id, with_for_update=True)
-    if workspace is None:
+    found = workspace_and_subscription(session, workspace_id, lock=True)
+    if found is None:
         return None
-    subscription = _subscription_of(session, workspace_id)
+    workspace, subscription = found
     if subscription is None:
         subscription = Subscription(
             id=uuid4(),
@@ -58,7 +59,7 @@ def subscribe(
             created_at=now,
         )
     elif (workspace.plan, subscription.billing_cycle) == (plan, billing_cycle):
-        return subscription
+        return workspace, subscription
     else:
         subscription.billing_cycle = billing_cycle
         subscription.anchor_at = now
@@ -67,9 +68,4 @@ def subscribe(
     session.add(subscription)
     details = {"plan": plan, "billing_cycle": billing_cycle}
     audit(session, workspace_id, "plan.subscribed", actor, str(subscription.id), details)
-    return subscription
-
-
-def _subscription_of(session: Session, workspace_id: int) -> Subscription | None:
-    query = select(Subscription).where(Subscription.workspace_id == workspace_id)
-    return session.exec(query).first()
+    return workspace, subscription

@@ -6,14 +6,7 @@ foreign key; its id is random and says nothing of whose it was.
 
 from datetime import date, datetime
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    Date,
-    Index,
-    UniqueConstraint,
-)
+from sqlalchemy import BigInteger, CheckConstraint, Column, Date, Index, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from db.database import AUTO_INCREMENT, UtcDateTime, utc_now

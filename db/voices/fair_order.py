@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from db.accounts import Workspace
+from db.database import is_free
 from db.voices.voices import Voice
 
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -25,11 +26,6 @@ class WaitingVoice:
     progress: float  # share of the work that was done before, 0 to 1
     created_at: datetime
     attempt: int  # attempts so far
-
-
-def is_free(now: datetime) -> sa.ColumnElement[bool]:
-    """Voices without a lease that is valid."""
-    return sa.or_(col(Voice.lease_until).is_(None), col(Voice.lease_until) <= now)
 
 
 def voices_in_turn(session: Session, now: datetime, most_attempts: int) -> Iterator[WaitingVoice]:
@@ -48,7 +44,11 @@ def voices_in_turn(session: Session, now: datetime, most_attempts: int) -> Itera
             col(Workspace.voice_turn_at),
         )
         .join(Workspace, col(Workspace.id) == Voice.workspace_id)
-        .where(col(Voice.status) == "processing", is_free(now), col(Voice.attempt) < most_attempts)
+        .where(
+            col(Voice.status) == "processing",
+            is_free(Voice.lease_until, now),
+            col(Voice.attempt) < most_attempts,
+        )
         .order_by(col(Voice.created_at).desc(), col(Voice.id).desc())
     )
     waiting: defaultdict[int, list[WaitingVoice]] = defaultdict(list)  # the oldest last

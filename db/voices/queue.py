@@ -8,11 +8,12 @@ from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, update
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
+from db.accounts import lock_workspace
 from db.billing.tables import CreditHold
-from db.database import utc_now
+from db.database import is_free, utc_now
 from db.files import expire_these_files
-from db.voices.fair_order import ends_in_turn, is_free, note_turn, voices_in_turn
-from db.voices.voices import Voice, files_of, share_workspace, voice_of
+from db.voices.fair_order import ends_in_turn, note_turn, voices_in_turn
+from db.voices.voices import Voice, files_of, voice_of
 
 AT_ONCE = 100
 NO_ATTEMPT_LEFT = "internal_error"  # error of a voice that no attempt could make
@@ -24,10 +25,14 @@ def claim_voice(
 ) -> Voice | None:
     """Claims the next voice under a `lease`, which is a new name; None when there is none."""
     for waiting in voices_in_turn(session, now, most_attempts):
-        share_workspace(session, waiting.workspace_id)
+        lock_workspace(session, waiting.workspace_id, shared=True)
         query = (
             select(Voice)
-            .where(Voice.id == waiting.id, Voice.status == "processing", is_free(now))
+            .where(
+                Voice.id == waiting.id,
+                Voice.status == "processing",
+                is_free(Voice.lease_until, now),
+            )
             .with_for_update(skip_locked=True)
         )
         voice = session.exec(query).one_or_none()
@@ -51,7 +56,9 @@ def expect_waiting(
     ends = dict(islice(expected, AT_ONCE))
     query = (
         select(Voice)
-        .where(col(Voice.id).in_(ends), Voice.status == "processing", is_free(now))
+        .where(
+            col(Voice.id).in_(ends), Voice.status == "processing", is_free(Voice.lease_until, now)
+        )
         .order_by(col(Voice.id))
         .with_for_update(skip_locked=True)
     )
@@ -71,7 +78,11 @@ def held_leases(session: Session, now: datetime) -> set[tuple[UUID, str]]:
 
 def count_free(session: Session, now: datetime, most_attempts: int) -> int:
     """Voices that can be claimed."""
-    free = Voice.status == "processing", is_free(now), col(Voice.attempt) < most_attempts
+    free = (
+        Voice.status == "processing",
+        is_free(Voice.lease_until, now),
+        col(Voice.attempt) < most_attempts,
+    )
     return session.exec(select(func.count()).select_from(Voice).where(*free)).one()
 
 
@@ -85,7 +96,7 @@ def voice_under(session: Session, voice_id: UUID, lease: str) -> Voice | None:
 
 def leased_voice(session: Session, workspace_id: int, voice_id: UUID, lease: str) -> Voice | None:
     """The voice, locked; None when it was deleted, finished, or claimed under another lease."""
-    share_workspace(session, workspace_id)
+    lock_workspace(session, workspace_id, shared=True)
     voice = voice_of(session, workspace_id, voice_id, lock=True)
     if voice is None or voice.status != "processing" or voice.lease != lease:
         return None
@@ -112,7 +123,7 @@ def hopeless_voice(
     most_attempts: int,
 ) -> Voice | None:
     """One of these, locked; None when it is no longer so."""
-    share_workspace(session, workspace_id)
+    lock_workspace(session, workspace_id, shared=True)
     condition = _is_hopeless(now, created_before, most_attempts)
     query = select(Voice).where(Voice.id == voice_id, condition).with_for_update(of=Voice)
     return session.exec(query).one_or_none()
@@ -129,7 +140,7 @@ def _is_hopeless(
     waited = and_(col(Voice.created_at) < created_before, ~makes_progress)
     return and_(
         col(Voice.status) == "processing",
-        is_free(now),
+        is_free(Voice.lease_until, now),
         or_(waited, col(Voice.attempt) >= most_attempts),
     )
 

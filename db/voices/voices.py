@@ -86,22 +86,9 @@ class VoiceSample(SQLModel, table=True):
     clipped_share: float
 
 
-def lock_workspace(session: Session, workspace_id: int) -> Workspace | None:
-    """The workspace, locked exclusively until the end of the transaction.
-
-    Settlements, which only refer to the workspace, do not wait for the lock.
-    """
-    return session.get(Workspace, workspace_id, with_for_update={"key_share": True})
-
-
 def plan_of(session: Session, workspace_id: int) -> str | None:
     """None when there is no such workspace."""
     return session.exec(select(Workspace.plan).where(Workspace.id == workspace_id)).first()
-
-
-def share_workspace(session: Session, workspace_id: int) -> None:
-    """Locks the workspace in shared mode; before its voices, as its erasure does: no deadlocks."""
-    session.get(Workspace, workspace_id, with_for_update={"read": True, "key_share": True})
 
 
 def add_voice(session: Session, voice: Voice, samples: Sequence[VoiceSample]) -> None:

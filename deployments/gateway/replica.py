@@ -40,7 +40,7 @@ class Gateway:
         from deployments.gateway.services import gateway_services
         from deployments.workers.limiter import gateway_limits
         from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
-        from pipelines.storage.store_watch import watch_storage
+        from pipelines.storage.files import watch_storage
         from pipelines.temporary_directories import delete_leftover_directories
         from telemetry.logs import setup_logs
 

@@ -11,7 +11,7 @@ from deployments.gateway.handles import ModelDirectory
 from models.loading import load
 from models.registry import GRAMMAR_CHECK, SPEAKER, VAD, WATERMARK
 from models.weights.store import WeightStore
-from pipelines.limits.shared import SharedLimits
+from pipelines.limits.limits import SharedLimits
 from telemetry.reports import OwnReports
 
 VAD_CONFIG = "vad/silero"

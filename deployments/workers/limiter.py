@@ -1,6 +1,5 @@
 """The process that counts requests for a cluster without Redis, and the gateways' way to it."""
 
-from collections.abc import Awaitable
 from typing import Any
 
 from ray.exceptions import RayError
@@ -11,8 +10,8 @@ from configs.schema.serve import GatewayArgs
 from configs.settings import Settings
 from deployments.model_index import cluster_reports
 from pipelines.limits.cluster import Ask, ClusterStore, RequestCounter
+from pipelines.limits.limits import SharedLimits, StoreLost
 from pipelines.limits.redis import RedisStore
-from pipelines.limits.shared import SharedLimits, StoreLost
 from pipelines.tasks import TaskSet
 from telemetry.logs import setup_logs
 
@@ -43,13 +42,10 @@ def gateway_limits(settings: Settings, limiter: DeploymentHandle[Any] | None) ->
 def asking(limiter: DeploymentHandle[Any]) -> Ask:
     """Calls the methods of the counter through a handle."""
 
-    async def call(method: str, *arguments: Any) -> Any:
+    async def ask(method: str, *arguments: Any) -> Any:
         try:
             return await getattr(limiter, method).remote(*arguments)
         except (RayError, RayServeException) as error:
             raise StoreLost(type(error).__name__) from None
-
-    def ask(method: str, *arguments: Any) -> Awaitable[Any]:
-        return call(method, *arguments)
 
     return ask

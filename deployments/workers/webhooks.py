@@ -29,16 +29,16 @@ class Courier(BackgroundWorker):
         from pipelines.webhooks.sender import Sender
 
         settings, database = await self._open()
-        sealer = Encryption(settings.secrets.data_keys)
+        encryption = Encryption(settings.secrets.data_keys)
         self._sender = Sender(settings.webhooks)
         self._courier = dispatcher.WebhookDispatcher(
-            database, sealer, self._sender, time_scale=settings.webhooks.time_scale
+            database, encryption, self._sender, time_scale=settings.webhooks.time_scale
         )
         housekeeper = Housekeeper(
             database,
-            Files.of(settings, database, sealer),
+            Files(settings, database, encryption),
             load_yaml(RetentionConfig, "retention"),
-            VoiceQueue.of(settings, database, sealer),
+            VoiceQueue.of(settings, database, encryption),
         )
         self._start(
             args.models_app, deliver=self._courier.run(), keep_clean=keep_clean(housekeeper)
@@ -48,7 +48,7 @@ class Courier(BackgroundWorker):
         """Serve awaits this when the replica leaves: attempts that run end first."""
         await self._stop()
         await self._courier.stop()
-        await self._sender.close()
+        await self._sender.aclose()
         await self._close()
 
 

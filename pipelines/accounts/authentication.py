@@ -172,33 +172,6 @@ class RefusedKey:
     details: dict[str, Any] = field(default_factory=dict)  # beside the reason
 
 
-class RefusedKeyAudit:
-    """Writes in the background, and at most once an hour a key: on any number of gateways."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._audited: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
-        self._writing = TaskSet()
-
-    def note(self, refusal: RefusedKey) -> None:
-        """Returns at once."""
-        name, now = (refusal.key_id, refusal.reason), time.monotonic()
-        audited = self._audited.get(name)
-        if audited is not None and now - audited < AUDIT_INTERVAL.total_seconds():
-            return
-        if len(self._audited) >= MAX_REMEMBERED:
-            self._audited.clear()
-        self._audited[name] = now
-        self._writing.start(self._write(refusal))
-
-    async def _write(self, refusal: RefusedKey) -> None:
-        try:
-            await self._database.run(audit_refusal, refusal, utc_now())
-        except DatabaseError:
-            self._audited.pop((refusal.key_id, refusal.reason), None)  # the next use is audited
-            logger.warning("refusal_not_noted", extra={"key_id": refusal.key_id})
-
-
 def audit_refusal(session: Session, refusal: RefusedKey, now: datetime) -> None:
     """Unless that was done within the interval, by whatever gateway."""
     since = now - AUDIT_INTERVAL
@@ -223,8 +196,8 @@ class Authenticator:
     def __init__(self, database: Database, secrets: Secrets) -> None:
         self._database = database
         self._secrets = secrets
-        self._refused_keys = RefusedKeyAudit(database)
         self._principals: TtlCache[bytes | TokenClaims, Principal] = TtlCache(_ttl_s, CACHE_SIZE)
+        self._audited: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
         self._tasks = TaskSet()
 
     async def authenticate(self, credential: str) -> Principal:
@@ -232,14 +205,14 @@ class Authenticator:
         try:
             return await self.recheck(credential)
         except _RefusedCredential as error:
-            self._refused_keys.note(error.refusal)
+            self._audit(error.refusal)
             raise Unauthorized(UNAUTHORIZED) from None
 
     def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:
         """Audits that the key was used for an operation that needs `scopes`, which it lacks."""
         if principal.key_id is not None:
             details = {"scopes": [scope for scope in SCOPES if scope in scopes]}
-            self._refused_keys.note(
+            self._audit(
                 RefusedKey(principal.key_id, principal.workspace_id, "scope", details=details)
             )
 
@@ -261,6 +234,24 @@ class Authenticator:
     def forget_workspace(self, workspace_id: int) -> None:
         """The next request reads the workspace from the database."""
         self._principals.forget_if(lambda _, principal: principal.workspace_id == workspace_id)
+
+    def _audit(self, refusal: RefusedKey) -> None:
+        """In the background, and at most once an hour a key: on any number of gateways."""
+        name, now = (refusal.key_id, refusal.reason), time.monotonic()
+        audited = self._audited.get(name)
+        if audited is not None and now - audited < AUDIT_INTERVAL.total_seconds():
+            return
+        if len(self._audited) >= MAX_REMEMBERED:
+            self._audited.clear()
+        self._audited[name] = now
+        self._tasks.start(self._write(refusal))
+
+    async def _write(self, refusal: RefusedKey) -> None:
+        try:
+            await self._database.run(audit_refusal, refusal, utc_now())
+        except DatabaseError:
+            self._audited.pop((refusal.key_id, refusal.reason), None)  # the next use is audited
+            logger.warning("refusal_not_noted", extra={"key_id": refusal.key_id})
 
     async def _load_key(self, digest: bytes) -> Principal:
         found = await self._database.read(key_by_digest, digest)

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from configs.environment import SettingsError
 from configs.settings import VARIABLES_OF_SECRETS, Secrets
 from db.database import Database
-from db.secret_fingerprints import unknown_secrets
+from db.service import unknown_secrets
 
 
 async def check_secret_fingerprints(

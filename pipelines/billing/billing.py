@@ -14,10 +14,9 @@ from sqlmodel import Session
 
 from configs.schema.platform import Prices
 from db.billing import ledger
-from db.billing.idempotent_holds import hold_idempotently
 from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
-from db.webhooks import NewEvent, Seal, add_event
+from db.webhooks import EncryptText, NewEvent, add_event
 from pipelines.errors import InsufficientCredit
 from pipelines.tasks import TaskSet, retry
 from telemetry import metrics
@@ -146,10 +145,8 @@ class Charge:
         if error is not None and not isinstance(error, Exception):
             self.leave()
         else:
-            events = []
-            if error is not None and self._failed is not None:
-                events = [event] if (event := self._failed(error, self.operation)) else []
-            await self.release(*events)
+            event = self._failed(error, self.operation) if error and self._failed else None
+            await self.release(*([] if event is None else [event]))
 
     def _settle_later(self, work: Settlement, *events: NewEvent) -> None:
         self._is_settled = True
@@ -178,11 +175,11 @@ class Charge:
 class Billing:
     """Prices, credit and charges of workspaces."""
 
-    def __init__(self, database: Database, prices: Prices, seal: Seal) -> None:
-        """`seal` encrypts the bodies of events."""
+    def __init__(self, database: Database, prices: Prices, encrypt: EncryptText) -> None:
+        """`encrypt` is applied to the bodies of events."""
         self._database = database
         self._prices = prices
-        self._seal = seal
+        self._encrypt = encrypt
         self._tasks = TaskSet()
 
     def cost(self, service: Service, units: int) -> int:
@@ -226,12 +223,7 @@ class Billing:
         name = uuid4().hex if operation is None else operation.next_hold()
         charge = Charge(self, workspace_id, service, units, name, failed)
         expires_at = utc_now() + timedelta(seconds=lasts_s)
-        if operation is None:
-            # After a power cut the work that the hold was for is gone, too.
-            holding = self._database.run_in_order(_hold, charge, expires_at)
-        else:
-            holding = self._database.run(_hold_idempotently, charge, expires_at)
-        held = self._tasks.start(holding)
+        held = self._tasks.start(self._hold(charge, expires_at, operation is not None))
         try:
             enough = await asyncio.shield(held)
         except asyncio.CancelledError:
@@ -271,6 +263,20 @@ class Billing:
         attempt is the one that is `running`, if there is one."""
         self._tasks.start(self._settle_with_retries(charge, work, events, running))
 
+    async def _hold(self, charge: Charge, expires_at: datetime, idempotent: bool) -> bool:
+        """False without the credit."""
+        wish = (charge.workspace_id, charge.operation, charge.service, charge.micro_usd, expires_at)
+        if not idempotent:
+            # After a power cut the work that the hold was for is gone, too.
+            return await self._database.run_in_order(ledger.hold, *wish)
+        held = await self._database.run_plain(ledger.hold_idempotently, *wish)
+        if held is None:
+            return False
+        charge.operation = held.operation
+        if held.is_paid:
+            charge.mark_paid()
+        return True
+
     async def wait_for_settlements(self) -> None:
         """Returns when this process has settled every charge, or given up."""
         await self._tasks.join()
@@ -278,7 +284,7 @@ class Billing:
     def add_events(self, session: Session, workspace_id: int, events: tuple[NewEvent, ...]) -> None:
         """Adds events in the transaction that settles the work that they report."""
         for event in events:
-            add_event(session, workspace_id, event, self._seal)
+            add_event(session, workspace_id, event, self._encrypt)
 
     async def _settle(self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...]) -> int:
         def with_events(session: Session) -> ledger.Settled:
@@ -313,34 +319,6 @@ class Billing:
             logger.error("settlement_given_up", extra={"operation": charge.operation})
         except Exception:  # this task has no caller that could report it
             logger.exception("settlement_failed", extra={"operation": charge.operation})
-
-
-def _hold(session: Transaction, charge: Charge, expires_at: datetime) -> bool:
-    return ledger.hold(
-        session,
-        charge.workspace_id,
-        charge.operation,
-        charge.service,
-        charge.micro_usd,
-        expires_at,
-    )
-
-
-def _hold_idempotently(session: Session, charge: Charge, expires_at: datetime) -> bool:
-    held = hold_idempotently(
-        session,
-        charge.workspace_id,
-        charge.operation,
-        charge.service,
-        charge.micro_usd,
-        expires_at,
-    )
-    if held is None:
-        return False
-    charge.operation = held.operation
-    if held.is_paid:
-        charge.mark_paid()
-    return True
 
 
 async def _release_after(holding: asyncio.Task[bool], charge: Charge) -> None:

@@ -12,7 +12,9 @@ from typing import Literal
 from uuid import UUID
 
 from configs.schema.platform import PlanConfig, PlansConfig
+from db.accounts import Workspace
 from db.billing import subscriptions
+from db.billing.subscriptions import Subscription
 from db.database import Database, utc_now
 from pipelines.accounts.authentication import Authenticator
 from pipelines.errors import NotFound, PlanNotFound
@@ -32,20 +34,14 @@ class CurrentPlan:
     status: str = "active"
 
 
+@dataclass(frozen=True, slots=True)
 class Subscriptions:
     """Subscribes workspaces to plans."""
 
-    def __init__(
-        self,
-        database: Database,
-        plans: PlansConfig,
-        authenticator: Authenticator,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._database = database
-        self._plans = plans
-        self._authenticator = authenticator
-        self._now = now
+    database: Database
+    plans: PlansConfig
+    authenticator: Authenticator
+    now: Callable[[], datetime] = utc_now
 
     async def subscribe(
         self, workspace_id: int, actor: str, plan_id: str, billing_cycle: BillingCycle
@@ -54,33 +50,32 @@ class Subscriptions:
 
         Raises PlanNotFound, NotFound or DatabaseUnavailable.
         """
-        plan = self._plans.find(plan_id)
+        plan = self.plans.find(plan_id)
         if plan is None:
             raise PlanNotFound("plan_id: there is no such plan; GET /plans lists them")
-        now = self._now()
-        made = await self._database.run(
-            subscriptions.subscribe, workspace_id, plan.id, billing_cycle, now, actor
+        made = await self.database.run(
+            subscriptions.subscribe, workspace_id, plan.id, billing_cycle, self.now(), actor
         )
-        if made is None:
-            raise NotFound("there is no such workspace")
-        self._authenticator.forget_workspace(workspace_id)
-        next_at = next_billing_date(made.anchor_at, made.billing_cycle, now)
-        return CurrentPlan(plan, made.billing_cycle, next_at, made.id, made.status)
+        self.authenticator.forget_workspace(workspace_id)
+        return self._current(made)
 
     async def current_plan(self, workspace_id: int) -> CurrentPlan:
         """Who never subscribed is on a monthly cycle from the day the workspace was made.
 
         Raises NotFound or DatabaseUnavailable.
         """
-        found = await self._database.read(subscriptions.workspace_and_subscription, workspace_id)
+        found = await self.database.read(subscriptions.workspace_and_subscription, workspace_id)
+        return self._current(found)
+
+    def _current(self, found: tuple[Workspace, Subscription | None] | None) -> CurrentPlan:
         if found is None:
             raise NotFound("there is no such workspace")
         workspace, paid = found
-        plan = self._plans.find(workspace.plan) or self._plans.first
+        plan = self.plans.find(workspace.plan) or self.plans.first
         if paid is None:
-            next_at = next_billing_date(workspace.created_at, "monthly", self._now())
+            next_at = next_billing_date(workspace.created_at, "monthly", self.now())
             return CurrentPlan(plan, "monthly", next_at, None)
-        next_at = next_billing_date(paid.anchor_at, paid.billing_cycle, self._now())
+        next_at = next_billing_date(paid.anchor_at, paid.billing_cycle, self.now())
         return CurrentPlan(plan, paid.billing_cycle, next_at, paid.id, paid.status)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 from uuid import UUID
 
-from db.chats import Chat, ChatEntry, append_to_chat, delete_chat, list_chats, read_chat_and_entries
+from db.chats import Chat, ChatEntry, append_to_chat, delete_chat, list_chats, read_chat
 from db.database import Database
 from models.llm.base import ChatMessage, TokenUsage
 from pipelines.chat.encryption import ChatEncryption
@@ -33,9 +33,9 @@ class OpenedChat:
 class ChatHistory:
     """Reads and extends the saved chats of a workspace. Methods raise DatabaseUnavailable."""
 
-    def __init__(self, database: Database, sealer: Encryption) -> None:
+    def __init__(self, database: Database, encryption: Encryption) -> None:
         self._database = database
-        self._sealer = ChatEncryption(sealer)
+        self._encryption = ChatEncryption(encryption)
 
     async def load(self, workspace_id: int, chat_id: UUID) -> tuple[ChatMessage, ...]:
         """The messages of a chat, oldest first. Raises ChatNotFound."""
@@ -44,13 +44,13 @@ class ChatHistory:
 
     async def read(self, workspace_id: int, chat_id: UUID) -> OpenedChat:
         """Raises ChatNotFound."""
-        found = await self._database.read(read_chat_and_entries, workspace_id, chat_id)
+        found = await self._database.read(read_chat, workspace_id, chat_id)
         if found is None:
             raise ChatNotFound
         chat, entries = found
         self._open_title(chat)
         for entry in entries:
-            entry.content, entry.extra = self._sealer.open_message(
+            entry.content, entry.extra = self._encryption.open_message(
                 workspace_id, chat_id, entry.content, entry.extra
             )
         return OpenedChat(chat, entries)
@@ -68,7 +68,7 @@ class ChatHistory:
             raise ChatNotFound
 
     def _open_title(self, chat: Chat) -> None:
-        chat.title = self._sealer.open_title(chat.workspace_id, chat.id, chat.title)
+        chat.title = self._encryption.open_title(chat.workspace_id, chat.id, chat.title)
 
     async def save(
         self,
@@ -88,11 +88,11 @@ class ChatHistory:
             entries[-1].prompt_tokens = usage.prompt_tokens
             entries[-1].completion_tokens = usage.completion_tokens
         for entry in entries:
-            entry.content = self._sealer.seal_message(
+            entry.content = self._encryption.seal_message(
                 workspace_id, chat_id, entry.content, entry.extra
             )
             entry.extra = {}
-        title = self._sealer.seal_title(workspace_id, chat_id, _title(said)) if is_new else None
+        title = self._encryption.seal_title(workspace_id, chat_id, _title(said)) if is_new else None
         await self._database.run(append_to_chat, workspace_id, chat_id, entries, title)
 
 

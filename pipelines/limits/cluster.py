@@ -9,15 +9,20 @@ since by then every other one has renewed its leases with the counter.
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from pipelines.limits.base import RateWindow
-from pipelines.limits.local import LEASE_S, Hit, Tables
-from pipelines.limits.shared import StoreLost
+from pipelines.limits.limits import (
+    LEASE_S,
+    Hit,
+    LeaseTable,
+    LimitStore,
+    RateWindow,
+    StoreLost,
+    Windows,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +36,8 @@ class RequestCounter:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._tables = Tables()
+        self._windows = Windows()
+        self._leases = LeaseTable()
         self._gateways: dict[str, float] = {}  # until when each counts as alive
         self._changed_at = clock()  # when a gateway came or went
 
@@ -39,25 +45,25 @@ class RequestCounter:
         """A window for each hit, and the blocks that are granted beyond them, by key."""
         self._note_alive(gateway)
         is_alone = len(self._gateways) == 1 and self._clock() - self._changed_at >= SETTLE_S
-        windows = [self._tables.windows.hit(hit) for hit in hits]
+        windows = [self._windows.hit(hit) for hit in hits]
         newest = {hit.key: (hit, window) for hit, window in zip(hits, windows, strict=True)}
         blocks = {}
         for key, (hit, window) in newest.items():
             block = window.remaining // BLOCKS if is_alone else 0
             if window.allowed and hit.cost > 0 and block > 0:
-                self._tables.windows.hit(replace(hit, cost=block))
+                self._windows.hit(replace(hit, cost=block))
                 blocks[key] = block
         return windows, blocks
 
     async def acquire(self, key: str, member: str, limit: int) -> bool:
-        return self._tables.leases.acquire(key, member, limit)
+        return self._leases.acquire(key, member, limit)
 
     async def renew(self, gateway: str, held: Mapping[str, list[str]]) -> int:
         """Renews the leases of a live gateway; how many gateways there are."""
         self._note_alive(gateway)
-        self._tables.leases.sweep()
+        self._leases.sweep()
         for key, members in held.items():
-            self._tables.leases.renew(key, members)
+            self._leases.renew(key, members)
         return len(self._gateways)
 
     def _note_alive(self, gateway: str) -> None:
@@ -70,19 +76,17 @@ class RequestCounter:
         self._gateways = alive
 
     async def release(self, key: str, member: str) -> None:
-        self._tables.leases.release(key, member)
+        self._leases.release(key, member)
 
     async def leave(self, gateway: str, unspent: list[Hit]) -> None:
         """The gateway stops, and gives back what is left of its blocks."""
         self._gateways.pop(gateway, None)
         for hit in unspent:
-            self._tables.windows.hit(replace(hit, cost=-hit.cost))
+            self._windows.hit(replace(hit, cost=-hit.cost))
 
 
-class Ask(Protocol):
-    """Calls a method of the counter, wherever it runs. Raises StoreLost."""
-
-    def __call__(self, method: str, *arguments: Any) -> Awaitable[Any]: ...
+Ask = Callable[..., Awaitable[Any]]
+"""Calls a method of the counter by its name, wherever it runs. Raises StoreLost."""
 
 
 @dataclass(slots=True)
@@ -96,21 +100,16 @@ class _Block:
     ends: float  # monotonic seconds
 
 
-class ClusterStore:
-    """A LimitStore: the gateway's side of the counter."""
+class ClusterStore(LimitStore):
+    """The gateway's side of the counter."""
 
     backend = "cluster"
 
     def __init__(self, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self._ask = ask
         self._clock = clock
-        self._name = secrets.token_hex(8)
-        self._gateways = 1
         self._blocks: dict[str, _Block] = {}
-
-    @property
-    def gateways(self) -> int:
-        return self._gateways
 
     def here(self, hit: Hit) -> RateWindow | None:
         block = self._blocks.get(hit.key)
@@ -150,7 +149,7 @@ class ClusterStore:
 
     async def renew(self, held: Mapping[str, list[str]]) -> None:
         self._drop_ended()
-        self._gateways = await self._ask("renew", self._name, held)
+        self.gateways = await self._ask("renew", self._name, held)
 
     async def release(self, key: str, member: str) -> None:
         await self._ask("release", key, member)

@@ -3,7 +3,6 @@
 That clock may be set: what would end later than it could have begun now is over.
 """
 
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -14,9 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from pipelines.limits.base import RateWindow
-from pipelines.limits.local import LEASE_S, Hit
-from pipelines.limits.shared import StoreLost
+from pipelines.limits.limits import LEASE_S, Hit, LimitStore, RateWindow, StoreLost
 
 # Of each read and write; the library's own is 5 s, and it tries ten times. Who asks waits less.
 TIMEOUT_S = 1.0
@@ -70,12 +67,13 @@ return redis.call('ZCARD', KEYS[1])
 """
 
 
-class RedisStore:
-    """A LimitStore. It connects when it is first asked, and again after each failure."""
+class RedisStore(LimitStore):
+    """It connects when it is first asked, and again after each failure."""
 
     backend = "redis"
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._redis = Redis.from_url(
             url,
             socket_timeout=TIMEOUT_S,
@@ -83,15 +81,6 @@ class RedisStore:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
-        self._name = secrets.token_hex(8)
-        self._gateways = 1
-
-    @property
-    def gateways(self) -> int:
-        return self._gateways
-
-    def here(self, hit: Hit) -> RateWindow | None:
-        return None
 
     async def hits(self, hits: list[Hit]) -> list[RateWindow]:
         answers = await self._all(
@@ -112,7 +101,7 @@ class RedisStore:
     async def renew(self, held: Mapping[str, list[str]]) -> None:
         lease_ms = round(LEASE_S * 1000)
         commands = [(RENEW, _leases(key), lease_ms, *members) for key, members in held.items()]
-        [self._gateways, *_] = await self._all([(RENEW, GATEWAYS, lease_ms, self._name), *commands])
+        [self.gateways, *_] = await self._all([(RENEW, GATEWAYS, lease_ms, self._name), *commands])
 
     async def release(self, key: str, member: str) -> None:
         with _lost():

@@ -1,15 +1,16 @@
 """The erasure of an account with its workspace, keys, chats, voices, webhooks and files."""
 
 import logging
+from dataclasses import dataclass
 
 from sqlmodel import Session
 
-from db.accounts import delete_user
+from db.accounts import delete_user, lock_workspace
 from db.audit import audit
 from db.billing.ledger import release_named
 from db.database import Database, utc_now
 from db.files import expire_files
-from db.voices.voices import Voice, lock_workspace, ready_voices, unfinished_operations
+from db.voices.voices import Voice, ready_voices, unfinished_operations
 from pipelines.accounts.authentication import ALL_SCOPES, UNAUTHORIZED, Authenticator, Principal
 from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized
 from pipelines.storage.files import Files
@@ -18,20 +19,14 @@ from pipelines.tts.custom_voices import ReadyCustomVoices
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class AccountErasure:
     """Erases accounts. The ledger and the audit log stay, under an id that leads to no person."""
 
-    def __init__(
-        self,
-        database: Database,
-        authenticator: Authenticator,
-        files: Files,
-        voices: ReadyCustomVoices,
-    ) -> None:
-        self._database = database
-        self._authenticator = authenticator
-        self._files = files
-        self._voices = voices
+    database: Database
+    authenticator: Authenticator
+    files: Files
+    voices: ReadyCustomVoices
 
     async def erase(self, principal: Principal) -> None:
         """Deletes the user, the workspace and what belongs to it; files follow within seconds.
@@ -40,16 +35,16 @@ class AccountErasure:
         gone, or DatabaseUnavailable.
         """
         if missing := ALL_SCOPES - principal.scopes:
-            self._authenticator.note_missing_scopes(principal, missing)
+            self.authenticator.note_missing_scopes(principal, missing)
             raise InsufficientScope(
                 "an account is erased by its owner's token or a key with every scope"
             )
-        for voice in await self._database.run(erase_rows, principal):
-            self._voices.forget(voice.id, voice.pack_digest)
-        self._authenticator.forget_workspace(principal.workspace_id)
+        for voice in await self.database.run(erase_rows, principal):
+            self.voices.forget(voice.id, voice.pack_digest)
+        self.authenticator.forget_workspace(principal.workspace_id)
         try:
-            await self._files.delete_expired()
-            await self._database.forget_deleted()
+            await self.files.delete_expired()
+            await self.database.forget_deleted()
         except StorageUnavailable:  # housekeeping tries again
             logger.warning("erased_files_left", extra={"workspace": principal.workspace_id})
 

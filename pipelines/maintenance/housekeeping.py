@@ -4,28 +4,35 @@ enough."""
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
+
+from sqlmodel import SQLModel
 
 from configs.schema.platform import RetentionConfig
+from db.accounts import ApiKey
 from db.billing.ledger import discrepancies, release_expired
+from db.chats import Chat
 from db.database import Database, utc_now
 from db.errors import DatabaseError
-from db.idempotency import delete_expired_answers
+from db.idempotency import IdempotentAnswer
 from db.retention import (
     blank_old_events,
     blank_settled_events,
     cancel_stranded,
-    delete_old_events,
-    delete_unused_chats,
+    delete_older,
     forget_old_secrets,
-    forget_revoked_keys,
 )
+from db.webhooks import Event
 from pipelines.errors import PipelineError
 from pipelines.storage.files import Files
 from pipelines.voices.queue import VoiceQueue
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
+
+Chore = Callable[[], Awaitable[int]]
+"""Changes some rows or files, and says how many."""
 
 DAYS_CHECKED_EVERY_S = 3600.0  # what is kept for days is many rows to look at
 MAX_ROUNDS = 100  # of one chore in one run; the rest waits for the next run
@@ -50,33 +57,25 @@ class Housekeeper:
 
     async def run_once(self) -> dict[str, int]:
         """How many rows or files each chore changed. What fails is logged, and tried next time."""
-        deleting: dict[str, Callable[[], Awaitable[int]]] = {
+        run, now, voices = self._database.run, utc_now(), self._voices
+        releasing: dict[str, Chore] = {"holds": partial(run, release_expired, now)}
+        deleting: dict[str, Chore] = {
             "files": self._files.delete_expired,
-            "answers": lambda: self._database.run(delete_expired_answers, utc_now()),
-            "settled_events": lambda: self._database.run(blank_settled_events),
+            "answers": partial(
+                run, delete_older, IdempotentAnswer, IdempotentAnswer.expires_at, now
+            ),
+            "settled_events": partial(run, blank_settled_events),
         }
+        if voices is not None:  # their holds before those that have ended are given back
+            releasing = {"voice_holds": voices.keep_holds, **releasing}
+            releasing["hopeless_voices"] = voices.fail_hopeless
         if time.monotonic() >= self._daily_due:
             self._daily_due = time.monotonic() + DAYS_CHECKED_EVERY_S
-            deleting |= {
-                "chats": self._delete_chats,
-                "old_events": self._blank_old_events,
-                "deliveries": self._delete_old_events,
-                "old_secrets": lambda: self._database.run(forget_old_secrets, utc_now()),
-                "revoked_keys": self._forget_revoked_keys,
-            }
-            if self._voices is not None:
-                deleting["failed_voices"] = self._delete_failed_voices
+            deleting |= self._daily(now)
             await self._repeat("reconcile", self._reconcile)
-            await self._repeat("stranded", self._cancel_stranded)
-        done = {}
-        if self._voices is not None:  # before those that have ended are given back
-            done["voice_holds"] = await self._repeat("voice_holds", self._voices.keep_holds)
-        done["holds"] = await self._repeat("holds", self._release_holds)
+            await self._repeat("stranded", partial(run, cancel_stranded, now))
+        done = {name: await self._repeat(name, chore) for name, chore in releasing.items()}
         metrics.holds_expired.inc(done["holds"])
-        if self._voices is not None:
-            done["hopeless_voices"] = await self._repeat(
-                "hopeless_voices", self._voices.fail_hopeless
-            )
         for name, chore in deleting.items():
             done[name] = await self._repeat(name, chore)
             metrics.kept_deleted.labels(name).inc(done[name])
@@ -86,7 +85,29 @@ class Housekeeper:
             logger.info("housekeeping", extra=done)
         return done
 
-    async def _repeat(self, name: str, chore: Callable[[], Awaitable[int]]) -> int:
+    def _daily(self, now: datetime) -> dict[str, Chore]:
+        """What is kept for days."""
+        keep = self._retention
+
+        def delete(table: type[SQLModel], moment: datetime | None, days: int) -> Chore:
+            before = now - timedelta(days=days)
+            return partial(self._database.run, delete_older, table, moment, before)
+
+        event_end = now - timedelta(days=keep.event_days)
+        chores: dict[str, Chore] = {
+            "old_events": partial(self._database.run, blank_old_events, event_end),
+            "deliveries": delete(Event, Event.created_at, keep.delivery_days),
+            "old_secrets": partial(self._database.run, forget_old_secrets, now),
+            "revoked_keys": delete(ApiKey, ApiKey.revoked_at, keep.revoked_key_days),
+        }
+        if keep.chat_days is not None:
+            chores["chats"] = delete(Chat, Chat.updated_at, keep.chat_days)
+        if self._voices is not None:
+            failed_end = now - timedelta(days=keep.failed_voice_days)
+            chores["failed_voices"] = partial(self._voices.delete_failed, failed_end)
+        return chores
+
+    async def _repeat(self, name: str, chore: Chore) -> int:
         total = 0
         try:
             for _ in range(MAX_ROUNDS):
@@ -102,9 +123,6 @@ class Housekeeper:
             logger.exception("chore_failed", extra={"chore": name})
         return total
 
-    async def _release_holds(self) -> int:
-        return await self._database.run(release_expired, utc_now())
-
     async def _reconcile(self) -> int:
         """Looks only: what does not add up is for a person to judge."""
         found = await self._database.read(discrepancies)
@@ -112,32 +130,6 @@ class Housekeeper:
         for one in found:
             logger.error("ledger_mismatch", extra={"workspace_id": one.workspace_id})
         return 0
-
-    async def _delete_chats(self) -> int:
-        days = self._retention.chat_days
-        if days is None:
-            return 0
-        return await self._database.run(delete_unused_chats, utc_now() - timedelta(days=days))
-
-    async def _blank_old_events(self) -> int:
-        before = utc_now() - timedelta(days=self._retention.event_days)
-        return await self._database.run(blank_old_events, before)
-
-    async def _delete_failed_voices(self) -> int:
-        assert self._voices is not None
-        before = utc_now() - timedelta(days=self._retention.failed_voice_days)
-        return await self._voices.delete_failed(before)
-
-    async def _delete_old_events(self) -> int:
-        before = utc_now() - timedelta(days=self._retention.delivery_days)
-        return await self._database.run(delete_old_events, before)
-
-    async def _forget_revoked_keys(self) -> int:
-        before = utc_now() - timedelta(days=self._retention.revoked_key_days)
-        return await self._database.run(forget_revoked_keys, before)
-
-    async def _cancel_stranded(self) -> int:
-        return await self._database.run(cancel_stranded, utc_now())
 
     async def _forget_deleted(self) -> int:
         await self._database.forget_deleted()

@@ -2,27 +2,21 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
-from uuid import UUID
+from typing import Any
 
-from db.chats import Chat, ChatEntry
+from sqlalchemy import ColumnElement
+from sqlmodel import Session, col, select
+
+from db.chats import Chat, entries_of
 from db.database import Database
-from db.rotation import (
-    change_chat,
-    change_event,
-    change_webhook,
-    chats_after,
-    events_after,
-    lasting_files_after,
-    webhooks_after,
-)
+from db.files import StoredFile
 from db.webhooks import Event, Webhook, body_about
 from pipelines.chat.encryption import ChatEncryption
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.webhooks.registration import secret_about
 
-T = TypeVar("T")
+AT_ONCE = 100  # ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,85 +36,83 @@ class Rotation:
     for that day.
     """
 
-    def __init__(self, database: Database, sealer: Encryption, files: Files) -> None:
+    def __init__(self, database: Database, encryption: Encryption, files: Files) -> None:
         self._database = database
-        self._sealer = sealer
-        self._chats = ChatEncryption(sealer)
+        self._encryption = encryption
+        self._chats = ChatEncryption(encryption)
         self._files = files
 
     async def run(self) -> Rotated:
         """Raises DecryptionError for a missing key, StorageUnavailable, DatabaseUnavailable."""
-
-        async def ids_of_chats(last: UUID | None) -> list[UUID]:
-            return await self._database.read(chats_after, last)
-
-        async def ids_of_webhooks(last: UUID | None) -> list[UUID]:
-            return await self._database.read(webhooks_after, last)
-
-        async def ids_of_events(last: str | None) -> list[str]:
-            return await self._database.read(events_after, last)
-
         return Rotated(
-            chats=await _each(ids_of_chats, self._rotate_chat),
-            webhooks=await _each(ids_of_webhooks, self._rotate_webhook),
-            events=await _each(ids_of_events, self._rotate_event),
-            files=await self._rotate_files(),
+            chats=await self._each(Chat, self._in_row(Chat, self._rotate_chat)),
+            webhooks=await self._each(Webhook, self._in_row(Webhook, self._rotate_webhook)),
+            events=await self._each(
+                Event, self._in_row(Event, self._rotate_event), col(Event.body).is_not(None)
+            ),
+            files=await self._each(
+                StoredFile, self._files.rotate, col(StoredFile.expires_at).is_(None)
+            ),
         )
 
-    async def _rotate_chat(self, chat_id: UUID) -> bool:
-        return await self._database.run(change_chat, chat_id, self._seal_chat)
+    async def _each(
+        self, table: Any, rotate: Callable[[Any], Awaitable[bool]], *which: ColumnElement[bool]
+    ) -> int:
+        """Calls `rotate` with each id, in their order; how often it changed something."""
 
-    def _seal_chat(self, chat: Chat, entries: list[ChatEntry]) -> bool:
+        def ids_after(session: Session, last: Any) -> list[Any]:
+            after = () if last is None else (table.id > last,)
+            query = select(table.id).where(*which, *after).order_by(table.id).limit(AT_ONCE)
+            return list(session.exec(query))
+
+        count, last = 0, None
+        while ids := await self._database.read(ids_after, last):
+            for row_id in ids:
+                count += await rotate(row_id)
+            last = ids[-1]
+        return count
+
+    def _in_row(
+        self, table: Any, rotate: Callable[[Session, Any], bool]
+    ) -> Callable[[Any], Awaitable[bool]]:
+        """Calls `rotate` with the locked row of an id, in a transaction of its own."""
+
+        def change(session: Session, row_id: Any) -> bool:
+            row = session.get(table, row_id, with_for_update={"key_share": True})
+            return row is not None and rotate(session, row)  # None: deleted meanwhile
+
+        async def in_row(row_id: Any) -> bool:
+            return await self._database.run(change, row_id)
+
+        return in_row
+
+    def _rotate_chat(self, session: Session, chat: Chat) -> bool:
         changed = False
-        sealer, workspace_id = self._chats, chat.workspace_id
-        if not sealer.is_newest(chat.title):
-            title = sealer.open_title(workspace_id, chat.id, chat.title)
-            chat.title = sealer.seal_title(workspace_id, chat.id, title)
+        encryption, workspace_id = self._chats, chat.workspace_id
+        if not encryption.is_newest(chat.title):
+            title = encryption.open_title(workspace_id, chat.id, chat.title)
+            chat.title = encryption.seal_title(workspace_id, chat.id, title)
             changed = True
-        for entry in entries:
-            if not sealer.is_newest(entry.content):
-                opened = sealer.open_message(workspace_id, chat.id, entry.content, entry.extra)
-                entry.content = sealer.seal_message(workspace_id, chat.id, *opened)
+        for entry in entries_of(session, chat.id):
+            if not encryption.is_newest(entry.content):
+                opened = encryption.open_message(workspace_id, chat.id, entry.content, entry.extra)
+                entry.content = encryption.seal_message(workspace_id, chat.id, *opened)
                 entry.extra = {}
                 changed = True
         return changed
 
-    async def _rotate_webhook(self, webhook_id: UUID) -> bool:
-        return await self._database.run(change_webhook, webhook_id, self._seal_webhook)
-
-    def _seal_webhook(self, webhook: Webhook) -> bool:
+    def _rotate_webhook(self, _session: Session, webhook: Webhook) -> bool:
         before = (webhook.secret, webhook.old_secret)
         about = secret_about(webhook.id)
         webhook.secret, webhook.old_secret = (
-            None if secret is None else self._sealer.rotate(secret, about) for secret in before
+            None if secret is None else self._encryption.rotate(secret, about) for secret in before
         )
         return (webhook.secret, webhook.old_secret) != before
 
-    async def _rotate_event(self, event_id: str) -> bool:
-        return await self._database.run(change_event, event_id, self._seal_event)
-
-    def _seal_event(self, event: Event) -> bool:
-        if event.body is None or self._sealer.is_newest_text(event.body):
+    def _rotate_event(self, _session: Session, event: Event) -> bool:
+        if event.body is None or self._encryption.is_newest_text(event.body):
             return False
         about = body_about(event.workspace_id, event.id)
-        event.body = self._sealer.seal_text(self._sealer.open_text(event.body, about), about)
+        body = self._encryption.decrypt_text(event.body, about)
+        event.body = self._encryption.encrypt_text(body, about)
         return True
-
-    async def _rotate_files(self) -> int:
-        count, last = 0, None
-        while files := await self._database.read(lasting_files_after, last):
-            for file in files:
-                count += await self._files.rotate(file)
-            last = files[-1].id
-        return count
-
-
-async def _each(
-    page_after: Callable[[T | None], Awaitable[list[T]]], rotate: Callable[[T], Awaitable[bool]]
-) -> int:
-    count, last = 0, None
-    while page := await page_after(last):
-        for one in page:
-            count += await rotate(one)
-        last = page[-1]
-    return count

@@ -14,21 +14,23 @@ KEY_ID_BYTES = 8
 NONCE_BYTES = 12
 TAG_BYTES = 16
 HEADER_BYTES = len(VERSION) + KEY_ID_BYTES
-SEAL_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
-"""How much longer sealed bytes are."""
+OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
+"""How much longer encrypted bytes are."""
 MARK = "sealed:"
-"""Before what is sealed in a column of text; texts of before there was sealing have none."""
+"""Before what is encrypted in a column of text; texts from before there was encryption have none.
+"""
 
 
 class DecryptionError(Exception):
-    """The bytes were not sealed by a key that is known, not about this, or were changed."""
+    """Encrypted under a key that is not known or with other associated data, or changed since."""
 
 
 class Encryption:
-    """The first key seals; every key opens, so that keys can be changed while all is running.
+    """The first key encrypts; every key decrypts, so that keys can be changed while all is running.
 
-    Sealed bytes are: version, id of the key, nonce, cipher text, tag. Nonces are random: change the
-    key before it has sealed 2^32 times.
+    Encrypted bytes are: version, id of the key, nonce, cipher text, tag. Nonces are random: change
+    the key before it has encrypted 2^32 times. Associated data names the place, as a table and a
+    row.
     """
 
     def __init__(self, data_keys: Sequence[str]) -> None:
@@ -37,44 +39,46 @@ class Encryption:
         self._ciphers = {_key_id(key): AESGCM(key) for key in keys}
         self._newest = _key_id(keys[0])
 
-    def seal(self, data: bytes, about: str) -> bytes:
-        """Only who knows the key and names the same `about` (table and row) can open it."""
-        nonce = os.urandom(NONCE_BYTES)
-        head = VERSION + self._newest
-        sealed = self._ciphers[self._newest].encrypt(nonce, data, head + about.encode())
-        return head + nonce + sealed
+    def encrypt(self, data: bytes, associated_data: str) -> bytes:
+        """Only `decrypt` with a known key and the same associated data gives it back."""
+        nonce, head = os.urandom(NONCE_BYTES), VERSION + self._newest
+        cipher = self._ciphers[self._newest]
+        return head + nonce + cipher.encrypt(nonce, data, head + associated_data.encode())
 
-    def open(self, sealed: bytes, about: str) -> bytes:
+    def decrypt(self, encrypted: bytes, associated_data: str) -> bytes:
         """Raises DecryptionError."""
-        head, rest = sealed[:HEADER_BYTES], sealed[HEADER_BYTES:]
+        head, rest = encrypted[:HEADER_BYTES], encrypted[HEADER_BYTES:]
         cipher = self._ciphers.get(head[len(VERSION) :])
-        if head[:1] != VERSION or cipher is None or len(sealed) < SEAL_BYTES:
+        if head[:1] != VERSION or cipher is None or len(encrypted) < OVERHEAD_BYTES:
             raise DecryptionError("sealed by a key that is not among ANTIPHON_DATA_KEYS")
+        bound = head + associated_data.encode()
         try:
-            return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], head + about.encode())
+            return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], bound)
         except InvalidTag:
             raise DecryptionError("the bytes were changed, or are about something else") from None
 
-    def is_newest(self, sealed: bytes) -> bool:
-        """Whether the first key sealed it; what another sealed is sealed again by `rotate`."""
-        return sealed[:HEADER_BYTES] == VERSION + self._newest
+    def is_newest(self, encrypted: bytes) -> bool:
+        """Whether it is encrypted under the first key; `rotate` does that to what is not."""
+        return encrypted[:HEADER_BYTES] == VERSION + self._newest
 
-    def rotate(self, sealed: bytes, about: str) -> bytes:
+    def rotate(self, encrypted: bytes, associated_data: str) -> bytes:
         """The same under the first key. Raises DecryptionError."""
-        return sealed if self.is_newest(sealed) else self.seal(self.open(sealed, about), about)
+        if self.is_newest(encrypted):
+            return encrypted
+        return self.encrypt(self.decrypt(encrypted, associated_data), associated_data)
 
-    def seal_text(self, text: str, about: str) -> str:
-        """As `seal`, for a column of text."""
-        return MARK + base64.b64encode(self.seal(text.encode(), about)).decode()
+    def encrypt_text(self, text: str, associated_data: str) -> str:
+        """As `encrypt`, for a column of text."""
+        return MARK + base64.b64encode(self.encrypt(text.encode(), associated_data)).decode()
 
-    def open_text(self, stored: str, about: str) -> str:
-        """What `seal_text` sealed; a text without MARK as it is. Raises DecryptionError."""
+    def decrypt_text(self, stored: str, associated_data: str) -> str:
+        """Of `encrypt_text`; a text without MARK as it is. Raises DecryptionError."""
         if not stored.startswith(MARK):
             return stored
-        return self.open(_decode(stored), about).decode()
+        return self.decrypt(_decode(stored), associated_data).decode()
 
     def is_newest_text(self, stored: str) -> bool:
-        """Whether `seal_text` sealed it with the first key."""
+        """As `is_newest`, of a column of text."""
         return stored.startswith(MARK) and self.is_newest(_decode(stored))
 
 

@@ -1,5 +1,6 @@
-"""Files of workspaces: sealed in the store, read by who has a signed address, deleted on time."""
+"""Files of workspaces: encrypted in the store, read by signed addresses, deleted on time."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -10,23 +11,16 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import ParamSpec, Self, TypeVar
+from typing import ParamSpec, TypeVar
 
 from fsspec.core import url_to_fs
+from sqlmodel import Session
 
 from configs.settings import Settings
 from db.database import BoundedThreadPool, Database, utc_now
-from db.files import (
-    StoredFile,
-    add_file,
-    delete_file,
-    expire_these_files,
-    expired_files,
-    keep_file,
-    read_file,
-)
+from db.files import StoredFile, delete_file, expire_these_files, expired_files, keep_file
 from pipelines.errors import NotFound, StorageUnavailable
-from pipelines.storage.encryption import SEAL_BYTES, DecryptionError, Encryption
+from pipelines.storage.encryption import OVERHEAD_BYTES, DecryptionError, Encryption
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -35,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PIECE_BYTES = 256 * 1024
-"""Files are sealed piece by piece, so that a range opens only the pieces it touches."""
+"""Files are encrypted piece by piece, so that a range decrypts only the pieces it touches."""
 
 UNFINISHED = timedelta(hours=1)  # after which a file that was never written to its end goes
 BATCH = 200
@@ -44,6 +38,8 @@ STORE_THREADS = 8  # of its own: the loop's few speak and listen, and a store ma
 ANSWER_S = 30.0  # for the largest file
 DRAFT = ".new"
 PROBE = ".probe-"
+TRY_TIMEOUT_S = 5.0
+TRY_AGAIN_S = 30.0
 GONE = "this address of a file is wrong, or it has expired"
 
 
@@ -51,35 +47,17 @@ class Files:
     """Puts, reads and deletes. The row comes before the bytes and goes after them, so whatever
     process dies, the sweep finds what is left."""
 
-    def __init__(
-        self,
-        database: Database,
-        sealer: Encryption,
-        *,
-        storage_url: str,
-        public_url: str,
-        url_key: str,
-    ) -> None:
-        """`storage_url` is a folder as fsspec understands it: file://, s3://, memory://, …"""
-        local = "://" not in storage_url or storage_url.startswith("file:")
-        self._store, self._root = url_to_fs(storage_url, **({"auto_mkdir": True} if local else {}))
+    def __init__(self, settings: Settings, database: Database, encryption: Encryption) -> None:
+        """The store that the settings name."""
+        url = settings.storage_url
+        local = "://" not in url or url.startswith("file:")
+        self._store, self._root = url_to_fs(url, **({"auto_mkdir": True} if local else {}))
         self._threads = BoundedThreadPool(STORE_THREADS, ANSWER_S, "store")
         self._database = database
-        self._sealer = sealer
-        self._public_url = public_url
-        self._url_key = url_key.encode()
+        self._encryption = encryption
+        self._public_url = settings.public_url
+        self._url_key = settings.secrets.url_key.encode()
         self.degraded = False  # the store failed the last time that it was asked
-
-    @classmethod
-    def of(cls, settings: Settings, database: Database, sealer: Encryption) -> Self:
-        """The store that the settings name."""
-        return cls(
-            database,
-            sealer,
-            storage_url=settings.storage_url,
-            public_url=settings.public_url,
-            url_key=settings.secrets.url_key,
-        )
 
     async def try_out(self) -> None:
         """Writes, reads and deletes a small file. Raises StorageUnavailable, from what failed."""
@@ -102,7 +80,7 @@ class Files:
             expires_at=now + UNFINISHED,
             created_at=now,
         )
-        await self._database.run(add_file, file)
+        await self._database.run(Session.add, file)
         await self._in_thread(self._write, file, data)
         until = None if lasts_s is None else now + timedelta(seconds=lasts_s)
         if not await self._database.run(keep_file, workspace_id, file.id, until):
@@ -127,7 +105,7 @@ class Files:
             raise NotFound(GONE)
         if int(expires) < time.time():
             raise NotFound(GONE)
-        file = await self._database.read(read_file, file_id)
+        file = await self._database.get(StoredFile, file_id)
         if file is None or _is_past(file.expires_at):
             raise NotFound(GONE)
         right = self._signature(file_id, file.workspace_id, int(expires))
@@ -137,7 +115,7 @@ class Files:
 
     async def read(self, workspace_id: int, file_id: str) -> bytes:
         """The whole file. Raises NotFound, StorageUnavailable or DatabaseUnavailable."""
-        file = await self._database.read(read_file, file_id)
+        file = await self._database.get(StoredFile, file_id)
         if file is None or file.workspace_id != workspace_id or _is_past(file.expires_at):
             raise NotFound("the workspace has no such file")
         return b"".join([piece async for piece in self.pieces(file, 0, file.size)])
@@ -151,7 +129,7 @@ class Files:
 
     async def delete(self, workspace_id: int, file_id: str) -> None:
         """Does nothing when there is no such file. Raises as `put`."""
-        file = await self._database.read(read_file, file_id)
+        file = await self._database.get(StoredFile, file_id)
         if file is not None and file.workspace_id == workspace_id:
             await self._delete(file)
 
@@ -182,17 +160,21 @@ class Files:
             raise failure
         return deleted
 
-    async def rotate(self, file: StoredFile) -> bool:
-        """Encrypts the file under the newest key; False when it already was. Raises as `read`."""
+    async def rotate(self, file_id: str) -> bool:
+        """Encrypts the file under the newest key; False when it already was, or was deleted
+        meanwhile. Raises as `read`."""
+        file = await self._database.get(StoredFile, file_id)
+        if file is None:
+            return False
         try:
-            is_sealed_anew = await self._in_thread(self._seal_anew, file)
+            changed = await self._in_thread(self._rotate, file)
         except NotFound:
-            return False  # deleted meanwhile
-        found = await self._database.read(read_file, file.id)
+            return False
+        found = await self._database.get(StoredFile, file_id)
         if found is None or _is_past(found.expires_at):  # deleted while it was written
             await self._in_thread(self._remove, file)
             return False
-        return is_sealed_anew
+        return changed
 
     async def _delete(self, file: StoredFile) -> None:
         if not _is_past(file.expires_at):
@@ -226,18 +208,18 @@ class Files:
     def _path(self, file: StoredFile) -> str:
         return f"{self._root}/{file.workspace_id}/{file.id}"
 
-    def _seal_anew(self, file: StoredFile) -> bool:
+    def _rotate(self, file: StoredFile) -> bool:
         path = self._path(file)
-        if self._sealer.is_newest(self._store.cat_file(path, start=0, end=SEAL_BYTES)):
+        if self._encryption.is_newest(self._store.cat_file(path, start=0, end=OVERHEAD_BYTES)):
             return False
         count = -(-file.size // PIECE_BYTES)
         data = b"".join([self._read_piece(file, number) for number in range(count)])
-        self._store.pipe_file(path + DRAFT, self._sealed(file, data))
+        self._store.pipe_file(path + DRAFT, self._encrypted(file, data))
         self._store.mv(path + DRAFT, path)  # so that a reader never sees half of it
         return True
 
     def _write(self, file: StoredFile, data: bytes) -> None:
-        self._pipe(self._path(file), self._sealed(file, data))
+        self._pipe(self._path(file), self._encrypted(file, data))
 
     def _pipe(self, path: str, data: bytes) -> None:
         try:
@@ -255,16 +237,18 @@ class Files:
         finally:
             self._remove_path(path)
 
-    def _sealed(self, file: StoredFile, data: bytes) -> bytes:
+    def _encrypted(self, file: StoredFile, data: bytes) -> bytes:
         pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
-        sealed = [self._sealer.seal(piece, _about(file, n)) for n, piece in enumerate(pieces)]
+        sealed = [
+            self._encryption.encrypt(piece, _about(file, n)) for n, piece in enumerate(pieces)
+        ]
         return b"".join(sealed)
 
     def _read_piece(self, file: StoredFile, number: int) -> bytes:
-        first = number * (PIECE_BYTES + SEAL_BYTES)
-        last = first + min(PIECE_BYTES, file.size - number * PIECE_BYTES) + SEAL_BYTES
-        sealed = self._store.cat_file(self._path(file), start=first, end=last)
-        return self._sealer.open(sealed, _about(file, number))
+        first = number * (PIECE_BYTES + OVERHEAD_BYTES)
+        last = first + min(PIECE_BYTES, file.size - number * PIECE_BYTES) + OVERHEAD_BYTES
+        encrypted = self._store.cat_file(self._path(file), start=first, end=last)
+        return self._encryption.decrypt(encrypted, _about(file, number))
 
     def _remove(self, file: StoredFile) -> None:
         for path in (self._path(file), self._path(file) + DRAFT):
@@ -283,3 +267,38 @@ def _about(file: StoredFile, number: int) -> str:
 
 def _is_past(moment: datetime | None) -> bool:
     return moment is not None and moment <= utc_now()
+
+
+async def watch_storage(
+    files: Files, *, timeout_s: float = TRY_TIMEOUT_S, again_s: float = TRY_AGAIN_S
+) -> None:
+    """Tries the store out before a client needs it, so that a wrong setting shows at once.
+
+    For ever: at the start, and then while `files.degraded`, which is so after a failure."""
+    while True:
+        if problem := await storage_problem(files, timeout_s):
+            logger.error("file_store_unusable", extra={"problem": problem})
+        else:
+            logger.info("file_store_works")
+        await asyncio.sleep(again_s)
+        while not files.degraded:
+            await asyncio.sleep(again_s)
+
+
+async def storage_problem(files: Files, timeout_s: float = TRY_TIMEOUT_S) -> str:
+    """What is wrong with the store, for the operator; empty when nothing is.
+
+    Returns when the store has answered: one that hangs is told of at once, and asked no second
+    time meanwhile, since each question keeps a thread.
+    """
+    trying = asyncio.create_task(files.try_out())
+    await asyncio.wait([trying], timeout=timeout_s)
+    if not trying.done():
+        files.degraded = True
+        logger.error("file_store_unusable", extra={"problem": f"no answer within {timeout_s:g} s"})
+    try:
+        await trying
+    except StorageUnavailable as error:
+        cause = error.__cause__ or error
+        return f"{type(cause).__name__}: {cause}"
+    return ""

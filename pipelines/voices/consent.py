@@ -59,7 +59,7 @@ class Consent:
         text = known[code].sentence.format(words=", ".join(words))
         issued = ConsentSentence(code, text, words, int(time.time() + self._config.lasts_s))
         content = [issued.language, issued.text, issued.words, issued.expires]
-        sealed = self._encryption.seal(json.dumps(content).encode(), _about(workspace_id))
+        sealed = self._encryption.encrypt(json.dumps(content).encode(), _about(workspace_id))
         return issued, base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, workspace_id: int, token: str) -> ConsentSentence:
@@ -68,7 +68,7 @@ class Consent:
             raise InvalidRequest(WRONG)
         try:
             sealed = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True)
-            content = json.loads(self._encryption.open(sealed, _about(workspace_id)))
+            content = json.loads(self._encryption.decrypt(sealed, _about(workspace_id)))
         except (binascii.Error, DecryptionError):
             raise InvalidRequest(WRONG) from None
         language, text, words, expires = content

@@ -104,9 +104,9 @@ class VoiceQueue:
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
         """With the store, the prices and the limits of the configuration."""
-        billing = Billing(database, load_yaml(PlansConfig, "plans").prices, encryption.seal_text)
+        billing = Billing(database, load_yaml(PlansConfig, "plans").prices, encryption.encrypt_text)
         work = load_yaml(CustomVoicesConfig, "custom_voices").work
-        return cls(database, Files.of(settings, database, encryption), billing, work)
+        return cls(database, Files(settings, database, encryption), billing, work)
 
     async def claim(self) -> ClaimedVoice | None:
         """The next voice, under a new lease; None when none waits."""

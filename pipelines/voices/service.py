@@ -12,6 +12,7 @@ from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import engine_of
 from configs.schema.platform import PlansConfig
 from configs.settings import ConsentNeeded
+from db.accounts import lock_workspace
 from db.audit import audit
 from db.billing import ledger
 from db.database import Database, utc_now
@@ -355,7 +356,7 @@ class CustomVoices:
         self, session: Session, principal: Principal, voice: Voice, samples: list[VoiceSample]
     ) -> Voice:
         workspace_id = voice.workspace_id
-        workspace = voices.lock_workspace(session, workspace_id)
+        workspace = lock_workspace(session, workspace_id)
         if (made := voices.voice_of(session, workspace_id, voice.id)) is not None:
             return made  # by the same request, whose lease had expired
         self._check_plan(session, None if workspace is None else workspace.plan, workspace_id)
@@ -389,7 +390,8 @@ def _new_id(operation: IdempotentOperation | None) -> UUID:
 def _delete(session: Session, principal: Principal, voice_id: UUID) -> tuple[str | None, list[str]]:
     """The digest of its pack, and its files. Releases the hold of its price."""
     workspace_id = principal.workspace_id
-    voices.share_workspace(session, workspace_id)
+    # Before its voices, as its erasure does: no deadlocks.
+    lock_workspace(session, workspace_id, shared=True)
     voice = voices.voice_of(session, workspace_id, voice_id, lock=True)
     if voice is None:
         raise VoiceNotFound(NOT_FOUND)

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import random
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -15,9 +17,9 @@ from db.deliveries import AttemptResult, Claimed
 from db.errors import DatabaseError
 from db.webhooks import body_about
 from pipelines.storage.encryption import DecryptionError, Encryption
+from pipelines.tasks import retry
 from pipelines.webhooks.registration import secret_about
-from pipelines.webhooks.retry_schedule import GIVE_UP_AFTER, next_wait_s
-from pipelines.webhooks.sender import ReceiverResponse, Sender
+from pipelines.webhooks.sender import Sender
 from pipelines.webhooks.signing import signature_headers, signing_key
 from telemetry import metrics
 
@@ -29,9 +31,13 @@ AT_ONCE_FOR_ONE = 4  # webhook: one that is slow does not delay another
 AT_ONCE_FOR_WORKSPACE = 16  # and many slow ones of one workspace do not delay those of others
 LEASE = timedelta(seconds=30)  # an attempt and its noting take at most half of it
 STOP_S = 16.0  # for attempts that run when the worker stops; each ends within 15 s
-NOTE_AGAIN_S = 2.0  # while the database does not take the outcome
 BACKLOG_S = 10.0
-_OURS = {"body_not_kept", "seal_broken", "internal"}
+_MINUTES = (5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60)
+WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))
+"""Before each attempt; about 75 hours in all."""
+JITTER = 0.2  # of a wait, so that what failed together does not come back together
+LONGEST_RETRY_AFTER_S = 3600.0
+GIVE_UP_AFTER = timedelta(days=5)
 
 
 class WebhookDispatcher:
@@ -43,7 +49,7 @@ class WebhookDispatcher:
     def __init__(
         self,
         database: Database,
-        sealer: Encryption,
+        encryption: Encryption,
         sender: Sender,
         *,
         time_scale: float = 1.0,
@@ -51,7 +57,7 @@ class WebhookDispatcher:
     ) -> None:
         """`time_scale` multiplies the waits between attempts; `now` is for tests."""
         self._database = database
-        self._sealer = sealer
+        self._encryption = encryption
         self._sender = sender
         self._scale = time_scale
         self._now = now
@@ -89,8 +95,8 @@ class WebhookDispatcher:
         room = AT_ONCE - len(self._running)
         if room <= 0:
             return 0
-        hooks = Counter(one.webhook_id for one in self._running.values())
-        workspaces = Counter(one.workspace_id for one in self._running.values())
+        hooks = Counter(one.webhook.id for one in self._running.values())
+        workspaces = Counter(one.webhook.workspace_id for one in self._running.values())
         full_hooks = [one for one, count in hooks.items() if count >= AT_ONCE_FOR_ONE]
         full_workspaces = [
             one for one, count in workspaces.items() if count >= AT_ONCE_FOR_WORKSPACE
@@ -124,66 +130,57 @@ class WebhookDispatcher:
             logger.error("webhook_attempt_not_noted", exc_info=error)
 
     async def _deliver(self, claimed: Claimed) -> None:
-        if claimed.body is None:
-            answer = ReceiverResponse(None, "body_not_kept", 0)
+        body = claimed.event.body
+        wait_s: float | None = None
+        if body is None:
+            attempt = AttemptResult(None, "body_not_kept", 0)
         else:
-            answer = await self._attempt(claimed, claimed.body)
-        attempt = _attempt(answer)
-        last = claimed.body is None or attempt.gone
-        wait_s = None if last else next_wait_s(claimed.number, answer.retry_after_s, self._scale)
+            attempt = await self._attempt(claimed, body)
+            if not attempt.is_gone:
+                number = claimed.delivery.attempt + 1
+                wait_s = next_wait_s(number, attempt.retry_after_s, self._scale)
         self._count(claimed, attempt)
         await self._note(claimed, attempt, wait_s)
 
-    async def _attempt(self, claimed: Claimed, sealed_body: str) -> ReceiverResponse:
+    async def _attempt(self, claimed: Claimed, encrypted_body: str) -> AttemptResult:
+        event, webhook = claimed.event, claimed.webhook
         try:
-            body = self._sealer.open_text(
-                sealed_body, body_about(claimed.workspace_id, claimed.event_id)
+            body = self._encryption.decrypt_text(
+                encrypted_body, body_about(event.workspace_id, event.id)
             ).encode()
-            keys = self._signing_keys(claimed)
+            keys = [
+                signing_key(self._encryption.decrypt(secret, secret_about(webhook.id)).decode())
+                for secret in claimed.secrets
+            ]
         except DecryptionError:
             # Better late than unsigned: the operator may bring the key back.
-            logger.error("webhook_seal_broken", extra={"webhook_id": str(claimed.webhook_id)})
-            return ReceiverResponse(None, "seal_broken", 0)
-        timestamp = int(self._now().timestamp())
-        headers = signature_headers(claimed.event_id, timestamp, body, keys)
+            logger.error("webhook_seal_broken", extra={"webhook_id": str(webhook.id)})
+            return AttemptResult(None, "seal_broken", 0)
+        headers = signature_headers(event.id, int(self._now().timestamp()), body, keys)
         try:
-            return await self._sender.post(claimed.url, headers, body)
+            return await self._sender.post(webhook.url, headers, body)
         except Exception:  # noted as any failure, or it would be tried for ever
             logger.exception("webhook_attempt_broke")
-            return ReceiverResponse(None, "internal", 0)
-
-    def _signing_keys(self, claimed: Claimed) -> list[bytes]:
-        """Raises DecryptionError."""
-        about = secret_about(claimed.webhook_id)
-        return [
-            signing_key(self._sealer.open(sealed, about).decode())
-            for sealed in (claimed.secret, claimed.old_secret)
-            if sealed is not None
-        ]
+            return AttemptResult(None, "internal", 0)
 
     async def _note(self, claimed: Claimed, attempt: AttemptResult, wait_s: float | None) -> None:
-        give_up_after = GIVE_UP_AFTER * self._scale
-        held_until = time.monotonic() + LEASE.total_seconds()
-        while True:
+        """Raises DatabaseError when the lease runs out before the database takes it."""
+
+        async def finish() -> bool:
             now = self._now()
             next_at = None if wait_s is None else now + timedelta(seconds=wait_s)
-            try:
-                finished = await self._database.run(
-                    deliveries.finish, claimed, attempt, now, next_at, give_up_after
-                )
-                break
-            except DatabaseError:
-                if time.monotonic() > held_until:
-                    raise
-                await asyncio.sleep(NOTE_AGAIN_S)
-        if finished is not None and finished.deactivated:
-            reason = "gone" if attempt.gone else "failing"
+            return await self._database.run(
+                deliveries.finish, claimed, attempt, now, next_at, GIVE_UP_AFTER * self._scale
+            )
+
+        if await retry(finish, DatabaseError, within_s=LEASE.total_seconds()):
+            reason = "gone" if attempt.is_gone else "failing"
             metrics.webhooks_deactivated.labels(reason).inc()
-            logger.warning("webhook_deactivated", extra={"webhook_id": str(claimed.webhook_id)})
+            logger.warning("webhook_deactivated", extra={"webhook_id": str(claimed.webhook.id)})
 
     def _count(self, claimed: Claimed, attempt: AttemptResult) -> None:
         if attempt.succeeded:
-            lag = self._now() - claimed.event_at
+            lag = self._now() - claimed.event.created_at
             metrics.webhook_lag_seconds.observe(max(lag.total_seconds(), 0.0))
         metrics.webhook_attempts.labels("delivered" if attempt.succeeded else "failed").inc()
         metrics.webhook_attempt_seconds.observe(attempt.milliseconds / 1000)
@@ -198,20 +195,16 @@ class WebhookDispatcher:
         metrics.webhooks_oldest_seconds.set((now - oldest).total_seconds() if oldest else 0.0)
 
     async def _woken_within(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
 
 
-def _attempt(answer: ReceiverResponse) -> AttemptResult:
-    code = answer.status_code
-    return AttemptResult(
-        succeeded=code is not None and 200 <= code < 300,
-        status_code=code,
-        error=answer.error,
-        milliseconds=answer.milliseconds,
-        gone=code == 410,
-        sent=answer.error not in _OURS,
-    )
+def next_wait_s(number: int, retry_after_s: float | None, scale: float = 1.0) -> float | None:
+    """Seconds from the failed attempt `number` (from 1) to the next; None when there is none.
+
+    The receiver may ask for more, up to an hour, which `scale` leaves as it is.
+    """
+    if number >= len(WAITS_S):
+        return None
+    wait_s = WAITS_S[number] * random.uniform(1 - JITTER, 1 + JITTER) * scale
+    return max(wait_s, min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S))

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from db.database import Database
 from db.errors import DatabaseError
-from db.webhooks import EventKind, NewEvent, Seal, add_event, wanted_kinds
+from db.webhooks import EncryptText, EventKind, NewEvent, add_event, wanted_kinds
 from pipelines.errors import SERVICE_FAULTS, public_error
 from pipelines.tasks import TtlCache
 
@@ -33,10 +33,10 @@ class WebhookEvents:
     """Caches what webhooks subscribe to: it is asked on each request, so that no audio is stored
     and no event written without a receiver."""
 
-    def __init__(self, database: Database, seal: Seal) -> None:
-        """`seal` encrypts the bodies of events."""
+    def __init__(self, database: Database, encrypt: EncryptText) -> None:
+        """`encrypt` is applied to the bodies of events."""
         self._database = database
-        self._seal = seal
+        self._encrypt = encrypt
         self._kinds: TtlCache[int, frozenset[str]] = TtlCache(TTL_S, MAX_SIZE)
 
     async def wants(self, workspace_id: int, kind: EventKind) -> bool:
@@ -67,6 +67,6 @@ class WebhookEvents:
     async def _record(self, workspace_id: int, event: NewEvent) -> None:
         try:
             if await self.wants(workspace_id, event.kind):
-                await self._database.run(add_event, workspace_id, event, self._seal)
+                await self._database.run(add_event, workspace_id, event, self._encrypt)
         except DatabaseError:  # perhaps the very failure
             logger.warning("failure_not_told", extra={"workspace_id": workspace_id})

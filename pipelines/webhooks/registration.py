@@ -14,7 +14,7 @@ from db import deliveries, webhooks
 from db.audit import audit
 from db.database import Database, utc_now
 from db.deliveries import ListedDelivery
-from db.webhooks import EVENT_KINDS, EventKind, NewEvent, Seal, Webhook, write_event
+from db.webhooks import EVENT_KINDS, EventKind, NewEvent, Webhook, write_event
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
@@ -27,7 +27,6 @@ WebhookStatus = Literal["active", "inactive"]
 
 MAX_WEBHOOKS = 20
 OLD_SECRET_LASTS = timedelta(hours=24)  # both sign while a secret rotates
-INACTIVE = 'the webhook is inactive; PATCH it with {"status": "active"} first'
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +40,17 @@ class WebhookChange:
 
 
 def secret_about(webhook_id: UUID) -> str:
-    """What the sealed secret of a webhook is bound to."""
+    """What the encrypted secret of a webhook is bound to."""
     return f"webhook:{webhook_id}"
 
 
 class Webhooks:
     """Registers, lists and changes webhooks. Every method raises DatabaseUnavailable."""
 
-    def __init__(self, database: Database, sealer: Encryption, settings: Settings) -> None:
+    def __init__(self, database: Database, encryption: Encryption, settings: Settings) -> None:
         self._database = database
-        self._sealer = sealer
-        self.events = WebhookEvents(database, sealer.seal_text)
+        self._encryption = encryption
+        self.events = WebhookEvents(database, encryption.encrypt_text)
         self._allowed = settings.webhooks.allowed_networks
         own = URL(settings.public_url).raw_host
         self._own_hosts = frozenset({own.lower().removesuffix(".")} if own else ())
@@ -66,13 +65,10 @@ class Webhooks:
         """Raises InvalidUrl, or InvalidRequest for the secret or at MAX_WEBHOOKS."""
         check_url(url, self._own_hosts, self._allowed)
         webhook = Webhook(
-            id=uuid4(),
-            workspace_id=principal.workspace_id,
-            url=url,
-            events=[*_in_order(events)],
+            id=uuid4(), workspace_id=principal.workspace_id, url=url, events=_in_order(events)
         )
         if secret is not None:
-            webhook.secret = self._sealed(webhook.id, secret)
+            webhook.secret = self._encrypted(webhook.id, secret)
         await self._database.run(_register, webhook, principal.actor)
         self.events.forget(principal.workspace_id)
         return webhook
@@ -111,9 +107,12 @@ class Webhooks:
         status: str | None = None,
     ) -> tuple[Sequence[ListedDelivery], int]:
         """One page, newest first, and the number of all. Raises NotFound."""
-        return await self._database.read(
-            _deliveries, principal.workspace_id, webhook_id, page, limit, status
-        )
+
+        def read(session: Session) -> tuple[list[ListedDelivery], int]:
+            _get(session, principal.workspace_id, webhook_id)
+            return deliveries.deliveries_of(session, webhook_id, page, limit, status)
+
+        return await self._database.read(read)
 
     async def redeliver(
         self, principal: Principal, webhook_id: UUID, delivery_id: UUID
@@ -122,7 +121,21 @@ class Webhooks:
 
         Or InvalidRequest when the webhook is inactive or the event's body is no longer kept.
         """
-        return await self._database.run(_redeliver, principal.workspace_id, webhook_id, delivery_id)
+
+        def redeliver(session: Session) -> ListedDelivery:
+            webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
+            found = deliveries.delivery_of(session, webhook_id, delivery_id)
+            if found is None:
+                raise NotFound("the webhook has no delivery of that id")
+            _require_active(webhook)
+            delivery, event = found
+            if event.body is None:
+                raise InvalidRequest("what the event said is no longer kept")
+            deliveries.send_again(session, delivery, utc_now())
+            session.flush()
+            return deliveries.listed(session, [delivery])[0]
+
+        return await self._database.run(redeliver)
 
     async def test(
         self, principal: Principal, webhook_id: UUID, kind: EventKind | None = None
@@ -131,9 +144,18 @@ class Webhooks:
 
         Raises NotFound, or InvalidRequest when the webhook is inactive.
         """
-        return await self._database.run(
-            _test, principal.workspace_id, webhook_id, kind, self._sealer.seal_text
-        )
+
+        def send_sample(session: Session) -> ListedDelivery:
+            webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
+            _require_active(webhook)
+            wanted = [known for known in EVENT_KINDS if known in webhook.events]
+            chosen = wanted[0] if kind is None else kind
+            event = NewEvent(chosen, sample_data(chosen))
+            encrypt = self._encryption.encrypt_text
+            (delivery,) = write_event(session, webhook.workspace_id, event, [webhook.id], encrypt)
+            return deliveries.listed(session, [delivery])[0]
+
+        return await self._database.run(send_sample)
 
     def _change(
         self, session: Session, principal: Principal, webhook_id: UUID, change: WebhookChange
@@ -146,18 +168,18 @@ class Webhooks:
             webhook.failing_since = None  # that was another receiver
             changed.append("url")
         if change.events is not None and _in_order(change.events) != webhook.events:
-            webhook.events = list(_in_order(change.events))
+            webhook.events = _in_order(change.events)
             changed.append("events")
         if change.secret is not None and not self._signs(webhook, change.secret):
             webhook.old_secret = webhook.secret
             webhook.old_secret_until = now + OLD_SECRET_LASTS if webhook.old_secret else None
-            webhook.secret = self._sealed(webhook.id, change.secret)
+            webhook.secret = self._encrypted(webhook.id, change.secret)
             changed.append("secret")
         session.add(webhook)
         session.flush()
         if change.status is not None and change.status != webhook.status:
             if change.status == "active":
-                deliveries.activate(session, webhook)
+                webhook.status, webhook.failing_since = "active", None
             else:
                 deliveries.deactivate(session, webhook, now)
             changed.append("status")
@@ -174,16 +196,17 @@ class Webhooks:
         if webhook.secret is None:
             return False
         try:
-            return self._sealer.open(webhook.secret, secret_about(webhook.id)) == secret.encode()
+            current = self._encryption.decrypt(webhook.secret, secret_about(webhook.id))
         except DecryptionError:
             return False
+        return current == secret.encode()
 
-    def _sealed(self, webhook_id: UUID, secret: str) -> bytes:
+    def _encrypted(self, webhook_id: UUID, secret: str) -> bytes:
         signing_key(secret)  # raises when it is none
-        return self._sealer.seal(secret.encode(), secret_about(webhook_id))
+        return self._encryption.encrypt(secret.encode(), secret_about(webhook_id))
 
 
-def _in_order(events: Sequence[EventKind]) -> Sequence[EventKind]:
+def _in_order(events: Sequence[EventKind]) -> list[str]:
     """Each once."""
     return [kind for kind in EVENT_KINDS if kind in events]
 
@@ -208,43 +231,6 @@ def _delete(session: Session, principal: Principal, webhook_id: UUID) -> None:
     audit(session, principal.workspace_id, "webhook.deleted", principal.actor, str(webhook_id))
 
 
-def _deliveries(
-    session: Session,
-    workspace_id: int,
-    webhook_id: UUID,
-    page: int,
-    limit: int,
-    status: str | None,
-) -> tuple[Sequence[ListedDelivery], int]:
-    _get(session, workspace_id, webhook_id)
-    return deliveries.deliveries_of(session, webhook_id, page, limit, status)
-
-
-def _redeliver(
-    session: Session, workspace_id: int, webhook_id: UUID, delivery_id: UUID
-) -> ListedDelivery:
-    webhook = _get(session, workspace_id, webhook_id, lock=True)
-    found = deliveries.delivery_of(session, webhook_id, delivery_id)
-    if found is None:
-        raise NotFound("the webhook has no delivery of that id")
+def _require_active(webhook: Webhook) -> None:
     if webhook.status != "active":
-        raise InvalidRequest(INACTIVE)
-    delivery, event = found
-    if event.body is None:
-        raise InvalidRequest("what the event said is no longer kept")
-    deliveries.send_again(session, delivery, utc_now())
-    session.flush()
-    return deliveries.listed(session, delivery, event.kind)
-
-
-def _test(
-    session: Session, workspace_id: int, webhook_id: UUID, kind: EventKind | None, seal: Seal
-) -> ListedDelivery:
-    webhook = _get(session, workspace_id, webhook_id, lock=True)
-    if webhook.status != "active":
-        raise InvalidRequest(INACTIVE)
-    wanted = [known for known in EVENT_KINDS if known in webhook.events]
-    chosen = wanted[0] if kind is None else kind
-    event = NewEvent(chosen, sample_data(chosen))
-    (delivery,) = write_event(session, workspace_id, event, [webhook.id], seal)
-    return deliveries.listed(session, delivery, chosen)
+        raise InvalidRequest('the webhook is inactive; PATCH it with {"status": "active"} first')

@@ -7,18 +7,17 @@ import socket
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from ipaddress import ip_address
-from types import TracebackType
-from typing import Self
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from configs.settings import BRAND, WebhookSettings
 from db.database import utc_now
-from pipelines.webhooks.retry_schedule import read_retry_after
+from db.deliveries import AttemptResult
 from pipelines.webhooks.targets import may_dial
 
 logger = logging.getLogger(__name__)
@@ -36,16 +35,6 @@ class AddressRefused(OSError):
     def __init__(self) -> None:
         # One text for all addresses, or the dialler joins them to an error of another class.
         super().__init__(errno.EACCES, "the address may not be dialled")
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiverResponse:
-    """What came back of one attempt; never what the receiver said."""
-
-    status_code: int | None
-    error: str | None  # timeout, dns, refused_address, tls, connection, protocol
-    milliseconds: int
-    retry_after_s: float | None = None
 
 
 class OwnThreads(AbstractResolver):
@@ -114,22 +103,12 @@ class Sender:
             trust_env=False,
         )
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
+        """Ends its connections and threads."""
         await self._session.close()
         await self._resolver.close()
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes) -> ReceiverResponse:
+    async def post(self, url: str, headers: dict[str, str], body: bytes) -> AttemptResult:
         """Never raises because of the receiver."""
         started = time.monotonic()
         status: int | None = None
@@ -149,7 +128,7 @@ class Sender:
             logger.info(
                 "webhook_not_sent", extra={"reason": failure, "cause": type(error).__name__}
             )
-        return ReceiverResponse(status, failure, milliseconds, retry_after_s)
+        return AttemptResult(status, failure, milliseconds, retry_after_s)
 
     def _guarded_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info
@@ -188,3 +167,19 @@ def _error_class(error: Exception) -> str:
 
 def _since(started: float) -> int:
     return round((time.monotonic() - started) * 1000)
+
+
+def read_retry_after(value: str | None, now: datetime) -> float | None:
+    """Seconds of a Retry-After header, which has a number or a date; None for anything else."""
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())

@@ -48,9 +48,11 @@ class Books:
 
     async def events(self) -> list[dict[str, Any]]:
         await self.services.platform.billing.wait_for_settlements()
-        sealer = Encryption(self.services.infrastructure.settings.secrets.data_keys)
+        encryption = Encryption(self.services.infrastructure.settings.secrets.data_keys)
         return [
-            json.loads(sealer.open_text(event.body, body_about(event.workspace_id, event.id)))
+            json.loads(
+                encryption.decrypt_text(event.body, body_about(event.workspace_id, event.id))
+            )
             for event in await self.services.infrastructure.database.read(
                 _events, self.workspace_id
             )

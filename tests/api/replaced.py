@@ -7,7 +7,7 @@ from api.services import Services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from models.vad.base import VADEngine
-from pipelines.limits.shared import SharedLimits
+from pipelines.limits.limits import SharedLimits
 from pipelines.ports import STTModel
 from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.session import LiveTranscriptionPipeline

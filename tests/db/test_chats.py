@@ -4,8 +4,15 @@ import asyncio
 from uuid import UUID, uuid4
 
 from db.accounts import User, Workspace, add_user
-from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats, read_chat, read_entries
+from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats, read_chat
 from db.database import Database
+
+
+async def read_entries(
+    database: Database, workspace_id: int, chat_id: UUID
+) -> list[ChatEntry] | None:
+    found = await database.read(read_chat, workspace_id, chat_id)
+    return None if found is None else found[1]
 
 
 async def add_workspace(database: Database, email: str = "a@b.co") -> int:
@@ -26,7 +33,7 @@ async def test_turns_are_kept_in_order(database: Database) -> None:
     workspace_id, chat_id = await add_workspace(database), uuid4()
     await database.run(append_to_chat, workspace_id, chat_id, turn("ünï 😀"), "title")
     await database.run(append_to_chat, workspace_id, chat_id, turn("two"))
-    entries = await database.read(read_entries, workspace_id, chat_id)
+    entries = await read_entries(database, workspace_id, chat_id)
     assert entries is not None
     assert [(e.position, e.content) for e in entries] == [
         (0, "ünï 😀"),
@@ -35,8 +42,10 @@ async def test_turns_are_kept_in_order(database: Database) -> None:
         (3, "two"),
     ]
     assert entries[0].extra == {"k": [1]}
-    chat = await database.read(read_chat, workspace_id, chat_id)
-    assert chat is not None and chat.title == "title" and chat.updated_at > chat.created_at
+    found = await database.read(read_chat, workspace_id, chat_id)
+    assert found is not None
+    chat, _ = found
+    assert chat.title == "title" and chat.updated_at > chat.created_at
 
 
 async def test_two_turns_at_once_do_not_take_each_others_place(database: Database) -> None:
@@ -45,7 +54,7 @@ async def test_two_turns_at_once_do_not_take_each_others_place(database: Databas
     await asyncio.gather(
         *(database.run(append_to_chat, workspace_id, chat_id, turn(str(n))) for n in range(1, 9))
     )
-    entries = await database.read(read_entries, workspace_id, chat_id)
+    entries = await read_entries(database, workspace_id, chat_id)
     assert entries is not None
     assert [entry.position for entry in entries] == list(range(18))
     texts = [entry.content for entry in entries]
@@ -70,9 +79,9 @@ async def test_a_chat_of_another_workspace_is_out_of_reach(database: Database) -
     await database.run(append_to_chat, mine, chat_id, turn("x"), "title")
     await database.run(append_to_chat, theirs, chat_id, turn("theirs"))
     assert await database.read(read_chat, theirs, chat_id) is None
-    assert await database.read(read_entries, theirs, chat_id) is None
+    assert await read_entries(database, theirs, chat_id) is None
     assert not await database.run(delete_chat, theirs, chat_id)
-    entries = await database.read(read_entries, mine, chat_id)
+    entries = await read_entries(database, mine, chat_id)
     assert entries is not None and [entry.content for entry in entries] == ["x", "x"]
 
 
@@ -80,7 +89,7 @@ async def test_a_deleted_chat_takes_its_messages_along(database: Database) -> No
     workspace_id, chat_id = await add_workspace(database), uuid4()
     await database.run(append_to_chat, workspace_id, chat_id, turn("x"), "title")
     assert await database.run(delete_chat, workspace_id, chat_id)
-    assert await database.read(read_entries, workspace_id, chat_id) is None
+    assert await read_entries(database, workspace_id, chat_id) is None
     await database.run(append_to_chat, workspace_id, chat_id, turn("y"), "again")
-    entries = await database.read(read_entries, workspace_id, chat_id)
+    entries = await read_entries(database, workspace_id, chat_id)
     assert entries is not None and len(entries) == 2

@@ -18,9 +18,8 @@ from api.services import Services
 from api.sockets.kernel.leases import SocketLeases
 from deployments.gateway.listener import HttpListener
 from pipelines.accounts.authentication import Principal
-from pipelines.limits.local import Tables, Windows
+from pipelines.limits.limits import SharedLimits, Windows
 from pipelines.limits.redis import RedisStore
-from pipelines.limits.shared import SharedLimits
 from tests.api.replaced import with_infrastructure, with_limits, with_request_limits
 from tests.clock import Clock
 from tests.plans import raise_plans
@@ -39,7 +38,7 @@ def clock() -> Clock:
 @pytest.fixture
 def services(services: Services, clock: Clock) -> Services:
     """Whose windows follow the clock."""
-    return with_limits(services, SharedLimits(tables=Tables(Windows(clock, clock))))
+    return with_limits(services, SharedLimits(windows=Windows(clock, clock)))
 
 
 async def get(client: httpx.AsyncClient, auth: dict[str, str]) -> httpx.Response:

@@ -55,7 +55,7 @@ class SocketServer:
         async with asyncio.timeout(PATIENCE_S):
             while (
                 len(self.services.infrastructure.sockets)
-                or self.services.infrastructure.sockets.leases.held
+                or self.services.infrastructure.limits.held
             ):
                 await asyncio.sleep(0.01)
 

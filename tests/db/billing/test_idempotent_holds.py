@@ -7,7 +7,7 @@ import pytest
 from sqlmodel import Session
 
 from db.billing import ledger
-from db.billing.idempotent_holds import ATTEMPTS, IdempotentHold, hold_idempotently
+from db.billing.ledger import ATTEMPTS, IdempotentHold, hold_idempotently
 from db.database import Database
 from tests.db.billing.ledger_work import soon
 

@@ -39,7 +39,7 @@ def house_in(folder: Path) -> House:
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     house = House(database, folder)
-    files = Files.of(settings, database, Encryption(settings.secrets.data_keys))
+    files = Files(settings, database, Encryption(settings.secrets.data_keys))
     house.files = house.voices._files = files
     house.queue = VoiceQueue(database, files, house.billing, CONFIG.work)
     return house

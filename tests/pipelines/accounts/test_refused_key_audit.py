@@ -46,7 +46,7 @@ class House:
     async def told(self, key: NewKey) -> list[dict[str, Any]]:
         """What the audit log has of it, oldest first, once nothing more is written."""
         for gateway in self.gateways:
-            await gateway.authenticator._refused_keys._writing.join()
+            await gateway.authenticator._tasks.join()
         chain = await self.database.read(audit_chain, self.owner.workspace_id)
         assert first_break(chain) is None
         entries = [entry for entry in chain if entry.action == "key.refused"]
@@ -63,7 +63,7 @@ class House:
 
         await self.database.run(age)
         for gateway in self.gateways:
-            gateway.authenticator._refused_keys._audited.clear()
+            gateway.authenticator._audited.clear()
 
 
 @pytest.fixture

@@ -1,16 +1,15 @@
 """Answers that are kept, on both databases: one request of several runs, and none is lost."""
 
 import asyncio
-import base64
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlmodel import Session, col, select, update
 
-from db.accounts import User, Workspace, add_user
 from db.database import Database, utc_now
-from db.idempotency import DELETED_AT_ONCE, IdempotentAnswer, delete_expired_answers
+from db.idempotency import IdempotentAnswer
+from db.retention import AT_ONCE, delete_older
 from pipelines.billing.idempotency import (
     LEASE,
     ROW_BYTES,
@@ -20,31 +19,21 @@ from pipelines.billing.idempotency import (
     StoredAnswer,
 )
 from pipelines.errors import RequestRunning
-from pipelines.storage.encryption import Encryption
-from pipelines.storage.files import Files
+from tests.db.test_chats import add_workspace
+from tests.pipelines.storage.on_disk import ENCRYPTION, files_in
 
 HEADERS = [["content-type", "application/json"]]
 
 
 @pytest.fixture
 def answers(database: Database, tmp_path: Path) -> IdempotencyStore:
-    sealer = Encryption([base64.b64encode(b"k" * 32).decode()])
-    files = Files(
-        database,
-        sealer,
-        storage_url=f"file://{tmp_path / 'files'}",
-        public_url="https://speech.example",
-        url_key="k" * 32,
-    )
-    return IdempotencyStore(database, sealer, files, "p" * 48)
+    files = files_in(tmp_path, database)
+    return IdempotencyStore(database, ENCRYPTION, files, "p" * 48)
 
 
 @pytest.fixture
 async def workspace_id(database: Database) -> int:
-    user = User(email="a@example.com", password_hash="!")
-    workspace = Workspace(owner_id=user.id, name="w", plan="free")
-    await database.run(add_user, user, workspace)
-    return workspace.id
+    return await add_workspace(database)
 
 
 async def claim(answers: IdempotencyStore, workspace_id: int) -> Claim | FinishedRequest | None:
@@ -97,9 +86,10 @@ async def test_one_follows_a_request_whose_process_died(
 
 
 async def test_expired_answers_go_some_at_once(database: Database, workspace_id: int) -> None:
-    await database.run(_add_many, workspace_id, DELETED_AT_ONCE + 3)
-    rounds = [await database.run(delete_expired_answers, utc_now()) for _ in range(3)]
-    assert rounds == [DELETED_AT_ONCE, 3, 0]
+    await database.run(_add_many, workspace_id, AT_ONCE + 3)
+    expired = (IdempotentAnswer, IdempotentAnswer.expires_at, utc_now())
+    rounds = [await database.run(delete_older, *expired) for _ in range(3)]
+    assert rounds == [AT_ONCE, 3, 0]
     left = await database.read(lambda session: session.exec(select(IdempotentAnswer)).all())
     assert [row.key for row in left] == ["live"]
 

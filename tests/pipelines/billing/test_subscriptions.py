@@ -16,7 +16,7 @@ from pipelines.accounts.authentication import Principal
 from pipelines.accounts.service import Accounts
 from pipelines.billing.subscriptions import MONTHS, Subscriptions, next_billing_date
 from pipelines.errors import NotFound, PlanNotFound
-from tests.migrated import migrate
+from tests.migrated import sqlite_database
 
 MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2120, 1, 1), timezones=st.just(UTC))
 
@@ -84,13 +84,10 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    url = f"sqlite:///{tmp_path / 'test.db'}"
-    migrate(url)
-    database = Database(url)
-    made = World(database)
-    made.token = (await made.accounts.sign_up("a@b.example", "password", "", "")).token
-    yield made
-    database.close()
+    with sqlite_database(tmp_path) as database:
+        made = World(database)
+        made.token = (await made.accounts.sign_up("a@b.example", "password", "", "")).token
+        yield made
 
 
 async def test_a_plan_is_seen_by_the_next_request(world: World) -> None:

@@ -11,7 +11,7 @@ from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from db.accounts import User, Workspace, add_user
 from db.billing.ledger import open_account
-from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats, read_entries
+from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats
 from db.database import Database
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.info import ModelInfo
@@ -21,6 +21,7 @@ from pipelines.chat.history import ChatHistory, continued
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest
 from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.storage.encryption import Encryption
+from tests.db.test_chats import read_entries
 from tests.db.test_webhooks import plain
 from tests.migrated import sqlite_database
 from tests.patience import PATIENCE_S
@@ -177,7 +178,7 @@ async def test_leaving_stops_the_model_and_saves_what_was_made(
     await deltas.aclose()
     assert model.closed == 1
     async with asyncio.timeout(PATIENCE_S):
-        while not await database.read(read_entries, WORKSPACE, completion.chat_id):
+        while not await read_entries(database, WORKSPACE, completion.chat_id):
             await asyncio.sleep(0.01)
     entries = (await history_of(database).read(WORKSPACE, completion.chat_id)).entries
     assert entries[-1].content == "good day"
@@ -220,7 +221,7 @@ async def test_what_no_database_can_store_is_left_out(
 async def test_what_is_said_is_sealed_at_rest(pipeline_of: Make, database: Database) -> None:
     await answer(pipeline_of(ScriptedModel(["pelican"])), ChatRequest(WORKSPACE, said("ostrich")))
     (chat,), _ = await database.read(list_chats, WORKSPACE, 1, 20)
-    entries = await database.read(read_entries, WORKSPACE, chat.id)
+    entries = await read_entries(database, WORKSPACE, chat.id)
     stored = [chat.title, *(entry.content for entry in entries or [])]
     assert len(stored) == 3
     assert all(text.startswith("sealed:") and "ostrich" not in text for text in stored)
@@ -247,7 +248,7 @@ async def test_a_failure_on_the_way_is_raised_and_the_rest_is_saved(
     with pytest.raises(EngineLost, match="gone"):
         assert [d async for d in completion.deltas()]
     async with asyncio.timeout(PATIENCE_S):
-        while not await database.read(read_entries, WORKSPACE, completion.chat_id):
+        while not await read_entries(database, WORKSPACE, completion.chat_id):
             await asyncio.sleep(0.01)
 
 
@@ -258,7 +259,7 @@ async def test_a_deleted_chat_does_not_come_back(pipeline_of: Make, database: Da
     second = await pipeline.start(ChatRequest(WORKSPACE, said("two"), chat_id=first.chat_id))
     await database.run(delete_chat, WORKSPACE, first.chat_id)
     assert [d async for d in second.deltas()]
-    assert await database.read(read_entries, WORKSPACE, first.chat_id) is None
+    assert await read_entries(database, WORKSPACE, first.chat_id) is None
 
 
 async def test_history_that_overflows_is_shortened_and_sent_again(pipeline_of: Make) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.limits.cluster import ClusterStore, RequestCounter
-from pipelines.limits.shared import SharedLimits, StoreLost
+from pipelines.limits.limits import SharedLimits, StoreLost
 
 
 @dataclass
@@ -145,7 +145,7 @@ async def test_leases_are_shared() -> None:
 async def test_a_new_counter_learns_the_leases_that_gateways_renew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipelines.limits.shared.RENEW_S", 0.02)
+    monkeypatch.setattr("pipelines.limits.limits.RENEW_S", 0.02)
     wire = Wire()
     async with gateway(wire) as one:
         assert await one.acquire("w", 1) is not None
@@ -157,7 +157,7 @@ async def test_a_new_counter_learns_the_leases_that_gateways_renew(
 async def test_without_the_counter_each_gateway_has_its_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipelines.limits.shared.RENEW_S", 0.02)
+    monkeypatch.setattr("pipelines.limits.limits.RENEW_S", 0.02)
     wire = Wire()
     async with gateway(wire) as first, gateway(wire) as second:
         both = (first, second)

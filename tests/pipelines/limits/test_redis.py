@@ -10,10 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 from redis import Redis
 
-from pipelines.limits.base import Lease, RateWindow
-from pipelines.limits.local import LEASE_S
+from pipelines.limits.limits import LEASE_S, Lease, RateWindow, SharedLimits
 from pipelines.limits.redis import PREFIX, RedisStore
-from pipelines.limits.shared import SharedLimits
 from tests import servers
 from tests.patience import PATIENCE_S
 from tests.pipelines.limits.redis_faults import slow_proxy
@@ -119,7 +117,7 @@ async def test_places_that_are_renewed_stay_taken_also_after_redis_forgot_them(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.limits.redis.LEASE_S", 1.5)
-    monkeypatch.setattr("pipelines.limits.shared.RENEW_S", 0.1)
+    monkeypatch.setattr("pipelines.limits.limits.RENEW_S", 0.1)
     async with gateways(url, 2, PATIENT_S) as [holder, other]:
         lease = await holder.acquire("w", 1)
         assert lease is not None
@@ -234,7 +232,7 @@ async def test_a_slow_redis_is_a_lost_one(url: str) -> None:
 async def test_gateways_know_of_each_other_and_share_the_limit_when_redis_is_lost(
     own: servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.limits.shared.RENEW_S", 0.1)
+    monkeypatch.setattr("pipelines.limits.limits.RENEW_S", 0.1)
     async with gateways(own.url, 2, PATIENT_S) as both:
         await asyncio.gather(*(limits.hit("w", 60) for limits in both))
         await asyncio.sleep(1.0)  # ten rounds of renewal

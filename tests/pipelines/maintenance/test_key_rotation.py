@@ -10,10 +10,9 @@ from uuid import uuid4
 import pytest
 from sqlmodel import Session, select
 
-from db.accounts import User, Workspace, add_user
 from db.chats import ChatEntry, append_to_chat
 from db.database import Database
-from db.files import StoredFile, read_file
+from db.files import StoredFile
 from db.webhooks import Event, NewEvent, Webhook, add_event, body_about
 from models.llm.base import ChatMessage
 from pipelines.chat.history import ChatHistory
@@ -21,6 +20,7 @@ from pipelines.maintenance.key_rotation import Rotated, Rotation
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES
 from pipelines.webhooks.registration import secret_about
+from tests.db.test_chats import add_workspace
 from tests.migrated import sqlite_database
 from tests.pipelines.storage.on_disk import files_in
 
@@ -36,29 +36,27 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_path: Path) -> None:
-    user = User(email="a@example.com", password_hash="!")
-    workspace = Workspace(owner_id=user.id, name="w", plan="free")
-    await database.run(add_user, user, workspace)
+    workspace_id = await add_workspace(database)
     before = Encryption([OLD])
     chat_id, plain_id, hook_id = uuid4(), uuid4(), uuid4()
     said, answer = ChatMessage("user", "ostrich", {"name": "x"}), ChatMessage("assistant", "yes")
     history = ChatHistory(database, before)
-    await history.save(workspace.id, chat_id, [said], answer, "m", None, is_new=True)
+    await history.save(workspace_id, chat_id, [said], answer, "m", None, is_new=True)
     entry = ChatEntry(chat_id=plain_id, position=0, role="user", content="plain", extra={})
-    await database.run(append_to_chat, workspace.id, plain_id, [entry], "plain")
+    await database.run(append_to_chat, workspace_id, plain_id, [entry], "plain")
 
     def add_webhook(session: Session) -> None:
-        secret = before.seal(b"whsec", secret_about(hook_id))
+        secret = before.encrypt(b"whsec", secret_about(hook_id))
         url, events = "https://a.example", ["tts.completed"]
         session.add(
-            Webhook(id=hook_id, workspace_id=workspace.id, url=url, events=events, secret=secret)
+            Webhook(id=hook_id, workspace_id=workspace_id, url=url, events=events, secret=secret)
         )
 
     await database.run(add_webhook)
     event = NewEvent("tts.completed", {"text": "ostrich"})
-    event_id = await database.run(add_event, workspace.id, event, before.seal_text)
+    event_id = await database.run(add_event, workspace_id, event, before.encrypt_text)
     file_id = await files_in(tmp_path, database, before).put(
-        workspace.id, "sample", "audio/wav", SAMPLE, None
+        workspace_id, "sample", "audio/wav", SAMPLE, None
     )
 
     both = Encryption([NEW, OLD])
@@ -67,11 +65,11 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
     assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0)
 
     after = Encryption([NEW])
-    messages = await ChatHistory(database, after).load(workspace.id, chat_id)
+    messages = await ChatHistory(database, after).load(workspace_id, chat_id)
     assert [(m.content, m.extra) for m in messages] == [("ostrich", {"name": "x"}), ("yes", {})]
-    opened = await ChatHistory(database, after).read(workspace.id, plain_id)
+    opened = await ChatHistory(database, after).read(workspace_id, plain_id)
     assert (opened.chat.title, opened.entries[0].content) == ("plain", "plain")
-    assert await files_in(tmp_path, database, after).read(workspace.id, file_id) == SAMPLE
+    assert await files_in(tmp_path, database, after).read(workspace_id, file_id) == SAMPLE
 
     def secret_of(session: Session) -> bytes | None:
         webhook = session.get(Webhook, hook_id)
@@ -82,46 +80,41 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
 
     body = await database.read(body_of)
     assert body is not None and event_id is not None and "ostrich" not in body
-    assert "ostrich" in after.open_text(body, body_about(workspace.id, event_id))
+    assert "ostrich" in after.decrypt_text(body, body_about(workspace_id, event_id))
     sealed = await database.read(secret_of)
-    assert sealed is not None and after.open(sealed, secret_about(hook_id)) == b"whsec"
+    assert sealed is not None and after.decrypt(sealed, secret_about(hook_id)) == b"whsec"
 
 
 async def test_without_the_old_key_nothing_is_touched(database: Database, tmp_path: Path) -> None:
-    user = User(email="a@example.com", password_hash="!")
-    workspace = Workspace(owner_id=user.id, name="w", plan="free")
-    await database.run(add_user, user, workspace)
+    workspace_id = await add_workspace(database)
     chat_id, answer = uuid4(), ChatMessage("assistant", "yes")
     history = ChatHistory(database, Encryption([OLD]))
     await history.save(
-        workspace.id, chat_id, [ChatMessage("user", "hi")], answer, "m", None, is_new=True
+        workspace_id, chat_id, [ChatMessage("user", "hi")], answer, "m", None, is_new=True
     )
     new = Encryption([NEW])
     with pytest.raises(DecryptionError):
         await Rotation(database, new, files_in(tmp_path, database, new)).run()
-    assert (await history.load(workspace.id, chat_id))[1].content == "yes"
+    assert (await history.load(workspace_id, chat_id))[1].content == "yes"
 
 
 @pytest.mark.parametrize("row_is_gone", [True, False])
 async def test_a_file_deleted_while_it_is_sealed_anew_does_not_come_back(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_is_gone: bool
 ) -> None:
-    user = User(email="a@example.com", password_hash="!")
-    workspace = Workspace(owner_id=user.id, name="w", plan="free")
-    await database.run(add_user, user, workspace)
+    workspace_id = await add_workspace(database)
     other = files_in(tmp_path, database, Encryption([OLD]))
-    file_id = await other.put(workspace.id, "sample", "audio/wav", SAMPLE, None)
+    file_id = await other.put(workspace_id, "sample", "audio/wav", SAMPLE, None)
     files = files_in(tmp_path, database, Encryption([NEW, OLD]))
-    loop, sealed = asyncio.get_running_loop(), files._sealed
+    loop, sealed = asyncio.get_running_loop(), files._encrypted
 
     def delete_meanwhile(file: StoredFile, data: bytes) -> bytes:
-        deleting = other.delete(workspace.id, file_id)
+        deleting = other.delete(workspace_id, file_id)
         asyncio.run_coroutine_threadsafe(deleting, loop).result(10)
         return sealed(file, data)
 
     if not row_is_gone:  # the one who deletes it has not come so far
         monkeypatch.setattr("pipelines.storage.files.delete_file", lambda session, file_id: None)
-    monkeypatch.setattr(files, "_sealed", delete_meanwhile)
-    file = await database.read(read_file, file_id)
-    assert file is not None and not await files.rotate(file)
+    monkeypatch.setattr(files, "_encrypted", delete_meanwhile)
+    assert not await files.rotate(file_id)
     assert [path for path in (tmp_path / "files").rglob("*") if path.is_file()] == []

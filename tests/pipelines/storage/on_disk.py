@@ -1,18 +1,20 @@
 """Files of a workspace in a folder of the test."""
 
-import base64
+from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 
 from db.database import Database
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
+from tests.api.local_server import local_settings
+
+ENCRYPTION = Encryption([b64encode(b"k" * 32).decode()])
 
 
-def files_in(folder: Path, database: Database, encryption: Encryption | None = None) -> Files:
-    return Files(
-        database,
-        encryption or Encryption([base64.b64encode(b"k" * 32).decode()]),
-        storage_url=f"file://{folder / 'files'}",
-        public_url="https://speech.example",
-        url_key="k" * 32,
-    )
+def files_in(place: Path | str, database: Database, encryption: Encryption = ENCRYPTION) -> Files:
+    """In the folder `files` of a path, or at an address of a store."""
+    url = place if isinstance(place, str) else f"file://{place / 'files'}"
+    settings = local_settings(Path())
+    settings = replace(settings, storage_url=url, public_url="https://speech.example")
+    return Files(settings, database, encryption)

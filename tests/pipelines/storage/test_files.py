@@ -1,7 +1,6 @@
 """Files in the store: sealed, read in parts, gone on time whatever was interrupted."""
 
 import asyncio
-import base64
 import contextlib
 import os
 import threading
@@ -11,15 +10,17 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from sqlmodel import Session
 
 from db.accounts import User, Workspace, add_user
 from db.database import Database, utc_now
-from db.files import StoredFile, add_file, delete_file, keep_file, read_file
+from db.files import StoredFile, delete_file, keep_file
 from pipelines.errors import NotFound, StorageUnavailable
-from pipelines.storage.encryption import DecryptionError, Encryption
+from pipelines.storage.encryption import DecryptionError
 from pipelines.storage.files import PIECE_BYTES, Files
 from tests.migrated import sqlite_database
 from tests.patience import PATIENCE_S
+from tests.pipelines.storage.on_disk import files_in
 
 DAY_S = 86_400.0
 CANARY = b"canary-of-the-store"
@@ -39,13 +40,7 @@ def files(database: Database, tmp_path: Path) -> Files:
 
 
 def _files(database: Database, storage_url: str) -> Files:
-    return Files(
-        database,
-        Encryption([base64.b64encode(os.urandom(32)).decode()]),
-        storage_url=storage_url,
-        public_url="https://speech.example",
-        url_key="k" * 32,
-    )
+    return files_in(storage_url, database)
 
 
 def _signed(url: str) -> tuple[str, str, str]:
@@ -67,7 +62,7 @@ async def test_a_file_is_read_as_it_was_put(
     data = os.urandom(size)
     file_id = await files.put(1, "speech", "audio/mpeg", data, DAY_S)
     assert await files.read(1, file_id) == data
-    file = await database.read(read_file, file_id)
+    file = await database.get(StoredFile, file_id)
     assert file is not None
     for start, end in [(0, size), (size // 3, size // 2), (size - 1, size), (0, size - 1)]:
         if 0 <= start < end:
@@ -163,7 +158,7 @@ async def test_a_put_that_died_halfway_is_swept(
         expires_at=moment + timedelta(hours=1),
         created_at=moment,
     )
-    await database.run(add_file, row)
+    await database.run(Session.add, row)
     (tmp_path / "files" / "1").mkdir(parents=True)
     (tmp_path / "files" / "1" / "file_dead").write_bytes(b"abc")
     assert await files.delete_expired() == 1
@@ -237,7 +232,7 @@ async def test_a_file_that_cannot_be_deleted_keeps_no_later_one(
         failing.setattr(Files, "_remove", _remove)
         with pytest.raises(StorageUnavailable):
             await files.delete_expired()
-        left = [one for one in ids if await database.read(read_file, one) is not None]
+        left = [one for one in ids if await database.get(StoredFile, one) is not None]
         assert left == [stuck]
     assert await files.delete_expired() == 1
 

@@ -13,11 +13,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from db.database import Database
 from pipelines.errors import StorageUnavailable
-from pipelines.storage.encryption import Encryption
-from pipelines.storage.files import Files
-from pipelines.storage.store_watch import storage_problem, watch_storage
+from pipelines.storage.files import Files, storage_problem, watch_storage
 from tests.migrated import migrate
 from tests.patience import PATIENCE_S
+from tests.pipelines.storage.on_disk import files_in
 
 
 class BucketError(Exception):
@@ -48,13 +47,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     url = f"sqlite:///{tmp_path / 'test.db'}"
     migrate(url)
     database = Database(url)
-    yield Files(
-        database,
-        Encryption(["AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="]),
-        storage_url="bucket://files",
-        public_url="https://speech.example",
-        url_key="k" * 32,
-    )
+    yield files_in("bucket://files", database)
     database.close()
 
 

@@ -1,7 +1,6 @@
 """What happens to one voice at the same time happens one after the other, on both databases."""
 
 import asyncio
-import base64
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -33,13 +32,12 @@ from pipelines.errors import (
 )
 from pipelines.maintenance.erasure import erase_rows
 from pipelines.maintenance.housekeeping import Housekeeper
-from pipelines.storage.encryption import Encryption
-from pipelines.storage.files import Files
 from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.voices.checks import CheckedSamples, Sample, SampleFile
 from pipelines.voices.queue import MadeVoice, VoiceQueue
 from pipelines.voices.service import CustomVoices, NewVoice
 from tests.db.test_chats import add_workspace
+from tests.pipelines.storage.on_disk import ENCRYPTION, files_in
 
 CREDIT = 100_000_000
 CONFIG = load_yaml(CustomVoicesConfig, "custom_voices")
@@ -53,15 +51,8 @@ class House:
     def __init__(self, database: Database, folder: Path) -> None:
         self.database = database
         self.folder = folder
-        sealer = Encryption([base64.b64encode(b"k" * 32).decode()])
-        self.files = Files(
-            database,
-            sealer,
-            storage_url=f"file://{folder / 'files'}",
-            public_url="https://speech.example",
-            url_key="k" * 32,
-        )
-        self.billing = Billing(database, PLANS.prices, sealer.seal_text)
+        self.files = files_in(folder, database)
+        self.billing = Billing(database, PLANS.prices, ENCRYPTION.encrypt_text)
         self.queue = VoiceQueue(database, self.files, self.billing, CONFIG.work)
         unused = cast(Any, None)  # engines that check samples
         own = ReadyCustomVoices(database, self.files)
@@ -192,9 +183,7 @@ async def test_the_price_is_held_for_as_long_as_a_voice_waits(house: House) -> N
 
 async def test_a_voice_added_while_its_workspace_is_erased_leaves_nothing(house: House) -> None:
     for _ in range(6):
-        workspace = await house.database.read(
-            lambda session: session.get(Workspace, house.principal.workspace_id)
-        )
+        workspace = await house.database.get(Workspace, house.principal.workspace_id)
         assert workspace is not None
         who = replace(house.principal, user_id=workspace.owner_id)
         added, erased = await asyncio.gather(

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -49,7 +50,7 @@ class Workshop:
     """All that a test of deliveries needs."""
 
     database: Database
-    sealer: Encryption
+    encryption: Encryption
     settings: Settings
     webhooks: Webhooks
     principal: Principal
@@ -65,7 +66,7 @@ class Workshop:
     async def happen(self, kind: EventKind = "voice.ready", **data: Any) -> str | None:
         event = NewEvent(kind, {"id": "v", **data})
         event_id = await self.database.run(
-            add_event, self.principal.workspace_id, event, self.sealer.seal_text
+            add_event, self.principal.workspace_id, event, self.encryption.encrypt_text
         )
         self.clock.catch_up()
         return event_id
@@ -97,7 +98,7 @@ class Workshop:
 
     def another_courier(self, time_scale: float = 1.0) -> WebhookDispatcher:
         return WebhookDispatcher(
-            self.database, self.sealer, self.sender, time_scale=time_scale, now=self.clock
+            self.database, self.encryption, self.sender, time_scale=time_scale, now=self.clock
         )
 
 
@@ -113,17 +114,17 @@ async def workshop(
     tmp_path: Path,
 ) -> AsyncIterator[Workshop]:
     settings = replace(local_settings(tmp_path), webhooks=authority.settings())
-    sealer = Encryption(settings.secrets.data_keys)
+    encryption = Encryption(settings.secrets.data_keys)
     principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
     clock = Clock()
-    async with Sender(settings.webhooks) as sender:
+    async with aclosing(Sender(settings.webhooks)) as sender:
         yield Workshop(
             database=database,
-            sealer=sealer,
+            encryption=encryption,
             settings=settings,
-            webhooks=Webhooks(database, sealer, settings),
+            webhooks=Webhooks(database, encryption, settings),
             principal=principal,
             clock=clock,
-            courier=WebhookDispatcher(database, sealer, sender, now=clock),
+            courier=WebhookDispatcher(database, encryption, sender, now=clock),
             sender=sender,
         )

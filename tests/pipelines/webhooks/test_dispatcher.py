@@ -14,12 +14,12 @@ from standardwebhooks.webhooks import Webhook as StandardVerifier
 from svix.webhooks import Webhook as SvixVerifier
 
 from db import deliveries
+from db.deliveries import AttemptResult
 from db.webhooks import Event
 from pipelines.errors import InvalidRequest
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, WebhookDispatcher
 from pipelines.webhooks.registration import WebhookChange
-from pipelines.webhooks.sender import ReceiverResponse
 from tests.pipelines.webhooks.conftest import SECRET, Workshop
 from tests.pipelines.webhooks.receivers import Authority, Held, receiver
 
@@ -231,17 +231,17 @@ async def test_a_courier_that_died_loses_nothing_and_repeats_the_id(
         claimed = await workshop.database.run(
             deliveries.claim, ids, "of the dead", workshop.clock(), lease
         )
-        assert [one.event_id for one in claimed] == [event_id]
+        assert [one.event.id for one in claimed] == [event_id]
         assert await workshop.deliver() == 0
         workshop.clock.pass_(seconds=61)
         assert await workshop.deliver() == 1
         assert [message.id for message in hook.received] == [event_id]
         # And when the dead one was only slow, its outcome changes nothing any more.
-        attempt = deliveries.AttemptResult(False, 500, None, 1)
+        attempt = AttemptResult(500, None, 1)
         late = await workshop.database.run(
             deliveries.finish, claimed[0], attempt, workshop.clock(), None, timedelta(days=5)
         )
-        assert late is None
+        assert not late
         assert (await workshop.only(webhook.id)).delivery.status == "delivered"
 
 
@@ -329,7 +329,7 @@ async def test_many_dead_receivers_of_one_workspace_do_not_delay_another(
 async def test_an_attempt_that_breaks_is_made_again_by_the_schedule(
     workshop: Workshop, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def break_(*_: object) -> ReceiverResponse:
+    async def break_(*_: object) -> AttemptResult:
         raise RuntimeError("nobody foresaw this")
 
     async with receiver(authority) as hook:

@@ -6,7 +6,7 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -16,7 +16,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from configs.settings import WebhookSettings
-from pipelines.webhooks.sender import ReceiverResponse, Sender
+from db.deliveries import AttemptResult
+from pipelines.webhooks.sender import Sender
 from pipelines.webhooks.targets import may_dial
 from tests.pipelines.webhooks.receivers import Authority, receiver
 from tests.stopwatch import stopwatch
@@ -43,8 +44,8 @@ class Resolver(AbstractResolver):
         pass
 
 
-async def post(settings: WebhookSettings, url: str, **options: Any) -> ReceiverResponse:
-    async with Sender(settings, **options) as sender:
+async def post(settings: WebhookSettings, url: str, **options: Any) -> AttemptResult:
+    async with aclosing(Sender(settings, **options)) as sender:
         return await sender.post(url, {"webhook-id": "evt_1"}, b"{}")
 
 
@@ -109,7 +110,7 @@ async def test_a_name_that_turns_to_this_machine_after_it_was_checked_is_refused
     async with receiver(authority, host=name) as hook:
         # The first answer leads to the allowed network, the next one beside it.
         resolver = Resolver("127.0.0.1", "169.254.169.254", "::1")
-        async with Sender(settings, resolver=resolver) as sender:
+        async with aclosing(Sender(settings, resolver=resolver)) as sender:
             answers = [await sender.post(hook.url, {}, b"{}") for _ in range(3)]
         assert len(hook.received) == 1
     assert [one.status_code for one in answers] == [200, None, None]
@@ -214,7 +215,8 @@ async def test_names_that_answer_slowly_do_not_delay_others(
 
     monkeypatch.setattr(socket, "getaddrinfo", slowly)
     name = "quick.example.com"
-    async with receiver(authority, host=name) as hook, Sender(authority.settings()) as sender:
+    sending = aclosing(Sender(authority.settings()))
+    async with receiver(authority, host=name) as hook, sending as sender:
         slow = [
             asyncio.create_task(sender.post(f"https://slow{n}.example.com/", {}, b"{}"))
             for n in range(50)

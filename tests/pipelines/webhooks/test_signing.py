@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import InvalidRequest
-from pipelines.webhooks.retry_schedule import next_wait_s, read_retry_after
+from pipelines.webhooks.dispatcher import next_wait_s
+from pipelines.webhooks.sender import read_retry_after
 from pipelines.webhooks.signing import signing_key
 
 

@@ -1,65 +1,198 @@
-"""Limits that several processes share through a store, with a fallback while it is lost."""
+"""Rate limits and concurrency: windows of requests, and leases of what lives, such as sockets.
+
+One process counts in its own tables; several count together in a store, and go on with their shares
+of each limit while that is lost.
+"""
 
 import asyncio
 import logging
+import math
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping
-from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from pipelines.limits.base import WINDOW_S, Lease, RateWindow
-from pipelines.limits.local import Counted, Hit, Tables
 from pipelines.tasks import TaskSet, within_deadline
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+WINDOW_S = 60
+LEASE_S = 30.0  # a holder that died frees its places after this
 RENEW_S = 10.0
 PROBE_S = 1.0
-PROBE = Hit("probe", 1 << 40, window_s=1)
 LOCAL = "twin"  # what the metrics call the tables of this process
+MAX_WINDOWS = 200_000  # addresses can be made up; the oldest windows go first
+SWEEP_S = 10.0
 
 
-T = TypeVar("T")
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A request to count in the window of `key`, unless that would be more than `limit`.
+
+    A `cost` of 0 only asks, and -1 gives one back.
+    """
+
+    key: str
+    limit: int
+    window_s: int = WINDOW_S
+    cost: int = 1
+
+
+PROBE = Hit("probe", 1 << 40, window_s=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RateWindow:
+    """A fixed window that began with its first request, after the request that asked."""
+
+    allowed: bool
+    limit: int
+    remaining: int
+    reset_at: int  # Unix seconds at which the next window may begin
+    left_s: float = 0.0  # until then, by the clock of who counted
+
+
+@dataclass(slots=True)
+class _Window:
+    used: int
+    ends: float  # monotonic, so that a clock that is set changes no limit
+    reset_at: int  # for people, fixed when the window began
+
+
+class Windows:
+    """Fixed windows, each anchored at its first hit."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._windows: dict[str, _Window] = {}
+        self._sweep_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def hit(self, hit: Hit) -> RateWindow:
+        """Decides at once. What is refused is not counted."""
+        now = self._clock()
+        window = self._windows.get(hit.key)
+        if window is None or window.ends <= now:
+            if now >= self._sweep_at:
+                self._sweep(now)
+            reset_at = math.ceil(self._wall() + hit.window_s)
+            window = _Window(0, now + hit.window_s, reset_at)
+            if hit.cost > 0:
+                self._put(hit.key, window)
+        allowed = window.used + hit.cost <= hit.limit
+        if allowed:
+            window.used = max(0, window.used + hit.cost)
+        remaining = max(0, hit.limit - window.used)
+        return RateWindow(allowed, hit.limit, remaining, window.reset_at, window.ends - now)
+
+    def learn(self, key: str, used: int, left_s: float, reset_at: int) -> None:
+        """Takes over what another process has counted; it never forgets a hit of its own."""
+        now = self._clock()
+        window = self._windows.get(key)
+        if window is not None and window.ends > now:
+            used = max(used, window.used)
+        self._put(key, _Window(used, now + left_s, reset_at))
+
+    def _put(self, key: str, window: _Window) -> None:
+        self._windows.pop(key, None)  # so that the order of the dict is that of the beginnings
+        if len(self._windows) >= MAX_WINDOWS:
+            del self._windows[next(iter(self._windows))]
+        self._windows[key] = window
+
+    def _sweep(self, now: float) -> None:
+        self._sweep_at = now + SWEEP_S
+        for key in [key for key, window in self._windows.items() if window.ends <= now]:
+            del self._windows[key]
+
+
+class LeaseTable:
+    """Who holds a place under each key, and until when."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[str, dict[str, float]] = {}  # key -> member -> monotonic seconds
+
+    def acquire(self, key: str, member: str, limit: int) -> bool:
+        """Whether a place was free, or is the member's already."""
+        members = self._live(key)
+        if member not in members and len(members) >= limit:
+            return False
+        self._until.setdefault(key, members)[member] = self._clock() + LEASE_S
+        return True
+
+    def renew(self, key: str, members: Iterable[str]) -> None:
+        """Also of members that are not known: who renews has held its place all the time."""
+        until = self._clock() + LEASE_S
+        self._until.setdefault(key, {}).update(dict.fromkeys(members, until))
+
+    def release(self, key: str, member: str) -> None:
+        members = self._until.get(key, {})
+        members.pop(member, None)
+        if not members:
+            self._until.pop(key, None)
+
+    def sweep(self) -> None:
+        """Drops what has expired; of a key that is asked for, that happens by itself."""
+        for key in list(self._until):
+            if not self._live(key):
+                del self._until[key]
+
+    def _live(self, key: str) -> dict[str, float]:
+        members = self._until.get(key, {})
+        now = self._clock()
+        for member in [member for member, until in members.items() if until <= now]:
+            del members[member]
+        return members
 
 
 class StoreLost(Exception):
     """The store did not answer, or refused to."""
 
 
-class LimitStore(Protocol):
+class LimitStore(ABC):
     """Where processes count together. Its coroutines raise StoreLost."""
 
     backend: str  # for metrics
+    gateways = 1  # how many processes count there, as far as is known
 
-    @property
-    def gateways(self) -> int:
-        """How many processes count there, as far as is known; at least 1."""
-        ...
+    def __init__(self) -> None:
+        self._name = secrets.token_hex(8)  # of this process
 
     def here(self, hit: Hit) -> RateWindow | None:
         """Decides without a wait where this process may; None where it must ask."""
-        ...
+        return None
 
+    @abstractmethod
     async def hits(self, hits: list[Hit]) -> list[RateWindow]:
         """One answer for each, counted in their order."""
-        ...
 
+    @abstractmethod
     async def acquire(self, key: str, member: str, limit: int) -> bool: ...
 
+    @abstractmethod
     async def renew(self, held: Mapping[str, list[str]]) -> None:
         """Renews the registration of this process, and its leases: members by key."""
-        ...
 
+    @abstractmethod
     async def release(self, key: str, member: str) -> None: ...
 
+    @abstractmethod
     async def close(self) -> None: ...
 
 
 class SharedLimits:
-    """The RateLimiter and the Leases of a process.
+    """The rate limits and leases of a process. Neither ever fails.
 
     Hits that come while a question is under way wait and go together as the next one. A store that
     fails several times in a row is not asked again until a probe succeeds; meanwhile the tables of
@@ -69,47 +202,43 @@ class SharedLimits:
     def __init__(
         self,
         store: LimitStore | None = None,
-        tables: Tables | None = None,
+        windows: Windows | None = None,
         *,
         timeout_s: float = 0.05,
         failures: int = 5,
     ) -> None:
         self._store = store
-        self._tables = tables or Tables()
+        self._windows = Windows() if windows is None else windows
         self._timeout_s = timeout_s
         self._allowed_failures = failures
         self._failures = 0
-        self._degraded = False
+        self.degraded = False  # the store is lost: the tables of this process decide
         self._waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = []
         self._asking: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._tasks = TaskSet()
         self._held: dict[str, set[str]] = defaultdict(set)
-        self._count = 0
-
-    @property
-    def degraded(self) -> bool:
-        """Whether the tables of this process decide because the store is lost."""
-        return self._degraded
 
     @property
     def held(self) -> int:
         """Leases of this process."""
-        return self._count
+        return sum(map(len, self._held.values()))
 
     async def hit(
         self, key: str, limit: int, window_s: int = WINDOW_S, cost: int = 1
     ) -> RateWindow:
-        """See RateLimiter."""
+        """Counts as `Hit` says."""
         began = time.perf_counter()
         hit = Hit(key, limit, window_s, cost)
         backend = LOCAL if self._store is None else self._store.backend
-        window = self._tables.windows.hit(hit) if self._store is None else self._store.here(hit)
+        window = self._windows.hit(hit) if self._store is None else self._store.here(hit)
         if window is None:
             window = await self._ask(hit)
         if window is None:
             backend, window = LOCAL, self._decide_locally(hit)
-        _decided(backend, window.allowed, time.perf_counter() - began)
+        decision = "allowed" if window.allowed else "refused"
+        metrics.limit_decisions.labels(backend, decision).inc()
+        metrics.limit_seconds.labels(backend).observe(time.perf_counter() - began)
         return window
 
     def start(self) -> None:
@@ -117,11 +246,11 @@ class SharedLimits:
         if self._store is not None:
             self._keep_renewing()
 
-    async def acquire(self, key: str, limit: int) -> Lease | None:
-        """See Leases."""
+    async def acquire(self, key: str, limit: int) -> "Lease | None":
+        """A place under `key`; None when `limit` are taken."""
         member = secrets.token_hex(8)
         free: bool | None = None
-        if self._store is not None and not self._degraded:
+        if self._store is not None and not self.degraded:
             self._keep_renewing()
             try:
                 free = await self._ask_store(self._store.acquire(key, member, limit))
@@ -134,9 +263,8 @@ class SharedLimits:
             metrics.leases_refused.inc()
             return None
         self._held[key].add(member)
-        self._count += 1
         metrics.leases_live.inc()
-        return _HeldLease(self, key, member)
+        return Lease(self, key, member)
 
     async def release(self, key: str, member: str) -> None:
         """Gives a place back; one that is not held is left alone."""
@@ -146,9 +274,8 @@ class SharedLimits:
         members.discard(member)
         if not members:
             del self._held[key]
-        self._count -= 1
         metrics.leases_live.dec()
-        if self._store is None or self._degraded:
+        if self._store is None or self.degraded:
             return  # the store's copy is not renewed, so it expires
         try:
             await self._ask_store(self._store.release(key, member))
@@ -163,7 +290,7 @@ class SharedLimits:
 
     async def _ask(self, hit: Hit) -> RateWindow | None:
         """None when the store did not answer in time."""
-        if self._degraded:
+        if self.degraded:
             return None
         self._keep_renewing()
         future: asyncio.Future[RateWindow] = asyncio.get_running_loop().create_future()
@@ -206,10 +333,10 @@ class SharedLimits:
         if window.remaining < hit.limit:
             own_limit = self._share(hit.limit)
             used = own_limit - window.remaining * own_limit // hit.limit
-            self._tables.windows.learn(Counted(hit.key, used, window.left_s, window.reset_at))
+            self._windows.learn(hit.key, used, window.left_s, window.reset_at)
 
     def _decide_locally(self, hit: Hit) -> RateWindow:
-        window = self._tables.windows.hit(replace(hit, limit=self._share(hit.limit)))
+        window = self._windows.hit(replace(hit, limit=self._share(hit.limit)))
         return replace(window, limit=hit.limit)
 
     def _share(self, limit: int) -> int:
@@ -232,8 +359,8 @@ class SharedLimits:
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
-        if self._failures >= self._allowed_failures and not self._degraded:
-            self._degraded = True
+        if self._failures >= self._allowed_failures and not self.degraded:
+            self.degraded = True
             metrics.limiter_degraded.set(1)
             logger.warning("limits_degraded", extra={"error": str(error)})
             self._tasks.start(self._probe(), "probe limits", detached=True)
@@ -249,7 +376,7 @@ class SharedLimits:
             except StoreLost:
                 continue
         self._failures = 0
-        self._degraded = False
+        self.degraded = False
         metrics.limiter_degraded.set(0)
         logger.info("limits_restored")
         await self._renew()  # it may have lost them
@@ -260,7 +387,7 @@ class SharedLimits:
 
     async def _renew_forever(self) -> None:
         while True:
-            if not self._degraded:
+            if not self.degraded:
                 await self._renew()
             await asyncio.sleep(RENEW_S)
 
@@ -277,17 +404,14 @@ class SharedLimits:
             self._failed(error)
 
 
-class _HeldLease:
-    def __init__(self, limits: SharedLimits, key: str, member: str) -> None:
-        self._limits = limits
-        self._key = key
-        self._member = member
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A place that was taken; it is renewed until it is released, and expires with its process."""
+
+    limits: SharedLimits
+    key: str
+    member: str
 
     async def release(self) -> None:
-        await self._limits.release(self._key, self._member)
-
-
-def _decided(backend: str, allowed: bool, seconds: float) -> None:
-    decision = "allowed" if allowed else "refused"
-    metrics.limit_decisions.labels(backend, decision).inc()
-    metrics.limit_seconds.labels(backend).observe(seconds)
+        """Again does nothing."""
+        await self.limits.release(self.key, self.member)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.limits.local import LEASE_S, MAX_WINDOWS, Counted, Hit, LeaseTable, Windows
+from pipelines.limits.limits import LEASE_S, MAX_WINDOWS, Hit, LeaseTable, Windows
 from tests.clock import Clock
 
 
@@ -74,9 +74,9 @@ def test_what_another_process_counted_is_never_less_than_what_was_counted_here(
     windows: Windows,
 ) -> None:
     windows.hit(Hit("a", 5, cost=2))
-    windows.learn(Counted("a", 1, 30, 1031))
+    windows.learn("a", 1, 30, 1031)
     assert windows.hit(Hit("a", 5, cost=0)).remaining == 3
-    windows.learn(Counted("a", 4, 30, 1031))
+    windows.learn("a", 4, 30, 1031)
     window = windows.hit(Hit("a", 5, cost=0))
     assert (window.remaining, window.left_s, window.reset_at) == (1, 30, 1031)
 
