@@ -15,8 +15,7 @@ from models.errors import EngineLost
 from models.info import ModelInfo
 from models.stt.base import STT_SAMPLE_RATE
 from models.tts.base import SynthesisRequest
-from pipelines.webhooks import registration
-from pipelines.webhooks.registration import Webhooks
+from pipelines.webhooks import events
 from tests.api.money import Books, books_of
 from tests.api.native.speech.test_stream import app_with, client_of
 from tests.hostile.audio_files import wav
@@ -160,7 +159,7 @@ async def test_nothing_is_written_when_no_webhook_wants_it(
 ) -> None:
     books = await books_of(services, auth)
     await books.want("stt.failed")
-    monkeypatch.setattr(registration, "add_event", None)
+    monkeypatch.setattr(events, "add_event", None)
     answer = await post(app_with(services, Lost()), "/tts-stream", auth, json={"text": "Hello."})
     assert answer.status_code == 503
     assert await books.events() == []
@@ -172,7 +171,7 @@ async def test_what_cannot_be_told_hides_no_failure(
     async def wants(*_: object) -> bool:
         raise DatabaseUnavailable("down")
 
-    monkeypatch.setattr(Webhooks, "wants", wants)
+    monkeypatch.setattr(events.WebhookEvents, "wants", wants)
     app = app_with(services, Lost())
     answer = await post(app, "/tts-synthesize", auth, json={"text": "Hello."})
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
