@@ -17,14 +17,13 @@ from api.native import (
     files,
     health,
     models,
+    reports,
     speech,
     transcription,
+    voices,
     webhooks,
 )
 from api.native.chat import completions, saved_chats
-from api.native.voices import custom as custom_voices
-from api.native.voices import default as default_voices
-from api.native.voices import reports as voice_reports
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
@@ -75,9 +74,8 @@ def routed_app() -> FastAPI:
         speech.router,
         openai_speech.router,
         inworld.router,
-        default_voices.router,
-        custom_voices.router,
-        *voice_reports.routers,
+        voices.router,
+        *reports.routers,
         transcription.router,
         openai_transcription.router,
         audio.router,

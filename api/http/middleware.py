@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from prometheus_client import Counter, Histogram
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,7 +20,7 @@ from telemetry.logs import request_id
 
 access_log = logging.getLogger("api.access")
 
-_SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 
@@ -103,9 +103,5 @@ def _series(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
 
 def _request_id(scope: Scope) -> str:
     """The client's own id when it is short and plain, else a new one."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            if _SANE_ID.fullmatch(value):
-                return str(value, "ascii")
-            break
-    return secrets.token_hex(16)
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _SANE_ID.fullmatch(given) else secrets.token_hex(16)

@@ -1,6 +1,7 @@
 """The OpenAPI document, made truthful, and a page to read it on without the Internet."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,14 +45,22 @@ _STILL_RUNNING = {
 def add_docs(app: FastAPI) -> None:
     """Makes `/openapi.json` truthful and adds `/docs`."""
 
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = truthful_openapi(app)
-        return app.openapi_schema
+    page = get_swagger_ui_html(
+        openapi_url="/openapi.json",
+        title=app.title,
+        swagger_js_url="/docs/swagger-ui-bundle.js",
+        swagger_css_url="/docs/swagger-ui.css",
+        swagger_favicon_url="data:,",
+    )
+
+    async def docs(_: Request) -> Response:
+        return page
 
     # FastAPI's documented way to change its document.
-    app.openapi = openapi  # type: ignore[method-assign]
-    app.router.routes.extend(_page_routes(app.title))
+    app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
+    app.router.routes.append(Route("/docs", docs))
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css"):
+        app.router.routes.append(static_file(f"/docs/{name}", _assets_dir() / name))
 
 
 def truthful_openapi(app: FastAPI) -> dict[str, Any]:
@@ -87,23 +96,6 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             elif method == "post":
                 responses["409"] = _STILL_RUNNING
     return document
-
-
-def _page_routes(title: str) -> list[Route]:
-    page = get_swagger_ui_html(
-        openapi_url="/openapi.json",
-        title=title,
-        swagger_js_url="/docs/swagger-ui-bundle.js",
-        swagger_css_url="/docs/swagger-ui.css",
-        swagger_favicon_url="data:,",
-    )
-
-    async def docs(_: Request) -> Response:
-        return page
-
-    names = ("swagger-ui-bundle.js", "swagger-ui.css")
-    files = [static_file(f"/docs/{name}", _assets_dir() / name) for name in names]
-    return [Route("/docs", docs), *files]
 
 
 def static_file(url: str, path: Path, headers: Mapping[str, str] | None = None) -> Route:
