@@ -32,7 +32,7 @@ from pipelines.billing.subscriptions import Subscriptions
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
-from pipelines.correction.rules import load_rules
+from pipelines.correction.rules import CorrectionRules
 from pipelines.limits.limits import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
 from pipelines.ports import ChatModel, ModelList, STTModel, TTSModel
@@ -191,7 +191,7 @@ def build_services(
             completions=completions,
             correction=CorrectionPipeline(
                 completions,
-                lambda: load_rules(models.grammar(), correction),
+                lambda: CorrectionRules(models.grammar(), correction),
                 history,
                 billing,
                 correction,

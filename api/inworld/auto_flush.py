@@ -3,7 +3,7 @@
 import asyncio
 
 from api.inworld.messages import DEFAULT_DELAY_MS, DEFAULT_THRESHOLD, Create
-from pipelines.text.sentences import finished
+from pipelines.text.segmentation import finished
 from pipelines.tts.session import SpeakingContext
 
 QUIET_S = 0.5  # after a part of a sentence, in automatic mode: no language model is as slow

@@ -14,8 +14,7 @@ from api.http.errors import to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import NdjsonStream, encode_frames, json_line
 from models.errors import UnknownVoice
-from pipelines.audio.encode.encoder import AudioEncoder
-from pipelines.audio.encode.files import EncodedAudio, OutputFormat, encode
+from pipelines.audio.encode.encoder import AudioEncoder, EncodedAudio, OutputFormat, encode
 from pipelines.audio.encode.formats import StreamFormat, open_encoder
 from pipelines.errors import VoiceNotFound
 from pipelines.tts.chunks import SpokenChunk, TimedWord

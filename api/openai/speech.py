@@ -18,8 +18,7 @@ from api.http.streaming import (
     event_frame,
 )
 from api.native.speech import SpokenText
-from pipelines.audio.encode.encoder import AudioEncoder
-from pipelines.audio.encode.files import CODECS
+from pipelines.audio.encode.encoder import CODECS, AudioEncoder
 from pipelines.audio.encode.formats import open_encoder
 from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.pipeline import SpeechRequest

@@ -20,7 +20,7 @@ from models.loading import load_model
 from models.registry import TTS
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
-from pipelines.audio.encode.files import encode
+from pipelines.audio.encode.encoder import encode
 
 SENTENCE = (
     "The quick brown fox jumps over the lazy dog, "

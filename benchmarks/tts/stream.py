@@ -21,7 +21,7 @@ from models.loading import load_model
 from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
-from pipelines.text.chunking.chunker import FirstChunkPolicy, read_chunks
+from pipelines.text.chunking import FirstChunkPolicy, read_chunks
 
 SENTENCE = "The quick brown fox jumps over the lazy dog today. "
 SIZES = (50, 5000)

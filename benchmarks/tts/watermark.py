@@ -24,7 +24,7 @@ from faster_whisper.audio import decode_audio
 from benchmarks.hardware import hardware
 from benchmarks.stt.file import plain_words
 from configs.settings import weights_dir
-from models.audio import Pcm, resample
+from models.audio import Pcm, encode_mulaw, resample
 from models.loading import load, load_model
 from models.registry import QUALITY, STT, TTS, WATERMARK
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
@@ -32,7 +32,6 @@ from models.tts.base import SynthesisRequest
 from models.watermark.base import Watermark
 from models.watermark.perth import HEARD_S
 from models.weights.store import WeightStore
-from pipelines.audio.mulaw import encode_mulaw
 from pipelines.audio.watermarking import DETECTION_THRESHOLD
 
 VOICES = {

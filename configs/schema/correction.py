@@ -29,7 +29,9 @@ class Pattern(StrictModel):
     find: str  # from the border of a word, any case; {name} is a group of `CorrectionWords`
     put: str  # with \\1 and the like, \\1→past for a form of its last word
     unless: str = ""  # a regular expression of what may not stand just before
-    kind: Literal["spelling", "grammar", "punctuation", "spacing", "capitalization"] = "grammar"
+    kind: Literal[
+        "spelling", "grammar", "punctuation", "spacing", "capitalization", "contraction"
+    ] = "grammar"
 
 
 class CorrectionWords(StrictModel):
@@ -43,4 +45,6 @@ class CorrectionWords(StrictModel):
     adjectives: tuple[str, ...]  # common ones that follow "it is" and "you are"
     groups: dict[str, str]  # named alternatives for the patterns: {name} in `find`
     patterns: tuple[Pattern, ...]
+    expansions: tuple[tuple[str, str], ...]  # patterns of contractions and what is put for them
+    contractions: tuple[tuple[str, str], ...]  # the same the other way round
     verbs: tuple[str, ...]  # irregular ones: base, past, participle

@@ -3,7 +3,8 @@ the composition of two sets of edits into one, as in operational transformation.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from operator import itemgetter
+from typing import Literal, NamedTuple
 
 Kind = Literal[
     "spelling",
@@ -56,6 +57,15 @@ def _collide(one: Edit, other: Edit) -> bool:
     return one.start < other.end and other.start < one.end
 
 
+class _Placed(NamedTuple):
+    """An edit of either step, and where it lies in the text between both."""
+
+    start: int
+    end: int
+    earlier: bool
+    edit: Edit
+
+
 def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit]:
     """The edits of `text` that have the effect of `first` and, on its result, of `then`.
 
@@ -63,52 +73,47 @@ def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit
     """
     middle = apply_edits(text, first)
     composed: list[Edit] = []
+    shift = 0  # how far the earlier edits have moved the text
     for cluster in _clusters(first, then):
-        earlier = [part for part in cluster if part.earlier]
-        later = [part for part in cluster if not part.earlier]
-        start, end = cluster[0].start, max(part.end for part in cluster)
-        changes = [part.edit.moved(-start) for part in later]
-        replacement = apply_edits(middle[start:end], changes)
-        # Outside of the earlier edits a place in the middle text is a place of the text, moved.
-        text_start = earlier[0].edit.start - (earlier[0].start - start) if earlier else None
-        text_end = earlier[-1].edit.end + (end - earlier[-1].end) if earlier else None
-        if text_start is None or text_end is None:
-            text_start, text_end = start - cluster[0].shift, end - cluster[0].shift
-        kind = (later or earlier)[-1].edit.kind
+        earlier = [place.edit for place in cluster if place.earlier]
+        later = [place.edit for place in cluster if not place.earlier]
+        start, end = cluster[0].start, max(place.end for place in cluster)
+        replacement = apply_edits(middle[start:end], [edit.moved(-start) for edit in later])
+        text_start = start - shift
+        shift += sum(map(_growth, earlier))
+        text_end = end - shift
         if text[text_start:text_end] != replacement:
+            kind = (later or earlier)[-1].kind
             composed.append(Edit(text_start, text_end, replacement, kind))
     return composed
 
 
-@dataclass(frozen=True, slots=True)
-class _TextPart:
-    """An edit, and where it lies in the text between both steps."""
-
-    start: int
-    end: int
-    earlier: bool
-    edit: Edit
-    shift: int  # how far the earlier edits before it have moved the text
+def _growth(edit: Edit) -> int:
+    return len(edit.replacement) - (edit.end - edit.start)
 
 
-def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_TextPart]]:
-    """Groups of edits of both sets that meet."""
-    cluster: list[_TextPart] = []
+def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_Placed]]:
+    """Groups of edits of both steps that meet."""
+    places: list[_Placed] = []
+    shift = 0
+    for edit in first:
+        start = edit.start + shift
+        places.append(_Placed(start, start + len(edit.replacement), True, edit))
+        shift += _growth(edit)
+    places += (_Placed(edit.start, edit.end, False, edit) for edit in then)
+    cluster: list[_Placed] = []
     end = 0
-    for part in sorted(_parts(first, then), key=lambda part: (part.start, part.end)):
-        if cluster and (part.start < end or any(_touch(part, other) for other in cluster)):
-            cluster.append(part)
-        else:
-            if cluster:
-                yield cluster
-            cluster = [part]
-            end = part.end
-        end = max(end, part.end)
+    for place in sorted(places, key=itemgetter(0, 1)):
+        if cluster and place.start >= end and not any(_touch(place, other) for other in cluster):
+            yield cluster
+            cluster = []
+        cluster.append(place)
+        end = max(end, place.end)
     if cluster:
         yield cluster
 
 
-def _touch(one: _TextPart, other: _TextPart) -> bool:
+def _touch(one: _Placed, other: _Placed) -> bool:
     """Whether their order would be lost if they stayed apart: an insertion at an insertion."""
     if one.earlier == other.earlier:
         return False
@@ -116,19 +121,3 @@ def _touch(one: _TextPart, other: _TextPart) -> bool:
     meets = later.start in (earlier.start, earlier.end)
     lost = earlier.start == earlier.end or earlier.edit.start == earlier.edit.end
     return later.start == later.end and meets and lost
-
-
-def _parts(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[_TextPart]:
-    shifts: list[tuple[int, int]] = []  # end of an earlier edit in the middle text, shift from it
-    shift = 0
-    for edit in first:
-        start = edit.start + shift
-        end = start + len(edit.replacement)
-        yield _TextPart(start, end, True, edit, shift)
-        shift += len(edit.replacement) - (edit.end - edit.start)
-        shifts.append((end, shift))
-    passed = 0
-    for edit in then:
-        while passed < len(shifts) and shifts[passed][0] <= edit.start:
-            passed += 1
-        yield _TextPart(edit.start, edit.end, False, edit, shifts[passed - 1][1] if passed else 0)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipelines.correction.protection import protected_spans
-from pipelines.text.sentences import sentence_spans
+from pipelines.text.segmentation import sentence_spans
 
 _WRAPPED = 50  # characters; a line this long may go on in the next one
 _LINE = re.compile(r"[^\n]*\n?")

@@ -1,56 +1,94 @@
-"""Correction by regular expressions with inflected replacements, from the configuration."""
+"""Correction by regular expressions, from the configuration, with inflected replacements.
+
+Inflection knows the forms of English verbs, and of a few nouns and adjectives.
+"""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from os.path import commonprefix
 
 from configs.schema.correction import CorrectionWords, Pattern
-from pipelines.correction.edits import Edit, Kind
-from pipelines.correction.inflection import InflectedForms
+from pipelines.correction.edits import Edit
 
 _REFERENCE = re.compile(r"\\(\d)(?:→([a-z]+))?")
 _LAST_WORD = re.compile(r"[\w']+$")
+_NOTHING = "(?!)"  # matches nowhere
 _LOOKBACK = 24  # characters that `unless` may look at
+
+_THIRD = {"have": "has", "are": "is", "were": "was", "do": "does", "don't": "doesn't", "am": "is"}
+_PLAIN = {third: plain for plain, third in _THIRD.items() if plain != "am"}
+_PLURALS = {"child": "children", "person": "people", "man": "men", "woman": "women"}
+_SINGULAR_S = {"childrens": "children", "peoples": "people", "mens": "men", "womens": "women"}
+_VOWELS = "aeiou"
+
+
+class InflectedForms:
+    """Looks up by any form. A method answers None where a word has no such other form."""
+
+    def __init__(self, verbs: Iterable[str]) -> None:
+        """`verbs`: "base past participle" each."""
+        self._past: dict[str, str] = {}
+        self._base: dict[str, str] = {}  # of a past or third person; never of a base
+        self._participle: dict[str, str] = {}  # of a past form that is not its own participle
+        for base, past, participle in map(str.split, verbs):
+            self._past[base] = past
+            self._past[third_person(base)] = past
+            self._past[participle] = past
+            self._participle[past] = participle
+            for form in (past, third_person(base)):
+                self._base.setdefault(form, base)
+        bases = {verb.split()[0] for verb in verbs}
+        self._bases = bases
+        self._base = {form: base for form, base in self._base.items() if form not in bases}
+        self.operations: Mapping[str, Callable[[str], str | None]] = {
+            "past": lambda word: _other(word, self._past.get(word)),
+            "base": self._base.get,
+            "participle": lambda word: _other(word, self._participle.get(word)),
+            "ing": lambda word: progressive(word) if word in self._bases else None,
+            "is": lambda word: _THIRD.get(word) or third_person(word),
+            "third": _THIRD.get,
+            "are": _PLAIN.get,
+            "plain": lambda word: (
+                _PLAIN.get(word) or self._base.get(word) or word.removesuffix("s")
+            ),
+            "many": plural,
+            "plural": _SINGULAR_S.get,
+            "mass": lambda word: word.removesuffix("s"),
+            "er": lambda word: _compared(word, "er"),
+            "ier": lambda word: _compared(word, "er"),
+        }
 
 
 class Patterns:
-    """All patterns of a configuration, compiled."""
+    """Some patterns of a configuration, compiled with its groups and verbs."""
 
-    def __init__(self, words: CorrectionWords) -> None:
+    def __init__(self, patterns: Iterable[Pattern], words: CorrectionWords) -> None:
         self._forms = InflectedForms(words.verbs)
         groups = {**words.groups, "adjective": "|".join(words.adjectives)}
-        self._rules = [_Rule(pattern, groups) for pattern in words.patterns]
+        self._rules = [
+            (
+                re.compile(rf"(?<![\w'’])(?:{_filled(pattern.find, groups)})", re.I | re.M),
+                re.compile(rf"(?:{_filled(pattern.unless, groups) or _NOTHING}) *$", re.I),
+                pattern,
+            )
+            for pattern in patterns
+        ]
 
     def edits(self, text: str) -> Iterator[Edit]:
         """Edits in the order of the patterns; those of different patterns may overlap."""
-        for rule in self._rules:
-            yield from rule.edits(text, self._forms)
-
-
-class _Rule:
-    def __init__(self, pattern: Pattern, groups: Mapping[str, str]) -> None:
-        self._find = re.compile(
-            r"(?<![\w'’])(?:" + _filled(pattern.find, groups) + ")", re.I | re.M
-        )
-        unless = _filled(pattern.unless, groups)
-        self._unless = re.compile(f"(?:{unless}) *$", re.I) if unless else None
-        self._put = pattern.put
-        self._kind: Kind = pattern.kind
-
-    def edits(self, text: str, forms: InflectedForms) -> Iterator[Edit]:
-        for match in self._find.finditer(text):
-            before = text[max(0, match.start() - _LOOKBACK) : match.start()]
-            if self._unless is not None and self._unless.search(before):
-                continue
-            try:
-                put = _REFERENCE.sub(partial(_expand, match, forms), self._put)
-            except _NoForm:
-                continue
-            put = like(match.group(), put)
-            if put != match.group() and not (
-                self._kind == "capitalization" and match.group().isupper()
-            ):
-                yield narrowed(Edit(match.start(), match.end(), put, self._kind), text)
+        for find, unless, pattern in self._rules:
+            for match in find.finditer(text):
+                found = match.group()
+                if unless.search(text[max(0, match.start() - _LOOKBACK) : match.start()]):
+                    continue
+                try:
+                    put = _REFERENCE.sub(partial(_expand, match, self._forms), pattern.put)
+                except _NoForm:
+                    continue
+                put = like(found, put)
+                if put != found and not (pattern.kind == "capitalization" and found.isupper()):
+                    yield narrowed(Edit(match.start(), match.end(), put, pattern.kind), text)
 
 
 class _NoForm(Exception):
@@ -82,12 +120,8 @@ def like(model: str, text: str) -> str:
 def narrowed(edit: Edit, text: str) -> Edit:
     """An edit of `text` without the equal words at both ends."""
     old, new = _words(text[edit.start : edit.end]), _words(edit.replacement)
-    front = 0
-    while front < min(len(old), len(new)) and old[front] == new[front]:
-        front += 1
-    back = 0
-    while back < min(len(old), len(new)) - front and old[-1 - back] == new[-1 - back]:
-        back += 1
+    front = len(commonprefix([old, new]))
+    back = len(commonprefix([old[front:][::-1], new[front:][::-1]]))
     start = edit.start + sum(map(len, old[:front]))
     end = edit.end - sum(map(len, old[len(old) - back :]))
     return Edit(start, end, "".join(new[front : len(new) - back]), edit.kind)
@@ -95,3 +129,50 @@ def narrowed(edit: Edit, text: str) -> Edit:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"\s+|[\w'’]+|[^\w\s]", text)
+
+
+def _other(word: str, form: str | None) -> str | None:
+    return None if form == word else form
+
+
+def third_person(verb: str) -> str:
+    """ "go" → "goes"."""
+    if verb in ("be", "have"):
+        return {"be": "is", "have": "has"}[verb]
+    return plural(verb)
+
+
+def plural(noun: str) -> str:
+    """ "box" → "boxes"."""
+    if noun in _PLURALS:
+        return _PLURALS[noun]
+    if noun.endswith(("s", "x", "z", "ch", "sh")) or noun in ("go", "do", "echo", "potato"):
+        return noun + "es"
+    if noun.endswith("y") and noun[-2:-1] not in _VOWELS:
+        return noun[:-1] + "ies"
+    return noun + "s"
+
+
+def progressive(verb: str) -> str:
+    """ "get" → "getting"."""
+    if verb.endswith("ie"):
+        return verb[:-2] + "ying"
+    if verb.endswith("e") and verb not in ("be", "see") and not verb.endswith("ee"):
+        return verb[:-1] + "ing"
+    return (verb + verb[-1] if _doubles(verb) else verb) + "ing"
+
+
+def _compared(adjective: str, ending: str) -> str:
+    if adjective.endswith("y"):
+        return adjective[:-1] + "i" + ending
+    if adjective.endswith("e"):
+        return adjective + ending[1:]
+    return (adjective + adjective[-1] if _doubles(adjective) else adjective) + ending
+
+
+def _doubles(word: str) -> bool:
+    """Whether the last consonant of a short word is doubled before an ending."""
+    if len(word) < 3 or word[-1] in _VOWELS + "wxy" or word[-2] not in _VOWELS:
+        return word in ("forget", "begin")
+    vowels = sum(character in _VOWELS for character in word)
+    return (vowels == 1 and word[-3] not in _VOWELS) or word in ("forget", "begin")

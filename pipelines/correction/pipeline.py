@@ -83,9 +83,13 @@ class CorrectionPipeline:
             first = await anext(pieces)
             undo.pop_all()
         model = self._config.rules_id if helper is None else helper[1].id
-        completion = CorrectedCompletion(
-            _as_chat(request), model, first, pieces, self._history, charge
+        saved = ChatRequest(
+            workspace_id=request.workspace_id,
+            messages=(ChatMessage("user", request.text),),
+            save_chat=request.save_chat,
+            chat_id=request.chat_id,
         )
+        completion = CorrectedCompletion(saved, model, first, pieces, self._history, charge)
         completion.edits = edits
         return completion
 
@@ -199,13 +203,3 @@ class CorrectionPipeline:
     async def _in_thread(self, work: Callable[..., T], *values: object) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(work, *values))
-
-
-def _as_chat(request: CorrectionRequest) -> ChatRequest:
-    """The turn that is saved."""
-    return ChatRequest(
-        workspace_id=request.workspace_id,
-        messages=(ChatMessage("user", request.text),),
-        save_chat=request.save_chat,
-        chat_id=request.chat_id,
-    )

@@ -12,7 +12,7 @@ from pipelines.correction.edits import Edit
 from pipelines.correction.guards import refusal
 from pipelines.correction.request import CorrectionRequest
 from pipelines.ports import ChatModel
-from pipelines.text.sentences import sentence_spans
+from pipelines.text.segmentation import sentence_spans
 
 _TOKENS = re.compile(r"\s+|\w+(?:['’]\w+)*|[^\w\s]")
 _WRAPPING = re.compile(r"^(?:<text>)?\s*|\s*(?:</text>)?$")

@@ -1,50 +1,104 @@
-"""Correction and style of a piece of text without a language model."""
+"""Correction and style of a piece of English without a language model: patterns, word statistics
+and Harper, repeated until nothing changes.
 
-from collections.abc import Iterable
+Protected spans are never touched, and a doubtful finding changes nothing.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from lingua import Language
 
 from configs.load import load_yaml
-from configs.schema.correction import CorrectionConfig, CorrectionWords
-from models.grammar_check.base import GrammarEngine
+from configs.schema.correction import CorrectionConfig, CorrectionWords, Pattern
+from models.grammar_check.base import Finding, GrammarEngine
 from models.grammar_check.word_statistics import WordStatistics
-from pipelines.correction.contractions import contractions
-from pipelines.correction.edits import Edit, apply_edits, compose
-from pipelines.correction.english import English
+from pipelines.correction.edits import Edit, Kind, apply_edits, compose
 from pipelines.correction.passages import Passage
-from pipelines.correction.protection import protected_spans, respecting
+from pipelines.correction.patterns import Patterns, like, narrowed
+from pipelines.correction.protection import begins_sentence, protected_spans, respecting
 from pipelines.correction.request import CorrectionRequest
+from pipelines.correction.spelling import Speller, WordChecker
 from pipelines.correction.style import abbreviations, capitals, end_mark
+from pipelines.text.language_detection import paragraph_language
+
+_ROUNDS = 3  # a correction may reveal another mistake
+_LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w)")
+# A whole word, and no part of something like "u.s" or "im.net".
+_TOKEN = re.compile(r"(?<![A-Za-z0-9'’./@_-])[A-Za-z0-9]++(?!['’]|[./@_-][^\W_])")
+_NO_LETTERS = re.compile(r"[^A-Za-z]*")
+_SAMPLE = 2000  # characters by which the language is detected
+_COMMON = -15.0  # a word rarer than this says nothing about the language
+_COMMON_SHORT = -9.0  # the same for words that many languages may have
+_SHORT = 3  # letters
+_LONG = 6  # letters; so long a word is not near another by chance
+_SURELY_ENGLISH = 0.8  # share of the words
+_ENGLISH_SHARE = 0.65
+_ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
 class CorrectionRules:
     """Blocking; one instance serves all threads."""
 
-    def __init__(
-        self,
-        engine: GrammarEngine,
-        statistics: WordStatistics,
-        words: CorrectionWords,
-        config: CorrectionConfig,
-    ) -> None:
-        self._english = English(engine, statistics, words)
-        self._abbreviations = words.abbreviations
+    def __init__(self, engine: GrammarEngine, config: CorrectionConfig) -> None:
+        """With the words of `configs/correction_words.yaml`."""
+        words = load_yaml(CorrectionWords, "correction_words")
+        self._engine = engine
+        self._statistics = WordStatistics()
+        self._patterns = Patterns(words.patterns, words)
+        self._contractions = {
+            use: Patterns((_contraction(*pair) for pair in pairs), words)
+            for use, pairs in ((True, words.contractions), (False, words.expansions))
+        }
+        self._speller = Speller(self._statistics, words.confusables, words.proper)
+        self._words = words
         self._casual = frozenset(config.casual_contexts)
+        self._spelled_with_digits = frozenset(
+            word for word in words.respellings if not word.isalpha()
+        )
 
     def is_english(self, text: str) -> bool:
-        return self._english.is_english(text)
+        """Whether nearly all words are English, or most are and lingua agrees.
+
+        A text without words counts as English.
+        """
+        words = [match.group().lower() for match in _LONE_WORD.finditer(text[:_SAMPLE])]
+        known = sum(map(self._is_known, words))
+        if known >= _SURELY_ENGLISH * len(words):
+            return True
+        if known < _ENGLISH_SHARE * len(words):
+            return False
+        # With an expected language lingua needs its small models only.
+        return paragraph_language(text, _ALL_LANGUAGES, "en", None) == "en"
+
+    def _is_known(self, word: str) -> bool:
+        plain = word.replace("’", "'").split("'")[0]
+        if (
+            word in self._words.apostrophes
+            or word in self._words.respellings
+            or word in self._words.abbreviations
+        ):
+            return True
+        if len(plain) <= _SHORT:
+            return self._statistics.log_probability(plain) > _COMMON_SHORT
+        if self._statistics.log_probability(plain) > _COMMON:
+            return True
+        return len(plain) >= _LONG and self._speller.is_near(plain, _COMMON)
 
     def is_worse(self, before: str, after: str) -> bool:
         """Whether rules find more mistakes in `after`."""
-        if not self._english.is_english(before):
-            return self._english.is_english(after)
-        return len(self._english.correct(after)) > len(self._english.correct(before))
+        if not self.is_english(before):
+            return self.is_english(after)
+        return len(self._correct(after)) > len(self._correct(before))
 
     def mistakes(self, text: str, request: CorrectionRequest) -> list[Edit]:
         """The edits that correct a piece; none where it is not English."""
-        if not self._english.is_english(text):
+        if not self.is_english(text):
             return []
         style = request.style
         casual = request.app_context in self._casual and not style.expand_abbreviations
-        edits = self._english.correct(text, casual=casual)
+        edits = self._correct(text, casual=casual)
         if style.auto_punctuate is False:
             return [edit for edit in edits if edit.kind != "punctuation"]
         return edits
@@ -52,37 +106,146 @@ class CorrectionRules:
     def styled(self, text: str, piece: Passage, request: CorrectionRequest) -> list[Edit]:
         """The edits that give a corrected piece the requested style."""
         style = request.style
-        english = self._english.is_english(text)
+        english = self.is_english(text)
         edits: list[Edit] = []
         if english and style.use_contractions is not None:
-            edits = self._then(text, edits, contractions(text, style.use_contractions))
+            patterns = self._contractions[style.use_contractions]
+            edits = self._then(text, edits, lambda now: patterns.edits(now.replace("’", "'")))
         if english and style.expand_abbreviations:
-            now = apply_edits(text, edits)
             # "ASAP" looks like an identifier, and is what shall be written out.
-            found = abbreviations(now, self._abbreviations)
-            edits = self._then(text, edits, found, but="identifier")
+            find = partial(abbreviations, table=self._words.abbreviations)
+            edits = self._then(text, edits, find, but="identifier")
         capitalize = style.auto_capitalize
         if capitalize or (capitalize is None and english):
-            now = apply_edits(text, edits)
-            edits = self._then(text, edits, capitals(now, "en", protected_spans(now)))
+            edits = self._then(text, edits, capitals)
         punctuate = style.auto_punctuate
         if punctuate is None:
             punctuate = request.app_context not in self._casual
         if english and punctuate and piece.ends_paragraph:
-            now = apply_edits(text, edits)
-            mark = end_mark(now, protected_spans(now))
-            edits = self._then(text, edits, [mark] if mark else [])
+            edits = self._then(text, edits, end_mark)
         return edits
 
     def _then(
-        self, text: str, edits: list[Edit], more: Iterable[Edit], but: str | None = None
+        self,
+        text: str,
+        edits: list[Edit],
+        find: Callable[[str], Iterable[Edit]],
+        but: str | None = None,
     ) -> list[Edit]:
-        held = protected_spans(apply_edits(text, edits), self._english.spelled_with_digits)
+        """`edits`, and those that `find` sees in their result; spans of the kind `but` are free."""
+        now = apply_edits(text, edits)
+        held = protected_spans(now, self._spelled_with_digits)
         kept = [span for span in held if span.kind != but]
-        return compose(text, edits, respecting(kept, more))
+        return compose(text, edits, respecting(kept, find(now)))
+
+    def _correct(self, text: str, *, casual: bool = False) -> list[Edit]:
+        """The edits of one paragraph or less; `casual` leaves the spellings of messages."""
+        if _NO_LETTERS.fullmatch(text):
+            return []
+        edits: list[Edit] = []
+        steps = (partial(self._known_words, casual=casual), self._rules, self._grammar)
+        for _ in range(_ROUNDS):
+            before = edits
+            for step in steps:
+                edits = self._then(text, edits, step)
+            if edits == before:
+                break
+        return edits
+
+    def _known_words(self, text: str, casual: bool) -> Iterator[Edit]:
+        for match in _TOKEN.finditer(text):
+            word = match.group()
+            put = self._words.apostrophes.get(word.lower())
+            if put is None and not casual:
+                put = self._words.respellings.get(word.lower())
+            if put is not None and (word.islower() or word == word.capitalize()):
+                yield Edit(match.start(), match.end(), like(word, put), "spelling")
+
+    def _rules(self, text: str) -> Iterator[Edit]:
+        yield from self._patterns.edits(text)
+        words = WordChecker(text)
+        for index, (start, end) in enumerate(words.spans):
+            word = text[start:end]
+            if word.lower() != word and not begins_sentence(text, start):
+                continue
+            swap = self._speller.swap(word.lower(), words.neighbours(index))
+            if swap is not None:
+                yield Edit(start, end, like(word, swap), "spelling")
+
+    def _grammar(self, text: str) -> Iterator[Edit]:
+        """Spelling comes last: a grammar rule for "buyed" is better than an edit distance."""
+        findings = self._engine.check(text)
+        for finding in findings:
+            if not finding.is_spelling and not self._is_doubtful(text, finding):
+                first, kind = finding.replacements[0], _kind(text, finding)
+                yield narrowed(Edit(finding.start, finding.end, first, kind), text)
+        words = WordChecker(text)
+        for finding in findings:
+            if finding.is_spelling and (put := self._spelled(text, words, finding)) is not None:
+                word = text[finding.start : finding.end]
+                kind = "capitalization" if put.lower() == word.lower() else "spelling"
+                yield Edit(finding.start, finding.end, put, kind)
+
+    def _is_doubtful(self, text: str, finding: Finding) -> bool:
+        old, new = text[finding.start : finding.end], finding.replacements[0]
+        if old.lower() in self._words.abbreviations:
+            return True  # "btw" may stand
+        following = text[finding.end : finding.end + 8]
+        if old.lower() == new.lower() and old != "i":
+            # "london", but neither "cpu" nor "u".
+            return len(old) == 1 or not old.islower() or new != old.capitalize()
+        if old.lower() in ("a", "an"):
+            return re.match(r"\W*[A-Z]{2}", following) is not None  # read letter by letter
+        if old.isspace():
+            return re.match(r"\.\w", following) is not None  # " .bashrc"
+        return old.lower() == "it's" and re.match(r" [A-Z]", following) is not None
+
+    def _spelled(self, text: str, words: WordChecker, finding: Finding) -> str | None:
+        word = text[finding.start : finding.end]
+        index = words.index(finding.start, finding.end)
+        if index is None or not word.isalpha() or not word.isascii():
+            return None
+        if word.isupper() or _is_joined(text, finding):
+            return None
+        if word.lower() in self._words.respellings or word.lower() in self._words.abbreviations:
+            return None
+        capital = word[0].isupper()
+        initial = capital and begins_sentence(text, finding.start)
+        offered = finding.replacements
+        if capital and initial:
+            # Suggestions for the word in lower case, since it is capitalised by its place.
+            offered = tuple(
+                r for f in self._engine.check(word.lower()) if f.is_spelling for r in f.replacements
+            )
+        elif capital:
+            offered = ()
+        put = self._speller.meant(
+            word.lower(), offered, words.neighbours(index), may_be_name=capital
+        )
+        if put is not None and put.lower() == word.lower() and put != word.capitalize():
+            return None
+        if put is None or (capital and not initial and put not in self._words.proper):
+            return None
+        return like(word, put)
 
 
-def load_rules(engine: GrammarEngine, config: CorrectionConfig) -> CorrectionRules:
-    """With the words of `configs/correction_words.yaml`."""
-    words = load_yaml(CorrectionWords, "correction_words")
-    return CorrectionRules(engine, WordStatistics(), words, config)
+def _contraction(find: str, put: str) -> Pattern:
+    return Pattern(find=f"(?<!-){find}", put=put, kind="contraction")
+
+
+def _is_joined(text: str, finding: Finding) -> bool:
+    """Whether it is part of something longer, such as "update-passwd"."""
+    before = text[finding.start - 1 : finding.start]
+    after = text[finding.end : finding.end + 2]
+    return before in tuple("-./_@#+(") or re.match(r"[-./_@#+(]\w", after) is not None
+
+
+def _kind(text: str, finding: Finding) -> Kind:
+    old, new = text[finding.start : finding.end], finding.replacements[0]
+    if old.lower() == new.lower():
+        return "capitalization"
+    if old.split() == new.split():
+        return "spacing"
+    if not any(map(str.isalnum, old + new)):
+        return "punctuation"
+    return "grammar"

@@ -1,11 +1,11 @@
-"""Style by rules: capitals, final punctuation and abbreviations."""
+"""Style by rules: capitals, final punctuation and abbreviations (English only)."""
 
 import re
 from collections.abc import Iterator, Mapping
 
 from pipelines.correction.edits import Edit
-from pipelines.correction.protection import Protected
-from pipelines.text.sentences import sentence_spans
+from pipelines.correction.protection import protected_spans
+from pipelines.text.segmentation import sentence_spans
 
 _CLAUSE = re.compile(
     r"\b(?:i|you|he|she|it|we|they|is|are|was|were|am|have|has|had|do|does|did|will|would|can|could"
@@ -34,31 +34,35 @@ _LEAST_WORDS = 3  # fewer are a title, a name or an answer
 _SMALL_WORD = re.compile(r"[\"'“‘(\[]*([a-zà-öø-ÿ][a-zà-öø-ÿ'’]*)(?![\w@/.-]*[\w@/-])")
 
 
-def capitals(text: str, language: str, protected: list[Protected]) -> Iterator[Edit]:
+def capitals(text: str) -> Iterator[Edit]:
     """A capital for the first letter of each sentence, if that is a plain word."""
-    for start, end in sentence_spans(text.replace("\n", " ").replace("\r", " "), language):
+    protected = protected_spans(text)
+    for start, end in _sentences(text):
         word = _SMALL_WORD.match(text, start, end)
-        if word and not _inside(word.start(1), protected) and not _ITEM.match(text[start:end]):
-            first = word.start(1)
+        first = word.start(1) if word and not _ITEM.match(text[start:end]) else None
+        if first is not None and not any(span.start <= first < span.end for span in protected):
             yield Edit(first, first + 1, text[first].upper(), "capitalization")
 
 
-def end_mark(text: str, protected: list[Protected]) -> Edit | None:
+def end_mark(text: str) -> Iterator[Edit]:
     """A full stop or question mark for the last sentence of an English paragraph that has none."""
-    spans = sentence_spans(text.replace("\n", " ").replace("\r", " "), "en")
+    spans = _sentences(text)
     if not spans:
-        return None
+        return
     start, end = spans[-1]
     sentence = text[start:end].replace("’", "'")
     last_line = text[text.rfind("\n", 0, end) + 1 : end]
     if not _ENDS.search(sentence) or _ITEM.match(last_line) or _CLAUSE.search(sentence) is None:
-        return None
+        return
     if len(sentence.split()) < _LEAST_WORDS:
-        return None
-    if any(span.end >= end and span.kind not in ("number", "identifier") for span in protected):
-        return None
-    mark = "?" if _QUESTION.match(sentence) else "."
-    return Edit(end, end, mark, "punctuation")
+        return
+    at_end = (span for span in protected_spans(text) if span.end >= end)
+    if all(span.kind in ("number", "identifier") for span in at_end):
+        yield Edit(end, end, "?" if _QUESTION.match(sentence) else ".", "punctuation")
+
+
+def _sentences(text: str) -> list[tuple[int, int]]:
+    return sentence_spans(text.replace("\n", " ").replace("\r", " "), "en")
 
 
 def abbreviations(text: str, table: Mapping[str, str]) -> Iterator[Edit]:
@@ -78,7 +82,3 @@ def _abbreviation(short: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(
         rf"(?<![\w.@/-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w@/-])", re.I
     )
-
-
-def _inside(position: int, protected: list[Protected]) -> bool:
-    return any(span.start <= position < span.end for span in protected)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import accumulate, pairwise
 
 from pipelines.text.normalisation.normaliser import normalise
 
@@ -18,9 +19,9 @@ _UNSPACED = re.compile(  # scripts that write no spaces between words
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
 )
-_LEADING = frozenset("เแโใไເແໂໃໄ")  # Thai and Lao vowels written before their consonant
+LEADING_VOWELS = frozenset("เแโใไເແໂໃໄ")  # Thai and Lao vowels written before their consonant
 _FOLLOWING = frozenset("ะาำๅຳະາーっッゝゞ々")  # letters that belong to the one before
-_JOINERS = frozenset("\u200c\u200d")
+JOINERS = frozenset("\u200c\u200d")  # they shape letters of Indic scripts and Persian
 _OPENING = ("Ps", "Pi")  # Unicode categories
 # A longer run is no word that needs a time of its own, and cutting it up only costs time.
 _LONGEST_RUN = 400
@@ -68,7 +69,7 @@ def _unit_end(text: str, start: int, end: int) -> int:
     """The end of one letter with its marks, or of a run of letters of a script with spaces."""
     position = start
     while position < end - 1 and (
-        unicodedata.category(text[position]) in _OPENING or text[position] in _LEADING
+        unicodedata.category(text[position]) in _OPENING or text[position] in LEADING_VOWELS
     ):
         position += 1
     run = _UNSPACED.match(text, position) is None and text[position].isalnum()
@@ -78,9 +79,9 @@ def _unit_end(text: str, start: int, end: int) -> int:
         if run and character.isalnum() and _UNSPACED.match(character) is None:
             position += 1
             continue
-        joined = text[position - 1] in _JOINERS or character in _JOINERS
+        joined = text[position - 1] in JOINERS or character in JOINERS
         clings = character in _FOLLOWING or not character.isalnum()
-        opens = unicodedata.category(character) in _OPENING or character in _LEADING
+        opens = unicodedata.category(character) in _OPENING or character in LEADING_VOWELS
         if opens or not (clings or joined):
             break
         position += 1
@@ -94,23 +95,26 @@ def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord
     they share its span by length.
     """
     heard = [unit for unit in units if _is_heard(unit.clean_text, language)]
-    tokens = [(start, end) for start, end in spans(spoken) if _has_letter(spoken[start:end])]
+    tokens = [(start, end) for start, end in spans(spoken) if is_speakable(spoken[start:end])]
     if not heard or not tokens:
         return ()
-    owners = _owners(heard, [_key(spoken[start:end]) for start, end in tokens], language)
-    bounds = _bounds(owners, [_weight(unit.clean_text) for unit in heard], tokens)
+    bounds: list[tuple[int, int]] = []
+    for group in _groups(heard, [_key(spoken[start:end]) for start, end in tokens], language):
+        weights = [_weight(heard[unit].clean_text) for unit in group.units]
+        bounds += _share(weights, [tokens[token] for token in group.tokens])
     return tuple(
         SourceWord(unit.word, unit.start, unit.end, start, end)
         for unit, (start, end) in zip(heard, bounds, strict=True)
     )
 
 
-def _is_heard(text: str, language: str) -> bool:
-    return _has_letter(text) or (bool(text) and _has_letter(_alone(text[:64], language)))
-
-
-def _has_letter(text: str) -> bool:
+def is_speakable(text: str) -> bool:
+    """Whether there is any letter or digit in `text`."""
     return any(map(str.isalnum, text))
+
+
+def _is_heard(text: str, language: str) -> bool:
+    return is_speakable(text) or (bool(text) and is_speakable(_alone(text[:64], language)))
 
 
 @lru_cache(maxsize=4096)
@@ -127,8 +131,16 @@ def _weight(text: str) -> int:
     return sum(map(str.isalnum, text)) or 1
 
 
-def _owners(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[int | None]:
-    """The index of the unit that says each spoken token, or None; known indexes never decrease.
+@dataclass(slots=True)
+class _Group:
+    """Units that spoken tokens say together; indexes, in order."""
+
+    units: list[int]
+    tokens: list[int]
+
+
+def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_Group]:
+    """Every unit with its own tokens, and with a share of the unknown ones beside them.
 
     Each unit, normalised without its context, is compared with the tokens.
     """
@@ -143,51 +155,30 @@ def _owners(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[i
             said = [_key(words[start:end]) for start, end in spans(words)]
         alone += said
         unit_of += [index] * len(said)
-    owners: list[int | None] = [None] * len(keys)
-    matcher = SequenceMatcher(None, alone, keys, autojunk=False)
-    for block in matcher.get_matching_blocks():
-        for step in range(block.size):
-            owners[block.b + step] = unit_of[block.a + step]
-    return owners
-
-
-def _bounds(
-    owners: Sequence[int | None], weights: Sequence[int], tokens: Sequence[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """The span of each unit: its own tokens, and its share of unknown ones beside them."""
-    groups: list[tuple[list[int], list[int]]] = []  # units, tokens; both in order
+    owners: list[int | None] = [None] * len(keys)  # the unit that says each token; in order
+    for block in SequenceMatcher(None, alone, keys, autojunk=False).get_matching_blocks():
+        owners[block.b : block.b + block.size] = unit_of[block.a : block.a + block.size]
+    groups: list[_Group] = []
     next_unit = 0
     loose: list[int] = []
-    for token, owner in enumerate(owners):
+    for token, owner in enumerate([*owners, len(heard)]):
         if owner is None:
             loose.append(token)
             continue
-        if groups and groups[-1][0][-1] == owner:  # unknown ones between two of its own
-            groups[-1][1].extend([*loose, token])
-        else:
-            between = list(range(next_unit, owner))
-            if loose and between:
-                groups.append((between, loose))
-                between, loose = [], []
-            elif loose and groups:
-                groups[-1][1].extend(loose)
-                loose = []
-            elif between and groups:  # said with what comes before, as in "15:30 Uhr"
-                groups[-1][0].extend(between)
-                between = []
-            groups.append(([*between, owner], [*loose, token]))
-        loose = []
+        between, loose = _Group(list(range(next_unit, owner)), loose), []
         next_unit = owner + 1
-    rest = list(range(next_unit, len(weights)))
-    if rest and (loose or not groups):
-        groups.append((rest, loose))
-    elif groups:
-        groups[-1][0].extend(rest)
-        groups[-1][1].extend(loose)
-    bounds: list[tuple[int, int]] = []
-    for members, said in groups:
-        bounds += _share([weights[member] for member in members], [tokens[token] for token in said])
-    return bounds
+        if between.units and between.tokens:
+            groups.append(between)
+            between = _Group([], [])
+        elif groups:  # said with what comes before, as in "15:30 Uhr"
+            groups[-1].units += between.units
+            groups[-1].tokens += between.tokens
+            between = _Group([], [])
+        if groups and groups[-1].units[-1] == owner:
+            groups[-1].tokens.append(token)
+        elif owner < len(heard):
+            groups.append(_Group([*between.units, owner], [*between.tokens, token]))
+    return groups
 
 
 def _share(weights: Sequence[int], said: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -195,21 +186,13 @@ def _share(weights: Sequence[int], said: Sequence[tuple[int, int]]) -> list[tupl
     if len(weights) == 1:
         return [(said[0][0], said[-1][1])]
     total = sum(weights)
+    passed = [0, *accumulate(weights)]
     if len(said) >= len(weights):
         cuts = [0]
-        passed = 0
-        for index, weight in enumerate(weights):
-            passed += weight
-            left = len(weights) - index - 1
-            ideal = round(passed / total * len(said))
+        for index in range(1, len(passed)):
+            ideal = round(passed[index] / total * len(said))
+            left = len(weights) - index
             cuts.append(min(max(ideal, cuts[-1] + 1), len(said) - left))
-        return [
-            (said[first][0], said[last - 1][1]) for first, last in zip(cuts, cuts[1:], strict=False)
-        ]
+        return [(said[first][0], said[last - 1][1]) for first, last in pairwise(cuts)]
     start, length = said[0][0], said[-1][1] - said[0][0]
-    passed, shares = 0, []
-    for weight in weights:
-        begin = start + length * passed // total
-        passed += weight
-        shares.append((begin, start + length * passed // total))
-    return shares
+    return list(pairwise(start + length * part // total for part in passed))

@@ -67,7 +67,7 @@ def detect_language(text: str, offered: Set[str]) -> str:
     candidates = tuple(code for code in script if code in offered)
     if not candidates:
         return fallback
-    if "ja" in offered and _has_kana(sample):
+    if "ja" in offered and _kana(sample):
         return "ja"
     if candidates[0] == "zh":
         return "zh"
@@ -106,7 +106,7 @@ def paragraph_language(text: str, offered: Set[str], usual: str | None, before: 
 
 def _chinese_or_japanese(text: str, offered: Set[str], usual: str) -> str:
     """By the kana: Chinese has none but as ornament, and no long Japanese text is without."""
-    kana = sum("\u3040" <= character <= "\u30ff" for character in text)
+    kana = _kana(text)
     if usual == "zh":
         return "ja" if kana >= _KANA and "ja" in offered else usual
     long = sum(map(str.isalpha, text)) >= _LETTERS_OF_SCRIPT
@@ -152,8 +152,8 @@ def _script_of(code_point: int) -> tuple[str, ...]:
     return _LATIN
 
 
-def _has_kana(text: str) -> bool:
-    return any("\u3040" <= character <= "\u30ff" for character in text)
+def _kana(text: str) -> int:
+    return sum("\u3040" <= character <= "\u30ff" for character in text)
 
 
 @lru_cache(maxsize=16)

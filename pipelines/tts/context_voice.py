@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from models.audio import AudioChunk
-from pipelines.audio import trimming
+from pipelines.audio import effects
+from pipelines.audio.effects import LoudnessNormaliser
 from pipelines.audio.encode.encoder import AudioEncoder
-from pipelines.audio.loudness import LoudnessNormaliser
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.tts.chunks import TimedWord
@@ -165,9 +165,9 @@ class ContextVoice:
         plays_on = asyncio.get_running_loop().time() < self._plays_until
         pause_s = self._pause_s / self._request.speed if plays_on else 0.0
         if text.rstrip(" \t").endswith("\n"):
-            self._pause_s = trimming.PARAGRAPH_PAUSE_S
+            self._pause_s = effects.PARAGRAPH_PAUSE_S
         else:
-            self._pause_s = trimming.SENTENCE_PAUSE_S if _SENTENCE_END.search(text[-20:]) else 0.0
+            self._pause_s = effects.SENTENCE_PAUSE_S if _SENTENCE_END.search(text[-20:]) else 0.0
         return pause_s
 
     def _count(self, audio: AudioChunk) -> None:
@@ -208,7 +208,7 @@ class ContextVoice:
 def _after(pause_s: float, audio: AudioChunk) -> AudioChunk:
     if not pause_s:
         return audio
-    silence = trimming.silence(pause_s, audio.sample_rate)
+    silence = effects.silence(pause_s, audio.sample_rate)
     return AudioChunk(np.concatenate([silence, audio.pcm]), audio.sample_rate)
 
 

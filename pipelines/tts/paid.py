@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
-from pipelines.audio.encode.files import CODECS, EncodedAudio, FileWriter, OutputFormat
+from pipelines.audio.encode.encoder import CODECS, EncodedAudio, FileWriter, OutputFormat
 from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files

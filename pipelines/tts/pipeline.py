@@ -15,13 +15,13 @@ from models.audio import AudioChunk
 from models.errors import EngineLost, UnknownVoice
 from models.info import ModelInfo
 from models.tts.base import PackRef, SynthesisRequest
-from pipelines.audio.loudness import enhance
+from pipelines.audio.effects import enhance
 from pipelines.audio.watermarking import Watermarker, WatermarkStream
 from pipelines.errors import InvalidRequest
 from pipelines.ports import TTSModel
-from pipelines.text.chunking.chunker import FirstChunkPolicy, read_chunks
-from pipelines.text.cleaning import TextChunk, clean
+from pipelines.text.chunking import FirstChunkPolicy, TextChunk, read_chunks
 from pipelines.text.language_detection import detect_language
+from pipelines.text.segmentation import clean
 from pipelines.tts.chunks import SpokenChunk, TimedWord
 from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.metrics import UnderrunMeter

@@ -10,7 +10,7 @@ from models.audio import AudioChunk
 from models.errors import PackMissing
 from models.tts.base import SynthesisRequest
 from pipelines.ports import TTSModel
-from pipelines.text.cleaning import TextChunk
+from pipelines.text.chunking import TextChunk
 
 IN_FLIGHT = 2  # chunks of one text; the streams of replicas have no limit of their own
 _TOGETHER_S = 0.5  # audio that has come is given together, up to about so much

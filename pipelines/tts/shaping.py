@@ -3,9 +3,9 @@
 import numpy as np
 
 from models.audio import AudioChunk, Pcm
-from pipelines.audio import trimming
+from pipelines.audio import effects
 from pipelines.audio.watermarking import WatermarkStream
-from pipelines.text.cleaning import TextChunk
+from pipelines.text.chunking import TextChunk
 from pipelines.tts.chunks import SpokenChunk, TimedWord
 from pipelines.tts.prefetch import EngineAudio
 from pipelines.tts.stream_enhancer import StreamEnhancer
@@ -58,7 +58,7 @@ class SpeechProcessor:
         if len(shaped):
             rate = self._sample_rate = shaper.sample_rate
             if self._starts_at is None:
-                pause = trimming.silence(self._pause_s, rate)
+                pause = effects.silence(self._pause_s, rate)
                 self._starts_at = self._position + len(pause)
                 shaped = np.concatenate([pause, shaped])
             self._position += len(shaped)
@@ -113,7 +113,7 @@ class ChunkShaper:
         self._tempo, self._pitch = tempo, pitch
         self._stretches = tempo != 1.0 or pitch != 1.0
         self._matcher = WordMatcher(text_chunk.words)
-        self._trimmer: trimming.SeamTrimmer | None = None
+        self._trimmer: effects.SeamTrimmer | None = None
         self._unstretched: list[Pcm] = []
         self._words: list[ChunkWord] = []  # matched, and not given yet
         self._heard = 0  # samples that the engine gave
@@ -166,7 +166,7 @@ class ChunkShaper:
     def _push(self, part: AudioChunk) -> Pcm:
         if self._trimmer is None:
             self.sample_rate = part.sample_rate
-            self._trimmer = trimming.SeamTrimmer(part.sample_rate)
+            self._trimmer = effects.SeamTrimmer(part.sample_rate)
         self._matcher.add_times(part.words, self._heard / part.sample_rate)
         self._heard += len(part.pcm)
         self._words += self._matcher.matched()
@@ -186,10 +186,10 @@ class ChunkShaper:
         if not self._stretches:
             return pcm
         whole = np.concatenate([*self._unstretched, pcm])
-        return trimming.stretch(whole, self.sample_rate, tempo=self._tempo, pitch=self._pitch)
+        return effects.stretch(whole, self.sample_rate, tempo=self._tempo, pitch=self._pitch)
 
 
 def _pause_s(text_chunk: TextChunk) -> float:
     if text_chunk.ends_paragraph:
-        return trimming.PARAGRAPH_PAUSE_S
-    return trimming.SENTENCE_PAUSE_S if text_chunk.ends_sentence else 0.0
+        return effects.PARAGRAPH_PAUSE_S
+    return effects.SENTENCE_PAUSE_S if text_chunk.ends_sentence else 0.0

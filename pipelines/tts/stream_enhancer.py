@@ -1,7 +1,7 @@
-"""Enhancement of a stream: as `loudness.enhance`, but without waiting for the end."""
+"""Enhancement of a stream: as `effects.enhance`, but without waiting for the end."""
 
 from models.audio import AudioChunk, Pcm
-from pipelines.audio.loudness import TARGET_LUFS, HighPass, LoudnessNormaliser
+from pipelines.audio.effects import TARGET_LUFS, HighPass, LoudnessNormaliser
 from pipelines.tts.voice_selection import AvailableVoice
 
 _MOST_REMEMBERED_S = 60.0

@@ -15,8 +15,7 @@ from configs.schema.custom_voices import SampleRules
 from models.audio import Pcm
 from models.speaker.base import Embeddings, SpeakerEncoder
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
-from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.decode.sniffing import HEAD_BYTES, sniff
+from pipelines.audio.decode.decoder import HEAD_BYTES, AudioDecoder, sniff
 from pipelines.audio.measures import clipped_share, level_dbfs, pitch_hz, snr_db, speech_only
 from pipelines.errors import (
     AudioTooLong,

@@ -1,12 +1,16 @@
-"""Decodes uploads to pcm in worker processes, which may crash without harm to the service."""
+"""Decodes uploads to pcm in worker processes, which may crash without harm to the service.
+
+The format is told by the first bytes of a file; names and media types are hints only.
+"""
 
 import asyncio
 import json
 import os
 import sys
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Literal
 
 import numpy as np
 
@@ -14,7 +18,6 @@ from configs.settings import PROJECT_DIR
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines import errors
-from pipelines.audio.decode.sniffing import HEAD_BYTES, AudioFormat, sniff
 from pipelines.errors import DecoderBusy, InvalidAudio, PipelineError
 from telemetry import metrics
 
@@ -22,6 +25,17 @@ WORKER_MODULE = "pipelines.audio.decode.worker"
 MAX_DURATION_S = 600.0
 JOB_TIMEOUT_S = 30.0
 MAX_WAITING = 32  # uploads; more get DecoderBusy
+
+AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm"]
+
+HEAD_BYTES = 64  # what `sniff` looks at
+
+# Major brands of MP4 files that may hold sound alone; pictures (heic, avif) have their own.
+_MP4_BRANDS = frozenset(
+    "M4A |M4B |M4P |F4A |mp41|mp42|isom|iso2|iso3|iso4|iso5|iso6|dash|qt  ".split("|")
+)
+_EBML = b"\x1a\x45\xdf\xa3"
+_REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A or WebM audio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +52,7 @@ class WorkerDied(Exception):
     """The worker process ended without an answer."""
 
 
-class AudioDecoder:
+class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
     """A pool of decoder processes, started by the first upload that needs them."""
 
     def __init__(
@@ -63,15 +77,7 @@ class AudioDecoder:
         """Ends the processes."""
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
-    async def __aenter__(self) -> "AudioDecoder":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def decode(
@@ -176,6 +182,32 @@ class DecoderProcess:
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def sniff(head: bytes) -> AudioFormat:
+    """The format of a file that starts with `head`. Raises InvalidAudio for every other format."""
+    if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
+        return "wav"
+    if head[:4] == b"fLaC":
+        return "flac"
+    if head[:4] == b"OggS":
+        return "ogg"
+    if head[4:8] == b"ftyp" and head[8:12].decode("latin-1") in _MP4_BRANDS:
+        return "m4a"
+    if head[:4] == _EBML and b"\x42\x82\x84webm" in head:  # what browsers record
+        return "webm"
+    if head[:3] == b"ID3" or _is_mp3_frame(head):
+        return "mp3"
+    raise InvalidAudio(_REFUSAL if head else "the file is empty")
+
+
+def _is_mp3_frame(head: bytes) -> bool:
+    """Whether `head` opens with the header of an MPEG audio frame of layer III."""
+    if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
+        return False
+    version, layer = head[1] >> 3 & 3, head[1] >> 1 & 3
+    bitrate, rate = head[2] >> 4, head[2] >> 2 & 3
+    return version != 1 and layer == 1 and bitrate not in (0, 15) and rate != 3
 
 
 def _head(path: Path) -> bytes:

@@ -4,22 +4,17 @@ import base64
 import binascii
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models.audio import Pcm, pcm16_to_float
+from models.audio import Pcm, StreamResampler, decode_mulaw, pcm16_to_float
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines.audio.mulaw import decode_mulaw
-from pipelines.audio.resampling import StreamResampler
 from pipelines.errors import InvalidAudio
 
 LiveEncoding = Literal["mulaw", "linear"]
 LiveSampleRate = Literal[8000, 16000, 24000, 44100, 48000]
-
-LIVE_ENCODINGS: tuple[str, ...] = get_args(LiveEncoding)
-LIVE_SAMPLE_RATES: tuple[int, ...] = get_args(LiveSampleRate)
 
 HALF_BAND_TAPS = 32  # samples at 8 kHz that make one between two others; half of it is the delay
 _EMPTY: Pcm = np.zeros(0, np.float32)

@@ -1,8 +1,8 @@
 """The process that decodes uploads by FFmpeg (PyAV), under limits of memory and CPU time.
 
 `python -m pipelines.audio.decode.worker` reads one JSON job a line and answers one JSON line each:
-`{"source", "format", "target", "sample_rate", "max_seconds"}` gives `{"samples", "duration_s"}`
-and mono float32 samples in the file `target`, or `{"error", "message"}`. It imports little.
+`{"source", "format", "target", "sample_rate", "max_seconds"}` gives `{"duration_s"}` and
+mono float32 samples in the file `target`, or `{"error", "message"}`. It imports little.
 """
 
 import json
@@ -10,7 +10,6 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +19,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.audio.resampling import StreamResampler
+from models.audio import StreamResampler
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
 
 MAX_MEMORY_BYTES = 1536 * 2**20
@@ -44,77 +43,68 @@ DEMUXERS = {
 CODECS = ("pcm_", "adpcm_", "mp3", "flac", "vorbis", "opus", "aac", "alac", "speex", "gsm")
 
 
-@dataclass(slots=True)
-class Meter:
-    """Counts what comes out, whatever the headers claim, and refuses too much of it."""
+class PcmWriter:
+    """Writes mono samples at one rate, from frames whose rate may change on the way.
 
-    max_seconds: float
-    seconds: float = 0.0
-    pcm_bytes: int = 0
-    samples: int = 0
-    non_finite: int = 0
+    It counts what comes out, whatever the headers claim, and refuses too much of it.
+    """
 
-    def count(self, samples: NDArray[np.float32], rate: int) -> None:
-        """Adds a frame, [channels, n]. Raises AudioTooLong or FileTooLarge."""
-        self.samples += samples.size
-        self.pcm_bytes += samples.nbytes
-        self.seconds += samples.shape[1] / rate
-        if self.seconds > self.max_seconds + CODEC_SLACK_S:
-            raise AudioTooLong(f"the audio is longer than {self.max_seconds:g} seconds")
-        if self.pcm_bytes > MAX_PCM_BYTES:
+    def __init__(self, target: BinaryIO, rate: int, max_seconds: float) -> None:
+        self._target = target
+        self._rate = rate
+        self._max_seconds = max_seconds
+        self._resampler: StreamResampler | None = None
+        self._waiting: list[NDArray[np.float32]] = []
+        self._waiting_samples = 0
+        self._seconds = 0.0
+        self._samples = 0  # of all channels
+        self._non_finite = 0
+
+    def add(self, samples: NDArray[np.float32], rate: int) -> None:
+        """Takes a frame, [channels, n] at `rate` Hz. Raises AudioTooLong or FileTooLarge."""
+        finite = np.isfinite(samples)
+        if not finite.all():
+            self._non_finite += int(samples.size - np.count_nonzero(finite))
+            samples = np.where(finite, samples, np.float32(0))
+        self._samples += samples.size
+        self._seconds += samples.shape[1] / rate
+        if self._seconds > self._max_seconds + CODEC_SLACK_S:
+            raise AudioTooLong(f"the audio is longer than {self._max_seconds:g} seconds")
+        if self._samples * samples.itemsize > MAX_PCM_BYTES:
             raise FileTooLarge(f"the audio decodes to more than {MAX_PCM_BYTES >> 20} MiB")
-
-
-@dataclass(slots=True)
-class Mixer:
-    """Writes mono samples at one rate, from frames whose rate may change on the way."""
-
-    target: BinaryIO
-    rate: int
-    written: int = 0
-    _resampler: StreamResampler | None = None
-    _waiting: list[NDArray[np.float32]] = field(default_factory=list)
-    _waiting_samples: int = 0
-
-    def add(self, mono: NDArray[np.float32], rate: int) -> None:
-        """Takes the next samples, [n] at `rate` Hz."""
         if self._resampler is None or rate != self._resampler.from_hz:
-            self.flush(last=True)
-            self._resampler = StreamResampler(rate, self.rate)
-        self._waiting.append(mono)
-        self._waiting_samples += len(mono)
+            self._flush(last=True)
+            self._resampler = StreamResampler(rate, self._rate)
+        self._waiting.append(np.clip(samples, -1.0, 1.0).mean(axis=0, dtype=np.float32))
+        self._waiting_samples += samples.shape[1]
         if self._waiting_samples >= BLOCK_SAMPLES:
-            self.flush()
+            self._flush()
 
-    def flush(self, last: bool = False) -> None:
+    def finish(self) -> float:
+        """Writes the rest, and gives the seconds of all. Raises InvalidAudio."""
+        self._flush(last=True)
+        if not self._samples:
+            raise InvalidAudio("the file holds no sound")
+        if self._non_finite > MAX_NON_FINITE * self._samples:
+            raise InvalidAudio("the samples of the file are not numbers")
+        return round(self._seconds, 6)
+
+    def _flush(self, last: bool = False) -> None:
         """Writes what waits; `last` also what the resampler still holds."""
         block = np.concatenate(self._waiting) if self._waiting else np.zeros(0, np.float32)
         self._waiting, self._waiting_samples = [], 0
         if self._resampler is not None:
             block = self._resampler.process(block, last=last)
-        self.target.write(np.clip(block, -1.0, 1.0).astype("<f4").tobytes())
-        self.written += len(block)
+        self._target.write(np.clip(block, -1.0, 1.0).astype("<f4").tobytes())
 
 
 def decode(job: dict[str, Any]) -> dict[str, Any]:
     """Decodes one file. Raises PipelineError."""
-    demuxer = DEMUXERS[job["format"]]
-    meter = Meter(job["max_seconds"])
     with open(job["source"], "rb") as source, open(job["target"], "wb") as target:
-        mixer = Mixer(target, job["sample_rate"])
-        for samples, rate in _frames(source, demuxer):
-            finite = np.isfinite(samples)
-            if not finite.all():
-                meter.non_finite += int(samples.size - np.count_nonzero(finite))
-                samples = np.where(finite, samples, np.float32(0))
-            meter.count(samples, rate)
-            mixer.add(np.clip(samples, -1.0, 1.0).mean(axis=0, dtype=np.float32), rate)
-        mixer.flush(last=True)
-    if not meter.samples:
-        raise InvalidAudio("the file holds no sound")
-    if meter.non_finite > MAX_NON_FINITE * meter.samples:
-        raise InvalidAudio("the samples of the file are not numbers")
-    return {"samples": mixer.written, "duration_s": round(meter.seconds, 6)}
+        writer = PcmWriter(target, job["sample_rate"], job["max_seconds"])
+        for samples, rate in _frames(source, DEMUXERS[job["format"]]):
+            writer.add(samples, rate)
+        return {"duration_s": writer.finish()}
 
 
 def _frames(source: BinaryIO, demuxer: str) -> Iterator[tuple[NDArray[np.float32], int]]:

@@ -1,14 +1,86 @@
-"""The interface of all encoders, and those of raw samples."""
+"""Encoders of speech: raw samples, and files that are written whole or piece by piece.
 
+Files carry provenance tags that say that the speech is synthetic: ID3 in MP3, Vorbis comments in
+Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare pcm and mu-law have no room for it.
+"""
+
+import io
 import struct
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
-from models.audio import AudioChunk, Pcm, float_to_pcm16
-from pipelines.audio.mulaw import encode_mulaw
-from pipelines.audio.resampling import StreamResampler
+import av
+import numpy as np
 
+from configs.settings import BRAND
+from models.audio import AudioChunk, Pcm, StreamResampler, encode_mulaw, float_to_pcm16
+
+OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
+FileFormat = OutputFormat | Literal["aac"]
+
+_STREAM_OPTIONS: Mapping[FileFormat, dict[str, str]] = {
+    "mp3": {"write_xing": "0"},  # the length of a stream is not known
+    "flac": {"metadata_header_padding": "0"},  # 8 kB that only an editor of tags wants
+    "ogg": {"page_duration": "40000"},  # microseconds; by default a page waits for a second
+}
+_TAG_OPTIONS: Mapping[FileFormat, dict[str, str]] = {"aac": {"write_id3v2": "1"}}
+_FLUSH_PACKETS = 0x200  # each packet is written at once
+_MP3_DELAY = 576  # samples that LAME is late, beside what every decoder is
 _UNKNOWN_BYTES = 0xFFFF_FFFF - 36  # the length in the header of a stream
+_ID3_HEAD = 10  # bytes
+TAGS: Mapping[str, str] = {
+    "comment": f"Synthetic speech, made by {BRAND}",
+    "synthetic": "true",
+    # IPTC's word for what a trained model made; other programs know it.
+    "digital_source_type": (
+        "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia"
+    ),
+}
+_MPEG_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one output format is written."""
+
+    encoding: str  # its name in responses
+    codec: str  # PyAV's name
+    sample_format: str
+    media_type: str
+    rates: tuple[int, ...]  # Hz that the codec takes; empty: any that audio has here
+    decoded_rate: int | None = None  # Hz of what a decoder gives; None: as encoded
+    bit_rate: int | None = None
+    container: str | None = None  # PyAV's name; None: as the format's
+
+
+CODECS: Mapping[FileFormat, Codec] = {
+    "mp3": Codec("MP3", "libmp3lame", "fltp", "audio/mpeg", _MPEG_RATES, bit_rate=64_000),
+    "wav": Codec("LINEAR16", "pcm_s16le", "s16", "audio/wav", ()),
+    "ogg": Codec(
+        "OGG_OPUS",
+        "libopus",
+        "flt",
+        "audio/ogg",
+        (8000, 12000, 16000, 24000, 48000),
+        decoded_rate=48_000,
+        bit_rate=48_000,
+    ),
+    "flac": Codec("FLAC", "flac", "s16", "audio/flac", ()),
+    "aac": Codec("AAC", "aac", "fltp", "audio/aac", _MPEG_RATES, bit_rate=64_000, container="adts"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedAudio:
+    """A whole file."""
+
+    data: bytes
+    encoding: str
+    output_format: OutputFormat
+    sample_rate: int  # Hz that a decoder gives
+    duration_s: float  # of what a decoder gives
 
 
 class AudioEncoder(ABC):
@@ -88,3 +160,172 @@ def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
         b"data",
         data_bytes,
     )
+
+
+class FileEncoder(AudioEncoder):
+    """A file in a container, piece by piece; after a flush another file begins."""
+
+    def __init__(
+        self, output_format: FileFormat, sample_rate: int, target: io.BytesIO | None = None
+    ) -> None:
+        """A file in a `target` has its true length in the header; a stream cannot."""
+        self._codec = CODECS[output_format]
+        super().__init__(_nearest_rate(self._codec, sample_rate))
+        self.sample_rate = self._codec.decoded_rate or self._rate
+        self._format = output_format
+        self._target = target
+        self._container: av.container.OutputContainer | None = None
+        self._samples = 0
+
+    @property
+    def duration_s(self) -> float:
+        """Of the file so far; decoders drop the codec's padding, but for AAC's."""
+        return self._samples / self._rate
+
+    def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
+        if len(pcm):
+            if self._container is None:
+                self._container = self._open()
+            frame = self._frame(pcm)
+            frame.pts = self._samples
+            self._samples += len(pcm)
+            self._container.mux(self._stream.encode(frame))
+        elif self._container is None:
+            return []
+        if last:
+            self._container.mux(self._stream.encode(None))
+            self._container.close()
+            self._container = None
+        data = self._take()
+        return [data] if data else []
+
+    def _open(self) -> av.container.OutputContainer:
+        self._samples = 0
+        self._sink = _Sink()
+        is_stream = self._target is None
+        options = dict(_TAG_OPTIONS.get(self._format, {}))
+        if is_stream:
+            options |= _STREAM_OPTIONS.get(self._format, {})
+        container = av.open(
+            self._target or self._sink,
+            "w",
+            format=self._codec.container or self._format,
+            options=options,
+        )
+        container.metadata.update(TAGS)
+        if is_stream:
+            container.flags |= _FLUSH_PACKETS
+        self._lacks_opening = is_stream and self._format == "mp3"
+        # PyAV's types cannot tell that a codec of this name makes an audio stream.
+        self._stream: Any = cast(Any, container).add_stream(self._codec.codec, rate=self._rate)
+        self._stream.layout = "mono"
+        self._stream.format = self._codec.sample_format
+        if self._codec.bit_rate:
+            self._stream.bit_rate = self._codec.bit_rate
+        return container
+
+    def _take(self) -> bytes:
+        data = self._sink.take()
+        tag = id3_length(data) if self._lacks_opening else len(data)
+        if tag >= len(data):
+            return data
+        self._lacks_opening = False
+        opening = _mp3_opening(data[tag:], self._rate, self._codec.bit_rate or 0)
+        return data[:tag] + opening + data[tag:]
+
+    def _frame(self, pcm: Pcm) -> Any:
+        samples: np.ndarray = pcm
+        if self._codec.sample_format == "s16":
+            samples = (np.clip(pcm, -1.0, 1.0) * 32767.0).round().astype(np.int16)
+        frame = av.AudioFrame.from_ndarray(
+            np.ascontiguousarray(samples[np.newaxis]), self._codec.sample_format, "mono"
+        )
+        frame.sample_rate = self._rate
+        return frame
+
+
+class FileWriter:
+    """Collects chunks into one whole file; blocking."""
+
+    def __init__(self, output_format: OutputFormat) -> None:
+        self._format = output_format
+        self._target = io.BytesIO()
+        self._encoder: FileEncoder | None = None
+
+    def add(self, audio: AudioChunk) -> None:
+        if self._encoder is None:
+            self._encoder = FileEncoder(self._format, audio.sample_rate, self._target)
+        self._encoder.encode(audio)
+
+    def finish(self) -> EncodedAudio:
+        """The file; some audio was added before."""
+        assert self._encoder is not None, "a file of no audio"
+        self._encoder.flush()
+        return EncodedAudio(
+            data=self._target.getvalue(),
+            encoding=CODECS[self._format].encoding,
+            output_format=self._format,
+            sample_rate=self._encoder.sample_rate,
+            duration_s=self._encoder.duration_s,
+        )
+
+
+def encode(audio: AudioChunk, output_format: OutputFormat) -> EncodedAudio:
+    """A whole file of `audio`; blocking."""
+    writer = FileWriter(output_format)
+    writer.add(audio)
+    return writer.finish()
+
+
+def _nearest_rate(codec: Codec, sample_rate: int) -> int:
+    """The lowest rate of the codec that keeps all of the audio."""
+    if not codec.rates:
+        return sample_rate
+    return min((rate for rate in codec.rates if rate >= sample_rate), default=max(codec.rates))
+
+
+def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
+    """A silent frame whose tag says how much a decoder drops at the beginning.
+
+    Without it players hear the codec's delay as silence. A file gets such a frame from the
+    container library, which writes it last; a stream has to begin with it. `first` begins with
+    the header of a frame.
+    """
+    older = sample_rate < 32_000  # MPEG-2 and 2.5
+    length = (72 if older else 144) * bit_rate // sample_rate
+    # Without a padding byte, and with no other flag than mono: else FFmpeg takes it for sound.
+    header = bytes([first[0], first[1], first[2] & ~0x02, first[3] & 0xC0])
+    side = bytes(9 if older else 17)
+    # The tag states none of the optional fields (the length is not known), then its writer.
+    tag = b"Xing" + bytes(4) + b"Lavf".ljust(21, b"\0") + (_MP3_DELAY << 12).to_bytes(3, "big")
+    return (header + side + tag).ljust(length, b"\0")
+
+
+class _Sink(io.BytesIO):
+    """Where a stream's container writes; it cannot seek, so no header is rewritten."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def take(self) -> bytes:
+        data = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return data
+
+
+def id3_length(data: bytes) -> int:
+    """How many bytes of `data` are the tag that it begins with."""
+    if not data.startswith(b"ID3"):
+        return 0
+    size = 0
+    for byte in data[6:_ID3_HEAD]:
+        size = size << 7 | byte & 0x7F
+    return _ID3_HEAD + size
+
+
+def vorbis_comments() -> bytes:
+    """The list of comments as Opus and FLAC have it, with its count."""
+    comments = [f"{name}={value}".encode() for name, value in TAGS.items()]
+    parts = [len(one).to_bytes(4, "little") + one for one in comments]
+    return len(parts).to_bytes(4, "little") + b"".join(parts)

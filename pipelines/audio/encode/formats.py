@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 from typing import Literal, cast
 
-from pipelines.audio.encode.encoder import AudioEncoder, MulawEncoder, PcmEncoder
-from pipelines.audio.encode.files import FileEncoder, FileFormat
+from pipelines.audio.encode.encoder import (
+    AudioEncoder,
+    FileEncoder,
+    FileFormat,
+    MulawEncoder,
+    PcmEncoder,
+)
 from pipelines.audio.encode.ogg_opus import OpusMessageEncoder
 
 StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
@@ -13,19 +18,13 @@ AudioEncoding = Literal["LINEAR16", "PCM", "MULAW", "ULAW", "OGG_OPUS"]
 """The names of /ws/tts."""
 
 FALLBACK: tuple[AudioEncoding, int] = ("LINEAR16", 16_000)
-_SOCKET_RATES: Mapping[str, tuple[int, ...]] = {
-    "LINEAR16": (8000, 16_000, 24_000, 48_000),
-    "PCM": (8000, 16_000, 24_000, 48_000),
-    "MULAW": (8000,),
-    "ULAW": (8000,),
-    "OGG_OPUS": (24_000,),
-}
-_SOCKET_FORMATS: Mapping[AudioEncoding, EncoderFormat] = {
-    "LINEAR16": "pcm",
-    "PCM": "pcm",
-    "MULAW": "mulaw",
-    "ULAW": "mulaw",
-    "OGG_OPUS": "opus_messages",
+_PCM_RATES = (8000, 16_000, 24_000, 48_000)
+_OF_SOCKETS: Mapping[str, tuple[EncoderFormat, tuple[int, ...]]] = {
+    "LINEAR16": ("pcm", _PCM_RATES),
+    "PCM": ("pcm", _PCM_RATES),
+    "MULAW": ("mulaw", (8000,)),
+    "ULAW": ("mulaw", (8000,)),
+    "OGG_OPUS": ("opus_messages", (24_000,)),
 }
 
 
@@ -52,7 +51,7 @@ def open_encoder(encoder_format: EncoderFormat, sample_rate: int) -> AudioEncode
 
 def usable_pair(encoding: str, sample_rate: int) -> tuple[AudioEncoding, int]:
     """The pair itself when /ws/tts has that encoding at that rate, else LINEAR16 at 16 kHz."""
-    if sample_rate in _SOCKET_RATES.get(encoding, ()):
+    if encoding in _OF_SOCKETS and sample_rate in _OF_SOCKETS[encoding][1]:
         return cast(AudioEncoding, encoding), sample_rate
     return FALLBACK
 
@@ -62,6 +61,7 @@ def open_socket_encoder(encoding: AudioEncoding, sample_rate: int) -> AudioEncod
 
     Takes well under 1 ms a second of raw samples, 3 ms of Opus.
     """
-    if usable_pair(encoding, sample_rate) != (encoding, sample_rate):
+    encoder_format, rates = _OF_SOCKETS[encoding]
+    if sample_rate not in rates:
         raise ValueError(f"{encoding} cannot be at {sample_rate} Hz")
-    return open_encoder(_SOCKET_FORMATS[encoding], sample_rate)
+    return open_encoder(encoder_format, sample_rate)

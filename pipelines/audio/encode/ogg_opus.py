@@ -6,15 +6,15 @@ drops: here each file begins with some of the sound before it, so that the codec
 
 import struct
 import zlib
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import Any, cast
 
 import av
 import numpy as np
 
 from models.audio import Pcm
-from pipelines.audio.encode.encoder import AudioEncoder
-from pipelines.audio.encode.provenance import vorbis_comments
+from pipelines.audio.encode.encoder import AudioEncoder, vorbis_comments
 
 _FILE_S = 0.2  # of sound in a file, but for the first and the last
 _DROPPED_PACKETS = 4  # of the sound before, so that the codec has settled (RFC 7845, 4.6)
@@ -105,24 +105,17 @@ def _write_file(packets: list[bytes], *, sample_rate: int, dropped: int, samples
     tags += vorbis_comments()
     pages = [_page([head], 0, 0, _BEGINS), _page([tags], 0, 1, 0)]
     last = dropped + samples
-    for group in _groups(packets):
-        done = min(group[-1] + 1, len(packets))
+    done = 0
+    # A page has 255 lacing values at most, and a packet at most 8, so none is cut.
+    lacings = accumulate(len(packet) // 255 + 1 for packet in packets)
+    numbered = zip(((total - 1) // (_PAGE_SEGMENTS - 8) for total in lacings), packets, strict=True)
+    for _, group in groupby(numbered, key=itemgetter(0)):
+        of_page = [packet for _, packet in group]
+        done += len(of_page)
         ends = done == len(packets)
         position = last if ends else done * _PACKET_SAMPLES
-        of_page = [packets[index] for index in group]
         pages.append(_page(of_page, position, len(pages), _ENDS if ends else 0))
     return b"".join(pages)
-
-
-def _groups(packets: list[bytes]) -> list[list[int]]:
-    """Indexes of the packets of each page: a page has 255 lacing values at most."""
-    groups: list[list[int]] = []
-    for index, total in enumerate(accumulate(len(packet) // 255 + 1 for packet in packets)):
-        page = (total - 1) // (_PAGE_SEGMENTS - 8)  # a packet has at most 8, so none is cut
-        if page >= len(groups):
-            groups += [[] for _ in range(page + 1 - len(groups))]
-        groups[page].append(index)
-    return [group for group in groups if group]
 
 
 def _page(packets: list[bytes], position: int, number: int, flags: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Text normalisation: numbers, money, dates, times, units and addresses in words.
+"""Text normalisation: abbreviations, numbers, money, dates, times, units and addresses in words.
 
 One left-to-right scan: a token's own pattern is bounded or possessive, so the time is linear
 in the length of the text, whatever the text.
@@ -6,9 +6,9 @@ in the length of the text, whatever the text.
 
 import re
 import unicodedata
+from functools import lru_cache
 
-from pipelines.text.normalisation.abbreviations import expand_abbreviations
-from pipelines.text.normalisation.money import named_after
+from configs.schema.languages import language_words
 from pipelines.text.normalisation.number_words import NumberWords, words_for
 
 _CURRENCIES = {
@@ -25,7 +25,6 @@ _CURRENCIES = {
 }
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
-_AFTER_HOUR = {"de": "Uhr", "nl": "uur", "es": "y", "it": "e", "pt": "e"}
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
 
 _TOKEN = re.compile(
@@ -54,13 +53,18 @@ _TOKEN = re.compile(
 )
 _SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
 _MONEY_SCALE = re.compile(r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kKmMbB]n?)\b")
+_CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
 _UNIT_AFTER = re.compile(
     r"[ \u00a0\u202f]?([^\W\d_]{1,12}(?:/[^\W\d_]{1,4})?[²³]?|[%٪°′][CF]?)(?!\w)"
 )
-_ORDINAL_AFTER = re.compile(
-    r"(?P<en>st|nd|rd|th)\b|(?P<fr>er|re|e|ème|eme)\b|(?P<nl>e|ste|de)\b|(?P<sign>[ºª])"
-)
+_ORDINAL_SIGN = re.compile(r"[ºª]")
+_ORDINAL_AFTER = {
+    "en": re.compile(r"(?:st|nd|rd|th)\b"),
+    "fr": re.compile(r"(?:er|re|e|ème|eme)\b"),
+    "nl": re.compile(r"(?:e|ste|de)\b"),
+    **dict.fromkeys(("es", "it", "pt"), _ORDINAL_SIGN),
+}
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
 _RANGE_AFTER = re.compile(r"[-–—](?=[$€£¥₹]?\d)")
@@ -68,6 +72,9 @@ _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![\w/]|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
 _PLAIN_FRACTIONS = {"2": "half", "4": "quarter"}  # the English ordinals are not used for these
 _VULGAR_FRACTION = re.compile(r"[¼-¾⅐-⅞]")
+_SAINT = re.compile(r"\bSt\. (?=[A-Z])")
+_STREET = re.compile(r"(?<=[a-z] )St\.(?= |,|$)")
+_NUMBER_SIGN = re.compile(r"\bNo\. ?(?=\d)")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
 _UNSAID = re.compile(r"[*_#~^|\\<>{}\[\]`•·§¶†‡]+")
@@ -82,7 +89,7 @@ def normalise(text: str, language: str) -> str:
     text = _ascii_digits(text)
     if words.group_mark.isspace():
         text = _SPACED_GROUPS.sub(lambda match: match[0].replace(" ", "\u202f"), text)
-    text = expand_abbreviations(text, language)
+    text = _expand_abbreviations(text, language)
     spoken: list[str] = []
     position = 0
     while match := _TOKEN.search(text, position):
@@ -111,27 +118,48 @@ def _ascii_digits(text: str) -> str:
     )
 
 
+def _expand_abbreviations(text: str, language: str) -> str:
+    """A full stop that also ends the sentence is kept."""
+    if language == "en":
+        # "Baker St. John's house" is read as a saint: a name follows more often than a sentence.
+        text = _SAINT.sub("Saint ", text)
+        text = _STREET.sub("Street", text)
+        text = _NUMBER_SIGN.sub("number ", text)
+    spoken = language_words(language).abbreviations
+
+    def expand(match: re.Match[str]) -> str:
+        found = match[0]
+        words = spoken.get(found) or spoken[found[0].lower() + found[1:]]
+        at_end = found.endswith(".") and match.end() == len(match.string)
+        return words + "." if at_end else words
+
+    return _abbreviations(language).sub(expand, text) if spoken else text
+
+
+@lru_cache(maxsize=64)
+def _abbreviations(language: str) -> re.Pattern[str]:
+    known = language_words(language).abbreviations
+    forms = {*known, *(form[0].upper() + form[1:] for form in known if len(form) > 3)}
+    longest_first = sorted(forms, key=len, reverse=True)
+    return re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
+
+
 def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     """A token in words, and the position after it."""
-    kind = match.lastgroup and next(
-        name
-        for name in ("email", "url", "iso", "date", "time", "clock", "phone", "number")
-        if match[name] is not None
-    )
+    kind = match.lastgroup  # of groups in each other the outer one ends last
     if kind in ("email", "url"):
         return _say_address(match, words)
+    if kind == "number":
+        return _say_number(match, words)
+    end = match.end()
     if kind in ("iso", "date"):
-        said = _say_date(match, words)
-        return (said or _say_groups(match[0], words)), match.end()
-    if kind in ("time", "clock"):
-        said = _say_time(match, words)
-        again = f" {_AFTER_HOUR.get(words.language)}"  # as in "15:30 Uhr"
-        return said, match.end() + (
-            len(again) if match.string.startswith(again, match.end()) else 0
-        )
+        return _say_date(match, words) or _say_groups(match[0], words), end
     if kind == "phone":
-        return _say_groups(match[0], words), match.end()
-    return _say_number(match, words)
+        return _say_groups(match[0], words), end
+    again = f" {words.own.after_hour}"  # as in "15:30 Uhr"
+    if words.own.after_hour and match.string.startswith(again, end):
+        end += len(again)
+    return _say_time(match, words), end
 
 
 def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
@@ -168,7 +196,7 @@ def _say_time(match: re.Match[str], words: NumberWords) -> str:
     if hour > 24:
         return _say_groups(match[0], words)
     said = [words.integer(str(hour))]
-    between = _AFTER_HOUR.get(words.language, "")
+    between = words.own.after_hour
     if words.language == "fr":
         between = words.count(str(hour), "duration-hour").removeprefix(said[0]).strip()
     if between and (minute or words.language in ("de", "nl", "fr")):
@@ -224,8 +252,12 @@ def _say_counted(
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):
         return words.money(number, _CURRENCIES.get(after[1] or "", after[2])), after.end()
-    if named := named_after(text, end, number, words.language):
-        return words.money(number, named[0]), named[1]
+    # Without hundredths the name of a currency is right as it is written.
+    if re.fullmatch(r"-?\d+\.\d\d", number) and (after := _CURRENCY_NAME_AFTER.match(text, end)):
+        name = after[1].lower()
+        for code, names in words.own.currencies.items():
+            if name in names.written:
+                return words.money(number, code), after.end()
     whole = number.isdecimal()
     if whole and len(number) <= 9:
         ordinal = _say_ordinal(int(number), text, end, words)
@@ -244,15 +276,10 @@ def _say_counted(
 
 def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[str, int] | None:
     language = words.language
-    mark = _ORDINAL_AFTER.match(text, end)
-    if mark and (
-        (language == "en" and mark["en"])
-        or (language == "fr" and (mark["fr"] or mark[0] == "e"))
-        or (language == "nl" and mark[0] in ("e", "ste", "de"))
-        or (language in ("es", "it", "pt") and mark["sign"])
-    ):
+    pattern = _ORDINAL_AFTER.get(language)
+    if pattern and (mark := pattern.match(text, end)):
         ordinal = words.ordinal(number)
-        if mark["sign"] == "ª" and ordinal.endswith("o"):
+        if mark[0] == "ª" and ordinal.endswith("o"):
             ordinal = f"{ordinal[:-1]}a"
         return ordinal, mark.end()
     if language in ("de", "pl") and number <= 31:
@@ -264,14 +291,12 @@ def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[
 
 def _say_fraction(numerator: str, denominator: str, words: NumberWords) -> str:
     above = words.decimal(numerator)
-    if words.language != "en" or not 1 < int(denominator) <= 100 or len(numerator) > 2:
-        return f"{above} {words.integer(denominator)}"
-    if int(numerator) >= int(denominator):  # as in "24/7"
+    known = words.language == "en" and 1 < int(denominator) <= 100 and len(numerator) <= 2
+    if not known or int(numerator) >= int(denominator):  # as in "24/7"
         return f"{above} {words.integer(denominator)}"
     below = _PLAIN_FRACTIONS.get(denominator) or words.ordinal(int(denominator))
-    return (
-        f"{above} {below}" if numerator == "1" else f"{above} {below}s".replace("halfs", "halves")
-    )
+    several = "" if numerator == "1" else "s"
+    return f"{above} {below}{several}".replace("halfs", "halves")
 
 
 def _parse(digits: str, words: NumberWords) -> str | None:

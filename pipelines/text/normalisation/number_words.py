@@ -6,9 +6,10 @@ Sources: https://github.com/savoirfairelinux/num2words, https://cldr.unicode.org
 import datetime
 import re
 import unicodedata
-from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
+from itertools import product
+from typing import Literal
 
 from babel import Locale, UnknownLocaleError
 from babel.dates import format_date
@@ -16,31 +17,13 @@ from babel.numbers import format_decimal, get_currency_name
 from babel.units import format_unit
 from num2words import CONVERTER_CLASSES, num2words
 
-from pipelines.text.normalisation.money import CurrencyForms, forms_of, split_amount
+from configs.schema.languages import language_words
 
 LONGEST_NUMBER = 15  # digits; people read longer ones digit by digit
 
 # num2words knows Portuguese of Portugal as "pt"; the voices are Brazilian.
 _NUM2WORDS_NAMES = {"pt": "pt_BR"}
 _CURRENCY_TABLES = frozenset({"en", "fr", "de", "es", "it", "nl", "pl", "ru"})
-
-# What people say for a mark; the CLDR names characters but not how an address is read.
-_MARKS: Mapping[str, Mapping[str, str]] = {
-    "en": {".": "dot", "@": "at", "/": "slash", "+": "plus", "=": "equals", "to": "to"},
-    "de": {".": "Punkt", "@": "ät", "/": "Schrägstrich", "+": "plus", "=": "gleich", "to": "bis"},
-    "fr": {".": "point", "@": "arobase", "/": "barre", "+": "plus", "=": "égale", "to": "à"},
-    "es": {".": "punto", "@": "arroba", "/": "barra", "+": "más", "=": "igual a", "to": "a"},
-    "it": {".": "punto", "@": "chiocciola", "/": "barra", "+": "più", "=": "uguale", "to": "a"},
-    "nl": {".": "punt", "@": "apenstaartje", "/": "slash", "+": "plus", "=": "is", "to": "tot"},
-    "pl": {".": "kropka", "@": "małpa", "/": "ukośnik", "+": "plus", "=": "równa się", "to": "do"},
-    "pt": {".": "ponto", "@": "arroba", "/": "barra", "+": "mais", "=": "igual a", "to": "a"},
-    "hi": {".": "डॉट", "@": "ऐट", "/": "स्लैश", "+": "प्लस", "=": "बराबर", "to": "से"},
-}  # fmt: skip
-_DECIMAL_WORDS = {"es": "coma", "it": "virgola", "bn": "দশমিক", "ar": "فاصلة", "ja": "点"}
-_NEGATIVE_WORDS = {"it": "meno", "ar": "سالب", "bn": "ঋণাত্মক", "kn": "ಋಣ", "te": "ఋణ"}
-
-# Where one of something is not said as the number itself.
-_ONE_OF = {"de": "ein", "fr": "un", "it": "un", "pt": "um"}
 
 # CLDR units that people write after a number; their abbreviations are the CLDR's own.
 _UNITS = (
@@ -53,6 +36,7 @@ _UNITS = (
     "energy-kilowatt-hour electric-volt duration-hour duration-minute duration-second "
     "duration-millisecond angle-degree concentr-percent graphics-pixel"
 ).split()
+_WIDTHS: tuple[Literal["short", "narrow"], ...] = ("short", "narrow")
 _NUMBER_IN_PATTERN = re.compile(r"[\d\u0660-\u0669\u0966-\u096f]+")
 
 
@@ -64,6 +48,7 @@ class NumberWords:
 
     def __init__(self, language: str) -> None:
         self.language = language
+        self.own = language_words(language)
         self._name = _NUM2WORDS_NAMES.get(language, language)
         self.spells = self._name in CONVERTER_CLASSES
         try:
@@ -75,7 +60,7 @@ class NumberWords:
         self.group_mark: str = symbols.get("group", ",")
         self.units = _unit_abbreviations(self.locale)
         self._marks = {unit: mark for mark, unit in reversed(self.units.items())}
-        self._minus = f"{self._word('negword', _NEGATIVE_WORDS, '-')} " if self.spells else "-"
+        self._minus = f"{self.own.minus or self._word('negword', '-')} " if self.spells else "-"
         self.months = {
             name.lower().rstrip("."): number
             for width in ("wide", "abbreviated")
@@ -89,7 +74,7 @@ class NumberWords:
 
     def mark(self, mark: str) -> str:
         """The word for "." "@" "/" "+" "=" or "to"; empty where the language has none here."""
-        return _MARKS.get(self.language, {}).get(mark, "")
+        return self.own.marks.get(mark, "")
 
     def integer(self, digits: str) -> str:
         """ASCII digits as a cardinal; long ones and those with leading zeros digit by digit."""
@@ -111,7 +96,7 @@ class NumberWords:
             return sign + spoken
         if not self.spells:
             return f"{sign}{whole}{self.decimal_mark}{fraction}"
-        point = self._word("pointword", _DECIMAL_WORDS, self.mark(".") or " ")
+        point = self.own.point or self._word("pointword", self.mark(".") or " ")
         return f"{sign}{spoken} {point} {self.digits(fraction)}"
 
     def ordinal(self, number: int) -> str:
@@ -133,17 +118,16 @@ class NumberWords:
     def money(self, number: str, currency: str) -> str:
         """`number` of the ISO 4217 `currency`; two decimals are its hundredths."""
         amount = Decimal(number)
-        hundredths = amount * 100
-        if forms := forms_of(self.language, currency):
-            spoken = self._own_money(amount, forms)
-            if spoken:
-                return spoken
-        if self.language in _CURRENCY_TABLES and hundredths == hundredths.to_integral_value():
-            spoken = self._table_money(amount, currency)
-            if spoken:
-                return spoken
-        name = get_currency_name(currency, count=_plural_value(number), locale=self.locale)
-        return f"{self.decimal(number)} {name}"
+        is_exact = amount.adjusted() < LONGEST_NUMBER and _is_whole(amount * 100)
+        said = self._amount(abs(amount), currency) if is_exact else None
+        if said is None:
+            name = get_currency_name(currency, count=_plural_value(number), locale=self.locale)
+            return f"{self.decimal(number)} {name}"
+        units, hundredths = said
+        parts = [units] if abs(amount) >= 1 or not amount else []
+        if not _is_whole(amount):
+            parts.append(hundredths)
+        return (self._minus if amount < 0 else "") + f" {self.and_word} ".join(parts)
 
     def date(self, day: int, month: int, year: int | None) -> str | None:
         """None when there is no such day."""
@@ -168,36 +152,27 @@ class NumberWords:
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
         return words.removesuffix(" de")  # Spanish and Portuguese go on with the year
 
-    def _own_money(self, amount: Decimal, forms: CurrencyForms) -> str | None:
-        """By the names of `forms`; None when there are more decimals than hundredths."""
-        if amount * 100 != (amount * 100).to_integral_value():
+    def _amount(self, amount: Decimal, currency: str) -> tuple[str, str] | None:
+        """The units and the hundredths of an amount; None where their names are not known."""
+        names = self.own.currencies.get(currency)
+        if names and (forms := names.spoken):
+            units, hundredths = divmod(int(amount * 100), 100)
+            return (
+                self._counted(units, forms.unit, forms.units),
+                self._counted(hundredths, forms.hundredth, forms.hundredths),
+            )
+        if self.language not in _CURRENCY_TABLES:
             return None
-        said = []
-        units, hundredths = split_amount(amount)
-        if units or not hundredths:
-            said.append(self._counted(units, forms.unit, forms.units))
-        if hundredths:
-            said.append(self._counted(hundredths, forms.hundredth, forms.hundredths))
-        return (self._minus if amount < 0 else "") + f" {self.and_word} ".join(said)
+        spoken = _in_words(amount, self._name, "currency", currency)
+        if spoken is None:
+            return None
+        above, _, below = spoken.replace(",", "").partition("|")
+        return above.strip(), below.strip()
 
     def _counted(self, count: int, one: str, several: str) -> str:
         if count == 1:
-            return f"{_ONE_OF.get(self.language) or self.integer('1')} {one}"
+            return f"{self.own.one or self.integer('1')} {one}"
         return f"{self.integer(str(count))} {several}"
-
-    def _table_money(self, amount: Decimal, currency: str) -> str | None:
-        """By num2words' own table, which knows the hundredths; None when it lacks the currency."""
-        spoken = _amount_in_words(abs(amount), self._name, currency)
-        if spoken is None:
-            return None
-        units, _, hundredths = (part.strip() for part in spoken.replace(",", "").partition("|"))
-        said = []
-        if abs(amount) >= 1 or not amount:
-            said.append(units)
-        if amount % 1:
-            said.append(hundredths)
-        sign = self._minus if amount < 0 else ""
-        return sign + f" {self.and_word} ".join(said)
 
     def _fill(self, pattern: str, value: int | Decimal, number: str) -> str:
         """`pattern` with the digits of `value` in it replaced by the words of `number`."""
@@ -215,57 +190,48 @@ class NumberWords:
         spoken = spoken.replace(",", "").removesuffix(" সাল")
         return None if any(map(str.isdigit, spoken)) else spoken
 
-    def _word(self, attribute: str, own: Mapping[str, str], default: str) -> str:
-        """A word of num2words' converter, unless ours for the language is better."""
-        if self.language in own:
-            return own[self.language]
+    def _word(self, attribute: str, default: str) -> str:
+        """A word of num2words' converter."""
         word = getattr(CONVERTER_CLASSES.get(self._name), attribute, None)
         return word.strip() if isinstance(word, str) and word.strip() else default
 
 
 @lru_cache(maxsize=8192)  # num2words takes 20 µs, and the same numbers come again and again
-def _in_words(number: int, name: str, kind: str) -> str | None:
+def _in_words(
+    number: int | Decimal, name: str, kind: str, currency: str | None = None
+) -> str | None:
+    options = {} if currency is None else {"currency": currency, "separator": "|"}
     try:
-        spoken: str = num2words(number, lang=name, to=kind)
+        if isinstance(number, Decimal):
+            number = number.quantize(Decimal("0.01"))
+        spoken: str = num2words(number, lang=name, to=kind, **options)
     except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError):
         return None
     return spoken
 
 
-@lru_cache(maxsize=2048)
-def _amount_in_words(amount: Decimal, name: str, currency: str) -> str | None:
-    try:
-        spoken: str = num2words(
-            amount.quantize(Decimal("0.01")),
-            lang=name,
-            to="currency",
-            currency=currency,
-            separator="|",
-        )
-    except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError):
-        return None
-    return spoken
+def _is_whole(value: Decimal) -> bool:
+    return value == value.to_integral_value()
 
 
 def _plural_value(number: str) -> int | Decimal:
+    """What Babel takes for `number`: it fails for one longer than the precision of decimals."""
     value = Decimal(number)
-    return int(value) if value == value.to_integral_value() else value
+    if value.adjusted() >= LONGEST_NUMBER:
+        return int(10**LONGEST_NUMBER)
+    return int(value) if _is_whole(value) else value
 
 
 def _unit_abbreviations(locale: Locale) -> dict[str, str]:
     """What is written after a number, such as "km/h", and the CLDR unit it stands for."""
     found: dict[str, str] = {}
-    for source in (locale, Locale.parse("en")):
-        for unit in _UNITS:
-            for width in ("short", "narrow"):
-                for count in (1, 5):
-                    pattern = format_unit(
-                        count, unit, width, locale=source, numbering_system="latn"
-                    )
-                    mark = unicodedata.normalize("NFC", _NUMBER_IN_PATTERN.sub("", pattern))
-                    mark = mark.strip(" .\u00a0\u202f\u200e\u200f")
-                    if mark and mark not in (unit, "#"):
-                        found.setdefault(mark, unit)
+    sources = (locale, Locale.parse("en"))
+    for source, unit, width, count in product(sources, _UNITS, _WIDTHS, (1, 5)):
+        pattern = format_unit(count, unit, width, locale=source, numbering_system="latn")
+        mark = unicodedata.normalize("NFC", _NUMBER_IN_PATTERN.sub("", pattern))
+        mark = mark.strip(" .\u00a0\u202f\u200e\u200f")
+        if mark and mark not in (unit, "#"):
+            found.setdefault(mark, unit)
     percent = "concentr-percent"
     return found | {"%": percent, "٪": percent, "°": "angle-degree"}
 

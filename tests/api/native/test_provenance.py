@@ -10,9 +10,15 @@ import pytest
 
 from configs.settings import BRAND
 from models.audio import AudioChunk
-from pipelines.audio.encode.files import CODECS, FileEncoder, OutputFormat, encode
+from pipelines.audio.encode.encoder import (
+    CODECS,
+    TAGS,
+    FileEncoder,
+    OutputFormat,
+    encode,
+    id3_length,
+)
 from pipelines.audio.encode.formats import open_socket_encoder
-from pipelines.audio.encode.provenance import TAGS, id3_length
 
 PCM = (0.1 * np.sin(np.arange(24_000) / 20)).astype(np.float32)
 

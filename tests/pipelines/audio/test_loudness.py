@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.audio import Pcm
-from pipelines.audio.loudness import (
+from pipelines.audio.effects import (
     HighPass,
     LoudnessMeter,
     LoudnessNormaliser,

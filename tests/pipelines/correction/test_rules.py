@@ -12,13 +12,13 @@ from models.weights.store import WeightStore
 from pipelines.correction.edits import apply_edits
 from pipelines.correction.protection import protected_spans
 from pipelines.correction.request import CorrectionRequest
-from pipelines.correction.rules import CorrectionRules, load_rules
+from pipelines.correction.rules import CorrectionRules
 
 
 @pytest.fixture(scope="module")
 def rules(weights: WeightStore) -> CorrectionRules:
     engine = load(GRAMMAR_CHECK, "grammar/harper", weights)
-    return load_rules(engine, load_yaml(CorrectionConfig, "correction"))
+    return CorrectionRules(engine, load_yaml(CorrectionConfig, "correction"))
 
 
 def corrected(rules: CorrectionRules, text: str) -> str:

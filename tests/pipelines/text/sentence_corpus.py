@@ -1,6 +1,6 @@
 """Hard cases of where sentences end; "|" stands where one does."""
 
-from pipelines.text.sentences import sentence_spans
+from pipelines.text.segmentation import sentence_spans
 
 HARD_CASES: tuple[tuple[str, str], ...] = (
     ("en", "He met Dr. Smith and Mr. Jones.|They left."),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.text.alignment import spans
-from pipelines.text.chunking.chunker import FirstChunkPolicy, read_chunks
+from pipelines.text.chunking import FirstChunkPolicy, read_chunks
 
 LANGUAGES = frozenset("en hi ar fr de es it nl pl pt bn ja zh".split())
 

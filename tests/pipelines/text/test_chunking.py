@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.text.chunking import chunker
-from pipelines.text.chunking.chunker import BLOCK, FirstChunkPolicy, read_chunks
-from pipelines.text.chunking.clauses import spoken_length
-from pipelines.text.cleaning import MAX_CHUNK_LENGTH, TextChunk, clean
+from pipelines.text import segmentation
+from pipelines.text.chunking import (
+    MAX_CHUNK_LENGTH,
+    FirstChunkPolicy,
+    TextChunk,
+    read_chunks,
+    spoken_length,
+)
 from pipelines.text.normalisation.normaliser import normalise
+from pipelines.text.segmentation import BLOCK, clean
 from tests.cpu_time import cpu_units
 from tests.pipelines.text.sentence_corpus import HARD_CASES, split_sentences
 
@@ -301,10 +306,10 @@ def test_only_what_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None
         cleaned += len(text)
         return clean(text)
 
-    monkeypatch.setattr(chunker, "clean", counting)
+    monkeypatch.setattr(segmentation, "clean", counting)
     reading: Iterator[TextChunk] = read_chunks(PROSE * 300, languages=LANGUAGES, language="en")
     next(reading)
-    assert cleaned <= chunker.FIRST_BLOCK
+    assert cleaned <= segmentation.FIRST_BLOCK
 
 
 @pytest.mark.parametrize(

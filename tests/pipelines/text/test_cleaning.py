@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.text.cleaning import clean, is_speakable
+from pipelines.text.alignment import is_speakable
+from pipelines.text.segmentation import clean
 from tests.cpu_time import cpu_units
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.text.cleaning import clean
 from pipelines.text.normalisation.normaliser import normalise
+from pipelines.text.segmentation import clean
 from tests.cpu_time import cpu_units
 
 ENGLISH = [
@@ -91,7 +91,21 @@ def test_other_languages_have_their_own_marks_and_words(
 )
 @pytest.mark.parametrize(
     "text",
-    ["-3.14", "$5", "2024-02-31", "99:99", "1.2.3.4", "12:30", "1e5", "0", "5°", "31/12/99", "10²"],
+    [
+        "-3.14",
+        "$5",
+        "2024-02-31",
+        "99:99",
+        "1.2.3.4",
+        "12:30",
+        "1e5",
+        "0",
+        "5°",
+        "31/12/99",
+        "10²",
+        f"${'9' * 40}.55",
+        f"{'9' * 40}.55 km",
+    ],  # fmt: skip
 )
 def test_every_language_says_something_for_every_form(language: str, text: str) -> None:
     assert any(map(str.isalnum, normalise(text, language)))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.text.sentences import finished, sentence_spans
+from pipelines.text.segmentation import finished, sentence_spans
 from tests.pipelines.text.sentence_corpus import HARD_CASES, split_sentences
 
 

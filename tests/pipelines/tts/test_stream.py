@@ -16,7 +16,7 @@ from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk, Pcm, WordTime
 from models.errors import EngineLost, UnknownVoice
 from models.tts.base import SynthesisRequest
-from pipelines.audio.trimming import SeamTrimmer, silence, trim
+from pipelines.audio.effects import SeamTrimmer, silence
 from pipelines.errors import InvalidRequest
 from pipelines.text.alignment import SourceWord
 from pipelines.tts.chunks import SpokenChunk
@@ -24,6 +24,7 @@ from pipelines.tts.pacing import FIRST_DEADLINE_S, PlaybackClock
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.word_times import WordMatcher
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
+from tests.pipelines.audio.test_trimming import trim
 from tests.pipelines.stt.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, speak, voiced
 from tests.stopwatch import stopwatch
 
@@ -64,9 +65,7 @@ def test_trimming_a_stream_gives_the_same_however_it_is_cut(sizes: list[int], le
     pcm = np.concatenate([padding, voiced(0.4, level), padding, voiced(0.1, level), padding])
     trimmer = SeamTrimmer(SAMPLE_RATE)
     parts = [trimmer.push(part) for part in cut(pcm, sizes)]
-    np.testing.assert_array_equal(
-        np.concatenate([*parts, trimmer.finish()]), trim(pcm, SAMPLE_RATE)
-    )
+    np.testing.assert_array_equal(np.concatenate([*parts, trimmer.finish()]), trim(pcm))
 
 
 def test_speech_passes_the_trimmer_but_for_4_ms() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from configs.settings import weights_dir
 from models.audio import AudioChunk, Pcm, float_to_pcm16, resample
 from models.weights.store import WeightStore
-from pipelines.audio.encode.files import OutputFormat, encode
+from pipelines.audio.encode.encoder import OutputFormat, encode
 from tests.models.sounds import speak
 
 RATE = 16_000

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from configs.settings import weights_dir
-from models.audio import Pcm, resample
+from models.audio import Pcm, decode_mulaw, resample
 from models.errors import WeightsMissing
 from models.loading import load, load_model
 from models.registry import STT, VAD
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.mulaw import decode_mulaw
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.replaced import with_listening

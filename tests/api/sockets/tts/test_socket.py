@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from models.audio import pcm16_to_float
-from pipelines.audio.loudness import LoudnessMeter
-from pipelines.audio.trimming import SENTENCE_PAUSE_S
+from pipelines.audio.effects import SENTENCE_PAUSE_S, LoudnessMeter
 from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.stream_enhancer import VoiceLevels

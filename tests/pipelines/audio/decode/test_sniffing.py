@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.audio.decode.sniffing import HEAD_BYTES, sniff
+from pipelines.audio.decode.decoder import HEAD_BYTES, sniff
 from pipelines.errors import InvalidAudio
 from tests.hostile.audio_files import CONTAINERS, encode, tone
 

@@ -2,21 +2,20 @@
 
 import base64
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.audio import Pcm, float_to_pcm16
+from models.audio import Pcm, decode_mulaw, float_to_pcm16
 from pipelines.audio.decode.stream import (
-    LIVE_ENCODINGS,
-    LIVE_SAMPLE_RATES,
     LiveAudio,
+    LiveEncoding,
+    LiveSampleRate,
     decode_base64,
 )
-from pipelines.audio.mulaw import decode_mulaw
 from pipelines.errors import InvalidAudio
 
 
@@ -34,8 +33,8 @@ def sine(hz: float, sample_rate: int, seconds: float = 1.0) -> Pcm:
 @given(data=st.data())
 @settings(max_examples=40)
 def test_any_cuts_of_the_bytes_give_the_same_pcm(data: st.DataObject) -> None:
-    encoding = data.draw(st.sampled_from(LIVE_ENCODINGS))
-    sample_rate = data.draw(st.sampled_from(LIVE_SAMPLE_RATES))
+    encoding = data.draw(st.sampled_from(get_args(LiveEncoding)))
+    sample_rate = data.draw(st.sampled_from(get_args(LiveSampleRate)))
     stream = np.random.default_rng(0).integers(0, 256, 9000, np.uint8).tobytes()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=30)))
     bounds = [0, *cuts, len(stream)]
@@ -44,7 +43,7 @@ def test_any_cuts_of_the_bytes_give_the_same_pcm(data: st.DataObject) -> None:
     assert np.array_equal(convert(pieces, encoding, sample_rate), whole)
 
 
-@pytest.mark.parametrize("sample_rate", LIVE_SAMPLE_RATES)
+@pytest.mark.parametrize("sample_rate", get_args(LiveSampleRate))
 def test_a_tone_keeps_its_shape_and_place_at_every_rate(sample_rate: int) -> None:
     data = float_to_pcm16(sine(1000, sample_rate))
     pieces = [data[at : at + 333] for at in range(0, len(data), 333)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from models.audio import AudioChunk, Pcm
-from pipelines.audio.encode.files import CODECS, FileEncoder, FileFormat, OutputFormat, encode
+from pipelines.audio.encode.encoder import CODECS, FileEncoder, FileFormat, OutputFormat, encode
 
 FORMATS = get_args(OutputFormat)  # whole files; AAC is streamed only
 

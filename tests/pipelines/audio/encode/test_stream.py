@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import soxr
 
-from models.audio import AudioChunk, Pcm, pcm16_to_float
+from models.audio import AudioChunk, Pcm, encode_mulaw, pcm16_to_float
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.formats import FALLBACK, open_socket_encoder, usable_pair
-from pipelines.audio.mulaw import encode_mulaw
 from tests.pipelines.audio.encode.test_files import decode
 
 SAMPLE_RATE = 24_000

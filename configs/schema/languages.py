@@ -1,0 +1,58 @@
+"""The shape of `configs/languages.yaml`."""
+
+from typing import Annotated, NamedTuple
+
+from pydantic import BeforeValidator, Field, TypeAdapter
+
+from configs.load import load_yaml
+from configs.schema.base import StrictModel
+
+Words = Annotated[frozenset[str], BeforeValidator(str.split)]
+Mark = Annotated[str, Field(pattern=r"^([.@/+=]|to)$")]
+
+
+class CurrencyForms(NamedTuple):
+    """What one and several of a currency and of its hundredths are called."""
+
+    unit: str
+    units: str
+    hundredth: str
+    hundredths: str
+
+
+class CurrencyNames(StrictModel):
+    """Names of one currency."""
+
+    written: Words = frozenset()  # after an amount
+    spoken: CurrencyForms | None = None  # where num2words has none, or another country's
+
+
+class LanguageWords(StrictModel):
+    """Words of one language; none are known of a language that is not listed."""
+
+    conjunctions: Words = frozenset()  # they begin a clause
+    prepositions: Words = frozenset()  # they begin a phrase
+    bound: Words = frozenset()  # others that no cut may follow
+    ties: Words = frozenset()  # between two nouns: no cut before nor after
+    # Abbreviations after which a sentence goes on. sentencex knows most; these are the ones it
+    # cuts, and the commonest others. None of them is also a word that ends sentences.
+    goes_on: Words = frozenset()
+    goes_on_before_number: Words = frozenset()  # only there: "No." is also an answer
+    abbreviations: dict[str, str] = {}  # and what is said for them; only unambiguous ones
+    marks: dict[Mark, str] = {}  # and what is said for them
+    # Where num2words' own word is missing or worse:
+    point: str | None = None  # of a decimal
+    minus: str | None = None
+    one: str | None = None  # of something, where it is not said as the number itself
+    after_hour: str = ""  # between hours and minutes
+    currencies: dict[str, CurrencyNames] = {}  # by ISO 4217 code
+
+
+# Read at once, so that no request waits the 80 ms.
+_LANGUAGES = load_yaml(TypeAdapter(dict[str, LanguageWords]), "languages")
+_UNLISTED = LanguageWords()
+
+
+def language_words(language: str) -> LanguageWords:
+    """The words of an ISO 639-1 code."""
+    return _LANGUAGES.get(language, _UNLISTED)

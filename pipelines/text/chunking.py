@@ -1,0 +1,404 @@
+"""Chunking: cuts a text lazily into what each call of an engine speaks, and in which language.
+
+A text is read in blocks, so that the first chunk of a long text is made as soon as that of a short
+one. A sentence that is too long is cut where it is inaudible: at clauses, else between words that
+may be parted. A cut comes before a conjunction or preposition, and never between an article,
+number or name and what belongs to it.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+from configs.schema.languages import LanguageWords, language_words
+from pipelines.text.alignment import SourceWord, align, is_speakable
+from pipelines.text.language_detection import paragraph_language
+from pipelines.text.normalisation.normaliser import normalise
+from pipelines.text.segmentation import (
+    BLOCK,
+    Paragraph,
+    is_letter_start,
+    paragraphs,
+    sentence_spans,
+)
+
+MAX_CHUNK_LENGTH = 300  # by `spoken_length`; engines sound best and answer soonest below
+FULL = 160  # from here on a chunk may be a whole sentence
+MIN_FIRST_LENGTH = 8
+_LONG = 120  # a sentence up to this is not cut between any two words of an unknown language
+_NUMBER_SLACK = 2.0  # how much longer than planned numbers may make a short chunk when spoken
+
+WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to say as three others
+DIGIT = 6  # so many letters a digit of a figure is said with, about
+SIGN = 5  # "dollars", "percent", "slash", "at"
+LONG_FIGURE = 5 * DIGIT  # long enough to draw breath before it
+LEAST_TAIL = 12  # letters that a cut leaves to the second part
+_LOOK_BACK = 32  # letters searched for a place that does not tear one apart
+
+_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_SAID_LONGER = re.compile(rf"(\d)|[$€£¥₹%&@/=#+]|{_WIDE.pattern}")
+_SIGNS = frozenset("$€£¥₹%&@/=#+")
+_CLOSING_SIGNS = frozenset("$€£¥₹%")  # written after a figure as a word would be
+_GAP = re.compile(r"\s+|[，、；：。！？](?=[^\s”’」』）》\d])")
+_TOKEN = re.compile(r"\S{1,40}")
+_CLAUSE_MARKS = frozenset(",;:،؛，；：、–—…।॥؟۔。！？!?")
+_PHRASE_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # a space is a clause
+_CLOSERS = "\"'”’»)]}」』）》"
+_OPENERS = "\"'“‘„«([{「『（《¿¡"
+# Hindi, Marathi and Urdu words that belong to the one before: postpositions and auxiliaries.
+_CLINGING = frozenset(
+    "है हैं था थी थे हूँ हूं हो में से को का की के पर ने तक भी ही रहा रही रहे गया गई गए लिए साथ आहे आहेत ला".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """What one call of an engine speaks."""
+
+    text: str  # normalised, with no space around it
+    ends_sentence: bool = True
+    ends_paragraph: bool = False
+    language: str = "en"  # ISO 639-1 code of `text`
+    words: tuple[SourceWord, ...] = ()  # of the caller, when they were asked for
+    # Characters of the caller's text up to its end; a little less where cleaning took some out.
+    text_end: int = field(default=0, compare=False)
+
+
+class Rank(IntEnum):
+    """How well a cut is hidden; the value is what it costs in letters off the ideal length."""
+
+    CLAUSE = 0
+    CONJUNCTION = 8
+    PHRASE = 16
+    WORD = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How long a part should be, by `spoken_length`."""
+
+    least: int
+    ideal: int
+    most: int
+
+
+_WHOLE = Length(least=MAX_CHUNK_LENGTH // 3, ideal=250, most=MAX_CHUNK_LENGTH)
+
+
+class Break(NamedTuple):
+    """A place to cut."""
+
+    position: int  # where the second part begins
+    rank: Rank
+    length: int  # of the first part
+
+
+@dataclass(frozen=True)
+class FirstChunkPolicy:
+    """How a stream begins: with short chunks, so that it sounds soon, which ramp up in length so
+    that no chunk plays to its end before the next is made. Lengths are in letters."""
+
+    max_length: int = 40  # of the first chunk
+    # How much longer the next chunk may be than the one that plays while it is made; called for
+    # each, since the number of streams that share the engine changes.
+    ramp_up: Callable[[], float] = lambda: 3.0
+    # How much longer than that the rest of a sentence may be, so that it is not cut at any word.
+    sentence_slack: float = 2.0
+
+    @property
+    def unsplit_limit(self) -> int:
+        """A first sentence up to this is only cut at a clause."""
+        return self.max_length * 3 // 2
+
+
+def read_chunks(
+    text: str,
+    *,
+    languages: frozenset[str],
+    language: str | None,
+    words: bool = False,
+    first_chunk_policy: FirstChunkPolicy | None = None,
+) -> Iterator[TextChunk]:
+    """The chunks of `text`, each made when it is asked for; blocking.
+
+    `language` is that of the voice: a paragraph that is clearly in another one of `languages` is
+    spoken in that. Without it the language of each paragraph is detected. `words` aligns every
+    chunk with the caller's words; `first_chunk_policy` makes the first chunks short. Yields nothing
+    when nothing in the text can be spoken.
+    """
+    chunker = _Chunker(words=words, policy=first_chunk_policy)
+    before = language
+    for paragraph in paragraphs(text, words=words):
+        spoken_in = paragraph_language(paragraph.text, languages, language, before)
+        chunks = chunker.chunks(paragraph, spoken_in)
+        for chunk in _mark_last(chunks, ends_paragraph=True):
+            yield chunk
+            before = spoken_in
+
+
+def _mark_last(chunks: Iterable[TextChunk], *, ends_paragraph: bool) -> Iterator[TextChunk]:
+    """The same chunks, the last one as the end of a sentence, perhaps also of a paragraph."""
+    last: TextChunk | None = None
+    for chunk in chunks:
+        if last is not None:
+            yield last
+        last = chunk
+    if last is not None:
+        yield replace(last, ends_sentence=True, ends_paragraph=ends_paragraph)
+
+
+class _Chunker:
+    """Cuts paragraphs into chunks, short ones first where a policy says so."""
+
+    def __init__(self, *, words: bool, policy: FirstChunkPolicy | None) -> None:
+        self._words = words
+        self._policy = policy  # None once chunks may be whole sentences
+        self._last_length = 0  # of the last chunk under the policy
+
+    def chunks(self, paragraph: Paragraph, language: str) -> Iterator[TextChunk]:
+        while True:
+            found = sentence_spans(paragraph.text, language)
+            # The last sentence may go on in the next block.
+            complete = found if paragraph.is_whole else found[:-1]
+            taken = 0
+            for start, end in complete:
+                paragraph.take(start - taken)
+                sentence = self._sentence(paragraph, end - start, language)
+                yield from _mark_last(sentence, ends_paragraph=False)
+                taken = end
+            if paragraph.is_whole:
+                return
+            if not complete and len(paragraph.text) >= BLOCK:
+                keep = 2 * MAX_CHUNK_LENGTH - 1  # enough to go on with
+                yield from self._sentence(paragraph, len(paragraph.text), language, keep)
+            paragraph.read()
+
+    def _sentence(
+        self, paragraph: Paragraph, rest: int, language: str, keep: int = 0
+    ) -> Iterator[TextChunk]:
+        """The chunks of a sentence of `rest` characters, which are taken but for `keep`."""
+        while rest > keep:
+            count, chunks = self._next(paragraph, rest, language)
+            yield from chunks
+            rest -= count
+
+    def _next(
+        self, paragraph: Paragraph, length: int, language: str
+    ) -> tuple[int, list[TextChunk]]:
+        """Takes the next part of a sentence of `length` characters: how many, and their chunks."""
+        window = paragraph.text[: min(length, 2 * MAX_CHUNK_LENGTH)]
+        is_rest = len(window) == length
+        count = self._count(window, language, is_rest=is_rest)
+        spoken = normalise(window[:count], language)
+        target = self._target_length()
+        room = target.most * _NUMBER_SLACK if target else MAX_CHUNK_LENGTH
+        while spoken_length(spoken) > room:
+            fits = int(0.9 * spoken_length(window[:count]) * room / spoken_length(spoken))
+            anywhere = spoken_length(spoken) > MAX_CHUNK_LENGTH
+            least = target.least if target and not anywhere else 1
+            shorter = _shorter(
+                window[:count], Length(least, fits, fits), language, anywhere=anywhere
+            )
+            if shorter is None:
+                break
+            count = shorter
+            spoken = normalise(window[:count], language)
+        units = paragraph.units_before(paragraph.taken + count) if self._words else []
+        paragraph.take(count)
+        chunks: list[TextChunk] = []
+        for part in _parts(spoken):
+            if is_speakable(part):
+                aligned: tuple[SourceWord, ...] = align(units, part, language) if units else ()
+                units = []  # one word that is longer than a chunk has the time of its first
+                end = paragraph.source_end
+                chunks.append(TextChunk(part, False, False, language, aligned, end))
+        if chunks and self._policy:
+            self._last_length = sum(spoken_length(chunk.text) for chunk in chunks)
+            if (target := self._target_length()) and target.most >= FULL:
+                self._policy = None
+        return count, chunks
+
+    def _target_length(self) -> Length | None:
+        """How long the next chunk may be under the policy; None once it may be a sentence."""
+        if self._policy is None:
+            return None
+        most = max(int(self._policy.ramp_up() * self._last_length), self._policy.max_length)
+        return Length(max(MIN_FIRST_LENGTH, most // 4), most * 7 // 10, most)
+
+    def _count(self, window: str, language: str, *, is_rest: bool) -> int:
+        """How many characters of the sentence that begins `window` the next chunk has."""
+        length = spoken_length(window)
+        if self._policy and (target := self._target_length()):
+            if is_rest and length <= target.most:
+                return len(window)
+            limit = self._policy.unsplit_limit
+            if self._last_length:
+                limit = int(self._policy.sentence_slack * target.most)
+            careful = is_rest and length <= limit
+            worst = Rank.CONJUNCTION if careful or not language_words(language).bound else Rank.WORD
+            cut = best_cut(window, target, language, worst)
+            if cut is not None:
+                return cut
+            if not careful:
+                later = Length(target.least, target.most, MAX_CHUNK_LENGTH)
+                worst = Rank.PHRASE if is_rest and length < _LONG else Rank.WORD
+                cut = best_cut(window, later, language, worst)
+            if cut is not None:
+                return cut
+        if is_rest and length <= MAX_CHUNK_LENGTH:
+            return len(window)
+        return _whole_cut(window, language)
+
+
+def _whole_cut(window: str, language: str) -> int:
+    cut = best_cut(window, _WHOLE, language)
+    if cut is None:
+        cut = best_cut(window, Length(1, _WHOLE.most, _WHOLE.most), language)
+    # Without one there are only numbers, or names: any space will do.
+    return cut or _space_cut(window, MAX_CHUNK_LENGTH) or hard_cut(window, MAX_CHUNK_LENGTH)
+
+
+def _shorter(part: str, length: Length, language: str, *, anywhere: bool) -> int | None:
+    """Where to cut a part that is too long when spoken; None where there is no good place.
+
+    `anywhere` takes any space, and gives None only where the part is one word.
+    """
+    cut = best_cut(part, length, language)
+    if cut is None and anywhere:
+        cut = _space_cut(part, length.most) or part.find(" ") + 1
+    return cut if cut and cut < len(part) else None
+
+
+def _space_cut(text: str, most: int) -> int:
+    """After the last space within the length `most`; 0 without one."""
+    return text.rfind(" ", 0, hard_cut(text, most)) + 1
+
+
+def _parts(spoken: str) -> Iterator[str]:
+    """`spoken`, in more than one part only where a single word was that long."""
+    rest = spoken.strip()
+    while rest and spoken_length(rest) > MAX_CHUNK_LENGTH:
+        cut = _space_cut(rest, MAX_CHUNK_LENGTH) or hard_cut(rest, MAX_CHUNK_LENGTH)
+        yield rest[:cut].strip()
+        rest = rest[cut:].strip()
+    if rest:
+        yield rest
+
+
+def spoken_length(text: str) -> int:
+    """How long `text` takes to say, in letters of an alphabet."""
+    return len(text) + sum(_letters(match) - 1 for match in _SAID_LONGER.finditer(text))
+
+
+def _letters(match: re.Match[str]) -> int:
+    if match[1]:
+        return DIGIT
+    return SIGN if match[0] in _SIGNS else WIDE_LETTER
+
+
+def best_cut(text: str, length: Length, language: str, worst: Rank = Rank.WORD) -> int | None:
+    """Where to cut the first part off `text`; None where no place is good enough.
+
+    The second part keeps at least LEAST_TAIL letters where there is a choice.
+    """
+    best: tuple[float, int] | None = None
+    window = text[: length.most + LEAST_TAIL + 1]
+    beyond = spoken_length(window) if len(window) < len(text) else 0
+    for place in _breaks(window, language):
+        if place.length > length.most:
+            break
+        if place.length < length.least or place.rank > worst:
+            continue
+        cost: float = place.rank + abs(place.length - length.ideal)
+        if not beyond and spoken_length(text[place.position :]) < LEAST_TAIL:
+            cost += length.most
+        if best is None or cost <= best[0]:
+            best = cost, place.position
+    return best[1] if best else None
+
+
+def hard_cut(text: str, most: int) -> int:
+    """A place in a text without any: at most `most` letters, none torn from its marks."""
+    total = position = 0
+    while position < len(text):
+        total += spoken_length(text[position])
+        if total > most:
+            break
+        position += 1
+    for cut in range(position, max(1, position - _LOOK_BACK), -1):
+        if is_letter_start(text, cut):
+            return cut
+    return max(1, position)
+
+
+def _breaks(text: str, language: str) -> Iterator[Break]:
+    """Every place in `text` where it may be cut, from left to right."""
+    words = language_words(language)
+    bound = words.bound | words.prepositions | words.conjunctions | words.ties
+    begin = passed = counted = 0
+    for gap in _GAP.finditer(text):
+        if gap.end() == len(text) or not gap.start():
+            continue
+        passed += spoken_length(text[counted : gap.start()])
+        counted = gap.start()
+        mark = not gap[0].isspace()
+        before = text[begin : gap.start() + mark]
+        begin = gap.end()
+        after = _TOKEN.match(text, begin)
+        if after is None or not before:
+            continue
+        rank = _rank(before, after[0], words, bound)
+        if rank is not None:
+            yield Break(begin, rank, passed + mark * WIDE_LETTER)
+
+
+def _rank(before: str, after: str, words: LanguageWords, bound: frozenset[str]) -> Rank | None:
+    """How good it is to cut between two words; None: never."""
+    last, first = before.rstrip(_CLOSERS), after.lstrip(_OPENERS)
+    following = first.lower().rstrip(".,;:!?" + _CLOSERS)
+    if _is_long_figure(first):
+        if last[-1:].isdigit() or last[:1].isupper():
+            return None
+    elif not first or not _is_letter(first[0]) or first[0].isdigit():
+        return None  # a mark stays with what it follows, a number with what is before it
+    elif last[-1:].isdigit():
+        if not _is_long_figure(last):
+            return None  # a number stays with what it counts
+        if following in words.conjunctions:
+            return Rank.CONJUNCTION
+        return Rank.PHRASE if following in words.prepositions else None
+    if not last or not (_is_letter(last[-1]) or last[-1] in _CLOSING_SIGNS):
+        if last and last[-1] in _CLAUSE_MARKS:
+            return None if last[:-1] and last[-2].isdigit() and first[0].isdigit() else Rank.CLAUSE
+        if before in ("-", "--"):
+            return Rank.CLAUSE
+        if last.endswith("."):
+            return None  # an abbreviation: sentences have been told apart before
+        return None if last else Rank.WORD
+    if before != last and before[-1] in ")]":
+        return Rank.CLAUSE
+    if _PHRASE_SPACES.match(last[-1]):
+        return Rank.CLAUSE
+    word = last.lower()
+    if word.lstrip(_OPENERS) in bound or following in _CLINGING or following in words.ties:
+        return None
+    if after != first and after[0] in "([{":
+        return Rank.CONJUNCTION
+    if following in words.conjunctions:
+        return Rank.CONJUNCTION
+    if last.lstrip(_OPENERS)[:1].isupper() and first[0].isupper():
+        return None  # most likely one name
+    return Rank.PHRASE if following in words.prepositions else Rank.WORD
+
+
+def _is_long_figure(token: str) -> bool:
+    """Whether it is a number that takes long to say: a sum of money, an order, a telephone."""
+    is_figure = token[-1:].isdigit() and not any(map(str.isalpha, token))
+    return is_figure and spoken_length(token) >= LONG_FIGURE
+
+
+def _is_letter(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LMN"

@@ -1,0 +1,292 @@
+"""Segmentation of a text: cleaned paragraphs, read block by block, and their sentences.
+
+Sentence boundaries are those of sentencex (https://github.com/wikimedia/sentencex), corrected by
+rules for abbreviations and marks in the languages of the voices.
+"""
+
+import re
+import unicodedata
+from collections import deque
+from collections.abc import Iterator
+from functools import lru_cache
+
+from sentencex import segment
+
+from configs.schema.languages import language_words
+from pipelines.text.alignment import JOINERS, LEADING_VOWELS, Unit, is_speakable, spans
+
+FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
+BLOCK = 2000
+
+LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\u0085\u2028\u2029]")
+_NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation reads
+
+# Those that go on only before a small letter: they may also end a sentence.
+_GO_ON_BEFORE_SMALL = frozenset(
+    "mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep sept oct nov dec "
+    "etc ecc usw enz itd itp inc ltd corp co jr sr al r w str ok est s etc u.s u.k a.m p.m".split()
+)
+# After these a capital letter begins a sentence all the same; German writes its nouns so.
+_MAY_END = re.compile(r"\b(?:[Ee](?:tc|cc|nz)|[Ii]t[dp])\.(?=\s+[^\W\d_a-zà-ÿ])")
+_ANSWER = re.compile(r"\b[Nn]o\.(?=\s+(?![IVX]{2,})[^\W\d_a-zà-ÿ])")  # sentencex sees a number
+_AFTER_BRACKET = re.compile(r"[.!?…][)\]](?=\s+[^\W\d_a-zà-ÿ])")
+_AFTER_MARKS = re.compile(r"(?<![!?…])[!?][!?…]++(?=\s+[^\W\d_a-zà-ÿ])")
+_WIDE_END = re.compile("(?<![。！？])[。！？]++[」』”’）》]*+(?=[^」』”’）》。！？…，、\\s])")
+_WIDE_OPEN = frozenset("「『“（《")
+_WIDE_CLOSE = frozenset("」』”）》")
+_LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])([^\s(\[\"'“‘«„]{1,12})\.$")
+_INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
+_ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]$")
+_ADDRESS = re.compile(r"://|www\.|@|\w/\w")
+_SPACE = re.compile(r"\s")
+_MARK = re.compile(r"[.!?…。！？।؟۔॥]")
+_ENDS_SURELY = re.compile(r"[\s。！？।]$")
+_NEXT = " Xa"  # what follows in a text that goes on: a word that may begin a sentence
+
+
+def clean(text: str) -> str:
+    """`text` without control characters, directional marks, emoji and stray surrogates.
+
+    Lines end with a bare newline, spaces are single characters of one kind, and letters and
+    digits that only look special (full-width, mathematical) become ordinary ones.
+    """
+    text = unicodedata.normalize("NFC", LINE_BREAK.sub("\n", text))
+    if text.isascii() and text.isprintable():
+        return text
+    kept: list[str] = []
+    for index, character in enumerate(text):
+        if character in JOINERS:
+            before = kept[-1][-1:] if kept else ""
+            after = text[index + 1 : index + 2]
+            # Between emoji a joiner has nothing left to join.
+            joins = _is_word(before) and _is_word(after) and not before.isascii()
+            kept.append(character if joins else "")
+        else:
+            kept.append(_clean_character(character))
+    return "".join(kept)
+
+
+def _is_word(character: str) -> bool:
+    return bool(character) and unicodedata.category(character)[0] in "LM"
+
+
+@lru_cache(maxsize=8192)
+def _clean_character(character: str) -> str:
+    category = unicodedata.category(character)
+    if character == "\n" or character in _NARROW_SPACES:
+        return character
+    if category in ("Zs", "Cc") or (category == "So" and character not in "°№"):
+        return " "
+    if category in ("Cf", "Cs", "Co", "Cn"):
+        return ""
+    if "\ufe00" <= character <= "\ufe0f" or "\U0001f3fb" <= character <= "\U0001f3ff":
+        return ""  # variants and skin tones of the emoji before
+    if category in ("Lu", "Ll", "Lo", "Nd"):
+        plain = unicodedata.normalize("NFKC", character)
+        if len(plain) <= 3 and plain.isascii() and plain.isalnum():
+            return plain
+    return character
+
+
+class Paragraph:
+    """One line of a text, cleaned block by block, with the caller's units of text in step."""
+
+    def __init__(self, source: str, start: int, block: int, *, words: bool) -> None:
+        self.text = ""  # cleaned and not yet taken
+        self.taken = 0  # cleaned characters taken before `text`
+        self._start = start
+        self.is_whole = False  # whether nothing follows `text`
+        self.end = start  # of what is read of the source; past the line break in the end
+        self.units: deque[Unit] = deque()
+        self._source = source
+        self._words = words
+        self.read(block)
+
+    def read(self, block: int = BLOCK) -> None:
+        """Cleans one more block."""
+        source, start = self._source, self.end
+        found = LINE_BREAK.search(source, start, start + block)
+        if found:
+            end, self.end, self.is_whole = found.start(), found.end(), True
+        elif start + block >= len(source):
+            end = self.end = len(source)
+            self.is_whole = True
+        else:
+            end = self.end = _block_end(source, start, start + block)
+        cleaned = clean(source[start:end])
+        if self._words:
+            self._add_units(source[start:end], start, self.taken + len(self.text))
+        self.text += cleaned
+
+    def take(self, count: int) -> None:
+        self.text = self.text[count:]
+        self.taken += count
+
+    @property
+    def source_end(self) -> int:
+        """About where the taken text ends in the source."""
+        return min(self._start + self.taken, self.end)
+
+    def units_before(self, position: int) -> list[Unit]:
+        """Takes the units that begin before `position` of the cleaned paragraph."""
+        found: list[Unit] = []
+        while self.units and self.units[0].clean_start < position:
+            found.append(self.units.popleft())
+        return found
+
+    def _add_units(self, block: str, start: int, clean_start: int) -> None:
+        position = 0
+        for first, last in spans(block):
+            clean_start += len(clean(block[position:first]))
+            word = block[first:last]
+            cleaned = clean(word)
+            self.units.append(Unit(word, start + first, start + last, cleaned, clean_start))
+            clean_start += len(cleaned)
+            position = last
+
+
+def paragraphs(text: str, *, words: bool) -> Iterator[Paragraph]:
+    """The lines of `text`; `words` keeps the caller's units of text."""
+    position, block = 0, FIRST_BLOCK
+    while position < len(text):
+        paragraph = Paragraph(text, position, block, words=words)
+        yield paragraph
+        while not paragraph.is_whole:  # not read to its end: nothing in it can be spoken
+            paragraph.take(len(paragraph.text))
+            paragraph.read()
+        position, block = paragraph.end, BLOCK
+
+
+def _block_end(source: str, start: int, end: int) -> int:
+    """After the last space of a block; where there is none, between two letters."""
+    for position in range(end, start + (end - start) // 2, -1):
+        if source[position - 1].isspace():
+            return position
+    for position in range(end, end - 64, -1):
+        if is_letter_start(source, position):
+            return position
+    return end
+
+
+def is_letter_start(text: str, position: int) -> bool:
+    """Whether what is at `position` does not belong to the letter before it."""
+    if position >= len(text):
+        return True
+    before, after = text[position - 1], text[position]
+    joined = before in JOINERS or after in JOINERS or before in LEADING_VOWELS
+    virama = unicodedata.combining(before) == 9  # the next consonant is written below this one
+    jamo = "\u1160" <= after <= "\u11ff"  # vowels and finals of a Korean syllable
+    return not (joined or virama or jamo or unicodedata.category(after)[0] == "M")
+
+
+def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
+    """The spans of the sentences of a cleaned paragraph, without the spaces around them.
+
+    Only spaces lie between them. A part without a letter or digit joins its neighbour.
+    """
+    spans: list[tuple[int, int]] = []
+    for start, end in _trimmed(paragraph, _cuts(paragraph, language)):
+        if spans and _goes_on(paragraph, spans[-1], (start, end), language):
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((start, end))
+    return spans
+
+
+def finished(text: str, language: str, *, sure: bool = True) -> int:
+    """How many characters of a text that still grows are whole sentences and lines.
+
+    A sentence at its end counts when nothing that may follow could go on with it; when not `sure`,
+    also without the space or the wide stop that shows that its last mark is its last.
+    """
+    line = text.rfind("\n") + 1
+    rest = text[line:]
+    if not _MARK.search(rest):
+        return line
+    starts = [start for start, _ in sentence_spans(rest.rstrip() + _NEXT, language)]
+    if sure and starts[-1] >= len(rest.rstrip()) and not _ENDS_SURELY.search(rest):
+        starts.pop()
+    return line + min(starts[-1], len(rest)) if starts else line
+
+
+def _cuts(paragraph: str, language: str) -> Iterator[int]:
+    """Ends of sentences by sentencex, and those that it misses, in order."""
+    position = 0
+    for sentence in segment(language, paragraph):
+        for found in _missed(sentence, language):
+            yield position + found
+        position += len(sentence)
+        yield position
+
+
+def _missed(sentence: str, language: str) -> list[int]:
+    patterns = [_AFTER_BRACKET, _AFTER_MARKS]
+    if language != "de":
+        patterns.append(_MAY_END)
+    if language in ("en", "es", "it"):
+        patterns.append(_ANSWER)
+    found = {match.end() for pattern in patterns for match in pattern.finditer(sentence)}
+    if "。" in sentence or "！" in sentence or "？" in sentence:
+        depth = counted = 0
+        for match in _WIDE_END.finditer(sentence):
+            for character in sentence[counted : match.end()]:
+                depth += (character in _WIDE_OPEN) - (character in _WIDE_CLOSE)
+            counted = match.end()
+            if depth <= 0:
+                found.add(match.end())
+    return sorted(found)
+
+
+def _trimmed(paragraph: str, cuts: Iterator[int]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for cut in cuts:
+        text = paragraph[start:cut]
+        bare = text.strip()
+        if bare:
+            begin = start + len(text) - len(text.lstrip())
+            yield begin, begin + len(bare)
+        start = cut
+
+
+def _goes_on(
+    paragraph: str, before: tuple[int, int], after: tuple[int, int], language: str
+) -> bool:
+    """Whether what sentencex took for two sentences is one."""
+    start, end = before
+    following = paragraph[after[0] : after[0] + 1]
+    if not is_speakable(paragraph[after[0] : after[1]]):
+        return True
+    if following in "-–—" and paragraph[after[0] + 1 : after[0] + 3].strip()[:1].islower():
+        return True
+    if after[1] - start > 3 and _ENUMERATOR.match(paragraph[start:end]):
+        return True
+    if end == after[0] and _inside_word(paragraph, end):
+        return True
+    match = _LAST_WORD.search(paragraph[max(start, end - 16) : end])
+    if match is None:
+        return False
+    word = match[1]
+    key = word.lower()
+    known = language_words(language)
+    if key in (known.goes_on or language_words("en").goes_on):
+        return True
+    if following.isdigit():
+        return key in known.goes_on_before_number or (
+            word[0].isupper() and key in _GO_ON_BEFORE_SMALL
+        )
+    if following.islower():
+        return key in _GO_ON_BEFORE_SMALL or _INITIAL.match(word) is not None
+    return False
+
+
+def _inside_word(paragraph: str, position: int) -> bool:
+    """Whether a boundary without a space lies in an address, a file name or a hyphenated name."""
+    if paragraph[position] in "-_/@":
+        return True
+    begin = max(
+        (m.end() for m in _SPACE.finditer(paragraph, max(0, position - 80), position)),
+        default=max(0, position - 80),
+    )
+    found = _SPACE.search(paragraph, position, position + 80)
+    token = paragraph[begin : found.start() if found else position + 80]
+    return _ADDRESS.search(token) is not None
