@@ -1,6 +1,6 @@
 """The shape of `configs/languages.yaml`."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
@@ -11,25 +11,18 @@ Words = Annotated[frozenset[str], BeforeValidator(str.split)]
 Mark = Annotated[str, Field(pattern=r"^([.@/+=]|to)$")]
 
 
-class CurrencyForms(NamedTuple):
-    """What one and several of a currency and of its hundredths are called."""
-
-    unit: str
-    units: str
-    hundredth: str
-    hundredths: str
-
-
 class CurrencyNames(StrictModel):
     """Names of one currency."""
 
     written: Words = frozenset()  # after an amount
-    spoken: CurrencyForms | None = None  # where num2words has none, or another country's
+    # One and several of it and of its hundredths, where num2words has none or another country's.
+    spoken: tuple[str, str, str, str] | None = None
 
 
 class LanguageWords(StrictModel):
     """Words of one language; none are known of a language that is not listed."""
 
+    native_name: str | None = None  # of the language, where the CLDR does not name it in itself
     conjunctions: Words = frozenset()  # they begin a clause
     prepositions: Words = frozenset()  # they begin a phrase
     bound: Words = frozenset()  # others that no cut may follow
@@ -54,5 +47,5 @@ _UNLISTED = LanguageWords()
 
 
 def language_words(language: str) -> LanguageWords:
-    """The words of an ISO 639-1 code."""
+    """The words of an ISO 639 code."""
     return _LANGUAGES.get(language, _UNLISTED)

@@ -13,8 +13,6 @@ from models.errors import EngineError
 from models.grammar_check.base import Finding, GrammarCapabilities, GrammarEngine
 from models.weights.store import WeightStore
 
-_SPELLING = ("SpellCheck",)
-
 
 class HarperEngine(GrammarEngine):
     """One linter; it takes one call at a time, and gives the interpreter's lock back meanwhile."""
@@ -35,7 +33,7 @@ class HarperEngine(GrammarEngine):
             # Not deduplicated: which of two overlapping findings is right, the caller judges.
             by_rule = self._linter.organized_lints(text, language="plaintext", dedup=False)
         findings = [
-            Finding(lint.span.start, lint.span.end, replacements, rule, rule in _SPELLING)
+            Finding(lint.span.start, lint.span.end, replacements, rule, rule == "SpellCheck")
             for rule, lints in by_rule.items()
             for lint in lints
             if lint.lint_kind not in self._kinds_off and (replacements := _replacements(lint))

@@ -25,30 +25,33 @@ class Passage:
 
 def cut(text: str, most: int) -> Iterator[Passage]:
     """All of the text, in order; prose in pieces of at most `most` characters, cut at sentences
-    where there are any. Spaces around a piece are pieces too.
+    where there are any. Code, and the spaces around a piece, are pieces too.
     """
     at = 0
-    for span in protected_spans(text):
-        if span.kind == "code" and "\n" in text[span.start : span.end]:
-            yield from _prose(text, at, span.start, most)
-            yield Passage(span.start, span.end, False)
-            at = span.end
-    yield from _prose(text, at, len(text), most)
+    for passage in _prose(text, most):
+        if at < passage.start:
+            yield Passage(at, passage.start, False)
+        yield passage
+        at = passage.end
+    if at < len(text):
+        yield Passage(at, len(text), False)
 
 
-def _prose(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
-    for first, last in _paragraphs(text, start, end):
-        bare = text[first:last]
-        begin = first + len(bare) - len(bare.lstrip())
-        stop = first + len(bare.rstrip())
-        if begin >= stop:
-            yield Passage(first, last, False)
-            continue
-        if first < begin:
-            yield Passage(first, begin, False)
-        yield from _shorter(text, begin, stop, most)
-        if stop < last:
-            yield Passage(stop, last, False)
+def _prose(text: str, most: int) -> Iterator[Passage]:
+    """The paragraphs without the code between them, or less."""
+    at = 0
+    code = [
+        (span.start, span.end)
+        for span in protected_spans(text)
+        if span.kind == "code" and "\n" in text[span.start : span.end]
+    ]
+    for begins, ends in [*code, (len(text), len(text))]:
+        for first, last in _paragraphs(text, at, begins):
+            bare = text[first:last]
+            start, end = first + len(bare) - len(bare.lstrip()), first + len(bare.rstrip())
+            if start < end:
+                yield from _shorter(text, start, end, most)
+        at = ends
 
 
 def _paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -76,8 +79,8 @@ def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
     if end - start <= most:
         yield Passage(start, end, True)
         return
-    flat = re.sub(r"\s", " ", text[start:end])
-    ends = [start + stop for _, stop in sentence_spans(flat, "en") if _may_cut(flat, stop)]
+    flat = flattened(text[start:end])
+    ends = [start + stop for _, stop in english_sentences(flat) if _may_cut(flat, stop)]
     at = start
     while end - at > most:
         fitting = [stop for stop in ends if at < stop <= at + most]
@@ -87,12 +90,19 @@ def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
         else:  # a word longer than a piece: an address, perhaps
             space = flat.find(" ", at - start)
             stop = end if space < 0 else start + space
-            yield Passage(at, stop, False)
         at = min(end, stop + len(text[stop:end]) - len(text[stop:end].lstrip()))
-        if at > stop:
-            yield Passage(stop, at, False)
     if at < end:
         yield Passage(at, end, True)
+
+
+def flattened(text: str) -> str:
+    """`text` as one line."""
+    return re.sub(r"\s", " ", text)
+
+
+def english_sentences(text: str) -> list[tuple[int, int]]:
+    """The spans of the sentences of a piece of prose; a line break ends none."""
+    return sentence_spans(flattened(text), "en")
 
 
 def _may_cut(text: str, at: int) -> bool:

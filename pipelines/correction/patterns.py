@@ -31,16 +31,15 @@ class InflectedForms:
         self._past: dict[str, str] = {}
         self._base: dict[str, str] = {}  # of a past or third person; never of a base
         self._participle: dict[str, str] = {}  # of a past form that is not its own participle
-        for base, past, participle in map(str.split, verbs):
+        forms = [tuple(verb.split()) for verb in verbs]
+        self._bases = {base for base, _, _ in forms}
+        for base, past, participle in forms:
             self._past[base] = past
             self._past[third_person(base)] = past
             self._past[participle] = past
             self._participle[past] = participle
-            for form in (past, third_person(base)):
+            for form in {past, third_person(base)} - self._bases:
                 self._base.setdefault(form, base)
-        bases = {verb.split()[0] for verb in verbs}
-        self._bases = bases
-        self._base = {form: base for form, base in self._base.items() if form not in bases}
         self.operations: Mapping[str, Callable[[str], str | None]] = {
             "past": lambda word: _other(word, self._past.get(word)),
             "base": self._base.get,
@@ -137,9 +136,7 @@ def _other(word: str, form: str | None) -> str | None:
 
 def third_person(verb: str) -> str:
     """ "go" → "goes"."""
-    if verb in ("be", "have"):
-        return {"be": "is", "have": "has"}[verb]
-    return plural(verb)
+    return {"be": "is", "have": "has"}.get(verb) or plural(verb)
 
 
 def plural(noun: str) -> str:

@@ -132,7 +132,7 @@ class CorrectionPipeline:
         """The most that the correction can cost: nothing when no model is asked."""
         tokens = 0
         if helper is not None:
-            tokens = await self._in_thread(most_for, request, self._config, request.text)
+            tokens = await self._in_thread(most_for, request, self._config)
         lasts_s = HOLD_S + len(request.text) / 20 * self._config.sentence_s
         return await self._billing.hold(
             request.workspace_id, "chat", tokens, operation=request.operation, lasts_s=lasts_s

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pipelines.correction.edits import Edit
+from pipelines.correction.passages import english_sentences
 from pipelines.correction.protection import protected_spans
-from pipelines.text.segmentation import sentence_spans
 
 _CLAUSE = re.compile(
     r"\b(?:i|you|he|she|it|we|they|is|are|was|were|am|have|has|had|do|does|did|will|would|can|could"
@@ -37,7 +37,7 @@ _SMALL_WORD = re.compile(r"[\"'“‘(\[]*([a-zà-öø-ÿ][a-zà-öø-ÿ'’]*)(
 def capitals(text: str) -> Iterator[Edit]:
     """A capital for the first letter of each sentence, if that is a plain word."""
     protected = protected_spans(text)
-    for start, end in _sentences(text):
+    for start, end in english_sentences(text):
         word = _SMALL_WORD.match(text, start, end)
         first = word.start(1) if word and not _ITEM.match(text[start:end]) else None
         if first is not None and not any(span.start <= first < span.end for span in protected):
@@ -46,7 +46,7 @@ def capitals(text: str) -> Iterator[Edit]:
 
 def end_mark(text: str) -> Iterator[Edit]:
     """A full stop or question mark for the last sentence of an English paragraph that has none."""
-    spans = _sentences(text)
+    spans = english_sentences(text)
     if not spans:
         return
     start, end = spans[-1]
@@ -59,10 +59,6 @@ def end_mark(text: str) -> Iterator[Edit]:
     at_end = (span for span in protected_spans(text) if span.end >= end)
     if all(span.kind in ("number", "identifier") for span in at_end):
         yield Edit(end, end, "?" if _QUESTION.match(sentence) else ".", "punctuation")
-
-
-def _sentences(text: str) -> list[tuple[int, int]]:
-    return sentence_spans(text.replace("\n", " ").replace("\r", " "), "en")
 
 
 def abbreviations(text: str, table: Mapping[str, str]) -> Iterator[Edit]:

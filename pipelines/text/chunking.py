@@ -129,7 +129,7 @@ def read_chunks(
     chunk with the caller's words; `first_chunk_policy` makes the first chunks short. Yields nothing
     when nothing in the text can be spoken.
     """
-    chunker = _Chunker(words=words, policy=first_chunk_policy)
+    chunker = _Chunker(first_chunk_policy)
     before = language
     for paragraph in paragraphs(text, words=words):
         spoken_in = paragraph_language(paragraph.text, languages, language, before)
@@ -153,8 +153,7 @@ def _mark_last(chunks: Iterable[TextChunk], *, ends_paragraph: bool) -> Iterator
 class _Chunker:
     """Cuts paragraphs into chunks, short ones first where a policy says so."""
 
-    def __init__(self, *, words: bool, policy: FirstChunkPolicy | None) -> None:
-        self._words = words
+    def __init__(self, policy: FirstChunkPolicy | None) -> None:
         self._policy = policy  # None once chunks may be whole sentences
         self._last_length = 0  # of the last chunk under the policy
 
@@ -206,7 +205,7 @@ class _Chunker:
                 break
             count = shorter
             spoken = normalise(window[:count], language)
-        units = paragraph.units_before(paragraph.taken + count) if self._words else []
+        units = paragraph.units_before(paragraph.taken + count)
         paragraph.take(count)
         chunks: list[TextChunk] = []
         for part in _parts(spoken):

@@ -137,10 +137,7 @@ def _expected_script(language: str) -> tuple[str, ...]:
 
 def _script_languages(text: str) -> tuple[str, ...] | None:
     """The languages of the script with most letters; `_LATIN`, or None where there is none."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    for character in text:
-        if character.isalpha():
-            counts[_script_of(ord(character))] += 1
+    counts = Counter(_script_of(ord(character)) for character in text if character.isalpha())
     return counts.most_common(1)[0][0] if counts else None
 
 

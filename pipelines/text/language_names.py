@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from babel import Locale, UnknownLocaleError
 from babel.core import get_global
 
+from configs.schema.languages import language_words
 from models.info import Accent
 
 # Codes of Whisper that CLDR knows under another one.
@@ -13,22 +14,6 @@ _ENGINE_CODES = {cldr: code for code, cldr in _CLDR_CODES.items()}
 # Codes of Whisper that ISO 639 withdrew.
 _ISO_CODES = {"jw": "jv"}
 _ENGLISH_ACCENTS: dict[str, Accent] = {"gb": "British", "uk": "British", "us": "American"}
-# What CLDR does not name in the language itself, or not at all.
-_NATIVE_NAMES = {
-    "ba": "Башҡортса",
-    "haw": "ʻŌlelo Hawaiʻi",
-    "ht": "Kreyòl ayisyen",
-    "la": "Latina",
-    "mi": "Māori",
-    "no": "norsk",
-    "oc": "Occitan",
-    "sa": "संस्कृतम्",
-    "sn": "chiShona",
-    "su": "Basa Sunda",
-    "tk": "Türkmençe",
-    "tl": "Tagalog",
-    "yi": "ייִדיש",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +27,7 @@ def name_language(code: str) -> LanguageNames:
     """Both names of a language; the code itself where the CLDR has none."""
     cldr = _CLDR_CODES.get(code, code)
     name = Locale("en").languages.get(code) or Locale("en").languages.get(cldr) or code
-    native = _NATIVE_NAMES.get(code)
+    native = language_words(code).native_name
     if native is None:
         try:
             native = Locale.parse(cldr).get_language_name(cldr)

@@ -43,7 +43,12 @@ class LiveAudio:
         if self._resampler is None or (encoding, sample_rate) != self._format:
             held = self.flush()
             self._format = encoding, sample_rate
-            self._resampler = _open_resampler(sample_rate)
+            self._resampler = (
+                Upsampler2x()
+                if sample_rate == 8000
+                # The quality LQ passes speech whole and holds back the least of those that do.
+                else StreamResampler(sample_rate, STT_SAMPLE_RATE, quality="LQ")
+            )
         pcm = decode_mulaw(data) if encoding == "mulaw" else self._linear(data)
         self.received_s += Fraction(len(pcm), sample_rate)
         out = self._resampler.process(pcm)
@@ -92,11 +97,3 @@ def _half_band() -> NDArray[np.float32]:
     at = np.arange(HALF_BAND_TAPS) - (HALF_BAND_TAPS - 1) / 2
     taps = np.sinc(at) * np.kaiser(HALF_BAND_TAPS, 8.0)
     return np.asarray(taps / taps.sum(), np.float32)
-
-
-def _open_resampler(sample_rate: LiveSampleRate) -> StreamResampler | Upsampler2x:
-    """From `sample_rate` to STT_SAMPLE_RATE."""
-    if sample_rate == 8000:
-        return Upsampler2x()
-    # The quality LQ passes speech whole and holds back the least of those that do.
-    return StreamResampler(sample_rate, STT_SAMPLE_RATE, quality="LQ")

@@ -155,11 +155,10 @@ class NumberWords:
     def _amount(self, amount: Decimal, currency: str) -> tuple[str, str] | None:
         """The units and the hundredths of an amount; None where their names are not known."""
         names = self.own.currencies.get(currency)
-        if names and (forms := names.spoken):
+        if names and names.spoken:
             units, hundredths = divmod(int(amount * 100), 100)
-            return (
-                self._counted(units, forms.unit, forms.units),
-                self._counted(hundredths, forms.hundredth, forms.hundredths),
+            return self._counted(units, *names.spoken[:2]), self._counted(
+                hundredths, *names.spoken[2:]
             )
         if self.language not in _CURRENCY_TABLES:
             return None

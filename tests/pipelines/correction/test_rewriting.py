@@ -80,7 +80,7 @@ async def test_the_tone_and_the_limit_reach_the_model() -> None:
     assert "warm and friendly" in asked.messages[0].content
     assert asked.sampling.temperature == 0 and asked.sampling.max_tokens is not None
     request = CorrectionRequest(1, "Give me the report.", style=CorrectionStyle(tone="friendly"))
-    assert most_for(request, CONFIG, request.text) > asked.sampling.max_tokens + 40
+    assert most_for(request, CONFIG) > asked.sampling.max_tokens + 40
 
 
 async def test_what_has_no_words_or_too_many_is_not_asked() -> None:
