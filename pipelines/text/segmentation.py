@@ -21,7 +21,7 @@ BLOCK = 2000
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\u0085\u2028\u2029]")
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation reads
 
-# Those that go on only before a small letter: they may also end a sentence.
+# Abbreviations after which a sentence goes on before a small letter: they may also end one.
 _GO_ON_BEFORE_SMALL = frozenset(
     "mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep sept oct nov dec "
     "etc ecc usw enz itd itp inc ltd corp co jr sr al r w str ok est s etc u.s u.k a.m p.m".split()
@@ -283,10 +283,6 @@ def _inside_word(paragraph: str, position: int) -> bool:
     """Whether a boundary without a space lies in an address, a file name or a hyphenated name."""
     if paragraph[position] in "-_/@":
         return True
-    begin = max(
-        (m.end() for m in _SPACE.finditer(paragraph, max(0, position - 80), position)),
-        default=max(0, position - 80),
-    )
-    found = _SPACE.search(paragraph, position, position + 80)
-    token = paragraph[begin : found.start() if found else position + 80]
-    return _ADDRESS.search(token) is not None
+    before = _SPACE.split(paragraph[max(0, position - 80) : position])[-1]
+    after = _SPACE.split(paragraph[position : position + 80], maxsplit=1)[0]
+    return _ADDRESS.search(before + after) is not None

@@ -30,6 +30,7 @@ _FLUSH_PACKETS = 0x200  # each packet is written at once
 _MP3_DELAY = 576  # samples that LAME is late, beside what every decoder is
 _UNKNOWN_BYTES = 0xFFFF_FFFF - 36  # the length in the header of a stream
 _ID3_HEAD = 10  # bytes
+
 TAGS: Mapping[str, str] = {
     "comment": f"Synthetic speech, made by {BRAND}",
     "synthetic": "true",
@@ -38,7 +39,9 @@ TAGS: Mapping[str, str] = {
         "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia"
     ),
 }
+
 _MPEG_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
+_OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,7 @@ CODECS: Mapping[FileFormat, Codec] = {
     "mp3": Codec("MP3", "libmp3lame", "fltp", "audio/mpeg", _MPEG_RATES, bit_rate=64_000),
     "wav": Codec("LINEAR16", "pcm_s16le", "s16", "audio/wav", ()),
     "ogg": Codec(
-        "OGG_OPUS",
-        "libopus",
-        "flt",
-        "audio/ogg",
-        (8000, 12000, 16000, 24000, 48000),
-        decoded_rate=48_000,
-        bit_rate=48_000,
+        "OGG_OPUS", "libopus", "flt", "audio/ogg", _OPUS_RATES, decoded_rate=48_000, bit_rate=48_000
     ),
     "flac": Codec("FLAC", "flac", "s16", "audio/flac", ()),
     "aac": Codec("AAC", "aac", "fltp", "audio/aac", _MPEG_RATES, bit_rate=64_000, container="adts"),
@@ -144,22 +141,9 @@ class MulawEncoder(AudioEncoder):
 
 def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
     """The 44 bytes before mono int16 samples, which some clients cut off by their number."""
-    return struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        b"RIFF",
-        36 + data_bytes,
-        b"WAVE",
-        b"fmt ",
-        16,
-        1,  # samples, not compressed
-        1,  # channel
-        sample_rate,
-        2 * sample_rate,
-        2,
-        16,
-        b"data",
-        data_bytes,
-    )
+    samples = struct.pack("<HHIIHH", 1, 1, sample_rate, 2 * sample_rate, 2, 16)  # plain, mono
+    parts = b"RIFF", 36 + data_bytes, b"WAVEfmt ", len(samples), samples, b"data", data_bytes
+    return struct.pack("<4sI8sI16s4sI", *parts)
 
 
 class FileEncoder(AudioEncoder):

@@ -1,14 +1,12 @@
 """POST /tts-stream: lines of JSON whose audio is one file."""
 
 import asyncio
-import io
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import av
 import httpx
 import numpy as np
 import pytest
@@ -25,6 +23,7 @@ from tests.api.leaving import scope_of, send_and_leave
 from tests.api.native.speech.test_speech import assert_fault
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
+from tests.pipelines.audio.encode.test_files import decode as decode_file
 from tests.pipelines.stt.voiced import VoicedSpeaker
 from tests.stopwatch import stopwatch
 
@@ -71,14 +70,7 @@ def audio_of(lines: list[dict[str, Any]]) -> bytes:
 
 
 def decode(data: bytes, output_format: str) -> tuple[Pcm, int]:
-    if output_format == "pcm":
-        return pcm16_to_float(data), 24_000
-    with av.open(io.BytesIO(data), "r") as container:
-        stream = container.streams.audio[0]
-        sample_rate = int(stream.codec_context.sample_rate)
-        to_float = av.AudioResampler("flt", "mono", sample_rate)
-        frames = [out for frame in container.decode(stream) for out in to_float.resample(frame)]
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames]), sample_rate
+    return (pcm16_to_float(data), 24_000) if output_format == "pcm" else decode_file(data)
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
