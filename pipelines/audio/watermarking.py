@@ -5,12 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from configs.settings import WatermarkOf
-from models.audio import AudioChunk, Pcm
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
-from models.watermark.base import Marking, Watermark
+from models.watermark.base import Watermark
 from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
 from pipelines.errors import NotFound
 
@@ -47,7 +44,7 @@ class WatermarkDetection:
 
 
 class Watermarker:
-    """Opens a marking stream for the voices that the setting WATERMARK names, and detects marks."""
+    """Chooses the voices whose speech is marked, by the setting WATERMARK, and detects marks."""
 
     def __init__(
         self,
@@ -62,12 +59,10 @@ class Watermarker:
         # One thread: a long file takes a core for 20 s, also after its client has disconnected.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="verify")
 
-    def open_stream(self, *, custom_voice: bool) -> "WatermarkStream | None":
-        """Marks one stream of speech; None when speech of such a voice is not marked."""
+    def choose(self, *, custom_voice: bool) -> Watermark | None:
+        """The watermark of speech in such a voice; None when it is not marked."""
         is_marked = self._of == "all" or (self._of == "clones" and custom_voice)
-        if self._watermark is None or not is_marked:
-            return None
-        return WatermarkStream(self._watermark)
+        return self._watermark if is_marked else None
 
     async def verify(self, decoder: AudioDecoder, path: Path) -> WatermarkDetection:
         """Looks for the mark in a file of a temporary directory.
@@ -92,26 +87,3 @@ def _detect(watermark: Watermark, vad: VADEngine, audio: DecodedAudio) -> tuple[
         for start_s, end_s, likelihood in watermark.likelihoods(audio.pcm, audio.sample_rate)
         if is_speech[int(start_s / frame_s) : int(end_s / frame_s) + 1].mean() >= MIN_SPEECH_SHARE
     )
-
-
-class WatermarkStream:
-    """Marks consecutive chunks of one sample rate; blocking, 3 ms for 0.1 s."""
-
-    def __init__(self, watermark: Watermark) -> None:
-        self._watermark = watermark
-        self._marking: Marking | None = None
-
-    def process(self, chunk: AudioChunk) -> Pcm:
-        """About as many samples as come in: the last 0.1 s are held back."""
-        if self._marking is None:
-            self._marking = self._watermark.stream(chunk.sample_rate)
-        return self._marking.process(chunk.pcm)
-
-    def flush(self) -> Pcm:
-        if self._marking is None:
-            return np.zeros(0, dtype=np.float32)
-        return self._marking.flush()
-
-    def process_all(self, audio: AudioChunk) -> AudioChunk:
-        """Marks a whole signal at once."""
-        return AudioChunk(np.concatenate([self.process(audio), self.flush()]), audio.sample_rate)

@@ -15,8 +15,9 @@ from models.audio import AudioChunk
 from models.errors import EngineLost, UnknownVoice
 from models.info import ModelInfo
 from models.tts.base import PackRef, SynthesisRequest
+from models.watermark.base import Watermark
 from pipelines.audio.effects import enhance
-from pipelines.audio.watermarking import Watermarker, WatermarkStream
+from pipelines.audio.watermarking import Watermarker
 from pipelines.errors import InvalidRequest
 from pipelines.ports import TTSModel
 from pipelines.text.chunking import FirstChunkPolicy, TextChunk, read_chunks
@@ -182,15 +183,14 @@ class SpeechPipeline:
             # The model was swapped since it last described itself: choose among its new voices.
             plan = await self.plan(plan.request)
             chunks = await self._collect(plan)
-        audio = await asyncio.to_thread(_join, chunks, plan.request.enhance)
-        if (watermark := self.open_watermark(plan.voice)) is not None:
-            audio = await asyncio.to_thread(watermark.process_all, audio)
+        watermark = self.choose_watermark(plan.voice)
+        audio = await asyncio.to_thread(_join, chunks, plan.request.enhance, watermark)
         words = tuple(word for chunk in chunks for word in chunk.words)
         return Speech(audio, plan.voice, words)
 
-    def open_watermark(self, voice: AvailableVoice) -> WatermarkStream | None:
-        """Marks one stream of speech in that voice; None when it is not to be marked."""
-        return self._watermarker.open_stream(custom_voice=voice.custom is not None)
+    def choose_watermark(self, voice: AvailableVoice) -> Watermark | None:
+        """The watermark of speech in that voice; None when it is not to be marked."""
+        return self._watermarker.choose(custom_voice=voice.custom is not None)
 
     async def _collect(self, plan: SpeechPlan) -> list[SpokenChunk]:
         chunks: list[SpokenChunk] = []
@@ -241,7 +241,7 @@ class SpeechPipeline:
             pitch=request.pitch,
             speed=request.speed,
             enhancer=StreamEnhancer(self.levels, voice) if is_enhanced else None,
-            watermark=None if is_file else self.open_watermark(voice),
+            watermark=None if is_file else self.choose_watermark(voice),
         )
         window = PrefetchWindow(
             lambda: asyncio.to_thread(next, plan.rest, None),
@@ -334,9 +334,14 @@ def _engine_speed(plan: SpeechPlan) -> float:
     return min(fastest, max(slowest, plan.request.speed))
 
 
-def _join(chunks: Sequence[SpokenChunk], enhanced: bool) -> AudioChunk:
+def _join(chunks: Sequence[SpokenChunk], enhanced: bool, watermark: Watermark | None) -> AudioChunk:
     if not chunks:
         raise InvalidRequest(_NO_SOUND)
     sample_rate = chunks[0].audio.sample_rate
     pcm = np.concatenate([chunk.audio.pcm for chunk in chunks])
-    return AudioChunk(enhance(pcm, sample_rate) if enhanced else pcm, sample_rate)
+    if enhanced:
+        pcm = enhance(pcm, sample_rate)
+    if watermark is not None:
+        marking = watermark.stream(sample_rate)
+        pcm = np.concatenate([marking.process(pcm), marking.flush()])
+    return AudioChunk(pcm, sample_rate)

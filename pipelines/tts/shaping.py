@@ -3,8 +3,8 @@
 import numpy as np
 
 from models.audio import AudioChunk, Pcm
+from models.watermark.base import Marking, Watermark
 from pipelines.audio import effects
-from pipelines.audio.watermarking import WatermarkStream
 from pipelines.text.chunking import TextChunk
 from pipelines.tts.chunks import SpokenChunk, TimedWord
 from pipelines.tts.prefetch import EngineAudio
@@ -25,12 +25,13 @@ class SpeechProcessor:
         pitch: float,
         speed: float,
         enhancer: StreamEnhancer | None = None,
-        watermark: WatermarkStream | None = None,
+        watermark: Watermark | None = None,
     ) -> None:
         """`tempo` is the part of `speed` that the engine leaves to this."""
         self._tempo, self._pitch, self._speed = tempo, pitch, speed
         self._enhancer = enhancer
         self._watermark = watermark
+        self._marking: Marking | None = None  # opened when the sample rate is known
         self._shaper: ChunkShaper | None = None  # of the text chunk that is being made
         self._starts_at: int | None = None  # the sample at which that chunk starts
         self._position = 0  # samples that were shaped
@@ -77,8 +78,8 @@ class SpeechProcessor:
         if self._sample_rate:
             if self._enhancer is not None:
                 self._add(self._enhancer.finish())
-            if self._watermark is not None:
-                self._pcm = np.concatenate([self._pcm, self._watermark.flush()])
+            if self._marking is not None:
+                self._pcm = np.concatenate([self._pcm, self._marking.flush()])
 
     def take(self, lead_s: float) -> SpokenChunk | None:
         """What is ready; a snippet waits for more while the client has enough to play."""
@@ -97,7 +98,9 @@ class SpeechProcessor:
 
     def _add(self, pcm: Pcm) -> None:
         if self._watermark is not None:
-            pcm = self._watermark.process(AudioChunk(pcm, self._sample_rate))
+            if self._marking is None:
+                self._marking = self._watermark.stream(self._sample_rate)
+            pcm = self._marking.process(pcm)
         self._pcm = np.concatenate([self._pcm, pcm])
 
 

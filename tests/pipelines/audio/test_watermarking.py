@@ -109,9 +109,9 @@ async def test_clones_are_marked_unless_marks_are_off() -> None:
         ("all", clone, True),
         ("all", stock, True),
     ):
-        stream = pipeline(cast(WatermarkOf, of)).open_watermark(voice)
-        assert (stream is not None) is expected, (of, voice)
-        assert Watermarker(cast(WatermarkOf, of)).open_stream(custom_voice=True) is None
+        watermark = pipeline(cast(WatermarkOf, of)).choose_watermark(voice)
+        assert (watermark is not None) is expected, (of, voice)
+        assert Watermarker(cast(WatermarkOf, of)).choose(custom_voice=True) is None
 
 
 class FakeDecoder:
