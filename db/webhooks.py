@@ -21,13 +21,12 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
-    delete,
     text,
 )
 from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.accounts import Workspace, lock_workspace, workspace_reference
-from db.database import UtcDateTime, change_rows, utc_now
+from db.accounts import Workspace, workspace_reference
+from db.database import UtcDateTime, utc_now
 
 EventKind = Literal[
     "tts.completed",
@@ -101,17 +100,6 @@ class Delivery(SQLModel, table=True):
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
-def add_webhook(session: Session, webhook: Webhook, limit: int) -> bool:
-    """False, and nothing written, when the workspace has `limit` of them already."""
-    # The lock makes two that come at once count one after the other.
-    lock_workspace(session, webhook.workspace_id)
-    if len(webhooks_of(session, webhook.workspace_id)) >= limit:
-        return False
-    session.add(webhook)
-    session.flush()
-    return True
-
-
 def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
     """Newest first."""
     query = (
@@ -130,12 +118,6 @@ def webhook_of(
     if lock:
         query = query.with_for_update(key_share=True)
     return session.exec(query).one_or_none()
-
-
-def delete_webhook(session: Session, workspace_id: int, webhook_id: UUID) -> bool:
-    """Whether there was one; what was on its way to it goes with it."""
-    ours = (col(Webhook.id) == webhook_id, col(Webhook.workspace_id) == workspace_id)
-    return change_rows(session, delete(Webhook).where(*ours)) > 0
 
 
 @dataclass(frozen=True, slots=True)

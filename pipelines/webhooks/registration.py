@@ -10,11 +10,20 @@ from sqlmodel import Session
 from yarl import URL
 
 from configs.settings import Settings
-from db import deliveries, webhooks
+from db import deliveries
+from db.accounts import lock_workspace
 from db.audit import audit
 from db.database import Database, utc_now
 from db.deliveries import ListedDelivery
-from db.webhooks import EVENT_KINDS, EventKind, NewEvent, Webhook, write_event
+from db.webhooks import (
+    EVENT_KINDS,
+    EventKind,
+    NewEvent,
+    Webhook,
+    webhook_of,
+    webhooks_of,
+    write_event,
+)
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
@@ -75,7 +84,7 @@ class Webhooks:
 
     async def of_workspace(self, principal: Principal) -> list[Webhook]:
         """Newest first."""
-        return await self._database.read(webhooks.webhooks_of, principal.workspace_id)
+        return await self._database.read(webhooks_of, principal.workspace_id)
 
     async def get(self, principal: Principal, webhook_id: UUID) -> Webhook:
         """Raises NotFound."""
@@ -212,22 +221,25 @@ def _in_order(events: Sequence[EventKind]) -> list[str]:
 
 
 def _get(session: Session, workspace_id: int, webhook_id: UUID, *, lock: bool = False) -> Webhook:
-    webhook = webhooks.webhook_of(session, workspace_id, webhook_id, lock=lock)
+    webhook = webhook_of(session, workspace_id, webhook_id, lock=lock)
     if webhook is None:
         raise NotFound("no webhook has that id")
     return webhook
 
 
 def _register(session: Session, webhook: Webhook, actor: str) -> None:
-    if not webhooks.add_webhook(session, webhook, MAX_WEBHOOKS):
+    lock_workspace(session, webhook.workspace_id)  # webhooks that are made at once take turns
+    if len(webhooks_of(session, webhook.workspace_id)) >= MAX_WEBHOOKS:
         raise InvalidRequest(f"a workspace has at most {MAX_WEBHOOKS} webhooks; delete one first")
+    session.add(webhook)
+    session.flush()
     details = {"events": list(webhook.events), "signed": webhook.secret is not None}
     audit(session, webhook.workspace_id, "webhook.created", actor, str(webhook.id), details)
 
 
 def _delete(session: Session, principal: Principal, webhook_id: UUID) -> None:
-    if not webhooks.delete_webhook(session, principal.workspace_id, webhook_id):
-        raise NotFound("no webhook has that id")
+    session.delete(_get(session, principal.workspace_id, webhook_id, lock=True))
+    session.flush()
     audit(session, principal.workspace_id, "webhook.deleted", principal.actor, str(webhook_id))
 
 
