@@ -85,11 +85,6 @@ class WebhookDispatcher:
         for task in list(self._running):
             task.cancel()
 
-    async def settle(self) -> None:
-        """Waits until no attempt runs."""
-        while self._running:
-            await asyncio.wait(self._running)
-
     async def start_due(self) -> int:
         """Starts attempts for what is due and has room; how many. Raises DatabaseError."""
         room = AT_ONCE - len(self._running)

@@ -1,8 +1,9 @@
 """A migrated database, an authority, and a courier whose clock a test turns."""
 
+import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ from pipelines.webhooks.registration import Webhooks
 from pipelines.webhooks.sender import Sender
 from tests.api.local_server import local_settings
 from tests.db.test_chats import add_workspace
-from tests.pipelines.webhooks.receivers import Authority
+from tests.pipelines.webhooks.receivers import Authority, Held
 
 SECRET = "whsec_" + b64encode(bytes(range(32))).decode()
 
@@ -77,8 +78,17 @@ class Workshop:
         count = 0
         while started := await self.courier.start_due():
             count += started
-            await self.courier.settle()
+            await settle(self.courier)
         return count
+
+    @asynccontextmanager
+    async def delivering(self, held: Held) -> AsyncIterator[None]:
+        """While the courier runs; then what is held is let go, and every attempt ends."""
+        running = asyncio.create_task(self.courier.run())
+        yield
+        running.cancel()
+        held.let_go.set()
+        await settle(self.courier)
 
     async def listed(self, webhook_id: UUID) -> list[ListedDelivery]:
         found, _ = await self.database.read(deliveries.deliveries_of, webhook_id, 1, 100, None)
@@ -100,6 +110,12 @@ class Workshop:
         return WebhookDispatcher(
             self.database, self.encryption, self.sender, time_scale=time_scale, now=self.clock
         )
+
+
+async def settle(courier: WebhookDispatcher) -> None:
+    """Waits until no attempt of the courier runs."""
+    while courier._running:
+        await asyncio.wait(courier._running)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from pipelines.errors import InvalidRequest
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, WebhookDispatcher
 from pipelines.webhooks.registration import WebhookChange
-from tests.pipelines.webhooks.conftest import SECRET, Workshop
+from tests.pipelines.webhooks.conftest import SECRET, Workshop, settle
 from tests.pipelines.webhooks.receivers import Authority, Held, receiver
 
 DAYS_OF_SCHEDULE = 4
@@ -208,15 +208,12 @@ async def test_a_dead_receiver_does_not_delay_a_live_one(
             await workshop.happen("tts.failed")
         await workshop.register(live.url, events=("tts.completed",))
         workshop.clock.pass_(seconds=60)
-        running = asyncio.create_task(workshop.courier.run())
-        await dead.until(AT_ONCE_FOR_ONE)
-        for _ in range(20):
-            await workshop.happen("tts.completed")
-        await live.until(20, seconds=5)
-        assert len(dead.received) == AT_ONCE_FOR_ONE
-        running.cancel()
-        held.let_go.set()
-        await workshop.courier.settle()
+        async with workshop.delivering(held):
+            await dead.until(AT_ONCE_FOR_ONE)
+            for _ in range(20):
+                await workshop.happen("tts.completed")
+            await live.until(20, seconds=5)
+            assert len(dead.received) == AT_ONCE_FOR_ONE
 
 
 async def test_a_courier_that_died_loses_nothing_and_repeats_the_id(
@@ -253,7 +250,7 @@ async def test_several_couriers_send_each_message_once(
         sent = [await workshop.happen() for _ in range(30)]
         couriers = [workshop.courier, *(workshop.another_courier() for _ in range(3))]
         while any(await asyncio.gather(*(one.start_due() for one in couriers))):
-            await asyncio.gather(*(one.settle() for one in couriers))
+            await asyncio.gather(*(settle(one) for one in couriers))
         assert sorted(message.id for message in hook.received) == sorted(map(str, sent))
 
 
@@ -280,7 +277,7 @@ async def test_deleting_during_an_attempt_breaks_nothing(
         await hook.until(1)
         await workshop.webhooks.delete(workshop.principal, webhook.id)
         held.let_go.set()
-        await workshop.courier.settle()
+        await settle(workshop.courier)
         assert await workshop.webhooks.of_workspace(workshop.principal) == []
 
 
@@ -317,13 +314,10 @@ async def test_many_dead_receivers_of_one_workspace_do_not_delay_another(
         await other.register(live.url)
         workshop.clock.pass_(seconds=60)
         await other.happen()
-        running = asyncio.create_task(workshop.courier.run())
-        await dead.until(AT_ONCE_FOR_WORKSPACE)
-        await live.until(1, seconds=5)
-        assert len(dead.received) == AT_ONCE_FOR_WORKSPACE
-        running.cancel()
-        held.let_go.set()
-        await workshop.courier.settle()
+        async with workshop.delivering(held):
+            await dead.until(AT_ONCE_FOR_WORKSPACE)
+            await live.until(1, seconds=5)
+            assert len(dead.received) == AT_ONCE_FOR_WORKSPACE
 
 
 async def test_an_attempt_that_breaks_is_made_again_by_the_schedule(
@@ -362,7 +356,7 @@ async def test_what_an_event_says_is_sealed_until_it_is_sent(
             workshop.database, Encryption(data_keys), workshop.sender, now=workshop.clock
         )
         await stranger.start_due()
-        await stranger.settle()
+        await settle(stranger)
         assert [one.error for one in (await workshop.only(webhook.id)).attempts] == ["seal_broken"]
         assert hook.received == []
         workshop.clock.pass_(seconds=7)
