@@ -90,7 +90,7 @@ CHAT: EngineKind[ChatEngine] = EngineKind(
     "llm",
     ChatConfig,
     {
-        "llama_cpp": "models.llm.llama_cpp.engine:LlamaCppEngine",
+        "llama_cpp": "models.llm.llama_cpp:LlamaCppEngine",
         "transformers": "models.llm.transformers.engine:TransformersEngine",
         "echo": "models.llm.echo:EchoEngine",
     },

@@ -32,7 +32,7 @@ from benchmarks.hardware import hardware, versions
 from configs.load import load_yaml
 from configs.schema.models.llm import ChatConfig, LlamaCppConfig
 from configs.settings import weights_dir
-from models.llm.llama_cpp.engine import start_server
+from models.llm.llama_cpp import start_server
 from models.loading import load_model
 from models.registry import CHAT
 from models.weights.store import WeightStore

@@ -17,8 +17,13 @@ from jsonschema import Draft202012Validator, ValidationError  # type: ignore[imp
 
 from benchmarks.hardware import hardware, versions
 from configs.settings import weights_dir
-from models.llm.answer_assembly import AnswerAssembler
-from models.llm.base import ChatEngine, ChatMessage, GenerationRequest, SamplingOptions
+from models.llm.base import (
+    ChatEngine,
+    ChatMessage,
+    GenerationDelta,
+    GenerationRequest,
+    SamplingOptions,
+)
 from models.loading import load_model
 from models.registry import CHAT
 from models.weights.store import WeightStore
@@ -67,7 +72,7 @@ class Tally:
         return f"{told}; {self.broken} with a call that does not obey"
 
 
-Judge = Callable[[AnswerAssembler], bool]
+Judge = Callable[[GenerationDelta], bool]
 
 
 async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]) -> Tally:
@@ -75,9 +80,9 @@ async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]
     result = Tally()
 
     async def one(request: GenerationRequest, judge: Judge) -> None:
-        answer, usage = AnswerAssembler(), None
+        answer, usage = GenerationDelta(), None
         async for delta in engine.generate(request):
-            answer.add(delta)
+            answer += delta
             usage = delta.usage or usage
         if usage is not None and usage.completion_tokens >= MAX_TOKENS:
             result.spent += 1
@@ -85,7 +90,7 @@ async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]
             result.good += 1
         else:
             result.bad += 1
-            result.broken += bool(answer.tool_calls) and not calls_obey(answer)
+            result.broken += bool(answer.calls()) and not calls_obey(answer)
         done = result.good + result.bad
         if done % SHOWN_EVERY == 0 and done < len(asked):
             print(f"  so far {result}", flush=True)
@@ -111,8 +116,8 @@ def in_json(schema: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "record", "schema": schema}}
 
 
-def calls_obey(answer: AnswerAssembler) -> bool:
-    calls = [call["function"] for call in answer.tool_calls]
+def calls_obey(answer: GenerationDelta) -> bool:
+    calls = [call["function"] for call in answer.calls()]
     return bool(calls) and all(obeys(c["arguments"], SCHEMAS[c["name"]]) for c in calls)
 
 
@@ -136,7 +141,7 @@ def kinds(number: int) -> dict[str, list[tuple[GenerationRequest, Judge]]]:
             ask(weather(index), index, **more),
             lambda answer: (
                 calls_obey(answer)
-                and {call["function"]["name"] for call in answer.tool_calls} == {name}
+                and {call["function"]["name"] for call in answer.calls()} == {name}
             ),
         )
 
@@ -160,7 +165,7 @@ def kinds(number: int) -> dict[str, list[tuple[GenerationRequest, Judge]]]:
                 ask(weather(i), i, tools=TOOLS, response_format=in_json(WEATHER["parameters"])),
                 lambda answer: (
                     calls_obey(answer)
-                    if answer.tool_calls
+                    if answer.calls()
                     else obeys(answer.text, WEATHER["parameters"])
                 ),
             )
@@ -172,7 +177,7 @@ def kinds(number: int) -> dict[str, list[tuple[GenerationRequest, Judge]]]:
         "auto answers small talk in text": [
             (
                 ask(CHATTER[i % len(CHATTER)], i, tools=TOOLS),
-                lambda answer: bool(answer.text.strip()) and not answer.tool_calls,
+                lambda answer: bool(answer.text.strip()) and not answer.calls(),
             )
             for i in range(number // 4)
         ],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from models.base import Engine
-from models.llm.tool_calls import joined_calls
+from models.llm.tool_calls import is_json, joined_calls
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 ToolChoice = Literal["auto", "none", "required"]
@@ -68,7 +68,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDelta:
-    """A piece of the answer; the last one has `finish_reason`.
+    """A piece of the answer; the last one has `finish_reason`. Their sum is the answer.
 
     `usage` is what the request has used so far, so that one whose client left can be billed too;
     the last delta always has it.
@@ -93,6 +93,15 @@ class GenerationDelta:
             tool_calls=joined_calls(self.tool_calls, later.tool_calls),
             reasoning=self.reasoning + later.reasoning,
         )
+
+    def calls(self) -> list[dict[str, Any]]:
+        """The tool calls as messages have them; the last may be cut off when the answer was."""
+        return [{key: call[key] for key in ("id", "type", "function")} for call in self.tool_calls]
+
+    def to_message(self) -> ChatMessage:
+        """What a continued chat replays of an answer: the text and the calls that are whole."""
+        whole = [call for call in self.calls() if is_json(call["function"]["arguments"])]
+        return ChatMessage("assistant", self.text, {"tool_calls": whole} if whole else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@
 </tool_call>
 """
 
+import json
 import re
 from collections.abc import Sequence
 from secrets import token_hex
@@ -160,23 +161,29 @@ class ToolTextReader:
         return len(self._waiting)
 
 
-def add_call_piece(calls: dict[int, CallDelta], piece: CallDelta) -> None:
-    """Adds a delta in OpenAI's shape to the call of its index, whose first piece has all else."""
-    call = calls.get(piece["index"])
-    if call is None:
-        calls[piece["index"]] = {**piece, "function": dict(piece["function"])}
-    else:
-        call["function"]["arguments"] += piece["function"].get("arguments", "")
-
-
 def joined_calls(
     earlier: tuple[CallDelta, ...], later: tuple[CallDelta, ...]
 ) -> tuple[CallDelta, ...]:
-    """The deltas of two consecutive pieces as those of one, at most one a call."""
+    """The deltas of two consecutive pieces as those of one, at most one a call.
+
+    The first of a call has its name, and all of them have arguments to be joined.
+    """
     calls: dict[int, CallDelta] = {}
     for piece in (*earlier, *later):
-        add_call_piece(calls, piece)
+        before = calls.setdefault(piece["index"], piece)
+        if before is not piece:
+            function = before["function"]
+            arguments = function["arguments"] + piece["function"].get("arguments", "")
+            calls[piece["index"]] = {**before, "function": {**function, "arguments": arguments}}
     return tuple(calls.values())
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def partial_suffix(text: str, marks: Sequence[str]) -> int:

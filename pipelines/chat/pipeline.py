@@ -5,22 +5,13 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import token_hex
-from typing import Any
 from uuid import UUID, uuid4
 
 from models.errors import ContextLengthExceeded, EngineLost
 from models.info import ModelInfo
-from models.llm.answer_assembly import AnswerAssembler
-from models.llm.base import (
-    ChatMessage,
-    GenerationDelta,
-    GenerationRequest,
-    SamplingOptions,
-    TokenUsage,
-    ToolChoice,
-)
+from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
 from pipelines.chat.history import (
     ChatHistory,
@@ -48,15 +39,8 @@ class ChatRequest:
     """One turn of a conversation."""
 
     workspace_id: int
-    messages: tuple[ChatMessage, ...]
+    generation: GenerationRequest  # of the messages of this turn alone
     model: str = DEFAULT_MODEL  # id or alias
-    sampling: SamplingOptions = SamplingOptions()
-    enable_thinking: bool = False
-    tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
-    tool_choice: ToolChoice = "auto"
-    called_tool: str | None = None  # the only one that may be called
-    parallel_tool_calls: bool = True
-    response_format: dict[str, Any] | None = None
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
     operation: IdempotentOperation | None = None  # of a request with an Idempotency-Key
@@ -85,7 +69,8 @@ class Completion:
         self._rest = rest
         self._history = history
         self._charge = charge
-        self.answer = AnswerAssembler()
+        self.answer = GenerationDelta()  # so far
+        self._begun = False  # whether a piece of it was taken
         self._saved = not request.save_chat
         self._count(first)
 
@@ -98,7 +83,8 @@ class Completion:
         try:
             async with self._charge:
                 async for delta in self._all():
-                    self.answer.add(delta)
+                    self.answer += delta
+                    self._begun = True
                     self._count(delta)
                     if delta.finish_reason is not None:
                         await self._end()
@@ -123,7 +109,7 @@ class Completion:
 
         All of it also when the caller is cancelled.
         """
-        if not self._saved and self.answer.begun:
+        if self._begun and not self._saved:
             self._save()
         self._charge.leave()
         await self._rest.aclose()
@@ -140,7 +126,7 @@ class Completion:
             self._history.save(
                 self._request.workspace_id,
                 self.chat_id,
-                self._request.messages,
+                self._request.generation.messages,
                 self.answer.to_message(),
                 self.model,
                 self.usage,
@@ -183,7 +169,7 @@ class ChatPipeline:
         earlier: tuple[ChatMessage, ...] = ()
         if request.chat_id is not None:
             earlier = await self._history.load(request.workspace_id, request.chat_id)
-        check_results(earlier, request.messages)
+        check_results(earlier, request.generation.messages)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(info, request, earlier))
             first, rest = await _first_piece(model, info, request, earlier)
@@ -194,11 +180,11 @@ class ChatPipeline:
         self, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
     ) -> Charge:
         """Holds the most that the turn can cost."""
-        answer = request.sampling.max_tokens
-        prompt = continued(earlier, request.messages, _history_budget(info, answer))
+        said, answer = request.generation, request.generation.sampling.max_tokens
+        prompt = continued(earlier, said.messages, _history_budget(info, answer))
         tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
         if answer is not None:
-            tokens = min(tokens, most_tokens(prompt, request.tools) + answer)
+            tokens = min(tokens, most_tokens(prompt, said.tools) + answer)
         lasts_s = HOLD_S + tokens * HELD_S_PER_TOKEN
         return await self._billing.hold(
             request.workspace_id, "chat", tokens, operation=request.operation, lasts_s=lasts_s
@@ -227,23 +213,12 @@ async def _first_piece(
     model: ChatModel, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
 ) -> tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None]]:
     """Begins the answer with as much history as fits. Raises EngineError."""
-    budget = _history_budget(info, request.sampling.max_tokens)
-    shortest = continued(earlier, request.messages, 0)
+    said = request.generation
+    budget = _history_budget(info, said.sampling.max_tokens)
+    shortest = continued(earlier, said.messages, 0)
     while True:
-        prompt = continued(earlier, request.messages, budget)
-        generation = model.generate(
-            GenerationRequest(
-                messages=prompt,
-                sampling=request.sampling,
-                enable_thinking=request.enable_thinking,
-                tools=request.tools,
-                tool_choice=request.tool_choice,
-                called_tool=request.called_tool,
-                parallel_tool_calls=request.parallel_tool_calls,
-                response_format=request.response_format,
-                owner=str(request.workspace_id),
-            )
-        )
+        prompt = continued(earlier, said.messages, budget)
+        generation = model.generate(replace(said, messages=prompt, owner=str(request.workspace_id)))
         try:
             return await anext(generation), generation
         except ContextLengthExceeded:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from configs.schema.correction import CorrectionConfig, Purpose
 from models.errors import EngineError, EngineLost
 from models.info import ModelInfo
-from models.llm.base import ChatMessage, GenerationDelta, TokenUsage
+from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.billing.billing import HOLD_S, Billing, Charge
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
@@ -39,7 +39,7 @@ class CorrectedCompletion(Completion):
     @property
     def original(self) -> str:
         """The caller's text, which the offsets of `edits` count in."""
-        return self._request.messages[-1].content
+        return self._request.generation.messages[-1].content
 
 
 class CorrectionPipeline:
@@ -84,8 +84,8 @@ class CorrectionPipeline:
             undo.pop_all()
         model = self._config.rules_id if helper is None else helper[1].id
         saved = ChatRequest(
-            workspace_id=request.workspace_id,
-            messages=(ChatMessage("user", request.text),),
+            request.workspace_id,
+            GenerationRequest((ChatMessage("user", request.text),)),
             save_chat=request.save_chat,
             chat_id=request.chat_id,
         )

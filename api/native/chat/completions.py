@@ -15,8 +15,7 @@ from api.http.streaming import EventStream, error_frame
 from api.native.chat.saved_chats import to_chat_id
 from api.native.chat.schemas import ChatCompletion, ChatCompletionBody, correction_body
 from models.errors import EngineLost
-from models.llm.answer_assembly import AnswerAssembler
-from models.llm.base import FinishReason, GenerationDelta, TokenUsage
+from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
@@ -67,9 +66,8 @@ async def complete(
 
 async def _collect(completion: Completion, began: float) -> dict[str, Any]:
     """The whole answer as a ChatCompletion."""
-    finish: FinishReason | None = None
-    async for delta in completion.deltas():
-        finish = delta.finish_reason or finish
+    async for _ in completion.deltas():
+        pass
     if completion.usage is None:
         raise EngineLost("the model ended without its finish")
     return {
@@ -78,7 +76,11 @@ async def _collect(completion: Completion, began: float) -> dict[str, Any]:
         "created": completion.created,
         "model": completion.model,
         "choices": [
-            {"index": 0, "message": answer_body(completion.answer), "finish_reason": finish}
+            {
+                "index": 0,
+                "message": answer_body(completion.answer),
+                "finish_reason": completion.answer.finish_reason,
+            }
         ],
         "usage": usage_body(completion.usage),
         "chat_id": str(completion.chat_id),
@@ -122,16 +124,18 @@ def _to_chat_request(
 ) -> ChatRequest:
     thinking = body.chat_template_kwargs is not None and body.chat_template_kwargs.enable_thinking
     return ChatRequest(
-        workspace_id=principal.workspace_id,
-        messages=tuple(message.to_message() for message in body.messages or ()),
+        principal.workspace_id,
+        GenerationRequest(
+            messages=tuple(message.to_message() for message in body.messages or ()),
+            sampling=body.sampling(),
+            enable_thinking=thinking,
+            tools=tuple(tool.to_openai() for tool in body.all_tools()),
+            tool_choice=body.choice(),
+            called_tool=body.called_tool(),
+            parallel_tool_calls=body.parallel_tool_calls is not False,
+            response_format=body.format(),
+        ),
         model=body.model or DEFAULT_MODEL,
-        sampling=body.sampling(),
-        enable_thinking=thinking,
-        tools=tuple(tool.to_openai() for tool in body.all_tools()),
-        tool_choice=body.choice(),
-        called_tool=body.called_tool(),
-        parallel_tool_calls=body.parallel_tool_calls is not False,
-        response_format=body.format(),
         save_chat=body.save_chat is not False and principal.retention != "zero",
         chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
         operation=operation,
@@ -233,13 +237,12 @@ def usage_body(usage: TokenUsage) -> dict[str, int]:
     }
 
 
-def answer_body(answer: AnswerAssembler) -> dict[str, Any]:
+def answer_body(answer: GenerationDelta) -> dict[str, Any]:
     """The message of an answer that is given whole."""
-    calls = answer.tool_calls
     body: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if answer.reasoning:
         body["reasoning_content"] = answer.reasoning
-    if calls:
+    if calls := answer.calls():
         body["content"] = answer.text or None
         body["tool_calls"] = calls
     return body

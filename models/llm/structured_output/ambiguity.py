@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.llm.structured_output.ast import Node, SchemaError, post_order
-from models.llm.structured_output.merging import Schema
+from models.llm.structured_output.keywords import Schema, type_of
 
 MAX_PARSES = 16
 MAX_AMBIGUOUS = 50  # choices with alternatives that begin alike
@@ -117,19 +117,6 @@ class AmbiguityCheck:
             parses[node] = max(sums, default=1)
             if parses[node] > MAX_PARSES:
                 raise SchemaError("anyOf: too many alternatives begin alike")
-
-
-def type_of(value: Any) -> str:
-    """The JSON type of a value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
 
 
 def _types_of(schema: Schema) -> frozenset[str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from models.llm.base import GenerationRequest
 from models.llm.structured_output.ast import EMPTY, Grammar, GrammarBuilder, Node, SchemaError
-from models.llm.structured_output.gbnf import MAX_REMEMBERED
 from models.llm.structured_output.json_schema import NARROW, Bounds, SchemaCompiler
+from models.llm.structured_output.notations import MAX_REMEMBERED
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
 MAX_CALLS = 8  # in one answer

@@ -1,11 +1,12 @@
 """The syntax tree (AST) of a context-free grammar, for constrained decoding.
 
-The schema compiler builds it, `gbnf` and `lark` print it for the engines, and `parser_state` walks
+The schema compiler builds it, `notations` prints it for the engines, and `parser_state` walks
 it. A grammar runs for each token of an answer, over all of the vocabulary, beside other answers:
 what is too large is refused while it is built.
 """
 
 import math
+import os
 import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -180,7 +181,7 @@ class GrammarBuilder:
         the engine never follows many at once."""
         if len(texts) == 1:
             return self.text(texts[0])
-        prefix = _common_prefix(texts)
+        prefix = os.path.commonprefix(texts)
         rests: dict[str, list[str]] = {}
         for text in texts:
             rests.setdefault(text[len(prefix) :][:1], []).append(text[len(prefix) :])
@@ -259,14 +260,6 @@ def _measure(order: list[Node]) -> None:
                 node.min_bytes = sum(part.min_bytes for part in node.parts)
             changed = changed or node.min_bytes != before
         order = order[::-1]
-
-
-def _common_prefix(texts: list[str]) -> str:
-    first, last = min(texts), max(texts)
-    length = 0
-    while length < min(len(first), len(last)) and first[length] == last[length]:
-        length += 1
-    return first[:length]
 
 
 def _range(ends: tuple[int, int]) -> str:

@@ -13,14 +13,15 @@ from typing import Any
 
 from models.llm.structured_output.ambiguity import Alternative, AmbiguityCheck
 from models.llm.structured_output.ast import EMPTY, GrammarBuilder, Node, SchemaError
-from models.llm.structured_output.keywords import bounded, listed, refuse_unsupported, types_of
-from models.llm.structured_output.merging import (
-    MAX_LEAVES,
+from models.llm.structured_output.keywords import (
     Schema,
-    SchemaTree,
     as_schema,
-    merged,
+    listed,
+    refuse_unsupported,
+    types_of,
 )
+from models.llm.structured_output.merging import MAX_LEAVES, SchemaTree, merged
+from models.llm.structured_output.numbers import bounded
 from models.llm.structured_output.patterns import FORMATS, compile_pattern
 
 MAX_SCHEMA_CHARS = 60_000

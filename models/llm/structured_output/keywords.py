@@ -1,14 +1,18 @@
-"""Single keywords of a JSON schema."""
+"""Single keywords of a JSON schema: which there are, what they look like, what they mean."""
 
 import json
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from collections.abc import Callable
 from typing import Any
 
-from models.llm.structured_output.ambiguity import type_of
-from models.llm.structured_output.ast import GrammarBuilder, Node, SchemaError
-from models.llm.structured_output.merging import Schema
-from models.llm.structured_output.numbers import MAX_DIGITS, NumberCompiler
+from models.llm.structured_output.ast import SchemaError
 
+Schema = dict[str, Any]
+
+# Keywords that describe a schema and constrain nothing.
+ANNOTATIONS = frozenset(
+    "title description default examples example deprecated readOnly writeOnly $comment $schema "
+    "$id $defs definitions contentEncoding contentMediaType discriminator nullable strict".split()
+)
 SUPPORTED = frozenset(
     "$ref allOf anyOf oneOf enum const type properties required additionalProperties items "
     "prefixItems minItems maxItems minLength maxLength pattern format minimum maximum "
@@ -26,7 +30,66 @@ IMPLIED = {
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
 }
 TYPES = frozenset({*IMPLIED, "integer", "boolean", "null"})
-LARGEST = 10**MAX_DIGITS  # beyond it a bound is none
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and value >= 0 and not value % 1
+
+
+def _is_schema(value: Any) -> bool:
+    return isinstance(value, dict | bool)
+
+
+def _are_schemas(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_schema, value))
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_NUMBER, _COUNT = (_is_number, "a number"), (_is_count, "a whole number from 0")
+_SCHEMA, _SCHEMAS = (_is_schema, "a schema"), (_are_schemas, "a list of schemas")
+_STRING = (_is_string, "a string")
+SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
+    **dict.fromkeys(("minProperties", "maxProperties"), _COUNT),
+    **dict.fromkeys(("anyOf", "oneOf", "allOf", "prefixItems"), _SCHEMAS),
+    **dict.fromkeys(("additionalProperties", "additionalItems"), _SCHEMA),
+    **dict.fromkeys(("$ref", "pattern", "format"), _STRING),
+    "items": (lambda value: _is_schema(value) or _are_schemas(value), "a schema"),
+    "properties": (
+        lambda value: isinstance(value, dict) and all(map(_is_schema, value.values())),
+        "an object of schemas",
+    ),
+    "required": (_are_names, "a list of strings"),
+    "enum": (lambda value: isinstance(value, list), "a list"),
+    "type": (lambda value: _is_string(value) or _are_names(value), "a string or a list of them"),
+}
+
+
+def as_schema(value: Any) -> Schema:
+    """A schema as an object, without annotations. Raises SchemaError."""
+    if value is True:
+        return {}
+    if value is False:
+        return {"enum": []}
+    if not isinstance(value, dict):
+        raise SchemaError("a schema must be an object or a boolean")
+    asked = {key: part for key, part in value.items() if key not in ANNOTATIONS}
+    for key, part in asked.items():
+        if key in SHAPES and not SHAPES[key][0](part):
+            raise SchemaError(f"{key}: it must be {SHAPES[key][1]}")
+    return asked
 
 
 def refuse_unsupported(schema: Schema) -> None:
@@ -71,24 +134,14 @@ def types_of(schema: Schema) -> list[str]:
     return [name for name in names if name != "integer" or "number" not in names]
 
 
-def bounded(schema: Schema, builder: GrammarBuilder, *, whole: bool) -> Node:
-    """Numbers within the bounds of the schema. Raises SchemaError."""
-    least, above = _bound(schema, "minimum"), _bound(schema, "exclusiveMinimum")
-    most, below = _bound(schema, "maximum"), _bound(schema, "exclusiveMaximum")
-    open_low = above is not None and (least is None or above >= least)
-    open_high = below is not None and (most is None or below <= most)
-    low, high = above if open_low else least, below if open_high else most
-    if not whole:
-        return NumberCompiler(builder).decimals(low, high, (open_low, open_high))
-    if low is not None and open_low:
-        low = low.to_integral_value(ROUND_FLOOR) + 1
-    if high is not None and open_high:
-        high = high.to_integral_value(ROUND_CEILING) - 1
-    return NumberCompiler(builder).integers(low, high)
-
-
-def _bound(schema: Schema, key: str) -> Decimal | None:
-    value = schema.get(key)
+def type_of(value: Any) -> str:
+    """The JSON type of a value."""
     if value is None:
-        return None
-    return Decimal(str(max(-LARGEST, min(LARGEST, value))))
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"

@@ -1,84 +1,17 @@
 """References and `allOf` of JSON schemas resolved: one schema that asks what all of them ask."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from models.llm.structured_output.ast import SchemaError
-
-Schema = dict[str, Any]
+from models.llm.structured_output.keywords import Schema, as_schema
 
 MAX_REFERENCES = 32  # that lead from one to the next
 MAX_STEPS = 20_000
 MAX_LEAVES = 200
 
-# Keywords that describe a schema and constrain nothing.
-ANNOTATIONS = frozenset(
-    "title description default examples example deprecated readOnly writeOnly $comment $schema "
-    "$id $defs definitions contentEncoding contentMediaType discriminator nullable strict".split()
-)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return _is_number(value) and value >= 0 and not value % 1
-
-
-def _is_schema(value: Any) -> bool:
-    return isinstance(value, dict | bool)
-
-
-def _are_schemas(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_schema, value))
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _is_string(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-_NUMBER, _COUNT = (_is_number, "a number"), (_is_count, "a whole number from 0")
-_SCHEMA, _SCHEMAS = (_is_schema, "a schema"), (_are_schemas, "a list of schemas")
-_STRING = (_is_string, "a string")
-SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
-    **dict.fromkeys(("minProperties", "maxProperties"), _COUNT),
-    **dict.fromkeys(("anyOf", "oneOf", "allOf", "prefixItems"), _SCHEMAS),
-    **dict.fromkeys(("additionalProperties", "additionalItems"), _SCHEMA),
-    **dict.fromkeys(("$ref", "pattern", "format"), _STRING),
-    "items": (lambda value: _is_schema(value) or _are_schemas(value), "a schema"),
-    "properties": (
-        lambda value: isinstance(value, dict) and all(map(_is_schema, value.values())),
-        "an object of schemas",
-    ),
-    "required": (_are_names, "a list of strings"),
-    "enum": (lambda value: isinstance(value, list), "a list"),
-    "type": (lambda value: _is_string(value) or _are_names(value), "a string or a list of them"),
-}
 _LEAST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
-
-
-def as_schema(value: Any) -> Schema:
-    """A schema as an object, without annotations. Raises SchemaError."""
-    if value is True:
-        return {}
-    if value is False:
-        return {"enum": []}
-    if not isinstance(value, dict):
-        raise SchemaError("a schema must be an object or a boolean")
-    asked = {key: part for key, part in value.items() if key not in ANNOTATIONS}
-    for key, part in asked.items():
-        if key in SHAPES and not SHAPES[key][0](part):
-            raise SchemaError(f"{key}: it must be {SHAPES[key][1]}")
-    return asked
 
 
 class SchemaTree:

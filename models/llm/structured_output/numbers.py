@@ -1,15 +1,40 @@
 """Numbers between two bounds as a grammar, digit by digit."""
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
 
 from models.llm.structured_output.ast import EMPTY, GrammarBuilder, Node, SchemaError
 
 MAX_DIGITS = 15  # before the point: what a double holds exactly
+LARGEST = 10**MAX_DIGITS  # beyond it a bound is none
 DECIMALS = 2  # of a bounded number, unless its bounds have more
 MAX_DECIMALS = 6
 
 
-class NumberCompiler:
+def bounded(schema: dict[str, Any], builder: GrammarBuilder, *, whole: bool) -> Node:
+    """Numbers within the bounds of the schema. Raises SchemaError."""
+    least, above = _bound(schema, "minimum"), _bound(schema, "exclusiveMinimum")
+    most, below = _bound(schema, "maximum"), _bound(schema, "exclusiveMaximum")
+    open_low = above is not None and (least is None or above >= least)
+    open_high = below is not None and (most is None or below <= most)
+    low, high = above if open_low else least, below if open_high else most
+    if not whole:
+        return _NumberCompiler(builder).decimals(low, high, (open_low, open_high))
+    if low is not None and open_low:
+        low = low.to_integral_value(ROUND_FLOOR) + 1
+    if high is not None and open_high:
+        high = high.to_integral_value(ROUND_CEILING) - 1
+    return _NumberCompiler(builder).integers(low, high)
+
+
+def _bound(schema: dict[str, Any], key: str) -> Decimal | None:
+    value = schema.get(key)
+    if value is None:
+        return None
+    return Decimal(str(max(-LARGEST, min(LARGEST, value))))
+
+
+class _NumberCompiler:
     """Makes the nodes of numbers in `builder`."""
 
     def __init__(self, builder: GrammarBuilder) -> None:
@@ -79,22 +104,15 @@ class NumberCompiler:
             free = build.repeat(self._digit(0, 9), ahead, ahead)
             return build.sequence(point, free, self._between(low[ahead:], high[ahead:], decimals))
         first, last = int(low[0]), int(high[0])
-        if first == last:
-            rest = self._between(low[1:], high[1:], decimals)
-            return build.sequence(point, self._digit(first, last), rest)
-        nines, zeros = "9" * (width - 1), "0" * (width - 1)
-        ways = []
-        if low[1:] != zeros:
-            rest = self._between(low[1:], nines, decimals)
-            ways.append(build.sequence(self._digit(first, first), rest))
-            first += 1
-        if high[1:] != nines:
-            rest = self._between(zeros, high[1:], decimals)
-            ways.append(build.sequence(self._digit(last, last), rest))
-            last -= 1
-        if first <= last:
-            rest = self._between(zeros, nines, decimals)
-            ways.append(build.sequence(self._digit(first, last), rest))
+        rests: dict[tuple[str, str], list[int]] = {}  # what may follow, and after which digits
+        for digit in range(first, last + 1):
+            least = low[1:] if digit == first else "0" * (width - 1)
+            most = high[1:] if digit == last else "9" * (width - 1)
+            rests.setdefault((least, most), []).append(digit)
+        ways = (
+            build.sequence(self._digit(digits[0], digits[-1]), self._between(*rest, decimals))
+            for rest, digits in rests.items()
+        )
         return build.sequence(point, build.choice(*ways))
 
     def _digit(self, first: int, last: int) -> Node:

@@ -19,7 +19,7 @@ from models.llm.structured_output.answer import (
 )
 from models.llm.structured_output.ast import Grammar, SchemaError
 from models.llm.structured_output.json_schema import WIDE
-from models.llm.structured_output.lark import to_lark
+from models.llm.structured_output.notations import to_lark
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
 Matcher: TypeAlias = Any  # llguidance.LLMatcher; the library is not there in the CPU profile

@@ -12,7 +12,6 @@ from api.http import streaming
 from api.http.errors import ApiError
 from api.http.streaming import EventStream, error_frame, while_connected
 from api.native.chat.completions import DONE, CompletionFrames, answer_body
-from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import GenerationDelta, TokenUsage
 from tests.patience import PATIENCE_S
 
@@ -49,15 +48,15 @@ def test_thoughts_and_calls_survive_in_one_line_each(
             for piece in pieces
         ),
     ]
-    whole, read = AnswerAssembler(), AnswerAssembler()
+    whole, read = GenerationDelta(), GenerationDelta()
     for delta in deltas:
-        whole.add(delta)
+        whole += delta
         choice = parse(FRAMES.piece(delta))["choices"][0]["delta"]
         calls = tuple(choice.get("tool_calls", ()))
         thoughts = choice.get("reasoning_content", "")
-        read.add(GenerationDelta(choice["content"], tool_calls=calls, reasoning=thoughts))
+        read += GenerationDelta(choice["content"], tool_calls=calls, reasoning=thoughts)
     assert answer_body(read) == answer_body(whole)
-    assert whole.tool_calls[0]["function"]["arguments"] == "".join(pieces)
+    assert whole.calls()[0]["function"]["arguments"] == "".join(pieces)
 
 
 def test_what_comes_at_once_has_a_line_for_the_text_and_one_for_each_piece_of_a_call() -> None:
@@ -70,7 +69,7 @@ def test_what_comes_at_once_has_a_line_for_the_text_and_one_for_each_piece_of_a_
 
 
 def test_an_answer_without_calls_or_thoughts_has_only_its_text() -> None:
-    answer = AnswerAssembler()
+    answer = GenerationDelta()
     assert answer_body(answer) == {"role": "assistant", "content": ""}
 
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.llm.answer_reader import AnswerReader, TokenText
+from models.llm.answer_reader import AnswerReader, BudgetedCompletion, TokenText
 from models.llm.base import TokenUsage
-from models.llm.budgeted_completion import BudgetedCompletion
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader, partial_suffix
 from tests.models.llm.structured_output.test_json_schema import CLOCK, calling
 

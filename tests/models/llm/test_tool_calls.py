@@ -4,7 +4,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import GenerationDelta
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader, joined_calls
 
@@ -36,10 +35,10 @@ def fed(text: str, cuts: list[int]) -> list[GenerationDelta]:
     return [*deltas, GenerationDelta(reader.finish())]
 
 
-def assembled(deltas: list[GenerationDelta]) -> AnswerAssembler:
-    answer = AnswerAssembler()
+def assembled(deltas: list[GenerationDelta]) -> GenerationDelta:
+    answer = GenerationDelta()
     for delta in deltas:
-        answer.add(delta)
+        answer += delta
     return answer
 
 
@@ -49,12 +48,12 @@ def test_pieces_of_any_size_add_up_to_the_text_and_the_calls(
 ) -> None:
     answer = assembled(fed(said + written(calls), cuts))
     assert answer.text == said
-    names = [call["function"]["name"] for call in answer.tool_calls]
-    given_back = [json.loads(call["function"]["arguments"]) for call in answer.tool_calls]
+    names = [call["function"]["name"] for call in answer.calls()]
+    given_back = [json.loads(call["function"]["arguments"]) for call in answer.calls()]
     different = [call for index, call in enumerate(calls) if written([call]) not in
                  [written([earlier]) for earlier in calls[:index]]]  # fmt: skip
     assert list(zip(names, given_back, strict=True)) == different
-    assert len({call["id"] for call in answer.tool_calls}) == len(different)
+    assert len({call["id"] for call in answer.calls()}) == len(different)
 
 
 @given(CALLS.filter(bool), st.lists(st.integers(0, 999)), st.integers(1, 9))
@@ -76,7 +75,7 @@ def test_pieces_that_are_joined_add_up_to_the_same(
 def test_text_without_a_mark_comes_out_as_it_is(text: str) -> None:
     answer = assembled(fed(text, list(range(len(text)))))
     assert answer.text == text or MARK in text
-    assert not answer.tool_calls or MARK in text
+    assert not answer.calls() or MARK in text
 
 
 def test_a_mark_without_a_call_is_text() -> None:
@@ -86,13 +85,13 @@ def test_a_mark_without_a_call_is_text() -> None:
 
 def test_a_call_that_is_cut_off_is_given_but_not_saved() -> None:
     answer = assembled(fed(written([("f", {"a": 1})])[: -len(END) - 2], []))
-    assert [call["function"]["arguments"] for call in answer.tool_calls] == ['{"a": ']
+    assert [call["function"]["arguments"] for call in answer.calls()] == ['{"a": ']
     assert answer.to_message().extra == {}
 
 
 def test_a_later_call_that_is_cut_off_does_not_come_out() -> None:
     answer = assembled(fed(written([("f", {"a": 1}), ("g", {"b": 2})])[: -len(END) - 2], []))
-    assert [call["function"]["name"] for call in answer.tool_calls] == ["f"]
+    assert [call["function"]["name"] for call in answer.calls()] == ["f"]
 
 
 def test_a_call_that_repeats_another_is_left_out_and_reported() -> None:

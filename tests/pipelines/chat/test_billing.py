@@ -75,7 +75,7 @@ async def test_the_most_that_it_can_cost_is_held(
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"], context_tokens=context))
     sampling = SamplingOptions(max_tokens=max_tokens)
-    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi"), sampling=sampling))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi", sampling=sampling)))
     (entry,) = await database.read(entries_of)
     assert entry.held == held * PRICE
     await completion.aclose()
@@ -159,9 +159,9 @@ async def test_history_that_is_sent_again_is_held_for(
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"], context_tokens=4096))
     sampling = SamplingOptions(max_tokens=10)
-    first = await pipeline.start(ChatRequest(WORKSPACE, said("x" * 500), sampling=sampling))
+    first = await pipeline.start(ChatRequest(WORKSPACE, said("x" * 500, sampling=sampling)))
     assert [delta async for delta in first.deltas()]
-    request = ChatRequest(WORKSPACE, said("y"), sampling=sampling, chat_id=first.chat_id)
+    request = ChatRequest(WORKSPACE, said("y", sampling=sampling), chat_id=first.chat_id)
     await answer(pipeline, request)
     holds = [one.held for one in await database.read(entries_of) if one.kind == "hold"]
     assert holds[1] > holds[0] > 500 * PRICE

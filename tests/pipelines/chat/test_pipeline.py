@@ -92,8 +92,12 @@ def billing_of(database: Database) -> Billing:
     return Billing(database, load_yaml(PlansConfig, "plans").prices, plain)
 
 
-def said(*texts: str) -> tuple[ChatMessage, ...]:
+def users(*texts: str) -> tuple[ChatMessage, ...]:
     return tuple(ChatMessage("user", text) for text in texts)
+
+
+def said(*texts: str, **more: Any) -> GenerationRequest:
+    return GenerationRequest(users(*texts), **more)
 
 
 async def answer(pipeline: ChatPipeline, request: ChatRequest) -> str:
@@ -289,13 +293,13 @@ def test_history_within_the_budget_keeps_whole_turns_and_instructions() -> None:
         ChatMessage("user", "short"),
         ChatMessage("assistant", "answer"),
     ]
-    prompt = continued(history, said("new"), 120)
+    prompt = continued(history, users("new"), 120)
     assert [m.content for m in prompt] == ["Be kind.", "short", "answer", "new"]
-    assert continued(history, said("new"), None) == (*history, *said("new"))
-    assert [m.content for m in continued(history, said("new"), 0)] == ["Be kind.", "new"]
+    assert continued(history, users("new"), None) == (*history, *users("new"))
+    assert [m.content for m in continued(history, users("new"), 0)] == ["Be kind.", "new"]
 
 
 def test_new_instructions_replace_the_old() -> None:
-    history = [ChatMessage("system", "Be kind."), *said("a"), ChatMessage("assistant", "b")]
-    prompt = continued(history, (ChatMessage("system", "Be brief."), *said("c")), None)
+    history = [ChatMessage("system", "Be kind."), *users("a"), ChatMessage("assistant", "b")]
+    prompt = continued(history, (ChatMessage("system", "Be brief."), *users("c")), None)
     assert [m.content for m in prompt] == ["Be brief.", "a", "b", "c"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from models.llm.llama_cpp.chunk_stream import ChunkStream
+from models.llm.llama_cpp import ChunkStream
 
 Push = Callable[[dict[str, Any]], bool]
 

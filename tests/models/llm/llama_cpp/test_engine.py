@@ -7,7 +7,7 @@ import pytest
 from models.errors import UnsupportedFeature, WeightsMissing
 from models.llm.base import ChatMessage, GenerationRequest
 from models.llm.base import SamplingOptions as Sampling
-from models.llm.llama_cpp.engine import LlamaCppEngine
+from models.llm.llama_cpp import LlamaCppEngine
 from models.weights.store import WeightStore
 from tests.models.llm.llama_cpp.smollm import SMOLLM
 

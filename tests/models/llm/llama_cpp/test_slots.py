@@ -2,7 +2,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from models.llm.base import ChatMessage, GenerationRequest
-from models.llm.llama_cpp.slots import Slots
+from models.llm.llama_cpp import Slots
 
 
 def chat(owner: str, *texts: str, **more: Any) -> GenerationRequest:

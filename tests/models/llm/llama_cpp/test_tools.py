@@ -9,15 +9,15 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from models.errors import UnsupportedFeature, WeightsMissing
-from models.llm.answer_assembly import AnswerAssembler
 from models.llm.base import (
     ChatMessage,
     FinishReason,
+    GenerationDelta,
     GenerationRequest,
     SamplingOptions,
     TokenUsage,
 )
-from models.llm.llama_cpp.engine import LlamaCppEngine
+from models.llm.llama_cpp import LlamaCppEngine
 from models.llm.structured_output.ast import SchemaError
 from models.weights.store import WeightStore
 from tests.models.llm.llama_cpp.smollm import SMOLLM
@@ -49,10 +49,10 @@ def ask(*texts: str, max_tokens: int = 80, **more: Any) -> GenerationRequest:
 
 async def answer(
     engine: LlamaCppEngine, request: GenerationRequest
-) -> tuple[AnswerAssembler, FinishReason | None, TokenUsage]:
-    whole = AnswerAssembler()
+) -> tuple[GenerationDelta, FinishReason | None, TokenUsage]:
+    whole = GenerationDelta()
     async for delta in engine.generate(request):
-        whole.add(delta)
+        whole += delta
     assert delta.usage is not None
     return whole, delta.finish_reason, delta.usage
 
@@ -79,7 +79,7 @@ async def test_required_tools_are_called_with_valid_arguments(
     request = ask("The weather in Rome?", tools=TOOLS, tool_choice="required", **choice)
     whole, finish, _ = await answer(engine, request)
     assert finish == "tool_calls" and not whole.text
-    for call in whole.tool_calls:
+    for call in whole.calls():
         arguments = json.loads(call["function"]["arguments"])
         if call["function"]["name"] == "get_weather":
             Draft202012Validator(PLACE).validate(arguments)
@@ -90,7 +90,7 @@ async def test_required_tools_are_called_with_valid_arguments(
 async def test_an_answer_is_a_call_or_json(engine: LlamaCppEngine, text: str) -> None:
     request = ask(text, max_tokens=60, tools=TOOLS, response_format=in_json(PLACE))
     whole, finish, _ = await answer(engine, request)
-    assert (finish == "stop") == bool(whole.text) == (not whole.tool_calls)
+    assert (finish == "stop") == bool(whole.text) == (not whole.calls())
     if whole.text:
         Draft202012Validator(PLACE).validate(json.loads(whole.text))
 
@@ -104,7 +104,7 @@ async def test_auto_can_answer_in_words_and_reads_results(engine: LlamaCppEngine
     )
     request = GenerationRequest(messages, SamplingOptions(max_tokens=40, seed=1), tools=TOOLS)
     whole, _, usage = await answer(engine, request)
-    assert whole.text or whole.tool_calls
+    assert whole.text or whole.calls()
     assert usage.prompt_tokens > 100  # the tools and the result are in it
 
 
@@ -115,7 +115,7 @@ async def test_a_call_that_meets_the_limit_is_whole_and_says_so(engine: LlamaCpp
     request = ask("Tell me a long story.")
     request = replace(request, sampling=sampling, tools=tools, tool_choice="required")
     whole, finish, usage = await answer(engine, request)
-    Draft202012Validator(story).validate(json.loads(whole.tool_calls[0]["function"]["arguments"]))
+    Draft202012Validator(story).validate(json.loads(whole.calls()[0]["function"]["arguments"]))
     assert finish == "length" and usage.completion_tokens == 70
 
 
@@ -171,9 +171,7 @@ async def test_a_call_that_goes_back_in_is_not_read_again(engine: LlamaCppEngine
     more: dict[str, Any] = {"tools": TOOLS, "owner": "g"}
     request = ask("The time?", tool_choice="required", called_tool="clock", **more)
     whole, _, before = await answer(engine, request)
-    results = (
-        ChatMessage("tool", "sunny", {"tool_call_id": call["id"]}) for call in whole.tool_calls
-    )
+    results = (ChatMessage("tool", "sunny", {"tool_call_id": call["id"]}) for call in whole.calls())
     messages = (*request.messages, whole.to_message(), *results)
     _, _, after = await answer(
         engine, GenerationRequest(messages, SamplingOptions(max_tokens=2), **more)

@@ -14,8 +14,8 @@ from models.errors import InvalidEngineRequest
 from models.llm.base import GenerationRequest
 from models.llm.structured_output.answer import answer_grammar
 from models.llm.structured_output.ast import MAX_GRAMMAR_CHARS, Grammar, SchemaError
-from models.llm.structured_output.gbnf import to_gbnf
 from models.llm.structured_output.json_schema import NARROW, Bounds
+from models.llm.structured_output.notations import to_gbnf
 from models.llm.tool_calls import MARK, ToolTextReader
 from tests.cpu_time import cpu_units
 from tests.models.llm.structured_output.gbnf_samples import parse, sample

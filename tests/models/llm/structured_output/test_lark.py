@@ -13,7 +13,7 @@ from models.llm.base import GenerationRequest
 from models.llm.structured_output.answer import answer_grammar
 from models.llm.structured_output.ast import MAX_GRAMMAR_CHARS, Grammar, SchemaError
 from models.llm.structured_output.json_schema import NARROW, WIDE
-from models.llm.structured_output.lark import to_lark
+from models.llm.structured_output.notations import to_lark
 from models.llm.structured_output.parser_state import ParserState
 from models.llm.tool_calls import MARK
 from tests.cpu_time import cpu_units

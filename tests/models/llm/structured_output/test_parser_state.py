@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
 
-from models.llm.answer_reader import AnswerReader
+from models.llm.answer_reader import AnswerReader, BudgetedCompletion
 from models.llm.base import GenerationRequest, TokenUsage
-from models.llm.budgeted_completion import BudgetedCompletion
 from models.llm.structured_output.answer import answer_grammar
 from models.llm.structured_output.ast import SchemaError
 from models.llm.structured_output.parser_state import ParserState

@@ -1,11 +1,15 @@
 """GGUF language models on llama.cpp, with continuous batching, inside this process."""
 
 import asyncio
+import json
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from configs.load import CONFIGS_DIR
@@ -28,14 +32,12 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
-from models.llm.llama_cpp.chunk_stream import Chunk, ChunkStream
-from models.llm.llama_cpp.slots import Slots
 from models.llm.structured_output.answer import (
     answer_grammar,
     is_constrained_throughout,
 )
 from models.llm.structured_output.ast import Grammar
-from models.llm.structured_output.gbnf import to_gbnf
+from models.llm.structured_output.notations import to_gbnf
 from models.weights.store import WeightStore
 
 # How long an OpenMP thread spins at a barrier before it sleeps. The default is about a
@@ -43,6 +45,10 @@ from models.weights.store import WeightStore
 # can fall to a token in seconds. Fewer spins cost up to a tenth on an idle machine.
 BARRIER_SPINS = "2000"
 _SEEDS = 2**32 - 1  # llama.cpp reads the last 32-bit number as "choose one"
+
+Chunk = dict[str, Any]
+PromptHashes = tuple[int, ...]
+"""A hash of the head of a prompt, then one of each of its messages."""
 
 
 class LlamaCppEngine(ChatEngine):
@@ -104,7 +110,7 @@ class LlamaCppEngine(ChatEngine):
             work.cancel()  # for a stream that still waits for a thread
 
 
-async def _end_of(stream: ChunkStream) -> None:
+async def _end_of(stream: "ChunkStream") -> None:
     """Waits until the thread has released its slot, which the next turn of the chat wants."""
     while await stream.take():
         pass
@@ -215,3 +221,127 @@ def _to_error(error: dict[str, Any]) -> EngineError:
     if kind == "unavailable_error":
         return EngineOverloaded("the model is not ready")
     return EngineError(f"llama.cpp failed: {error.get('message')}")
+
+
+class ChunkStream:
+    """A queue of the chunks of one answer, from a thread with callbacks to an event loop.
+
+    The thread never waits for the loop; a slow loop takes more at once.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ready = asyncio.Event()
+        self._signalled = False  # a wake-up is scheduled: one serves many chunks
+        self._chunks: deque[Chunk] = deque()
+        self._error: BaseException | None = None
+        self._ended = False
+        self._closed = False
+
+    def run(self, generate: Callable[[Chunk, Callable[[Chunk], bool]], None], body: Chunk) -> None:
+        """In the thread: calls `generate(body, callback)` to its end or until the stream closes."""
+        try:
+            if not self._closed:
+                generate(body, self._push)
+        except Exception as error:  # of any kind: `take` raises it in the loop
+            self._error = error
+        finally:
+            self._ended = True
+            self._wake()
+
+    def close(self) -> None:
+        """In the loop: the next callback tells the thread to stop."""
+        self._closed = True
+
+    async def take(self) -> list[Chunk]:
+        """In the loop: waits for chunks and takes all that are ready; none at the end.
+
+        Raises what `run` caught.
+        """
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            # In this order: a chunk that comes after the next line wakes the loop again.
+            self._signalled = False
+            ended = self._ended
+            if chunks := [self._chunks.popleft() for _ in range(len(self._chunks))]:
+                if ended:
+                    self._ready.set()  # for the call that finds the end
+                return chunks
+            if self._error is not None:
+                raise self._error
+            if ended:
+                return []
+
+    def _push(self, chunk: Chunk) -> bool:
+        """In the thread. True stops the generation."""
+        self._chunks.append(chunk)
+        self._wake()
+        return self._closed
+
+    def _wake(self) -> None:
+        if self._signalled:
+            return
+        self._signalled = True
+        try:
+            self._loop.call_soon_threadsafe(self._ready.set)
+        except RuntimeError:  # the loop is closed: there is no consumer
+            self._closed = True
+
+
+@dataclass(slots=True)
+class _Slot:
+    index: int
+    owner: str | None = None  # None: never used
+    hashes: PromptHashes = ()
+    used_at: int = 0
+    busy: bool = False
+
+
+class Slots:
+    """Assigns requests to the slots by their prompt caches, which tenants never share.
+
+    A cached prefix makes the first token come sooner, so one tenant could find out another's
+    prompts by timing (a side channel); a slot that changes its owner therefore begins with an empty
+    cache. Threads take slots, of which there are never fewer than threads.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._slots = [_Slot(index) for index in range(number)]
+        self._lock = threading.Lock()
+        self._clock = 0
+
+    @contextmanager
+    def take(self, request: GenerationRequest) -> Iterator[tuple[int, bool]]:
+        """The index of a slot, and whether it may use its cache."""
+        hashes = prompt_hashes(request)
+        with self._lock:
+            free = [slot for slot in self._slots if not slot.busy]
+            slot = _best_cached(free, request.owner, hashes) or min(free, key=lambda s: s.used_at)
+            same_owner = slot.owner == request.owner
+            self._clock += 1
+            slot.owner, slot.hashes, slot.used_at = request.owner, hashes, self._clock
+            slot.busy = True
+        try:
+            yield slot.index, same_owner
+        finally:
+            with self._lock:
+                slot.busy = False
+
+
+def prompt_hashes(request: GenerationRequest) -> PromptHashes:
+    """Hashes of the messages: a prompt that continues another begins with the hashes of it."""
+    head = json.dumps([request.tools, request.template_kwargs, request.enable_thinking])
+    said = (json.dumps([m.role, m.content, m.extra]) for m in request.messages)
+    return (hash(head), *map(hash, said))
+
+
+def _best_cached(free: list[_Slot], owner: str, hashes: PromptHashes) -> _Slot | None:
+    """The slot whose chat `hashes` continue, or replace the last message of."""
+
+    def common(slot: _Slot) -> int:
+        return len(os.path.commonprefix([slot.hashes, hashes]))
+
+    # An equal head alone is not worth evicting a chat.
+    best = [s for s in free if s.owner == owner and common(s) >= max(2, len(s.hashes) - 1)]
+    return max(best, key=common, default=None)

@@ -1,11 +1,15 @@
-"""Prints grammars as llguidance reads them: a dialect of Lark.
+"""Prints grammars in the notations of the engines: GBNF, llama.cpp's dialect of Backus-Naur form,
+and llguidance's dialect of Lark.
 
-Its lexer takes the longest match, so what it allows is what the grammar allows or, in rare unions,
-less: the parser state that follows an answer never loses it.
+llguidance's lexer takes the longest match, so what it allows is what the grammar allows or, in rare
+unions, less: the parser state that follows an answer never loses it.
 """
 
 import json
 import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,9 +23,10 @@ from models.llm.structured_output.ast import (
     Sequence,
     Text,
 )
-from models.llm.structured_output.gbnf import MAX_REMEMBERED, RuleWriter, times
 from models.llm.tool_calls import MARK
 
+MAX_REMEMBERED = 16  # grammars, which may take some megabytes each
+MAX_NESTING = 16  # of the brackets in a production, of which llguidance takes somewhat over 20
 MAX_REGEX = 10_000  # characters of an expression; what is longer is made of several
 MAX_REGEX_DEPTH = 40
 # What begins objects, lists and their members is never within an expression: a longer one that
@@ -30,6 +35,64 @@ _BEGINNINGS = ("{", "[", ", ")
 _END_OF_NAME = ": "
 # Text whose end is the first mark, and text without one.
 _BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"
+
+
+class _RuleWriter(ABC):
+    """Writes productions; nodes that are used twice or lie deep get names of their own."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._uses = Counter(part for node in grammar.nodes for part in node.parts)
+        self._uses[grammar.root] += 1
+        self._names: dict[Node, str] = {}  # in the order in which they came up
+
+    def write(self, node: Node, depth: int = 0) -> str:
+        """A node as a part of a production."""
+        if (terminal := self.terminal(node)) is not None:
+            return terminal
+        if self._uses[node] < 2 and depth < MAX_NESTING:
+            body = self._body(node, depth + 1)
+            return f"({body})" if isinstance(node, Alternation) else body
+        return self._names.setdefault(node, f"r{len(self._names)}")
+
+    @abstractmethod
+    def terminal(self, node: Node) -> str | None:
+        """A node that is written without a production; None where it needs one."""
+
+    def productions(self) -> Iterator[tuple[str, str]]:
+        """Those whose names occur in what was written."""
+        done = 0
+        while done < len(self._names):
+            for node, name in list(self._names.items())[done:]:
+                yield name, self._body(node, 0)
+                done += 1
+
+    def _body(self, node: Node, depth: int) -> str:
+        if isinstance(node, Repeat):
+            return f"({self.write(node.item, depth)}){_times(node)}"
+        joint = " | " if isinstance(node, Alternation) else " "
+        return joint.join(self.write(part, depth) for part in node.parts)
+
+
+def _times(node: Repeat) -> str:
+    """How often it repeats, as all notations have it."""
+    return f"{{{node.least},{'' if math.isinf(node.most) else int(node.most)}}}"
+
+
+@lru_cache(maxsize=2 * MAX_REMEMBERED)
+def to_gbnf(grammar: Grammar) -> str:
+    writer = _GbnfWriter(grammar)
+    lines = [f"root ::= {writer.write(grammar.root)}"]
+    lines += (f"{name} ::= {body}" for name, body in writer.productions())
+    return "\n".join(lines) + "\n"
+
+
+class _GbnfWriter(_RuleWriter):
+    def terminal(self, node: Node) -> str | None:
+        if isinstance(node, CharSet):
+            return node.token
+        if isinstance(node, Text):
+            return json.dumps(node.text, ensure_ascii=False)  # it has no control but \\n
+        return '""' if node is EMPTY else None
 
 
 @lru_cache(maxsize=2 * MAX_REMEMBERED)
@@ -47,7 +110,7 @@ def to_lark(grammar: Grammar, *, mark_is_token: bool) -> str:
     return start + "".join(f"{name}: {body}\n" for name, body in writer.productions())
 
 
-class _LarkWriter(RuleWriter):
+class _LarkWriter(_RuleWriter):
     def __init__(self, grammar: Grammar, mark_is_token: bool) -> None:
         super().__init__(grammar)
         self._mark_is_token = mark_is_token
@@ -93,7 +156,7 @@ def _regex(node: Node) -> str:
     if isinstance(node, Sequence):
         return "".join(map(_regex, node.parts))
     if isinstance(node, Repeat):
-        return f"(?:{_regex(node.item)}){times(node)}"
+        return f"(?:{_regex(node.item)}){_times(node)}"
     assert isinstance(node, Alternation)
     if len(node.parts) == 1:
         return _regex(node.parts[0])
