@@ -1,11 +1,14 @@
-"""The registry: kinds of engines, the configurations that they take, and where each engine
-lives."""
+"""The registry: kinds of engines, the configurations that they take, where each engine lives, and
+how it is loaded with its description."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
+from pydantic import TypeAdapter
+
+from configs.load import load_yaml
 from configs.schema.models.in_process import (
     HarperConfig,
     PerthConfig,
@@ -19,6 +22,7 @@ from configs.schema.models.tts import TTSConfig
 from models.base import Engine
 from models.errors import UnknownEngine, UnsupportedFeature
 from models.grammar_check.base import GrammarEngine
+from models.info import ModelInfo
 from models.llm.base import ChatEngine
 from models.quality.base import QualityEngine
 from models.speaker.base import SpeakerEncoder
@@ -26,8 +30,11 @@ from models.stt.base import STTEngine
 from models.tts.base import TTSEngine
 from models.vad.base import VADEngine
 from models.watermark.base import Watermark
+from models.weights.store import WeightStore
 
 EngineT = TypeVar("EngineT", bound=Engine, covariant=True)
+LoadedT = TypeVar("LoadedT", bound=Engine)
+ModelT = TypeVar("ModelT", bound=TTSEngine | STTEngine | ChatEngine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +130,47 @@ QUALITY: EngineKind[QualityEngine] = EngineKind(
     "quality", "quality", QualityConfig, {"dnsmos": "models.quality.dnsmos:DnsmosEngine"}
 )
 
-ENGINE_KINDS: tuple[EngineKind[Engine], ...] = (
-    TTS,
-    STT,
-    CHAT,
-    VAD,
-    SPEAKER,
-    WATERMARK,
-    GRAMMAR_CHECK,
-    QUALITY,
-)
+ENGINE_KINDS: tuple[EngineKind[Engine], ...]
+ENGINE_KINDS = (TTS, STT, CHAT, VAD, SPEAKER, WATERMARK, GRAMMAR_CHECK, QUALITY)
+
+
+def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
+    """The engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    return _build(kind, load_yaml(TypeAdapter(kind.config), name), weights)
+
+
+def load_model(
+    kind: EngineKind[ModelT], name: str, weights: WeightStore, *, threads: int | None = None
+) -> tuple[ModelT, ModelInfo]:
+    """The same with its description, for the kinds of which clients see models.
+
+    `threads` replaces that of the configuration, if it has any.
+    """
+    config: Any = load_yaml(TypeAdapter(kind.config), name)
+    if threads is not None and "threads" in type(config).model_fields:
+        config = config.model_copy(update={"threads": threads})
+    engine = _build(kind, config, weights)
+    described = {field.name for field in fields(ModelInfo)}
+    declared = {
+        fact: value for fact, value in asdict(engine.capabilities).items() if fact in described
+    }
+    if isinstance(engine, TTSEngine):
+        declared |= {
+            "tier": config.tier,
+            "real_time_factor": config.real_time_factor,
+            "voices": tuple(engine.voices()),
+        }
+    return engine, ModelInfo(
+        id=config.id,
+        kind=kind.name,  # type: ignore[arg-type]  # one of the three
+        engine=config.engine,
+        owned_by=config.owned_by,
+        created=config.created,
+        aliases=config.aliases,
+        **declared,
+    )
+
+
+def _build(kind: EngineKind[LoadedT], config: Any, weights: WeightStore) -> LoadedT:
+    engine: LoadedT = kind.engine_class(config.engine)(config, weights)
+    return engine

@@ -33,8 +33,7 @@ from configs.load import load_yaml
 from configs.schema.models.llm import ChatConfig, LlamaCppConfig
 from configs.settings import weights_dir
 from models.llm.llama_cpp import start_server
-from models.loading import load_model
-from models.registry import CHAT
+from models.registry import CHAT, load_model
 from models.weights.store import WeightStore
 from tests.api.chat_server import serve_chat
 

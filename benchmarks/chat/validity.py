@@ -24,8 +24,7 @@ from models.llm.base import (
     GenerationRequest,
     SamplingOptions,
 )
-from models.loading import load_model
-from models.registry import CHAT
+from models.registry import CHAT, load_model
 from models.weights.store import WeightStore
 from tests.models.llm.structured_output.schemas import GOOD
 

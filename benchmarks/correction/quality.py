@@ -25,8 +25,7 @@ from benchmarks.correction.clean import CleanSentence, clean_sentences
 from benchmarks.correction.gleu import gleu
 from benchmarks.hardware import hardware, versions
 from configs.settings import weights_dir
-from models.loading import load_model
-from models.registry import CHAT
+from models.registry import CHAT, load_model
 from models.weights.store import WeightStore
 from pipelines.correction.edits import Edit, apply_edits
 from tests.api.chat_server import ChatServer, serve_chat

@@ -24,8 +24,7 @@ from benchmarks.hardware import hardware
 from configs.schema.transcription import load_profiles
 from configs.settings import weights_dir
 from models.audio import Pcm
-from models.loading import load, load_model
-from models.registry import SPEAKER, STT, VAD
+from models.registry import SPEAKER, STT, VAD, load, load_model
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest, add_voices
 from models.weights.store import WeightStore

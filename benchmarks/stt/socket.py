@@ -27,8 +27,7 @@ from benchmarks.service import add_service_options, chosen_service
 from benchmarks.stt.file import find_clips, plain_words
 from configs.settings import weights_dir
 from models.audio import Pcm, decode_mulaw, encode_mulaw, resample
-from models.loading import load, load_model
-from models.registry import STT, VAD
+from models.registry import STT, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.weights.store import WeightStore
 from pipelines.audio.segments import find_speech_segments

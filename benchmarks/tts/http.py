@@ -16,8 +16,7 @@ from benchmarks.hardware import hardware, versions
 from benchmarks.service import add_service_options, chosen_service
 from configs.settings import weights_dir
 from models.audio import AudioChunk
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.encode.encoder import encode

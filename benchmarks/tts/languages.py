@@ -26,8 +26,7 @@ from configs.schema.models.tts import EspeakConfig, EspeakVoiceConfig
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.info import VoiceInfo
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.tts.espeak.engine import EspeakEngine
 from models.tts.kokoro.japanese import japanese_phonemes

@@ -28,8 +28,7 @@ from benchmarks.plans import verdict
 from configs.settings import PROJECT_DIR, weights_dir
 from deployments.gateway.handles import TTSModelHandle
 from deployments.replicas.tts import TTSDeployment
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.weights.store import WeightStore
 from pipelines.ports import TTSModel
 from tests.api.local_server import local_settings

@@ -23,8 +23,7 @@ from benchmarks.hardware import hardware, versions
 from benchmarks.service import running_service, upgrade_plan
 from benchmarks.tts.client import Heard, TTSSocket, tts_socket, until
 from configs.settings import weights_dir
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 

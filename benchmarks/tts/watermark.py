@@ -25,8 +25,7 @@ from benchmarks.hardware import hardware
 from benchmarks.stt.file import plain_words
 from configs.settings import weights_dir
 from models.audio import Pcm, encode_mulaw, resample
-from models.loading import load, load_model
-from models.registry import QUALITY, STT, TTS, WATERMARK
+from models.registry import QUALITY, STT, TTS, WATERMARK, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from models.watermark.base import Watermark

@@ -29,8 +29,7 @@ from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import KokoroConfig
 from configs.settings import weights_dir
-from models.loading import load
-from models.registry import SPEAKER
+from models.registry import SPEAKER, load
 from models.speaker.base import EMBEDDING_SIZE, SpeakerEncoder
 from models.speaker.mel import MEL_BANDS
 from models.tts.kokoro.engine import KokoroEngine

@@ -15,8 +15,7 @@ import numpy as np
 from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from configs.settings import weights_dir
-from models.loading import load
-from models.registry import SPEAKER
+from models.registry import SPEAKER, load
 from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
 from pipelines.voices.fitting.features import pitch_statistics

@@ -8,8 +8,7 @@ from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
 from deployments.gateway.handles import ModelDirectory
-from models.loading import load
-from models.registry import GRAMMAR_CHECK, SPEAKER, VAD, WATERMARK
+from models.registry import GRAMMAR_CHECK, SPEAKER, VAD, WATERMARK, load
 from models.weights.store import WeightStore
 from pipelines.limits.limits import SharedLimits
 from telemetry.reports import OwnReports

@@ -14,8 +14,7 @@ from deployments.memory import give_back
 from deployments.model_index import cluster_reports
 from models.errors import EngineError, EngineLost, PackMissing
 from models.info import ModelInfo
-from models.loading import ModelT, load_model
-from models.registry import EngineKind
+from models.registry import EngineKind, ModelT, load_model
 from models.weights.store import WeightStore
 from telemetry import metrics
 from telemetry.logs import request_id, setup_logs

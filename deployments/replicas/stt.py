@@ -10,8 +10,7 @@ from configs.settings import weights_dir
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.scheduling import URGENCY_NAMES, PriorityBatcher, Results
 from models.errors import EngineError
-from models.loading import load
-from models.registry import SPEAKER, STT
+from models.registry import SPEAKER, STT, load
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest, add_voices
 from models.weights.store import WeightStore

@@ -95,8 +95,7 @@ class FitMaker:
 
     def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> "Fit":
         """Every attempt has the same seed, so that a resumed one is deterministic."""
-        from models.loading import load
-        from models.registry import SPEAKER
+        from models.registry import SPEAKER, load
         from pipelines.voices.fitting.fit import Fit
 
         return Fit.begin(
@@ -111,8 +110,7 @@ class FitMaker:
 
     def trials(self, target: "Target") -> "Trials":
         """The engine computes on one thread."""
-        from models.loading import load, load_model
-        from models.registry import SPEAKER, TTS
+        from models.registry import SPEAKER, TTS, load, load_model
         from pipelines.voices.fitting.trials import Trials
 
         work, weights = self.config.work, WeightStore(weights_dir())
@@ -140,8 +138,7 @@ class PromptMaker:
     def begin(
         self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None
     ) -> "PromptFit":
-        from models.loading import load
-        from models.registry import SPEAKER, VAD
+        from models.registry import SPEAKER, VAD, load
         from pipelines.voices.fitting.prompt import PromptFit
 
         weights = WeightStore(weights_dir())
@@ -155,8 +152,7 @@ class PromptMaker:
         )
 
     def trials(self, target: "PromptTarget") -> "PromptTrials":
-        from models.loading import load, load_model
-        from models.registry import SPEAKER, TTS
+        from models.registry import SPEAKER, TTS, load, load_model
         from pipelines.voices.fitting.prompt import PromptTrials
         from pipelines.voices.fitting.trials import load_speech_raters
 

@@ -10,11 +10,12 @@ from models.llm.tool_calls import is_json, joined_calls
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 ToolChoice = Literal["auto", "none", "required"]
+Role = Literal["system", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    role: Literal["system", "user", "assistant", "tool"]
+    role: Role
     content: str
     extra: dict[str, Any] = field(default_factory=dict)  # tool_calls, tool_call_id, name
 

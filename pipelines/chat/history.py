@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 from uuid import UUID
 
 from db.chats import Chat, ChatEntry, append_to_chat, delete_chat, list_chats, read_chat
 from db.database import Database
-from models.llm.base import ChatMessage, TokenUsage
-from pipelines.chat.encryption import ChatEncryption
+from models.llm.base import ChatMessage, Role, TokenUsage
 from pipelines.errors import ChatNotFound, InvalidRequest
-from pipelines.storage.encryption import Encryption
+from pipelines.storage.encryption import MARK, Encryption
 
 TITLE_LENGTH = 80
 # An estimate: English has over 4 bytes a token, most other scripts about 3. When it is too low the
@@ -22,12 +20,44 @@ TOKENS_PER_TOOLS = 256  # for how they are called
 TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedChat:
-    """A saved chat and its messages, decrypted."""
+class ChatEncryption:
+    """Encrypts messages and titles at rest, bound to their workspace and chat."""
 
-    chat: Chat
-    entries: list[ChatEntry]
+    def __init__(self, encryption: Encryption) -> None:
+        self._encryption = encryption
+
+    def seal_message(
+        self, workspace_id: int, chat_id: UUID, content: str, extra: dict[str, Any]
+    ) -> str:
+        """Text and extras together."""
+        plain = json.dumps([content, extra], ensure_ascii=False)
+        return self._encryption.encrypt_text(plain, _about(workspace_id, chat_id))
+
+    def open_message(
+        self, workspace_id: int, chat_id: UUID, stored: str, extra: dict[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        """Text and extras; `extra` is stored beside a text that is not encrypted.
+
+        Raises DecryptionError.
+        """
+        if not stored.startswith(MARK):
+            return stored, extra
+        opened: tuple[str, dict[str, Any]]
+        opened = tuple(
+            json.loads(self._encryption.decrypt_text(stored, _about(workspace_id, chat_id)))
+        )
+        return opened
+
+    def seal_title(self, workspace_id: int, chat_id: UUID, title: str) -> str:
+        return self._encryption.encrypt_text(title, _about(workspace_id, chat_id, "title"))
+
+    def open_title(self, workspace_id: int, chat_id: UUID, stored: str) -> str:
+        """Raises DecryptionError."""
+        return self._encryption.decrypt_text(stored, _about(workspace_id, chat_id, "title"))
+
+    def is_newest(self, stored: str) -> bool:
+        """Whether the newest key encrypted it."""
+        return self._encryption.is_newest_text(stored)
 
 
 class ChatHistory:
@@ -39,11 +69,13 @@ class ChatHistory:
 
     async def load(self, workspace_id: int, chat_id: UUID) -> tuple[ChatMessage, ...]:
         """The messages of a chat, oldest first. Raises ChatNotFound."""
-        opened = await self.read(workspace_id, chat_id)
-        return tuple(_to_message(entry) for entry in opened.entries)
+        _, entries = await self.read(workspace_id, chat_id)
+        return tuple(
+            ChatMessage(cast(Role, entry.role), entry.content, entry.extra) for entry in entries
+        )
 
-    async def read(self, workspace_id: int, chat_id: UUID) -> OpenedChat:
-        """Raises ChatNotFound."""
+    async def read(self, workspace_id: int, chat_id: UUID) -> tuple[Chat, list[ChatEntry]]:
+        """A chat and its messages, decrypted. Raises ChatNotFound."""
         found = await self._database.read(read_chat, workspace_id, chat_id)
         if found is None:
             raise ChatNotFound
@@ -53,7 +85,7 @@ class ChatHistory:
             entry.content, entry.extra = self._encryption.open_message(
                 workspace_id, chat_id, entry.content, entry.extra
             )
-        return OpenedChat(chat, entries)
+        return found
 
     async def page(self, workspace_id: int, page: int, limit: int) -> tuple[list[Chat], int]:
         """One page, the last used first, and the number of all; `page` counts from 1."""
@@ -177,11 +209,6 @@ def _title(said: Sequence[ChatMessage]) -> str:
     return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
-def _to_message(entry: ChatEntry) -> ChatMessage:
-    role = cast(Literal["system", "user", "assistant", "tool"], entry.role)
-    return ChatMessage(role, entry.content, entry.extra)
-
-
 def _to_entry(message: ChatMessage) -> ChatEntry:
     # `append_to_chat` sets the chat and the position.
     return ChatEntry(
@@ -196,3 +223,7 @@ def _to_entry(message: ChatMessage) -> ChatEntry:
 def _storable(text: str) -> str:
     """PostgreSQL cannot store U+0000."""
     return text.replace("\0", "")
+
+
+def _about(workspace_id: int, chat_id: UUID, what: str = "message") -> str:
+    return f"chat:{workspace_id}:{chat_id}:{what}"

@@ -11,7 +11,7 @@ from db.chats import Chat, entries_of
 from db.database import Database
 from db.files import StoredFile
 from db.webhooks import Event, Webhook, body_about
-from pipelines.chat.encryption import ChatEncryption
+from pipelines.chat.history import ChatEncryption
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.webhooks.registration import secret_about

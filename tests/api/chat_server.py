@@ -11,8 +11,7 @@ from api.app import create_app
 from api.services import Models, Services, build_services
 from models.info import ModelInfo
 from models.llm.base import ChatEngine
-from models.loading import load
-from models.registry import GRAMMAR_CHECK
+from models.registry import GRAMMAR_CHECK, load
 from models.weights.store import WeightStore
 from tests.api.local_server import local_settings, serve_app
 from tests.local_ports import LocalChatModel

@@ -6,8 +6,7 @@ from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
-from models.loading import load, load_model
-from models.registry import CHAT, GRAMMAR_CHECK, SPEAKER, STT, TTS, VAD
+from models.registry import CHAT, GRAMMAR_CHECK, SPEAKER, STT, TTS, VAD, load, load_model
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.ports import TTSModel

@@ -17,8 +17,7 @@ from models.errors import EngineLost, WeightsMissing
 from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.llm.echo import EchoEngine
-from models.loading import load, load_model
-from models.registry import STT, TTS, VAD
+from models.registry import STT, TTS, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
 from pipelines.ports import ModelList

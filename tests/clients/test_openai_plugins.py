@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from models.errors import WeightsMissing
-from models.loading import load_model
-from models.registry import CHAT
+from models.registry import CHAT, load_model
 from models.weights.store import WeightStore
 from tests.api.chat_server import serve_chat
 from tests.api.local_server import Server

@@ -11,8 +11,7 @@ from configs.settings import weights_dir
 from models.base import Engine
 from models.errors import UnsupportedFeature, WeightsMissing
 from models.info import ModelInfo
-from models.loading import load, load_model
-from models.registry import CHAT, ENGINE_KINDS, STT, TTS, EngineKind
+from models.registry import CHAT, ENGINE_KINDS, STT, TTS, EngineKind, load, load_model
 from models.weights.store import WeightStore, load_catalogue
 
 EngineT = TypeVar("EngineT", bound=Engine)

@@ -3,8 +3,7 @@
 import numpy as np
 
 from models.audio import Pcm, resample
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.stt.base import STT_SAMPLE_RATE
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore

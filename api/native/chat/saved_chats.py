@@ -53,7 +53,7 @@ async def list_saved(
 
 @router.get("/chats/{chat_id}", summary="A saved chat and its messages")
 async def read_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> SavedChat:
-    opened = await chat.history.read(principal.workspace_id, to_chat_id(chat_id))
+    saved, entries = await chat.history.read(principal.workspace_id, to_chat_id(chat_id))
     messages = [
         SavedMessage(
             role=entry.role,
@@ -63,9 +63,9 @@ async def read_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> Sa
             model=entry.model,
             created_at=entry.created_at,
         )
-        for entry in opened.entries
+        for entry in entries
     ]
-    return SavedChat(**dict(ListedChat.model_validate(opened.chat)), messages=messages)
+    return SavedChat(**dict(ListedChat.model_validate(saved)), messages=messages)
 
 
 @router.delete("/chats/{chat_id}", summary="Delete a saved chat")

@@ -19,9 +19,8 @@ from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from configs.settings import weights_dir
 from models.audio import Pcm, float_to_pcm16, resample
-from models.loading import load, load_model
 from models.quality.base import QualityEngine
-from models.registry import QUALITY, STT
+from models.registry import QUALITY, STT, load, load_model
 from models.speaker.base import (
     EMBEDDING_SIZE,
     SPEAKER_SAMPLE_RATE,

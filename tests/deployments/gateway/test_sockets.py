@@ -14,8 +14,7 @@ import pytest_asyncio
 from websockets.exceptions import InvalidStatus
 
 from db.migrate import upgrade
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.encode.encoder import MulawEncoder

@@ -5,8 +5,7 @@ import pytest
 
 from deployments.replicas.stt import decode
 from models.errors import WeightsMissing
-from models.loading import load, load_model
-from models.registry import SPEAKER, STT
+from models.registry import SPEAKER, STT, load, load_model
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
 from models.weights.store import WeightStore

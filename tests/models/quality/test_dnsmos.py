@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from models.errors import WeightsMissing
-from models.loading import load
 from models.quality.base import QUALITY_SAMPLE_RATE, QualityEngine
-from models.registry import QUALITY
+from models.registry import QUALITY, load
 from models.weights.store import WeightStore
 from tests.models.sounds import speak
 

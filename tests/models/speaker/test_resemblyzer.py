@@ -12,8 +12,7 @@ import pytest
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.errors import WeightsCorrupt, WeightsMissing
-from models.loading import load
-from models.registry import SPEAKER
+from models.registry import SPEAKER, load
 from models.speaker.base import RATE, SPEAKER_SAMPLE_RATE, SpeakerEncoder
 from models.speaker.mel import mel_spectrum
 from models.speaker.resemblyzer import TARGET_RMS

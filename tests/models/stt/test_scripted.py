@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from models.errors import UnsupportedLanguage
-from models.loading import load_model
-from models.registry import STT
+from models.registry import STT, load_model
 from models.stt.base import DecodingOptions, STTEngine, TranscriptionRequest
 from models.weights.store import WeightStore
 

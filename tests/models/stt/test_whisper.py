@@ -10,8 +10,7 @@ import pytest
 
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, UnsupportedLanguage, WeightsMissing
-from models.loading import load_model
-from models.registry import STT
+from models.registry import STT, load_model
 from models.stt.base import (
     FINAL,
     INTERIM,

@@ -13,8 +13,7 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.models.tts import MmsConfig
 from models.errors import EngineError, EngineLost, UnknownVoice, UnsupportedLanguage
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import load_catalogue
 from tests.models.tts.loaded import speech

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from models.loading import load
-from models.registry import VAD
+from models.registry import VAD, load
 from models.vad.base import VADEngine
 from models.weights.store import WeightStore
 from tests.models.configured import assert_all_configured, configurations, configured

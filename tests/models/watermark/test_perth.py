@@ -9,8 +9,7 @@ import pytest
 
 from models.audio import Pcm, resample
 from models.errors import WeightsMissing
-from models.loading import load
-from models.registry import WATERMARK
+from models.registry import WATERMARK, load
 from models.watermark.base import Watermark
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless

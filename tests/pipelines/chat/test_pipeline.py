@@ -132,7 +132,7 @@ async def test_a_turn_is_saved_before_its_last_delta(pipeline_of: Make, database
     completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
     async for delta in completion.deltas():
         if delta.finish_reason:
-            entries = (await history_of(database).read(WORKSPACE, completion.chat_id)).entries
+            _, entries = await history_of(database).read(WORKSPACE, completion.chat_id)
             assert [(e.role, e.content) for e in entries] == [
                 ("user", "hi"),
                 ("assistant", "good day"),
@@ -184,7 +184,7 @@ async def test_leaving_stops_the_model_and_saves_what_was_made(
     async with asyncio.timeout(PATIENCE_S):
         while not await read_entries(database, WORKSPACE, completion.chat_id):
             await asyncio.sleep(0.01)
-    entries = (await history_of(database).read(WORKSPACE, completion.chat_id)).entries
+    _, entries = await history_of(database).read(WORKSPACE, completion.chat_id)
     assert entries[-1].content == "good day"
     assert entries[-1].completion_tokens == 2
 
@@ -217,9 +217,9 @@ async def test_what_no_database_can_store_is_left_out(
 ) -> None:
     await answer(pipeline_of(ScriptedModel(["a\0b"])), ChatRequest(WORKSPACE, said("c\0d")))
     (chat,), _ = await history_of(database).page(WORKSPACE, 1, 20)
-    opened = await history_of(database).read(WORKSPACE, chat.id)
-    assert chat.title == opened.chat.title == "cd"
-    assert [entry.content for entry in opened.entries] == ["cd", "ab"]
+    opened, entries = await history_of(database).read(WORKSPACE, chat.id)
+    assert chat.title == opened.title == "cd"
+    assert [entry.content for entry in entries] == ["cd", "ab"]
 
 
 async def test_what_is_said_is_sealed_at_rest(pipeline_of: Make, database: Database) -> None:
@@ -238,8 +238,8 @@ async def test_chats_of_before_there_was_sealing_are_read(database: Database) ->
     chat_id = uuid4()
     entry = ChatEntry(chat_id=chat_id, position=0, role="user", content="hi", extra={"name": "a"})
     await database.run(append_to_chat, WORKSPACE, chat_id, [entry], "hi")
-    opened = await history_of(database).read(WORKSPACE, chat_id)
-    assert (opened.chat.title, opened.entries[0].content) == ("hi", "hi")
+    chat, entries = await history_of(database).read(WORKSPACE, chat_id)
+    assert (chat.title, entries[0].content) == ("hi", "hi")
     assert (await history_of(database).load(WORKSPACE, chat_id))[0].extra == {"name": "a"}
 
 

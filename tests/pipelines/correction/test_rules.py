@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
-from models.loading import load
-from models.registry import GRAMMAR_CHECK
+from models.registry import GRAMMAR_CHECK, load
 from models.weights.store import WeightStore
 from pipelines.correction.edits import apply_edits
 from pipelines.correction.protection import protected_spans

@@ -67,8 +67,8 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
     after = Encryption([NEW])
     messages = await ChatHistory(database, after).load(workspace_id, chat_id)
     assert [(m.content, m.extra) for m in messages] == [("ostrich", {"name": "x"}), ("yes", {})]
-    opened = await ChatHistory(database, after).read(workspace_id, plain_id)
-    assert (opened.chat.title, opened.entries[0].content) == ("plain", "plain")
+    chat, entries = await ChatHistory(database, after).read(workspace_id, plain_id)
+    assert (chat.title, entries[0].content) == ("plain", "plain")
     assert await files_in(tmp_path, database, after).read(workspace_id, file_id) == SAMPLE
 
     def secret_of(session: Session) -> bytes | None:

@@ -9,8 +9,7 @@ import pytest
 from configs.schema.transcription import load_profiles
 from models.audio import Pcm, resample
 from models.errors import WeightsMissing
-from models.loading import load, load_model
-from models.registry import SPEAKER, STT, VAD
+from models.registry import SPEAKER, STT, VAD, load, load_model
 from models.speaker.base import EMBEDDING_SIZE
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
 from models.tts.base import SynthesisRequest

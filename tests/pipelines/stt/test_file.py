@@ -10,8 +10,7 @@ import pytest
 from configs.schema.transcription import DecodingProfile, load_profiles
 from models.errors import EngineLost, WeightsMissing
 from models.info import ModelInfo
-from models.loading import load, load_model
-from models.registry import STT, VAD
+from models.registry import STT, VAD, load, load_model
 from models.stt.base import Segment, Transcript, TranscriptionRequest
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 from models.weights.store import WeightStore

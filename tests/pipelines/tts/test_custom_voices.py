@@ -13,8 +13,7 @@ from db.database import Database
 from models.audio import AudioChunk
 from models.errors import EngineLost, PackMissing
 from models.info import ModelInfo
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from models.weights.store import WeightStore

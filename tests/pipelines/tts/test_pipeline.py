@@ -12,8 +12,7 @@ from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost, EngineOverloaded
 from models.info import ModelInfo, VoiceInfo
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest, VoiceNotFound

@@ -10,8 +10,7 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
 from models.audio import Pcm
-from models.loading import load
-from models.registry import SPEAKER, VAD
+from models.registry import SPEAKER, VAD, load
 from models.speaker.base import Embedding, Embeddings, SpeakerEncoder
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder

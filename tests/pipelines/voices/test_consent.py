@@ -12,8 +12,7 @@ from configs.schema.custom_voices import ConsentConfig
 from configs.settings import weights_dir
 from models.audio import Pcm
 from models.info import ModelInfo
-from models.loading import load_model
-from models.registry import STT
+from models.registry import STT, load_model
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest

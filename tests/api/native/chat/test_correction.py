@@ -12,8 +12,7 @@ import pytest
 from configs.schema.models.llm import EchoConfig
 from models.errors import WeightsMissing
 from models.llm.echo import EchoEngine
-from models.loading import load_model
-from models.registry import CHAT
+from models.registry import CHAT, load_model
 from models.weights.store import WeightStore
 from pipelines.correction.edits import Edit, apply_edits
 from tests.api.chat_server import ChatServer, serve_chat

@@ -19,8 +19,7 @@ from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost
 from models.info import ModelInfo
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.tts.pipeline import SpeechPipeline

@@ -11,8 +11,7 @@ import pytest
 from configs.settings import weights_dir
 from models.audio import Pcm, decode_mulaw, resample
 from models.errors import WeightsMissing
-from models.loading import load, load_model
-from models.registry import STT, VAD
+from models.registry import STT, VAD, load, load_model
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings

@@ -33,7 +33,7 @@ pytest.importorskip("transformers", reason=LIBRARIES)
 pytest.importorskip("accelerate", reason=LIBRARIES)
 pytest.importorskip("llguidance", reason=LIBRARIES)
 
-from models.llm.transformers.cache_salt import salted  # noqa: E402
+from models.llm.transformers.batch import salted  # noqa: E402
 from models.llm.transformers.engine import TransformersEngine  # noqa: E402
 from tests.models.llm.test_contract import (  # noqa: E402, F401 they run over this engine
     test_a_prompt_beyond_the_context_fails_before_the_first_piece,

@@ -12,8 +12,7 @@ from configs.load import load_yaml
 from configs.schema.models.stt import TransformersWhisperConfig
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost, UnsupportedLanguage, WeightsMissing
-from models.loading import load_model
-from models.registry import STT
+from models.registry import STT, load_model
 from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, Transcript, TranscriptionRequest
 from models.weights.store import WeightStore
 from tests.models.sounds import speak

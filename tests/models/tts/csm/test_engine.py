@@ -22,8 +22,7 @@ from models.errors import (
     UnsupportedLanguage,
     WeightsCorrupt,
 )
-from models.loading import load_model
-from models.registry import TTS
+from models.registry import TTS, load_model
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack

@@ -12,9 +12,8 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, PromptConfig
 from models.audio import AudioChunk, Pcm
-from models.loading import load
 from models.quality.base import Quality, QualityEngine
-from models.registry import SPEAKER, VAD
+from models.registry import SPEAKER, VAD, load
 from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
 from models.stt.base import (
     Segment,

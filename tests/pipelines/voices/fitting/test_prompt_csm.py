@@ -8,8 +8,7 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import CsmConfig
-from models.loading import load
-from models.registry import SPEAKER, VAD
+from models.registry import SPEAKER, VAD, load
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import pack_digest
 from models.weights.store import WeightStore

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from models.audio import Pcm
-from models.loading import load, load_model
 from models.quality.base import Quality, QualityEngine
-from models.registry import SPEAKER, TTS
+from models.registry import SPEAKER, TTS, load, load_model
 from models.stt.base import (
     Segment,
     STTCapabilities,

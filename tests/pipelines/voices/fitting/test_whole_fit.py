@@ -5,8 +5,7 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from models.errors import WeightsMissing
-from models.loading import load
-from models.registry import SPEAKER
+from models.registry import SPEAKER, load
 from models.tts.kokoro.engine import KokoroEngine
 from models.tts.voice_pack import read_pack
 from models.weights.store import WeightStore
