@@ -10,11 +10,10 @@ from typing import Any
 
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.scheduling import DeadlineScheduler
-from models.audio import AudioChunk
+from models.audio import AudioChunk, cut
 from models.errors import EngineError
 from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
-from models.tts.word_times import cut
 from pipelines.tasks import iterate_in_thread
 from telemetry import metrics
 

@@ -10,11 +10,10 @@ from hibari.dsp import synth
 from numpy.typing import NDArray
 
 from configs.schema.models.tts import HibariConfig
-from models.audio import AudioChunk, Pcm
+from models.audio import AudioChunk, Pcm, Span, symbols_of_words, timed
 from models.runtimes.onnx import open_session
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.trimming import sounding
-from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
 DURATIONS_LAG_S = 0.1  # as Kokoro's, from which the voices learnt

@@ -7,10 +7,9 @@ from zlib import crc32
 import numpy as np
 
 from configs.schema.models.tts import ToneConfig
-from models.audio import AudioChunk
+from models.audio import AudioChunk, spread, within
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.voice_pack import VoiceCache, read_pack
-from models.tts.word_times import spread, within
 from models.weights.store import WeightStore
 
 SAMPLE_RATE = 24_000  # Hz

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from models.audio import AudioChunk, Pcm
+from models.audio import AudioChunk, Pcm, spread
 from models.tts.base import SynthesisRequest
-from models.tts.word_times import spread
 
 THRESHOLD = 0.01  # of the peak: 40 dB below it
 FRAME_S = 0.01

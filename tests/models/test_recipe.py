@@ -32,7 +32,7 @@ import numpy as np
 from configs.schema.models.tts import BeepConfig
 from models.audio import AudioChunk
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
-from models.tts.word_times import spread
+from models.audio import spread
 from models.weights.store import WeightStore
 
 RATE = 16_000  # Hz

@@ -16,14 +16,13 @@ from zlib import crc32
 import numpy as np
 
 from configs.schema.models.tts import CsmConfig
-from models.audio import AudioChunk, Pcm
+from models.audio import AudioChunk, Pcm, spread
 from models.errors import UnknownVoice, UnsupportedLanguage
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.csm.network import CsmModel, Tensor, joined
 from models.tts.csm.voice_prompt import read_prompt
 from models.tts.trimming import LEAD_S, TAIL_S
 from models.tts.voice_pack import VoiceCache
-from models.tts.word_times import spread
 from models.weights.store import WeightStore
 
 FIRST_FRAMES, NEXT_FRAMES = 3, 6  # of 80 ms: how much sound a chunk has

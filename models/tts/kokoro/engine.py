@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.signal import oaconvolve
 
 from configs.schema.models.tts import KokoroConfig
-from models.audio import AudioChunk, Pcm
+from models.audio import AudioChunk, Pcm, Span, symbols_of_words, timed
 from models.errors import UnknownVoice, WeightsCorrupt
 from models.runtimes.onnx import open_session
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
@@ -31,7 +31,6 @@ from models.tts.kokoro.graphs import PLAN_OUTPUTS
 from models.tts.kokoro.phonemes import SYMBOL_IDS, WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.trimming import sounding
 from models.tts.voice_pack import STYLE_SHAPE, VoiceCache, VoicePack, read_pack
-from models.tts.word_times import Span, symbols_of_words, timed
 from models.weights.store import WeightStore
 
 MAX_SYMBOLS = 120  # about 7 s; the model takes 510, but memory grows with the length of a piece

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from models.audio import AudioChunk
+from models.audio import AudioChunk, spread
 from models.errors import PackMissing, UnknownVoice, UnsupportedLanguage
 from models.info import ModelInfo
 from models.registry import TTS
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
-from models.tts.word_times import spread
 from tests.models.configured import assert_all_configured, configurations
 from tests.models.tts.loaded import loaded, speech
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from models.audio import AudioChunk
-from models.tts.word_times import CHUNK_S, Span, cut, spread, symbols_of_words, timed, words_of
+from models.audio import CHUNK_S, AudioChunk, Span, cut, spread, symbols_of_words, timed, words_of
 
 
 def test_words_are_what_white_space_parts_and_sounds() -> None:
