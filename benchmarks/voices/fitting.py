@@ -34,10 +34,9 @@ from models.speaker.base import EMBEDDING_SIZE, SpeakerEncoder
 from models.speaker.mel import MEL_BANDS
 from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
-from pipelines.voices.fitting.features import at_level
+from pipelines.voices.fitting.features import at_level, decode_all
 from pipelines.voices.fitting.fit import Fit
 from pipelines.voices.fitting.prior import MODEL, FittingPrior, load_fitting_prior
-from pipelines.voices.fitting.recordings import decode_all
 from pipelines.voices.fitting.selection import SelectionResult, selection_result
 from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials, load_speech_raters
 from pipelines.voices.report import FailedFit, FittedVoice

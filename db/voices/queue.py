@@ -1,64 +1,133 @@
-"""The queue of voices to make: rows of the table `voice`, claimed under leases."""
+"""The queue of voices to make: rows of the table `voice`, claimed under leases in a fair order.
 
-from datetime import datetime
+Workspaces take turns (round robin).
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, update
+import sqlalchemy as sa
 from sqlalchemy.orm import aliased
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, delete, func, select, update
 
-from db.accounts import lock_workspace
+from configs.schema.custom_voices import VoiceWorkConfig
+from db.accounts import Workspace, lock_workspace
 from db.billing.tables import CreditHold
 from db.database import is_free, utc_now
 from db.files import expire_these_files
-from db.voices.fair_order import ends_in_turn, note_turn, voices_in_turn
 from db.voices.voices import Voice, files_of, voice_of
 
+NEVER = datetime.min.replace(tzinfo=UTC)
 AT_ONCE = 100
 NO_ATTEMPT_LEFT = "internal_error"  # error of a voice that no attempt could make
 MIN_CHANGE_S = 5.0  # estimates that differ by less are not written
 
 
-def claim_voice(
-    session: Session, lease: str, now: datetime, until: datetime, most_attempts: int
-) -> Voice | None:
+def _is_free(now: datetime) -> sa.ColumnElement[bool]:
+    """Voices to make without a lease that is valid."""
+    return sa.and_(col(Voice.status) == "processing", is_free(Voice.lease_until, now))
+
+
+def _can_be_claimed(now: datetime, work: VoiceWorkConfig) -> sa.ColumnElement[bool]:
+    return sa.and_(_is_free(now), col(Voice.attempt) < work.most_attempts)
+
+
+def voices_in_turn(session: Session, now: datetime, work: VoiceWorkConfig) -> Iterator[sa.Row[Any]]:
+    """Id, workspace and progress of voices that can be claimed, in the order in which they will be.
+
+    First voices of earlier attempts; then, repeatedly, the oldest voice of the workspace whose
+    last voice was begun longest ago.
+    """
+    query = (
+        sa.select(
+            col(Voice.id),
+            col(Voice.workspace_id),
+            col(Voice.progress),
+            col(Voice.created_at),
+            col(Voice.attempt),
+            col(Workspace.voice_turn_at),
+        )
+        .join(Workspace, col(Workspace.id) == Voice.workspace_id)
+        .where(_can_be_claimed(now, work))
+        .order_by(col(Voice.created_at).desc(), col(Voice.id).desc())
+    )
+    waiting: defaultdict[int, list[sa.Row[Any]]] = defaultdict(list)  # the oldest last
+    begun: list[sa.Row[Any]] = []
+    session.flush()
+    for voice in session.connection().execute(query):
+        is_begun = voice.progress > 0 or voice.attempt > 0
+        (begun if is_begun else waiting[voice.workspace_id]).append(voice)
+    # A workspace that was served is next after all others.
+    served = len(begun)
+    places = {voice.workspace_id: place for place, voice in enumerate(reversed(begun), start=1)}
+    queue = [
+        (places.get(one, 0), voices[-1].voice_turn_at or NEVER, voices[-1].created_at, one)
+        for one, voices in waiting.items()
+    ]
+    heapq.heapify(queue)
+    yield from reversed(begun)
+    while queue:
+        workspace_id = queue[0][3]
+        voice = waiting[workspace_id].pop()
+        yield voice
+        served += 1
+        if waiting[workspace_id]:
+            heapq.heapreplace(queue, (served, NEVER, voice.created_at, workspace_id))
+        else:
+            heapq.heappop(queue)
+
+
+def ends_in_turn(
+    session: Session, now: datetime, work: VoiceWorkConfig
+) -> Iterator[tuple[UUID, datetime]]:
+    """The same voices, and when each will be finished, behind those that are made now."""
+    made = select(Voice.estimated_completion).where(
+        Voice.status == "processing", col(Voice.lease_until) > now
+    )
+    free_at = [max(now, end) for end in session.exec(made)]
+    free_at = sorted(free_at + [now] * (work.at_once - len(free_at)))[-work.at_once :]
+    for voice in voices_in_turn(session, now, work):
+        end = free_at[0] + timedelta(seconds=(1.0 - voice.progress) * work.seconds_per_voice)
+        heapq.heapreplace(free_at, end)
+        yield voice.id, end
+
+
+def claim_voice(session: Session, lease: str, now: datetime, work: VoiceWorkConfig) -> Voice | None:
     """Claims the next voice under a `lease`, which is a new name; None when there is none."""
-    for waiting in voices_in_turn(session, now, most_attempts):
+    for waiting in voices_in_turn(session, now, work):
         lock_workspace(session, waiting.workspace_id, shared=True)
         query = (
             select(Voice)
-            .where(
-                Voice.id == waiting.id,
-                Voice.status == "processing",
-                is_free(Voice.lease_until, now),
-            )
+            .where(Voice.id == waiting.id, _is_free(now))
             .with_for_update(skip_locked=True)
         )
         voice = session.exec(query).one_or_none()
         if voice is None:
             continue  # another process was faster
-        voice.lease, voice.lease_until = lease, until
+        voice.lease, voice.lease_until = lease, now + timedelta(seconds=work.lease_s)
         voice.attempt += 1
+        left = 1.0 - voice.progress  # of an earlier attempt
+        voice.estimated_completion = now + timedelta(seconds=left * work.seconds_per_voice)
         session.add(voice)
-        note_turn(session, voice.workspace_id, now)
-        session.flush()
+        taken = update(Workspace).where(col(Workspace.id) == voice.workspace_id)
+        session.exec(taken.values(voice_turn_at=now))  # it is behind the others from here on
+        expect_waiting(session, now, work)
         return voice
     return None
 
 
-def expect_waiting(
-    session: Session, now: datetime, most_attempts: int, seconds_per_voice: float, at_once: int
-) -> None:
+def expect_waiting(session: Session, now: datetime, work: VoiceWorkConfig) -> None:
     """Updates the estimated completion of the next voices that wait."""
     session.flush()
-    expected = ends_in_turn(session, now, most_attempts, seconds_per_voice, at_once)
-    ends = dict(islice(expected, AT_ONCE))
+    ends = dict(islice(ends_in_turn(session, now, work), AT_ONCE))
     query = (
         select(Voice)
-        .where(
-            col(Voice.id).in_(ends), Voice.status == "processing", is_free(Voice.lease_until, now)
-        )
+        .where(col(Voice.id).in_(ends), _is_free(now))
         .order_by(col(Voice.id))
         .with_for_update(skip_locked=True)
     )
@@ -76,73 +145,62 @@ def held_leases(session: Session, now: datetime) -> set[tuple[UUID, str]]:
     return {(voice_id, lease) for voice_id, lease in session.exec(query) if lease is not None}
 
 
-def count_free(session: Session, now: datetime, most_attempts: int) -> int:
+def count_free(session: Session, now: datetime, work: VoiceWorkConfig) -> int:
     """Voices that can be claimed."""
-    free = (
-        Voice.status == "processing",
-        is_free(Voice.lease_until, now),
-        col(Voice.attempt) < most_attempts,
-    )
-    return session.exec(select(func.count()).select_from(Voice).where(*free)).one()
+    free = select(func.count()).select_from(Voice).where(_can_be_claimed(now, work))
+    return session.exec(free).one()
 
 
-def voice_under(session: Session, voice_id: UUID, lease: str) -> Voice | None:
-    """The voice, if it was claimed under that lease, which may have expired since."""
+def voice_under(
+    session: Session, voice_id: UUID, lease: str, unexpired_at: datetime | None
+) -> Voice | None:
+    """The voice, if it was claimed under that lease, and the lease is still valid then."""
     query = select(Voice).where(
         Voice.id == voice_id, Voice.lease == lease, Voice.status == "processing"
     )
+    if unexpired_at is not None:
+        query = query.where(col(Voice.lease_until) > unexpired_at)
     return session.exec(query).one_or_none()
 
 
-def leased_voice(session: Session, workspace_id: int, voice_id: UUID, lease: str) -> Voice | None:
-    """The voice, locked; None when it was deleted, finished, or claimed under another lease."""
-    lock_workspace(session, workspace_id, shared=True)
-    voice = voice_of(session, workspace_id, voice_id, lock=True)
-    if voice is None or voice.status != "processing" or voice.lease != lease:
+def leased_voice(session: Session, claimed: Voice) -> Voice | None:
+    """Its row, locked; None when it was deleted, finished, or claimed under another lease."""
+    lock_workspace(session, claimed.workspace_id, shared=True)
+    voice = voice_of(session, claimed.workspace_id, claimed.id, lock=True)
+    if voice is None or voice.status != "processing":
         return None
-    return voice
+    return voice if voice.lease is not None and voice.lease == claimed.lease else None
 
 
 def hopeless_voices(
-    session: Session, now: datetime, created_before: datetime, most_attempts: int
+    session: Session, now: datetime, work: VoiceWorkConfig
 ) -> list[tuple[int, UUID]]:
     """Workspaces and ids of voices without a lease that have no attempt left, or waited too long.
 
     A voice waits too long only if no other was finished meanwhile, however long the queue is.
     """
-    condition = _is_hopeless(now, created_before, most_attempts)
-    return list(session.exec(select(Voice.workspace_id, Voice.id).where(condition).limit(AT_ONCE)))
+    query = select(Voice.workspace_id, Voice.id).where(_is_hopeless(now, work))
+    return list(session.exec(query.limit(AT_ONCE)))
 
 
 def hopeless_voice(
-    session: Session,
-    workspace_id: int,
-    voice_id: UUID,
-    now: datetime,
-    created_before: datetime,
-    most_attempts: int,
+    session: Session, workspace_id: int, voice_id: UUID, now: datetime, work: VoiceWorkConfig
 ) -> Voice | None:
     """One of these, locked; None when it is no longer so."""
     lock_workspace(session, workspace_id, shared=True)
-    condition = _is_hopeless(now, created_before, most_attempts)
-    query = select(Voice).where(Voice.id == voice_id, condition).with_for_update(of=Voice)
-    return session.exec(query).one_or_none()
+    query = select(Voice).where(Voice.id == voice_id, _is_hopeless(now, work))
+    return session.exec(query.with_for_update(of=Voice)).one_or_none()
 
 
-def _is_hopeless(
-    now: datetime, created_before: datetime, most_attempts: int
-) -> ColumnElement[bool]:
+def _is_hopeless(now: datetime, work: VoiceWorkConfig) -> sa.ColumnElement[bool]:
+    before = now - timedelta(hours=work.give_up_after_hours)
     other = aliased(Voice)
-    makes_progress = exists().where(
-        col(other.finished_at) > created_before,
-        or_(col(other.error).is_(None), col(other.error) != NO_ATTEMPT_LEFT),
+    makes_progress = sa.exists().where(
+        col(other.finished_at) > before,
+        sa.or_(col(other.error).is_(None), col(other.error) != NO_ATTEMPT_LEFT),
     )
-    waited = and_(col(Voice.created_at) < created_before, ~makes_progress)
-    return and_(
-        col(Voice.status) == "processing",
-        is_free(Voice.lease_until, now),
-        or_(waited, col(Voice.attempt) >= most_attempts),
-    )
+    waited = sa.and_(col(Voice.created_at) < before, ~makes_progress)
+    return sa.and_(_is_free(now), sa.or_(waited, col(Voice.attempt) >= work.most_attempts))
 
 
 def extend_holds(session: Session, until: datetime, ending_before: datetime) -> int:
@@ -154,10 +212,8 @@ def extend_holds(session: Session, until: datetime, ending_before: datetime) -> 
         .limit(AT_ONCE)
         .with_for_update(of=CreditHold, skip_locked=True)
     )
-    extended = session.connection().execute(
-        update(CreditHold).where(col(CreditHold.operation).in_(ending)).values(expires_at=until)
-    )
-    return extended.rowcount
+    held = update(CreditHold).where(col(CreditHold.operation).in_(ending))
+    return session.exec(held.values(expires_at=until)).rowcount
 
 
 def delete_failed_voices(session: Session, finished_before: datetime) -> int:
@@ -170,7 +226,4 @@ def delete_failed_voices(session: Session, finished_before: datetime) -> int:
     old = session.exec(query).all()
     for voice in old:
         expire_these_files(session, files_of(session, voice), utc_now())
-    deleted = session.connection().execute(
-        delete(Voice).where(col(Voice.id).in_([voice.id for voice in old]))
-    )
-    return deleted.rowcount
+    return session.exec(delete(Voice).where(col(Voice.id).in_([one.id for one in old]))).rowcount

@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import Column, ForeignKey, Index, Text, Uuid, case, func
 from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.accounts import Workspace, workspace_reference
+from db.accounts import workspace_reference
 from db.database import UtcDateTime, utc_now
 
 COUNTED = ("processing", "ready")
@@ -84,11 +84,6 @@ class VoiceSample(SQLModel, table=True):
     snr_db: float
     level_dbfs: float  # of its speech
     clipped_share: float
-
-
-def plan_of(session: Session, workspace_id: int) -> str | None:
-    """None when there is no such workspace."""
-    return session.exec(select(Workspace.plan).where(Workspace.id == workspace_id)).first()
 
 
 def add_voice(session: Session, voice: Voice, samples: Sequence[VoiceSample]) -> None:

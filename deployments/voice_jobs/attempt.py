@@ -6,15 +6,15 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from configs.schema.custom_voices import VoiceWorkConfig
 from db.errors import DatabaseUnavailable
+from db.voices.voices import Voice
 from deployments.voice_jobs.makers import AnyFit
-from deployments.voice_jobs.progress import Forecast
 from pipelines.errors import InvalidAudio, NotFound, StorageUnavailable
 from pipelines.tasks import TaskSet, keep_lease, retry
-from pipelines.voices.queue import ClaimedVoice, MadeVoice, VoiceQueue
+from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.report import FailedFit, FittedVoice
 
 logger = logging.getLogger(__name__)
@@ -27,18 +27,43 @@ UNDECODABLE_AFTER = 3  # attempts: then the recordings are at fault, and not the
 UNAVAILABLE = DatabaseUnavailable, StorageUnavailable
 UNAVAILABLE_S = 600.0  # of retries
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0  # between them
+PRIOR_WEIGHT = 0.1  # of the estimate from the configuration, as a share of a voice
 STALL_S = 3600.0  # for one step of trials; a busy service makes them slow, but not so slow
 
 AttemptResult = Literal["ready", "failed", "gone"]
 """Gone: the voice was deleted, or claimed by another attempt."""
 
 
-class Workers(Protocol):
-    """Runs trials."""
+RunTrials = Callable[[Sequence[Any]], Awaitable[list[Any]]]
+"""An outcome for each, in any order. Raises the error of a trial that fails twice."""
 
-    async def run(self, trials: Sequence[Any]) -> list[Any]:
-        """An outcome for each, in any order. Raises the error of a trial that fails twice."""
-        ...
+
+class Forecast:
+    """The remaining time: a prior estimate of the whole, corrected by the speed so far.
+
+    Progress comes in steps. Between two of them the estimated end stays where it is; when a step
+    takes longer than PRIOR_WEIGHT of the whole, it moves on with the time.
+    """
+
+    def __init__(
+        self, whole_s: float, progress: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._prior_s = whole_s
+        self._first = self._last = progress
+        self._clock = clock
+        self._began = self._moved_at = clock()
+        self._whole_s = whole_s
+
+    def remaining_s(self, progress: float) -> float:
+        now = self._clock()
+        if progress > self._last:
+            gained = progress - self._first
+            elapsed_s = now - self._began
+            self._whole_s = (PRIOR_WEIGHT * self._prior_s + elapsed_s) / (PRIOR_WEIGHT + gained)
+            self._last, self._moved_at = progress, now
+        since_s = now - self._moved_at
+        left_s = (1.0 - self._last) * self._whole_s
+        return max(left_s - min(since_s, PRIOR_WEIGHT * self._whole_s), 0.0)
 
 
 class FitAttempt:
@@ -47,10 +72,10 @@ class FitAttempt:
     def __init__(
         self,
         queue: VoiceQueue,
-        claimed: ClaimedVoice,
+        claimed: Voice,
         work: VoiceWorkConfig,
         begin: Callable[[list[bytes], bytes | None], AnyFit],
-        workers: Callable[[Any], Workers],
+        workers: Callable[[Any], RunTrials],
         engine: str,
         compute: ThreadPoolExecutor,
     ) -> None:
@@ -112,11 +137,11 @@ class FitAttempt:
             if self._claimed.attempt < UNDECODABLE_AFTER:
                 raise  # they were decoded before
             return await self._finish(FailedFit(error.code, str(error)))
-        workers = self._workers(fit.target)
+        run_trials = self._workers(fit.target)
         while trials := await self._in_thread(fit.next_trials):
             began = time.monotonic()
             async with asyncio.timeout(STALL_S):
-                outcomes = await workers.run(trials)
+                outcomes = await run_trials(trials)
             self._state = await self._in_thread(partial(_observe, fit, outcomes))
             self._progress = fit.progress
             took_s = round(time.monotonic() - began, 2)
@@ -155,8 +180,9 @@ class FitAttempt:
                 if isinstance(result, FailedFit):
                     done = await self._queue.fail(self._claimed, result.code, result.reason, report)
                 else:
-                    made = MadeVoice(self._engine, result.pack, result.similarity, report)
-                    done = await self._queue.publish(self._claimed, made)
+                    done = await self._queue.publish(
+                        self._claimed, self._engine, result.pack, result.similarity, report
+                    )
                 self._is_finished = True
                 return done
 

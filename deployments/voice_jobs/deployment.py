@@ -49,7 +49,7 @@ class VoiceClone(BackgroundWorker):
 
 async def _keep_clean() -> None:
     """Deletes what killed jobs of this machine left."""
-    from pipelines.voices.fitting.recordings import delete_left_recordings
+    from pipelines.voices.fitting.features import delete_left_recordings
 
     while True:
         await asyncio.to_thread(delete_left_recordings)

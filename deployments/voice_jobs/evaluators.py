@@ -12,6 +12,7 @@ from ray.actor import ActorHandle
 
 from deployments.memory import give_back
 from deployments.voice_jobs.makers import Maker
+from pipelines.tasks import TaskSet
 from telemetry.logs import setup_logs
 
 logger = logging.getLogger(__name__)
@@ -58,13 +59,8 @@ class Evaluators:
 
     async def run(self, trials: Sequence[Any]) -> list[Any]:
         """Raises ray.exceptions.RayError for a trial that failed twice."""
-        return await run_shared(trials, [self._run_by(actor) for actor in self._actors])
-
-    def _run_by(self, actor: ActorHandle[Any]) -> Run:
-        async def run(trial: Any) -> Any:
-            return await actor.run.options(retry_exceptions=True).remote(trial)
-
-        return run
+        workers = [actor.run.options(retry_exceptions=True).remote for actor in self._actors]
+        return await run_shared(trials, workers)
 
     def stop(self) -> None:
         """At once, also in the middle of a trial."""
@@ -86,12 +82,11 @@ async def run_shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]
         while waiting:
             outcomes.append(await run(waiting.popleft()))
 
-    tasks = [asyncio.create_task(work(run)) for run in workers]
+    tasks = TaskSet()
     try:
-        await asyncio.gather(*tasks)
+        await asyncio.gather(*[tasks.start(work(run)) for run in workers])
     finally:
-        for task in tasks:
-            task.cancel()
+        tasks.cancel()
     return outcomes
 
 

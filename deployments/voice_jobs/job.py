@@ -22,7 +22,7 @@ from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
 from configs.settings import load_settings
 from db.database import Database
-from deployments.voice_jobs.attempt import FitAttempt
+from deployments.voice_jobs.attempt import FitAttempt, RunTrials
 from deployments.voice_jobs.evaluators import Evaluators, evaluators_for, lower_priority
 from deployments.voice_jobs.makers import Maker, configured_maker
 from pipelines.storage.encryption import Encryption
@@ -65,12 +65,12 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
         return 0
     evaluators: list[Evaluators] = []
 
-    def workers(target: Any) -> Evaluators:
+    def workers(target: Any) -> RunTrials:
         cpus = ray.cluster_resources().get("CPU", 1)
         count = evaluators_for(cpus, config.at_once, maker.most_workers)
         logger.info("evaluators", extra={"voice": str(voice_id), "count": count})
         evaluators.append(Evaluators(maker, target, count))
-        return evaluators[0]
+        return evaluators[0].run
 
     attempt = FitAttempt(
         queue,
@@ -78,7 +78,7 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
         config,
         lambda samples, state: maker.begin(claimed, samples, state),
         workers,
-        maker.engine(),
+        maker.engine,
         ThreadPoolExecutor(1, thread_name_prefix="fit", initializer=lower_priority),
     )
     running = asyncio.create_task(attempt.run())
@@ -98,16 +98,13 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
     return 0
 
 
-def leave(status: int) -> None:
+def run(maker: Callable[[], Maker]) -> None:
     """Ends the process without waiting for threads that compute."""
+    status = main(maker())
     ray.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
-
-
-def run(maker: Callable[[], Maker]) -> None:
-    leave(main(maker()))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy.engine import make_url
 
 from configs.settings import PROJECT_DIR, Settings
-from pipelines.voices.queue import ClaimedVoice
+from db.voices.voices import Voice
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -79,8 +79,9 @@ class VoiceJobClient:
         self._cluster = cluster
         self._variables = variables
 
-    async def submit(self, claimed: ClaimedVoice) -> VoiceJob:
+    async def submit(self, claimed: Voice) -> VoiceJob:
         """Its name has the lease: an attempt that was released has the same number as the next."""
+        assert claimed.lease, "a claimed voice has one"
         name = f"{PREFIX}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = VoiceJob(name, claimed.id, claimed.lease)
         arguments = [str(job.voice_id), job.lease, self._cluster]

@@ -1,73 +1,61 @@
 """Makers of voices: the fit, and the engines of its trials, as configured."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import engine_of
 from configs.settings import weights_dir
+from db.voices.voices import Voice
+from models.registry import SPEAKER, TTS, VAD, load, load_model
+from models.speaker.base import SpeakerEncoder
 from models.weights.store import WeightStore
-from pipelines.voices.queue import ClaimedVoice
 
 if TYPE_CHECKING:
     from pipelines.voices.fitting.fit import Fit
     from pipelines.voices.fitting.prompt import PromptFit, PromptTarget, PromptTrials
     from pipelines.voices.fitting.trials import Target, Trials
-    from pipelines.voices.report import FailedFit, FittedVoice
 
 # Imports inside functions: each process imports what it makes.
 
-
-class AnyFit(Protocol):
-    """The interface of `pipelines.voices.fitting.fit.Fit`; its trials have types of their own."""
-
-    @property
-    def target(self) -> Any: ...
-
-    @property
-    def progress(self) -> float: ...
-
-    def next_trials(self) -> Sequence[Any]: ...
-
-    def observe(self, outcomes: Sequence[Any]) -> None: ...
-
-    def checkpoint(self) -> bytes: ...
-
-    def result(self) -> "FittedVoice | FailedFit": ...
+AnyFit: TypeAlias = Union["Fit", "PromptFit"]
+AnyTrials: TypeAlias = Union["Trials", "PromptTrials"]
 
 
-class AnyTrials(Protocol):
-    """The interface of `pipelines.voices.fitting.trials.Trials`."""
-
-    def run(self, trial: Any) -> Any: ...
-
-
-class Maker(Protocol):
+@dataclass(frozen=True, slots=True)
+class Maker(ABC):
     """One method of making voices. Crosses processes, and loads engines when they are needed."""
+
+    config: CustomVoicesConfig
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine that the voice is made for."""
+        return engine_of(self.config.model)
 
     @property
     def most_workers(self) -> int:
         """Workers that can be used at once."""
-        ...
+        return 1
 
     @property
     def gpus(self) -> float:
         """The share of a GPU that a worker takes."""
-        ...
+        return 0.0
 
-    def engine(self) -> str:
-        """The name of the engine that the voice is made for."""
-        ...
-
-    def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> AnyFit:
+    @abstractmethod
+    def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> AnyFit:
         """Blocks for some seconds. Raises InvalidAudio or EngineError."""
-        ...
 
+    @abstractmethod
     def trials(self, target: Any) -> AnyTrials:
         """Blocks for some seconds. Raises EngineError."""
-        ...
+
+    def load_encoder(self) -> SpeakerEncoder:
+        """Raises EngineError."""
+        return load(SPEAKER, self.config.work.encoder, WeightStore(weights_dir()))
 
 
 def configured_maker() -> Maker:
@@ -76,26 +64,15 @@ def configured_maker() -> Maker:
     return FitMaker(config) if config.method == "fit" else PromptMaker(config)
 
 
-@dataclass(frozen=True, slots=True)
-class FitMaker:
+class FitMaker(Maker):
     """Searches for a style of the engine."""
-
-    config: CustomVoicesConfig
 
     @property
     def most_workers(self) -> int:
         return self.config.work.most_workers
 
-    @property
-    def gpus(self) -> float:
-        return 0.0
-
-    def engine(self) -> str:
-        return engine_of(self.config.work.model)
-
-    def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> "Fit":
+    def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> "Fit":
         """Every attempt has the same seed, so that a resumed one is deterministic."""
-        from models.registry import SPEAKER, load
         from pipelines.voices.fitting.fit import Fit
 
         return Fit.begin(
@@ -103,61 +80,38 @@ class FitMaker:
             claimed.language,
             claimed.gender,
             self.config.fit,
-            load(SPEAKER, self.config.work.encoder, WeightStore(weights_dir())),
+            self.load_encoder(),
             checkpoint=state,
-            british=claimed.british,
+            british=claimed.accent == "British",
         )
 
     def trials(self, target: "Target") -> "Trials":
         """The engine computes on one thread."""
-        from models.registry import SPEAKER, TTS, load, load_model
         from pipelines.voices.fitting.trials import Trials
 
-        work, weights = self.config.work, WeightStore(weights_dir())
-        engine, _ = load_model(TTS, work.model, weights, threads=1)
-        return Trials(engine, load(SPEAKER, work.encoder, weights), target)
+        store = WeightStore(weights_dir())
+        engine, _ = load_model(TTS, self.config.work.model, store, threads=1)
+        return Trials(engine, self.load_encoder(), target)
 
 
-@dataclass(frozen=True, slots=True)
-class PromptMaker:
-    """Chooses a recording that the engine continues."""
-
-    config: CustomVoicesConfig
-
-    @property
-    def most_workers(self) -> int:
-        return 1  # its engine is large
+class PromptMaker(Maker):
+    """Chooses a recording that the engine, which is large, continues."""
 
     @property
     def gpus(self) -> float:
         return self.config.prompt.gpus if self.config.prompt.judge else 0.0
 
-    def engine(self) -> str:
-        return engine_of(self.config.prompt.model)
-
-    def begin(
-        self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None
-    ) -> "PromptFit":
-        from models.registry import SPEAKER, VAD, load
+    def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> "PromptFit":
         from pipelines.voices.fitting.prompt import PromptFit
 
-        weights = WeightStore(weights_dir())
         prompt = self.config.prompt
-        return PromptFit.begin(
-            samples,
-            claimed.language,
-            prompt,
-            load(VAD, prompt.vad, weights),
-            load(SPEAKER, self.config.work.encoder, weights),
-        )
+        vad = load(VAD, prompt.vad, WeightStore(weights_dir()))
+        return PromptFit.begin(samples, claimed.language, prompt, vad, self.load_encoder())
 
     def trials(self, target: "PromptTarget") -> "PromptTrials":
-        from models.registry import SPEAKER, TTS, load, load_model
         from pipelines.voices.fitting.prompt import PromptTrials
         from pipelines.voices.fitting.trials import load_speech_raters
 
-        weights = WeightStore(weights_dir())
-        prompt = self.config.prompt
-        engine = load_model(TTS, prompt.model, weights)[0] if prompt.judge else None
-        encoder = load(SPEAKER, self.config.work.encoder, weights)
-        return PromptTrials(engine, load_speech_raters(), encoder, target)
+        prompt, store = self.config.prompt, WeightStore(weights_dir())
+        engine = load_model(TTS, prompt.model, store)[0] if prompt.judge else None
+        return PromptTrials(engine, load_speech_raters(), self.load_encoder(), target)

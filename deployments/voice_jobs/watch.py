@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import time
-from typing import Protocol
+from collections.abc import Callable
 
 from configs.schema.custom_voices import VoiceWorkConfig
 from db.errors import DatabaseUnavailable
-from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob
-from deployments.voice_jobs.progress import StallMonitor
-from pipelines.voices.queue import ClaimedVoice, VoiceQueue
+from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob, VoiceJobClient
+from pipelines.voices.queue import VoiceQueue
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -21,18 +20,38 @@ START_S = 300.0  # for a job to begin, on a cluster that has no room
 GRACE_S = 5.0  # for a job to end by itself
 PAUSE_S = 10.0  # after Ray refused a job
 QUICK_ATTEMPTS = 2
+STALLED_S = 240.0  # without progress: then the job has no room on the cluster, or hangs
 
 
-class AnyJobs(Protocol):
-    """As `deployments.voice_jobs.job_client.VoiceJobClient`."""
+class StallMonitor:
+    """Logs jobs without progress."""
 
-    async def submit(self, claimed: ClaimedVoice) -> VoiceJob: ...
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._progress: dict[VoiceJob, tuple[float, float]] = {}  # 0 to 1, and since when
+        self._logged: set[VoiceJob] = set()
 
-    async def known(self) -> list[tuple[VoiceJob, bool]]: ...
+    def observe(self, job: VoiceJob, progress: float, state: JobState) -> None:
+        """Logs once when there was no progress for STALLED_S."""
+        now = self._clock()
+        last, since = self._progress.setdefault(job, (progress, now))
+        if progress > last:
+            self._progress[job] = progress, now
+            self._logged.discard(job)
+        elif now - since > STALLED_S and job not in self._logged:
+            self._logged.add(job)
+            # Starting: Ray has no process for it. Running: its workers may have no room.
+            details = {"job": job.id, "state": state, "progress": round(progress, 3)}
+            logger.warning("job_stands_still", extra=details)
 
-    async def state(self, job: VoiceJob) -> JobState: ...
+    def forget(self, job: VoiceJob) -> None:
+        self._progress.pop(job, None)
+        self._logged.discard(job)
 
-    async def stop(self, job: VoiceJob) -> None: ...
+    def stalled_s(self) -> float:
+        """The longest time that a job has been without progress."""
+        now = self._clock()
+        return max((now - since for _, since in self._progress.values()), default=0.0)
 
 
 class Watch:
@@ -42,7 +61,7 @@ class Watch:
     claimed again. Jobs are watched so that this takes less time, and so that none runs in vain.
     """
 
-    def __init__(self, queue: VoiceQueue, jobs: AnyJobs, work: VoiceWorkConfig) -> None:
+    def __init__(self, queue: VoiceQueue, jobs: VoiceJobClient, work: VoiceWorkConfig) -> None:
         self._queue = queue
         self._jobs = jobs
         self._work = work
@@ -86,20 +105,19 @@ class Watch:
             await asyncio.sleep(0.1)
 
     async def _look(self) -> None:
+        held, free = await self._queue.held(), await self._queue.count_free()
         if not self._knows_jobs:
-            held = await self._queue.held()
             for job, has_ended in await self._jobs.known():
                 if not has_ended or (job.voice_id, job.lease) in held:
                     self._follow(job)
             self._knows_jobs = True
-        state = await self._queue.state()
-        metrics.voices_unfinished.labels("waiting").set(state.free)
-        metrics.voices_unfinished.labels("made").set(state.held)
-        if state.free and time.monotonic() >= self._expect_at:
+        metrics.voices_unfinished.labels("waiting").set(free)
+        metrics.voices_unfinished.labels("made").set(len(held))
+        if free and time.monotonic() >= self._expect_at:
             self._expect_at = time.monotonic() + EXPECT_S
             await self._queue.expect_waiting()
-        room = self._work.at_once - max(state.held, len(self._following))
-        for _ in range(min(room, state.free)):
+        room = self._work.at_once - max(len(held), len(self._following))
+        for _ in range(min(room, free)):
             if self._is_stopping or (claimed := await self._queue.claim()) is None:
                 return
             try:

@@ -11,6 +11,7 @@ from models.audio import Pcm
 from models.base import Engine
 
 VAD_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
+BATCH_FRAMES = 512  # some 16 s; bounds the memory of a long file
 
 Probabilities: TypeAlias = NDArray[np.float32]
 """float32 [frames] in [0, 1]."""
@@ -18,10 +19,6 @@ Probabilities: TypeAlias = NDArray[np.float32]
 
 class VADStream(Protocol):
     """The state of one live signal. Not shared between threads at the same time."""
-
-    def accept(self, frame: Pcm) -> float:
-        """The speech probability of the next frame, float32 [frame_samples]."""
-        ...
 
     def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
         """The probabilities of consecutive frames, float32 [n, frame_samples] -> [n], n > 0."""
@@ -44,6 +41,10 @@ class VADEngine(Engine, ABC):
     def start_stream(self) -> VADStream:
         """For one live signal."""
 
-    @abstractmethod
     def probabilities(self, pcm: Pcm) -> Probabilities:
         """The probabilities of a whole signal; a last piece of a frame is filled with silence."""
+        size, stream = self.capabilities.frame_samples, self.start_stream()
+        frames = np.pad(pcm, (0, -len(pcm) % size)).reshape(-1, size)
+        batches = range(0, len(frames), BATCH_FRAMES)
+        parts = [stream.accept_many(frames[at : at + BATCH_FRAMES]) for at in batches]
+        return np.concatenate([np.zeros(0, np.float32), *parts])

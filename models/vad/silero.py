@@ -8,7 +8,6 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from configs.schema.models.in_process import SileroConfig
-from models.audio import Pcm
 from models.errors import WeightsMissing
 from models.runtimes.onnx import open_session
 from models.vad.base import Probabilities, VADCapabilities, VADEngine
@@ -16,7 +15,6 @@ from models.weights.store import WeightStore
 
 FRAME_SAMPLES = 512
 CONTEXT_SAMPLES = 64  # the end of the frame before, which the network also sees
-BATCH_FRAMES = 512  # 16 s; bounds the memory of a long file
 
 
 class SileroEngine(VADEngine):
@@ -30,17 +28,6 @@ class SileroEngine(VADEngine):
     def start_stream(self) -> "SileroStream":
         return SileroStream(self._session)
 
-    def probabilities(self, pcm: Pcm) -> Probabilities:
-        if not len(pcm):
-            return np.zeros(0, np.float32)
-        frames = np.pad(pcm, (0, -len(pcm) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
-        stream = SileroStream(self._session)
-        parts = [
-            stream.accept_many(frames[start : start + BATCH_FRAMES])
-            for start in range(0, len(frames), BATCH_FRAMES)
-        ]
-        return np.concatenate(parts)
-
 
 class SileroStream:
     """The recurrent state of one signal."""
@@ -51,11 +38,7 @@ class SileroStream:
         self._cell = np.zeros((1, 1, 128), np.float32)
         self._context = np.zeros(CONTEXT_SAMPLES, np.float32)
 
-    def accept(self, frame: Pcm) -> float:
-        return float(self.accept_many(frame.reshape(1, FRAME_SAMPLES))[0])
-
     def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
-        """The probabilities of consecutive frames, float32 [n, 512] -> [n]."""
         inputs = np.empty((len(frames), CONTEXT_SAMPLES + FRAME_SAMPLES), np.float32)
         inputs[:, CONTEXT_SAMPLES:] = frames
         inputs[0, :CONTEXT_SAMPLES] = self._context

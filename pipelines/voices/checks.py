@@ -13,7 +13,7 @@ import numpy as np
 
 from configs.schema.custom_voices import SampleRules
 from models.audio import Pcm
-from models.speaker.base import Embeddings, SpeakerEncoder
+from models.speaker.base import Embeddings, SpeakerEncoder, mean_embedding
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.audio.decode.decoder import HEAD_BYTES, AudioDecoder, sniff
 from pipelines.audio.measures import clipped_share, level_dbfs, pitch_hz, snr_db, speech_only
@@ -112,9 +112,9 @@ class SampleChecker:
 
         A file that begins with another speaker may pass as a whole. Raises InvalidRequest.
         """
-        others = np.delete(checked.speakers, place, axis=0).mean(axis=0)
+        others = mean_embedding(np.delete(checked.speakers, place, axis=0))
         heard = await asyncio.to_thread(lambda: self._encoder().embed(pcm))
-        if float(heard @ _unit(others)) < min_similarity:
+        if float(heard @ others) < min_similarity:
             name = checked.samples[place].file.name
             raise InvalidRequest(
                 f"files: who begins {name!r} does not sound like the speaker of the other files"
@@ -182,7 +182,7 @@ class SampleChecker:
             pitch_hz=pitch_hz(speech),
             excerpt=max((one.speech for one in heard), key=len)[: int(EXCERPT_S * VAD_SAMPLE_RATE)],
             openings=tuple(one.opening for one in heard),
-            speakers=_of_files(pieces),
+            speakers=np.stack([mean_embedding(of_file) for of_file in pieces]),
         )
 
 
@@ -191,7 +191,7 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
 
     `pieces` has the embeddings of each file's pieces. Raises InvalidRequest.
     """
-    files = _of_files(pieces)
+    files = np.stack([mean_embedding(of_file) for of_file in pieces])
     typical = int((files @ files.T).sum(axis=1).argmax())
     likeness = files @ files[typical]
     odd = int(likeness.argmin())
@@ -205,11 +205,6 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
             raise InvalidRequest(
                 f"files: {name!r} seems to hold more than one speaker; all files must be of one"
             )
-
-
-def _of_files(pieces: Sequence[Embeddings]) -> Embeddings:
-    """float32 [files, 256]"""
-    return np.stack([_unit(of_file.mean(axis=0)) for of_file in pieces])
 
 
 def _formats(files: Sequence[SampleFile]) -> list[str]:
@@ -252,8 +247,3 @@ def _excerpt(speech: Pcm, seconds: float) -> Pcm:
     part = limit // PIECES
     starts = np.linspace(0, len(speech) - part, PIECES).astype(int)
     return np.concatenate([speech[start : start + part] for start in starts])
-
-
-def _unit(vector: Pcm) -> Pcm:
-    length = float(np.linalg.norm(vector))
-    return vector / length if length else vector

@@ -12,14 +12,14 @@ from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import engine_of
 from configs.schema.platform import PlansConfig
 from configs.settings import ConsentNeeded
-from db.accounts import lock_workspace
+from db.accounts import Workspace, lock_workspace, read_workspace
 from db.audit import audit
 from db.billing import ledger
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.files import expire_these_files, keep_file
 from db.voices import voices
-from db.voices.fair_order import ends_in_turn
+from db.voices.queue import ends_in_turn
 from db.voices.voices import Voice, VoiceSample
 from models.errors import EngineError
 from models.stt.base import FILE, TranscriptionRequest
@@ -45,7 +45,7 @@ from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent, ConsentSentence
 from pipelines.voices.queue import HOLD
 from pipelines.voices.report import ReportError, VoiceReport
-from pipelines.voices.voice_object import VoiceGenderGiven, VoiceStatus, created_event
+from pipelines.voices.voice_object import VoiceGenderGiven, VoiceStatus, voice_event
 
 logger = logging.getLogger(__name__)
 
@@ -193,10 +193,8 @@ class CustomVoices:
 
     async def get(self, principal: Principal, voice_id: str) -> Voice:
         """Raises VoiceNotFound."""
-        identity = parse_id(voice_id)
-        found = None
-        if identity is not None:
-            found = await self._database.read(voices.voice_of, principal.workspace_id, identity)
+        identity = _parse(voice_id)
+        found = await self._database.read(voices.voice_of, principal.workspace_id, identity)
         if found is None:
             raise VoiceNotFound(NOT_FOUND)
         return found
@@ -237,9 +235,7 @@ class CustomVoices:
 
         Raises VoiceNotFound.
         """
-        identity = parse_id(voice_id)
-        if identity is None:
-            raise VoiceNotFound(NOT_FOUND)
+        identity = _parse(voice_id)
         digest, files = await self._database.run(_delete, principal, identity)
         self._ready_voices.forget(identity, digest)
         await self._delete_files(principal.workspace_id, identity, files)
@@ -263,7 +259,7 @@ class CustomVoices:
 
     def _check_room(self, session: Session, workspace_id: int) -> None:
         """Raises PlanRequired, InsufficientCredit or Unauthorized."""
-        self._check_plan(session, voices.plan_of(session, workspace_id), workspace_id)
+        self._check_plan(session, read_workspace(session, workspace_id))
         if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
             raise self._insufficient_credit()
 
@@ -280,11 +276,11 @@ class CustomVoices:
             raise InvalidRequest("consent: say what the speaker agreed to")
         return None
 
-    def _check_plan(self, session: Session, plan: str | None, workspace_id: int) -> None:
-        if plan is None:
+    def _check_plan(self, session: Session, workspace: Workspace | None) -> None:
+        if workspace is None or workspace.id is None:
             raise Unauthorized(UNAUTHORIZED)
-        most = self._plans.limits_of(plan).custom_voices
-        if voices.count_voices(session, workspace_id) >= most:
+        most = self._plans.limits_of(workspace.plan).custom_voices
+        if voices.count_voices(session, workspace.id) >= most:
             raise PlanRequired(
                 f"the plan has room for {most} custom voice{'s' if most != 1 else ''}; delete one, "
                 "or subscribe to a larger plan"
@@ -359,20 +355,18 @@ class CustomVoices:
         workspace = lock_workspace(session, workspace_id)
         if (made := voices.voice_of(session, workspace_id, voice.id)) is not None:
             return made  # by the same request, whose lease had expired
-        self._check_plan(session, None if workspace is None else workspace.plan, workspace_id)
+        self._check_plan(session, workspace)
         for sample in samples:
             if not keep_file(session, workspace_id, sample.file_id, None):
                 raise StorageUnavailable("the samples were deleted while they were stored")
         now = utc_now()
         voice.created_at = now
         voices.add_voice(session, voice, samples)
-        work = self._work
-        ends = ends_in_turn(session, now, work.most_attempts, work.seconds_per_voice, work.at_once)
-        voice.estimated_completion = dict(ends)[voice.id]
+        voice.estimated_completion = dict(ends_in_turn(session, now, self._work))[voice.id]
         cost = self._billing.cost("voice", 1)
         if not ledger.hold(session, workspace_id, voice.operation, "voice", cost, now + HOLD):
             raise self._insufficient_credit()
-        self._billing.add_events(session, workspace_id, (created_event(voice),))
+        self._billing.add_events(session, workspace_id, (voice_event("voice.created", voice),))
         details = {
             "samples": len(samples),
             "consent": voice.consent is not None,
@@ -380,6 +374,13 @@ class CustomVoices:
         }
         audit(session, workspace_id, "voice.created", principal.actor, str(voice.id), details)
         return voice
+
+
+def _parse(voice_id: str) -> UUID:
+    """Raises VoiceNotFound."""
+    if (identity := parse_id(voice_id)) is None:
+        raise VoiceNotFound(NOT_FOUND)
+    return identity
 
 
 def _new_id(operation: IdempotentOperation | None) -> UUID:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from db.voices.voices import Voice
-from db.webhooks import NewEvent
+from db.webhooks import EventKind, NewEvent
 
 VoiceStatus = Literal["processing", "ready", "failed"]
 VoiceGenderGiven = Literal["male", "female", "neutral"]
@@ -46,17 +46,10 @@ def custom_voice(voice: Voice) -> CustomVoice:
     return CustomVoice.model_validate(voice.model_dump() | fields)
 
 
-def created_event(voice: Voice) -> NewEvent:
-    return NewEvent("voice.created", custom_voice(voice).model_dump())
-
-
-def ready_event(voice: Voice) -> NewEvent:
-    return NewEvent("voice.ready", custom_voice(voice).model_dump())
-
-
-def failed_event(voice: Voice) -> NewEvent:
-    cause = {"error": voice.error, "message": voice.reason}
-    return NewEvent("voice.failed", custom_voice(voice).model_dump() | cause)
+def voice_event(kind: EventKind, voice: Voice) -> NewEvent:
+    """The voice as it is now; that of a failure also says why."""
+    cause = {"error": voice.error, "message": voice.reason} if kind == "voice.failed" else {}
+    return NewEvent(kind, custom_voice(voice).model_dump() | cause)
 
 
 def iso_moment(moment: datetime) -> str:

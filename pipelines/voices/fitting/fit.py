@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 from configs.schema.custom_voices import FitConfig
 from models.speaker.base import SpeakerEncoder
 from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from pipelines.voices.fitting.features import TargetSpeaker, analyse, decode_all
 from pipelines.voices.fitting.prior import FittingPrior, load_fitting_prior
-from pipelines.voices.fitting.recordings import TargetSpeaker, analyse, decode_all
 from pipelines.voices.fitting.search.search import Search, SearchState, SearchTrial
 from pipelines.voices.fitting.selection import (
     Candidate,
@@ -94,7 +94,7 @@ class Fit:
         self._prior = prior
         self._language, self._sentences = sentences_of(language)
         self._first = 0 if self._language == FALLBACK_LANGUAGE else OTHER_LANGUAGE
-        self._stock = prior.stock_for(speaker, language, gender, british=british)
+        self._stock, self._native = prior.stock_for(speaker, language, gender, british=british)
         self._search = Search(
             prior.space, prior.mixtures, speaker, config.generation, config.seed, searched
         )
@@ -208,7 +208,7 @@ class Fit:
         report = self._report(rating)
         if rating.held_out < self._config.min_similarity:
             return too_unlike(rating.held_out, self._config.min_similarity, report)
-        stock = self._progress.judgement[STOCK + self._stock.native]
+        stock = self._progress.judgement[STOCK + self._native]
         if (rating.error_rate or 0.0) > (stock.error_rate or 0.0) + MAX_EXTRA_ERRORS:
             reason = (
                 f"{rating.error_rate:.0%} of the words that the voice says are not understood; "
@@ -239,13 +239,13 @@ class Fit:
         trials = [
             self._rated_trial(one, text) for one in self._progress.candidates for text in texts
         ]
-        return trials + [self._stock_trial(self._stock.native, text) for text in texts]
+        return trials + [self._stock_trial(self._native, text) for text in texts]
 
     def _final_trials(self) -> list[Trial]:
         """The voice and two stock voices, with sentences that no trial has used."""
         chosen, texts = self._chosen(), self._sentences.judge[: self._config.judge_sentences]
         trials = [self._rated_trial(chosen, text, keep=text == texts[0]) for text in texts]
-        voices = dict.fromkeys((self._stock.nearest, self._stock.native))
+        voices = dict.fromkeys((self._stock[0][0], self._native))
         return trials + [self._stock_trial(name, text) for name in voices for text in texts]
 
     def _trial(
@@ -282,14 +282,14 @@ class Fit:
 
     def _chosen(self) -> Candidate:
         choice = self._progress.choice
-        stock = choice[STOCK + self._stock.native]
+        stock = choice[STOCK + self._native]
         floor = self._config.min_quality
         return max(self._progress.candidates, key=lambda one: choice[one.name].score(stock, floor))
 
     def _report(self, rating: SelectionResult) -> VoiceReport:
         state, speaker, titles = self._progress, self._speaker, self._prior.titles
-        stock = state.judgement[STOCK + self._stock.native]
-        nearest = state.judgement[STOCK + self._stock.nearest]
+        stock = state.judgement[STOCK + self._native]
+        nearest = state.judgement[STOCK + self._stock[0][0]]
         sound = next((one.sound for one in self._rated if one.sound is not None), None)
         return VoiceReport(
             evaluations=state.evaluations,
@@ -297,7 +297,7 @@ class Fit:
             similarity_curve=best_so_far(self._search.state.curve),
             stock=[
                 StockSimilarity(voice=one, name=titles.get(one), similarity=round(value, 4))
-                for one, value in self._stock.similarities
+                for one, value in self._stock
             ],
             pitch=pitch_of(speaker.pitches, np.array(rating.pitches, np.float32)),
             spectrum=spectrum_of(speaker.spectrum.astype(np.float64), np.array(rating.spectrum)),

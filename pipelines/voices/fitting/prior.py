@@ -18,7 +18,7 @@ from configs.settings import weights_dir
 from models.errors import WeightsCorrupt
 from models.tts.kokoro.engine import read_voice_pack
 from models.weights.store import WeightStore
-from pipelines.voices.fitting.recordings import TargetSpeaker
+from pipelines.voices.fitting.features import TargetSpeaker
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors, style_space
 from pipelines.voices.fitting.search.surrogate import Observation
 from pipelines.voices.fitting.trials import FALLBACK_LANGUAGE
@@ -64,15 +64,6 @@ class MixturePrior:
 
 
 @dataclass(frozen=True, slots=True)
-class StockVoices:
-    """Next to one speaker."""
-
-    similarities: tuple[tuple[str, float], ...]  # all, the nearest first
-    nearest: str
-    native: str  # the nearest that was trained in the language
-
-
-@dataclass(frozen=True, slots=True)
 class FittingPrior:
     """Shared and never changed."""
 
@@ -82,18 +73,22 @@ class FittingPrior:
 
     def stock_for(
         self, speaker: TargetSpeaker, language: str, gender: str, *, british: bool = False
-    ) -> StockVoices:
-        """By recordings that are kept out of the fit, so that its gain is not overstated."""
+    ) -> tuple[list[tuple[str, float]], str]:
+        """The stock voices by their similarity, the nearest first, and the native one.
+
+        That is the nearest that was trained in the language. By recordings that are kept out of the
+        fit, so that its gain is not overstated.
+        """
         values = self.mixtures.stock @ speaker.held_out
         order = [int(index) for index in np.argsort(-values)]
-        ranked = tuple((self.space.names[index], float(values[index])) for index in order)
+        ranked = [(self.space.names[index], float(values[index])) for index in order]
         names = [name for name, _ in ranked]
         known = language if language in LANGUAGES.values() else FALLBACK_LANGUAGE
         native = [name for name in names if LANGUAGES.get(name[:1]) == known]
         if british and known == FALLBACK_LANGUAGE:
             native = [name for name in native if name[:1] == BRITISH]
         alike = [name for name in native if name[1:2] == gender[:1]]
-        return StockVoices(ranked, names[0], (alike or native or names)[0])
+        return ranked, (alike or native or names)[0]
 
 
 def load_fitting_prior() -> FittingPrior:

@@ -27,8 +27,7 @@ from models.vad.base import VAD_SAMPLE_RATE, Probabilities, VADEngine
 from pipelines.audio.measures import clipped_share, snr_db
 from pipelines.audio.segments import find_spans
 from pipelines.errors import InvalidAudio
-from pipelines.voices.fitting.features import at_level
-from pipelines.voices.fitting.recordings import decode_all
+from pipelines.voices.fitting.features import at_level, decode_all
 from pipelines.voices.fitting.trials import SpeechRaters, mean_rating, say, sentences_of
 from pipelines.voices.report import (
     FailedFit,

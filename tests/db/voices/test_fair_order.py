@@ -6,16 +6,19 @@ from uuid import UUID
 import pytest
 from sqlmodel import Session, col, update
 
+from configs.load import load_yaml
+from configs.schema.custom_voices import CustomVoicesConfig
 from db.database import Database, utc_now
-from db.voices.fair_order import ends_in_turn, voices_in_turn
-from db.voices.queue import claim_voice, expect_waiting
+from db.voices.queue import claim_voice, ends_in_turn, expect_waiting, voices_in_turn
 from db.voices.voices import Voice, voice_of
 from tests.db.test_chats import add_workspace
 from tests.db.voices.test_voices import add, new_voice
 
 NOW = utc_now()
 MINUTE = timedelta(minutes=1)
-MOST = 5  # attempts
+WORK = load_yaml(CustomVoicesConfig, "custom_voices").work.model_copy(
+    update={"seconds_per_voice": 300.0}
+)
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ async def ask(database: Database, workspace_id: int, count: int, first: int) -> 
 
 async def in_turn(database: Database) -> list[UUID]:
     def read(session: Session) -> list[UUID]:
-        return [voice.id for voice in voices_in_turn(session, NOW, MOST)]
+        return [voice.id for voice in voices_in_turn(session, NOW, WORK)]
 
     return await database.read(read)
 
@@ -45,7 +48,7 @@ async def begin(database: Database, at: datetime) -> UUID:
     """Claims the next voice, and has it made at once."""
 
     def work(session: Session) -> UUID:
-        voice = claim_voice(session, f"lease {at}", at, at + MINUTE, MOST)
+        voice = claim_voice(session, f"lease {at}", at, WORK)
         assert voice is not None
         voice.status, voice.finished_at = "ready", at
         return voice.id
@@ -98,8 +101,8 @@ async def test_what_is_expected_follows_the_turns(
     (one,) = await ask(database, workspaces["B"], 1, 10)
 
     def expect(session: Session) -> dict[UUID, datetime]:
-        expect_waiting(session, NOW, MOST, 300.0, 1)
-        return dict(ends_in_turn(session, NOW, MOST, 300.0, 1))
+        expect_waiting(session, NOW, WORK)
+        return dict(ends_in_turn(session, NOW, WORK))
 
     ends = await database.run(expect)
     order = [many[0], one, *many[1:]]

@@ -6,6 +6,8 @@ from uuid import UUID, uuid4
 
 from sqlmodel import Session
 
+from configs.load import load_yaml
+from configs.schema.custom_voices import CustomVoicesConfig
 from db.database import Database, utc_now
 from db.voices.queue import (
     claim_voice,
@@ -31,6 +33,8 @@ from tests.db.test_chats import add_workspace
 
 NOW = utc_now()
 LATER = NOW + timedelta(minutes=1)
+DAY = timedelta(days=1)
+WORK = load_yaml(CustomVoicesConfig, "custom_voices").work.model_copy(update={"most_attempts": 2})
 
 
 def new_voice(workspace_id: int, name: str = "Ann", **columns: object) -> Voice:
@@ -68,7 +72,7 @@ async def add(database: Database, voice: Voice) -> UUID:
 
 
 async def claim(database: Database, lease: str, now: datetime = NOW) -> UUID | None:
-    claimed = await database.run(claim_voice, lease, now, now + timedelta(minutes=1), 2)
+    claimed = await database.run(claim_voice, lease, now, WORK)
     return None if claimed is None else claimed.id
 
 
@@ -125,30 +129,31 @@ async def test_a_lease_that_ended_is_taken_over_as_often_as_is_allowed(database:
     mine = await add_workspace(database)
     voice_id = await add(database, new_voice(mine))
     assert await claim(database, "one") == voice_id
-    assert await database.run(leased_voice, mine, voice_id, "one") is not None
+    first = await database.read(voice_of, mine, voice_id)
+    assert first is not None and await database.run(leased_voice, first) is not None
     assert await claim(database, "two") is None
     assert await claim(database, "two", LATER) == voice_id
-    assert await database.run(leased_voice, mine, voice_id, "one") is None
+    assert await database.run(leased_voice, first) is None
     much_later = LATER + timedelta(hours=1)
     assert await claim(database, "three", much_later) is None  # twice is as often as is allowed
-    before = NOW - timedelta(days=1)
-    assert await database.read(hopeless_voices, NOW, before, 2) == []  # it is leased
-    found = await database.read(hopeless_voices, much_later, before, 2)
+    assert await database.read(hopeless_voices, NOW, WORK) == []  # it is leased
+    found = await database.read(hopeless_voices, much_later, WORK)
     assert found == [(mine, voice_id)]
-    assert await database.run(hopeless_voice, mine, voice_id, much_later, before, 2) is not None
-    assert await database.run(hopeless_voice, mine, voice_id, NOW, before, 2) is None
+    assert await database.run(hopeless_voice, mine, voice_id, much_later, WORK) is not None
+    assert await database.run(hopeless_voice, mine, voice_id, NOW, WORK) is None
 
 
 async def test_a_voice_that_waits_for_too_long_is_hopeless(database: Database) -> None:
     mine = await add_workspace(database)
     voice_id = await add(database, new_voice(mine, created_at=NOW))
-    assert await database.read(hopeless_voices, LATER, NOW, 2) == []
-    assert await database.read(hopeless_voices, LATER, LATER, 2) == [(mine, voice_id)]
+    assert await database.read(hopeless_voices, NOW + DAY, WORK) == []
+    assert await database.read(hopeless_voices, LATER + DAY, WORK) == [(mine, voice_id)]
 
 
 async def test_a_deleted_voice_leaves_no_row(database: Database) -> None:
     mine = await add_workspace(database)
-    voice_id = await add(database, new_voice(mine, pack_file="file_pack"))
+    claimed = new_voice(mine, pack_file="file_pack", lease="any")
+    voice_id = await add(database, claimed)
 
     def delete(session: Session) -> list[str]:
         voice = voice_of(session, mine, voice_id, lock=True)
@@ -160,7 +165,7 @@ async def test_a_deleted_voice_leaves_no_row(database: Database) -> None:
     assert await database.read(voice_of, mine + 1, voice_id) is None
     assert len(await database.run(delete)) == 4
     assert await database.read(voice_of, mine, voice_id) is None
-    assert await database.run(leased_voice, mine, voice_id, "any") is None
+    assert await database.run(leased_voice, claimed) is None
 
 
 async def test_rows_of_failed_voices_go_in_time(database: Database) -> None:

@@ -12,11 +12,14 @@ import numpy as np
 from ray import serve
 from ray.serve import Application
 
+from configs.load import load_yaml
+from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.serve import WorkerArgs
+from db.voices.voices import Voice
 from deployments.voice_jobs.deployment import VoiceClone
 from deployments.voice_jobs.job import run
+from deployments.voice_jobs.makers import Maker
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
-from pipelines.voices.queue import ClaimedVoice
 from pipelines.voices.report import FailedFit, FittedVoice, VoiceReport
 
 PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.25, np.float32)))
@@ -70,16 +73,13 @@ class SlowTrials:
         return trial
 
 
-class SlowMaker:
+class SlowMaker(Maker):
     """What the jobs of the tests make voices with."""
 
     most_workers = 2
-    gpus = 0.0
+    engine = "tone"
 
-    def engine(self) -> str:
-        return "tone"
-
-    def begin(self, claimed: ClaimedVoice, samples: list[bytes], state: bytes | None) -> Any:
+    def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> Any:
         assert samples
         done = 0 if state is None else json.loads(state)
         note("begin", done)
@@ -117,4 +117,4 @@ if __name__ == "__main__":
     # Not this module by its other name: what crosses processes must be found by the real one.
     from tests.deployments.voice_jobs import slow_voices
 
-    run(slow_voices.SlowMaker)
+    run(lambda: slow_voices.SlowMaker(load_yaml(CustomVoicesConfig, "custom_voices")))

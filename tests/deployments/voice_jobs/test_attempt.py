@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,9 @@ from sqlmodel import Session, update
 from db.errors import DatabaseUnavailable
 from db.voices.voices import Voice
 from deployments.voice_jobs import attempt as attempt_module
-from deployments.voice_jobs.attempt import AttemptResult, FitAttempt
+from deployments.voice_jobs.attempt import AttemptResult, FitAttempt, Forecast
 from deployments.voice_jobs.evaluators import evaluators_for, run_shared
-from deployments.voice_jobs.progress import Forecast
 from pipelines.errors import InvalidAudio, VoiceNotFound
-from pipelines.voices.queue import ClaimedVoice
 from tests.deployments.voice_jobs.slow_voices import SlowFit
 from tests.deployments.voice_jobs.voice_house import lived_in
 from tests.patience import PATIENCE_S
@@ -55,7 +52,7 @@ class Gate:
 
 
 def attempt(
-    house: House, claimed: ClaimedVoice, gate: Gate | None = None, fit: SlowFit | None = None
+    house: House, claimed: Voice, gate: Gate | None = None, fit: SlowFit | None = None
 ) -> FitAttempt:
     def begin(samples: list[bytes], state: bytes | None) -> Any:
         assert samples == [b"a recording"] * 3
@@ -65,11 +62,11 @@ def attempt(
 
     compute = ThreadPoolExecutor(1)
     return FitAttempt(
-        house.queue, claimed, CONFIG.work, begin, lambda _: gate or Gate(), "tone", compute
+        house.queue, claimed, CONFIG.work, begin, lambda _: (gate or Gate()).run, "tone", compute
     )
 
 
-async def claim(house: House) -> ClaimedVoice:
+async def claim(house: House) -> Voice:
     claimed = await house.queue.claim()
     assert claimed is not None
     return claimed
@@ -105,7 +102,8 @@ async def test_recordings_that_cannot_be_used_fail_the_voice_with_the_reason(hou
     made._begin = begin
     with pytest.raises(InvalidAudio):  # at first it may be the machine
         await made.run()
-    made = attempt(house, replace(claimed, attempt=3))
+    claimed.attempt = 3
+    made = attempt(house, claimed)
     made._begin = begin
     assert await made.run() == "failed"
     found = await house.voices.get(house.principal, str(voice.id))

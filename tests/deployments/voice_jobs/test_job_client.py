@@ -4,8 +4,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
+from db.voices.voices import Voice
 from deployments.voice_jobs.job_client import VoiceJob, VoiceJobClient
-from pipelines.voices.queue import ClaimedVoice
+from tests.db.voices.test_voices import new_voice
 
 
 class FakeClient:
@@ -31,8 +32,8 @@ def jobs_of(service: str, client: FakeClient) -> VoiceJobClient:
     return jobs
 
 
-def claimed() -> ClaimedVoice:
-    return ClaimedVoice(uuid4(), 1, uuid4().hex, 1, "en", "neutral", None, (), None)
+def claimed() -> Voice:
+    return new_voice(1, lease=uuid4().hex, attempt=1)
 
 
 async def test_two_services_on_one_cluster_know_only_their_own_jobs() -> None:

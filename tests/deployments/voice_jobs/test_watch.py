@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from sqlmodel import Session, update
@@ -14,9 +15,16 @@ from configs.settings import load_settings
 from db.database import utc_now
 from db.voices.voices import Voice
 from deployments.voice_jobs import watch as watch_module
-from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob, places, unsent
-from deployments.voice_jobs.watch import Watch
-from pipelines.voices.queue import ClaimedVoice, VoiceQueue
+from deployments.voice_jobs.job_client import (
+    JobState,
+    JobsUnavailable,
+    VoiceJob,
+    VoiceJobClient,
+    places,
+    unsent,
+)
+from deployments.voice_jobs.watch import STALLED_S, StallMonitor, Watch
+from pipelines.voices.queue import VoiceQueue
 from telemetry.metrics import REGISTRY
 from tests.deployments.voice_jobs.voice_house import lived_in
 from tests.patience import PATIENCE_S
@@ -32,19 +40,19 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         yield house
 
 
-class FakeJobs:
+class FakeJobs(VoiceJobClient):
     """Jobs that do nothing by themselves."""
 
     def __init__(self) -> None:
         self.states: dict[VoiceJob, JobState] = {}
-        self.claims: list[ClaimedVoice] = []
+        self.claims: list[Voice] = []
         self.stopped: list[VoiceJob] = []
         self.broken = False
 
-    async def submit(self, claimed: ClaimedVoice) -> VoiceJob:
+    async def submit(self, claimed: Voice) -> VoiceJob:
         if self.broken:
             raise JobsUnavailable("the dashboard is away")
-        job = VoiceJob(f"clone-{claimed.id}-{claimed.attempt}", claimed.id, claimed.lease)
+        job = VoiceJob(f"clone-{claimed.id}-{claimed.attempt}", claimed.id, claimed.lease or "")
         self.claims.append(claimed)
         self.states[job] = "running"
         return job
@@ -66,7 +74,7 @@ class FakeJobs:
     def end(self, number: int) -> None:
         self.states[list(self.states)[number]] = "ended"
 
-    async def until(self, submitted: int) -> ClaimedVoice:
+    async def until(self, submitted: int) -> Voice:
         """The last of so many claims."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.claims) < submitted:
@@ -125,7 +133,7 @@ async def test_ten_voices_are_made_in_their_order_and_each_is_told_when(house: H
             await settled(estimated)
             await calm() if number == 0 else None
             assert len(jobs.claims) == number + 1  # one at a time
-            assert await house.queue.publish(claimed, MADE)
+            assert await house.queue.publish(claimed, *MADE)
             jobs.end(number)
 
 
@@ -308,7 +316,7 @@ async def test_at_the_end_of_the_service_jobs_are_asked_to_stop(house: House) ->
         await watch.stop_jobs()
         await calm()
         assert len(jobs.claims) == 1 and [job.lease for job in jobs.stopped] == [claimed.lease]
-    assert (await house.queue.state()).free == 1
+    assert await house.queue.count_free() == 1
 
 
 def test_a_job_gets_the_code_and_not_what_lies_beside_it(tmp_path: Path) -> None:
@@ -341,3 +349,23 @@ def test_a_job_finds_what_the_service_names_from_its_own_folder(
     monkeypatch.setenv("DATABASE_URL", "postgresql://user:secret@host/base")
     monkeypatch.setenv("STORAGE_URL", "memory://folder")
     assert {"DATABASE_URL", "STORAGE_URL"}.isdisjoint(places(load_settings()))
+
+
+def test_the_slowest_job_counts_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    monitor = StallMonitor(lambda: now)
+    assert monitor.stalled_s() == 0
+    slow, quick = (VoiceJob(name, uuid4(), "lease") for name in ("slow", "quick"))
+    for now in range(0, 310, 10):
+        monitor.observe(slow, 0.0, "starting")
+        monitor.observe(quick, now / 1000, "running")
+    assert monitor.stalled_s() == 300 > STALLED_S
+    logged = [(record.message, vars(record)["job"]) for record in caplog.records]
+    assert logged == [("job_stands_still", "slow")]
+    monitor.observe(slow, 0.1, "running")
+    assert monitor.stalled_s() == 0
+    now += 50
+    monitor.observe(quick, 0.5, "running")
+    assert monitor.stalled_s() == 50
+    monitor.forget(slow)
+    assert monitor.stalled_s() == 0

@@ -25,7 +25,7 @@ def test_a_stream_gives_what_the_whole_file_gives(engine: VADEngine, weights: We
     stream = engine.start_stream()
     size = engine.capabilities.frame_samples
     frames = [pcm[at : at + size] for at in range(0, len(pcm) - size, size)]
-    live = [stream.accept(frame) for frame in frames]
+    live = [stream.accept_many(frame[None])[0] for frame in frames]
     assert live == pytest.approx(whole[: len(live)], abs=1e-4)
     together = engine.start_stream().accept_many(np.stack(frames))
     assert together.tolist() == pytest.approx(live, abs=1e-4)
@@ -46,9 +46,9 @@ def test_two_streams_do_not_mix(engine: VADEngine, weights: WeightStore) -> None
     alone, disturbed, other = (engine.start_stream() for _ in range(3))
     noise = np.random.default_rng(0).uniform(-1, 1, size).astype(np.float32)
     for frame in frames:
-        expected = alone.accept(frame)
-        other.accept(noise)
-        assert disturbed.accept(frame) == expected
+        expected = alone.accept_many(frame[None])
+        other.accept_many(noise[None])
+        assert disturbed.accept_many(frame[None]) == expected
 
 
 def test_silero_tells_noise_and_music_from_speech(weights: WeightStore) -> None:

@@ -22,9 +22,6 @@ class LoudnessVAD(VADEngine):
     def start_stream(self) -> VADStream:
         return self
 
-    def accept(self, frame: Pcm) -> float:
-        return float(np.abs(frame).max() > 0.1)
-
     def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
         return np.asarray(np.abs(frames).max(axis=1) > 0.1, np.float32)
 

@@ -34,7 +34,7 @@ from pipelines.maintenance.erasure import erase_rows
 from pipelines.maintenance.housekeeping import Housekeeper
 from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.voices.checks import CheckedSamples, Sample, SampleFile
-from pipelines.voices.queue import MadeVoice, VoiceQueue
+from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.service import CustomVoices, NewVoice
 from tests.db.test_chats import add_workspace
 from tests.pipelines.storage.on_disk import ENCRYPTION, files_in
@@ -42,7 +42,7 @@ from tests.pipelines.storage.on_disk import ENCRYPTION, files_in
 CREDIT = 100_000_000
 CONFIG = load_yaml(CustomVoicesConfig, "custom_voices")
 PLANS = load_yaml(PlansConfig, "plans")
-MADE = MadeVoice("tone", b"the pack", 0.9, b"{}")
+MADE = ("tone", b"the pack", 0.9, b"{}")
 
 
 class House:
@@ -139,7 +139,7 @@ async def test_a_voice_is_either_published_or_deleted(house: House) -> None:
         # Other work of the workspace, which takes the same locks in its own way.
         others = (hold.capture(10), house.queue.renew(work, 0.5))
         done, gone, *_ = await asyncio.gather(
-            house.queue.publish(work, MADE),
+            house.queue.publish(work, *MADE),
             house.voices.delete(house.principal, str(voice.id)),
             *others,
         )
@@ -156,7 +156,7 @@ async def test_two_workers_publish_once(house: House) -> None:
     await house.add()
     work = await house.queue.claim()
     assert work is not None
-    done = await asyncio.gather(*(house.queue.publish(work, MADE) for _ in range(3)))
+    done = await asyncio.gather(*(house.queue.publish(work, *MADE) for _ in range(3)))
     assert sorted(done) == [False, False, True]
     assert await house.spent() == PLANS.prices.custom_voice
     await house.files.delete_expired()
@@ -239,7 +239,7 @@ async def test_a_long_queue_is_no_reason_to_give_up(house: House) -> None:
         session.exec(update(Voice).values(created_at=utc_now() - timedelta(days=2)))
 
     claimed = await house.queue.claim()
-    assert claimed is not None and await house.queue.publish(claimed, MADE)
+    assert claimed is not None and await house.queue.publish(claimed, *MADE)
     await house.database.run(age)
     assert await house.queue.fail_hopeless() == 0
 

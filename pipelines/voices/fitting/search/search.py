@@ -16,9 +16,8 @@ from scipy.optimize import minimize
 
 from models.speaker.base import EMBEDDING_SIZE
 from pipelines.voices.fitting.equaliser import BANDS, bands_between, levelled
-from pipelines.voices.fitting.features import pitch_statistics
+from pipelines.voices.fitting.features import TargetSpeaker, pitch_statistics
 from pipelines.voices.fitting.prior import MixturePrior
-from pipelines.voices.fitting.recordings import TargetSpeaker
 from pipelines.voices.fitting.search.cma_es import Evolution
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.search.surrogate import Observation, Surrogate

@@ -17,7 +17,6 @@ from db.database import utc_now
 from db.voices.voices import Voice
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.voices.checks import SampleFile
-from pipelines.voices.queue import MadeVoice
 from pipelines.voices.service import NewVoice
 from tests.api.leaving import send_and_leave
 from tests.api.money import books_of
@@ -323,7 +322,7 @@ async def test_a_voice_deleted_while_it_is_made_costs_nothing(
     assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
     assert stored(tmp_path) == []
     assert not await queue.renew(work, progress=0.7)
-    assert not await queue.publish(work, MadeVoice("tone", PACK, 0.9, b"{}"))
+    assert not await queue.publish(work, "tone", PACK, 0.9, b"{}")
     assert not await queue.fail(work, "x", "y")
     assert stored(tmp_path) == []
     assert await books.kinds() == ["hold", "release"]
@@ -385,11 +384,11 @@ async def test_work_whose_worker_died_goes_on_where_it_was(
     assert (second.id, second.attempt) == (first.id, 2)
     assert await queue.checkpoint(second) == b"generation 2"
     assert not await queue.renew(first)
-    assert not await queue.publish(first, MadeVoice("tone", PACK, 0.9))
+    assert not await queue.publish(first, "tone", PACK, 0.9, None)
     await queue.give_back(second)
     third = await claimed(services)
     assert third.attempt == 2
-    assert await queue.publish(third, MadeVoice("tone", PACK, 0.9, b'{"evaluations": 3}'))
+    assert await queue.publish(third, "tone", PACK, 0.9, b'{"evaluations": 3}')
     assert (await say(client, auth, voice_id=voice["id"])).status_code == 200
 
 
@@ -423,7 +422,7 @@ async def test_an_erased_workspace_leaves_no_recording_and_no_hold(
     assert (await client.delete("/auth/account", headers=other_auth)).status_code == 200
     assert stored(tmp_path) == []
     assert await books.kinds() == ["hold", "release"]
-    assert not await queue_of(services).publish(work, MadeVoice("tone", PACK, 0.9))
+    assert not await queue_of(services).publish(work, "tone", PACK, 0.9, None)
     assert stored(tmp_path) == []
 
 

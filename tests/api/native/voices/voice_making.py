@@ -8,8 +8,9 @@ import numpy as np
 from api.services import Services
 from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig
+from db.voices.voices import Voice
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
-from pipelines.voices.queue import ClaimedVoice, MadeVoice, VoiceQueue
+from pipelines.voices.queue import VoiceQueue
 from tests.api.native.voices.sample_reports import full_report
 from tests.pipelines.voices.recordings import good_files
 
@@ -50,17 +51,15 @@ async def made(client: httpx.AsyncClient, headers: Headers, **fields: Any) -> di
     return voice
 
 
-async def claimed(services: Services) -> ClaimedVoice:
+async def claimed(services: Services) -> Voice:
     """The next voice of the queue."""
     found = await queue_of(services).claim()
     assert found is not None
     return found
 
 
-async def finish(services: Services, pack: bytes = PACK) -> ClaimedVoice:
+async def finish(services: Services, pack: bytes = PACK) -> Voice:
     """Makes the next voice."""
     voice = await claimed(services)
-    assert await queue_of(services).publish(
-        voice, MadeVoice("tone", pack, 0.91234, full_report().to_json())
-    )
+    assert await queue_of(services).publish(voice, "tone", pack, 0.91234, full_report().to_json())
     return voice

@@ -8,7 +8,7 @@ import pytest
 from models.speaker.base import SPEAKER_SAMPLE_RATE
 from pipelines.audio.decode.decoder import JOB_TIMEOUT_S
 from pipelines.errors import InvalidAudio
-from pipelines.voices.fitting import recordings
+from pipelines.voices.fitting import features as recordings
 from tests.pipelines.voices.recordings import recording, wav
 
 

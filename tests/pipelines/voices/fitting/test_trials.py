@@ -1,25 +1,15 @@
 """A trial from its style to its measurements, with engines that need no weights."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from models.audio import Pcm
-from models.quality.base import Quality, QualityEngine
 from models.registry import SPEAKER, TTS, load, load_model
-from models.stt.base import (
-    Segment,
-    STTCapabilities,
-    STTEngine,
-    Transcript,
-    TranscriptionRequest,
-)
 from models.tts.voice_pack import read_pack
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidAudio
-from pipelines.voices.fitting.recordings import analyse, decode_all
+from pipelines.voices.fitting.features import analyse, decode_all
 from pipelines.voices.fitting.trials import (
     SpeechRaters,
     SpeechRating,
@@ -28,6 +18,7 @@ from pipelines.voices.fitting.trials import (
     Trials,
     pack_of,
 )
+from tests.pipelines.voices.fitting.test_prompt import Rater, Reader
 from tests.pipelines.voices.recordings import recording, wav
 
 TEXT = "Bring the small box from the top shelf."
@@ -35,27 +26,17 @@ ROWS = np.zeros((510, 256), np.float32)
 ZEROS = np.zeros(256, np.float32)
 
 
-class Reader(STTEngine):
-    """Reads everything as the same words."""
-
-    capabilities = STTCapabilities(languages=("en",))
-
-    def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
-        said = Segment("bring the small fox from the top shelf", 0.0, 1.0, 0.0, 0.0)
-        return [Transcript("en", 1.0, (said,)) for _ in requests]
-
-
-class Rater(QualityEngine):
-    def rate(self, pcm: Pcm) -> Quality:
-        return Quality(3.5, 4.0, 3.2)
-
-
 @pytest.fixture
 def trials(weights: WeightStore) -> Trials:
     engine, _ = load_model(TTS, "tts/tone", weights)
     encoder = load(SPEAKER, "speaker/bands", weights)
     target = Target(ZEROS, ZEROS, "en", ROWS)
-    return Trials(engine, encoder, target, lambda: SpeechRaters(Reader(), Rater()))
+    return Trials(
+        engine,
+        encoder,
+        target,
+        lambda: SpeechRaters(Reader("bring the small fox from the top shelf"), Rater()),
+    )
 
 
 def test_one_sound_is_measured_through_all_filters(trials: Trials) -> None:
@@ -71,7 +52,7 @@ def test_one_sound_is_measured_through_all_filters(trials: Trials) -> None:
 
 def test_a_stock_voice_is_rated(trials: Trials) -> None:
     outcome = trials.run(Trial(1, TEXT, None, voice="bass", rate=True, keep_sound=True))
-    assert outcome.rating == SpeechRating(8, 1, 3.2)
+    assert outcome.rating == SpeechRating(8, 1, 3.25)
     assert outcome.embeddings.shape == (1, 256)
     assert outcome.sound is not None and outcome.sound.dtype == np.int16
 

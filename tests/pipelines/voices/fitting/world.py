@@ -11,9 +11,9 @@ from configs.schema.custom_voices import CustomVoicesConfig, FitConfig
 from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
 from models.tts.voice_pack import STYLE_SHAPE
+from pipelines.voices.fitting.features import TargetSpeaker
 from pipelines.voices.fitting.fit import Fit, FitProgress
 from pipelines.voices.fitting.prior import FittingPrior, MixturePrior
-from pipelines.voices.fitting.recordings import TargetSpeaker
 from pipelines.voices.fitting.search.search import SearchState
 from pipelines.voices.fitting.search.style_space import Vectors, style_space
 from pipelines.voices.fitting.trials import Outcome, SpeechRating, Trial
