@@ -12,7 +12,7 @@ from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import engine_of
 from configs.schema.platform import PlansConfig
 from configs.settings import ConsentNeeded
-from db.accounts import Workspace, lock_workspace, read_workspace
+from db.accounts import Workspace, lock_workspace
 from db.audit import audit
 from db.billing import ledger
 from db.database import Database, utc_now
@@ -259,7 +259,7 @@ class CustomVoices:
 
     def _check_room(self, session: Session, workspace_id: int) -> None:
         """Raises PlanRequired, InsufficientCredit or Unauthorized."""
-        self._check_plan(session, read_workspace(session, workspace_id))
+        self._check_plan(session, session.get(Workspace, workspace_id))
         if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
             raise self._insufficient_credit()
 
