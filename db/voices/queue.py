@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import TypeAlias
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -21,6 +21,9 @@ from db.billing.tables import CreditHold
 from db.database import is_free, utc_now
 from db.files import expire_these_files
 from db.voices.voices import Voice, files_of, voice_of
+
+WaitingVoice: TypeAlias = sa.Row[UUID, int, float, datetime, int, datetime | None]
+"""Id, workspace, progress, when it was asked for, attempts so far, the workspace's last turn."""
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 AT_ONCE = 100
@@ -37,8 +40,10 @@ def _can_be_claimed(now: datetime, work: VoiceWorkConfig) -> sa.ColumnElement[bo
     return sa.and_(_is_free(now), col(Voice.attempt) < work.most_attempts)
 
 
-def voices_in_turn(session: Session, now: datetime, work: VoiceWorkConfig) -> Iterator[sa.Row[Any]]:
-    """Id, workspace and progress of voices that can be claimed, in the order in which they will be.
+def voices_in_turn(
+    session: Session, now: datetime, work: VoiceWorkConfig
+) -> Iterator[WaitingVoice]:
+    """Those that can be claimed, in the order in which they will be.
 
     First voices of earlier attempts; then, repeatedly, the oldest voice of the workspace whose
     last voice was begun longest ago.
@@ -56,8 +61,8 @@ def voices_in_turn(session: Session, now: datetime, work: VoiceWorkConfig) -> It
         .where(_can_be_claimed(now, work))
         .order_by(col(Voice.created_at).desc(), col(Voice.id).desc())
     )
-    waiting: defaultdict[int, list[sa.Row[Any]]] = defaultdict(list)  # the oldest last
-    begun: list[sa.Row[Any]] = []
+    waiting: defaultdict[int, list[WaitingVoice]] = defaultdict(list)  # the oldest last
+    begun: list[WaitingVoice] = []
     session.flush()
     for voice in session.connection().execute(query):
         is_begun = voice.progress > 0 or voice.attempt > 0

@@ -138,7 +138,7 @@ class FitAttempt:
                 raise  # they were decoded before
             return await self._finish(FailedFit(error.code, str(error)))
         run_trials = self._workers(fit.target)
-        while trials := await self._in_thread(fit.next_trials):
+        while trials := await self._in_thread(lambda: fit.next_trials()):
             began = time.monotonic()
             async with asyncio.timeout(STALL_S):
                 outcomes = await run_trials(trials)
