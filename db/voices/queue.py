@@ -18,7 +18,7 @@ from sqlmodel import Session, col, delete, func, select, update
 from configs.schema.custom_voices import VoiceWorkConfig
 from db.accounts import Workspace, lock_workspace
 from db.billing.tables import CreditHold
-from db.database import is_free, utc_now
+from db.database import change_rows, is_free, utc_now
 from db.files import expire_these_files
 from db.voices.voices import Voice, files_of, voice_of
 
@@ -120,7 +120,9 @@ def claim_voice(session: Session, lease: str, now: datetime, work: VoiceWorkConf
         voice.estimated_completion = now + timedelta(seconds=left * work.seconds_per_voice)
         session.add(voice)
         taken = update(Workspace).where(col(Workspace.id) == voice.workspace_id)
-        session.exec(taken.values(voice_turn_at=now))  # it is behind the others from here on
+        change_rows(
+            session, taken.values(voice_turn_at=now)
+        )  # it is behind the others from here on
         expect_waiting(session, now, work)
         return voice
     return None
@@ -218,7 +220,7 @@ def extend_holds(session: Session, until: datetime, ending_before: datetime) -> 
         .with_for_update(of=CreditHold, skip_locked=True)
     )
     held = update(CreditHold).where(col(CreditHold.operation).in_(ending))
-    return session.exec(held.values(expires_at=until)).rowcount
+    return change_rows(session, held.values(expires_at=until))
 
 
 def delete_failed_voices(session: Session, finished_before: datetime) -> int:
@@ -231,4 +233,4 @@ def delete_failed_voices(session: Session, finished_before: datetime) -> int:
     old = session.exec(query).all()
     for voice in old:
         expire_these_files(session, files_of(session, voice), utc_now())
-    return session.exec(delete(Voice).where(col(Voice.id).in_([one.id for one in old]))).rowcount
+    return change_rows(session, delete(Voice).where(col(Voice.id).in_([one.id for one in old])))
