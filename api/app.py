@@ -29,8 +29,8 @@ from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
-from api.sockets.stt import routes as stt_socket
-from api.sockets.tts import routes as tts_socket
+from api.sockets.stt import conversation as stt_socket
+from api.sockets.tts import conversation as tts_socket
 from configs.settings import BRAND
 from db.errors import DatabaseError
 from models.errors import EngineError

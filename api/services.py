@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from api.http.limits import AdmissionControl, RequestLimits
 from api.openai.names import OpenAINames
-from api.sockets.kernel.leases import SocketLeases
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
@@ -41,9 +40,9 @@ from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
-from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.voices import ReadyCustomVoices, VoiceDirectory
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
 from pipelines.voices.service import CustomVoices
@@ -78,7 +77,7 @@ class ChatServices:
 class VoiceServices:
     """The voices that a workspace can use, and those that it makes."""
 
-    catalogue: SpeechPipeline
+    catalogue: VoiceDirectory
     custom: CustomVoices
 
 
@@ -161,9 +160,8 @@ def build_services(
     billing = Billing(database, plans.prices, encryption.encrypt_text)
     webhooks = Webhooks(database, encryption, settings)
     model_list = ModelList(models.speakers, models.transcribers, models.chat_models)
-    socket_leases = SocketLeases(plans, limits, admission.sockets)
     sockets = SocketRegistry(
-        load_yaml(SocketLimits, "sockets"), accounts.authenticator, socket_leases
+        load_yaml(SocketLimits, "sockets"), accounts.authenticator, plans, limits, admission.sockets
     )
 
     ready_voices = ReadyCustomVoices(database, files, models.speakers)
@@ -184,7 +182,7 @@ def build_services(
             watermarks=watermarks,
             decoder=decoder,
             billing=billing,
-            openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis),
+            openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis.directory),
             sockets=sockets,
         ),
         chat=ChatServices(
@@ -199,7 +197,7 @@ def build_services(
             history=history,
         ),
         voices=VoiceServices(
-            catalogue=synthesis,
+            catalogue=synthesis.directory,
             custom=CustomVoices(
                 database,
                 files,
@@ -208,7 +206,7 @@ def build_services(
                 custom_voices,
                 SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.samples),
                 models.transcriber,
-                synthesis,
+                synthesis.directory,
                 ready_voices,
                 Consent(encryption, load_yaml(ConsentConfig, "consent"), models.transcriber),
                 settings.require_consent,

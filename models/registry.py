@@ -75,7 +75,7 @@ TTS: EngineKind[TTSEngine] = EngineKind(
     {
         "hibari": "models.tts.hibari:HibariEngine",
         "kokoro": "models.tts.kokoro.engine:KokoroEngine",
-        "espeak": "models.tts.espeak.engine:EspeakEngine",
+        "espeak": "models.tts.espeak_ng:EspeakEngine",
         "vits": "models.tts.piper:VitsEngine",
         "csm": "models.tts.csm.engine:CsmEngine",
         "mms": "models.tts.mms:MmsEngine",

@@ -1,49 +1,105 @@
 """Inworld's text-to-speech socket, over the contexts of `/ws/tts`."""
 
+import asyncio
 import uuid
-from functools import partial
 
 from pydantic import BaseModel
 
 from api.http.errors import to_api_error
-from api.inworld.auto_flush import AutoFlush
-from api.inworld.encoding import SLOW, open_inworld_encoder
-from api.inworld.events import (
+from api.inworld.messages import (
     ABORTED,
     ALREADY_EXISTS,
+    DEFAULT_DELAY_MS,
+    DEFAULT_THRESHOLD,
     INVALID_ARGUMENT,
     NOT_FOUND,
     RESOURCE_EXHAUSTED,
+    ClientMessage,
+    Create,
     InworldWire,
     code_of,
     context_event,
     description,
     failure,
-)
-from api.inworld.messages import (
-    CancelMessage,
-    ClientMessage,
-    CloseMessage,
-    Create,
-    CreateMessage,
-    SendTextMessage,
-    UpdateMessage,
     named_context,
+    open_voice,
     parse_message,
     updated,
 )
 from api.services import SpeechServices
-from api.sockets.kernel.conversation import ClientFault, Service
-from api.sockets.kernel.events import parse_event
+from api.sockets.kernel.conversation import ClientFault, Service, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
-from api.sockets.tts.output import SocketOutput
 from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import PipelineError
-from pipelines.tts.context_voice import ContextVoice, find_voice
-from pipelines.tts.session import MAX_CONTEXTS, ContextFault, OpenContexts, SpeakingContext
-from pipelines.tts.voice_selection import AvailableVoice
+from pipelines.text.segmentation import finished
+from pipelines.tts.session import (
+    MAX_CONTEXTS,
+    ContextFault,
+    ContextVoice,
+    OpenContexts,
+    SpeakingContext,
+)
+
+QUIET_S = 0.5  # after a part of a sentence, in automatic mode: no language model is as slow
+
+
+class AutoFlush:
+    """Watches the buffer of one context.
+
+    In automatic mode whole sentences are spoken at once. In any mode so many characters, or so
+    long a wait, are enough.
+    """
+
+    def __init__(self, context: SpeakingContext, create: Create, language: str) -> None:
+        """`language` is that of the voice."""
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._oldest: asyncio.TimerHandle | None = None  # since the buffer is not empty
+        self._quiet: asyncio.TimerHandle | None = None  # since the last text
+        self.change(create, language)
+
+    def change(self, create: Create, language: str) -> None:
+        """From the next text on."""
+        self._language = language
+        self._auto = create.auto_mode
+        # Else each message is a sentence or a phrase, so a stop ends it and a rest is not awaited.
+        self._in_pieces = create.auto_mode_strategy == "SENTENCE_BOUNDARY"
+        self._delay_s = (create.max_buffer_delay_ms or DEFAULT_DELAY_MS) / 1000
+        self._most = create.buffer_char_threshold or DEFAULT_THRESHOLD
+
+    def added(self) -> None:
+        """After text came into the buffer."""
+        text = self._context.buffered
+        ready = finished(text, self._language, sure=self._in_pieces) if self._auto else 0
+        if len(text) - ready >= self._most:
+            ready = text.rfind(" ") + 1 or len(text)
+        self._context.flush_automatically(ready)
+        self._watch(fresh=ready > 0)
+
+    def stop(self) -> None:
+        """Once nothing waits in the buffer, or when the client has left."""
+        for timer in (self._oldest, self._quiet):
+            if timer is not None:
+                timer.cancel()
+        self._oldest = self._quiet = None
+
+    def _watch(self, *, fresh: bool) -> None:
+        if fresh or not self._context.buffered.strip():
+            self.stop()
+        if not self._context.buffered.strip():
+            return
+        if self._oldest is None:
+            self._oldest = self._loop.call_later(self._delay_s, self._speak_all)
+        if self._auto and not self._in_pieces:
+            if self._quiet is not None:
+                self._quiet.cancel()
+            self._quiet = self._loop.call_later(QUIET_S, self._speak_all)
+
+    def _speak_all(self) -> None:
+        self.stop()
+        self._context.flush_automatically(len(self._context.buffered))
 
 
 class InworldConversation:
@@ -90,8 +146,8 @@ class InworldConversation:
         return failure(message, ABORTED)
 
     async def _do(self, message: ClientMessage) -> None:
-        if isinstance(message, CreateMessage):
-            await self._create(message)
+        if message.create is not None:
+            await self._create(message.context_id or str(uuid.uuid4()), message.create)
             return
         context = self._find(message.context_id)
         try:
@@ -102,25 +158,22 @@ class InworldConversation:
     async def _do_in(self, context: SpeakingContext, message: ClientMessage) -> None:
         """Raises ContextFault or ClientFault."""
         create, flushes = self._made[context.context_id]
-        if isinstance(message, SendTextMessage):
-            if message.send_text.text:  # empty text keeps a connection alive
-                context.add_text(message.send_text.text)
+        if (sent := message.send_text) is not None:
+            if sent.text:  # empty text keeps a connection alive
+                context.add_text(sent.text)
                 flushes.added()
-            if message.send_text.flush_context is not None:
+            if sent.flush_context is not None:
                 self._flush(context, flushes)
-        elif isinstance(message, UpdateMessage):
-            await self._update(context, updated(create, message.update_config))
-        elif isinstance(message, CancelMessage) or (
-            isinstance(message, CloseMessage) and context.is_closing
-        ):
-            # Who closes again what is still spoken wants no more of it.
-            flushes.stop()
-            context.cancel()
-        elif isinstance(message, CloseMessage):
-            flushes.stop()
-            context.close()
-        else:
+        elif message.flush_context is not None:
             self._flush(context, flushes)
+        elif message.update_config is not None:
+            await self._update(context, updated(create, message.update_config))
+        else:
+            flushes.stop()
+            if message.close_context is None or context.is_closing:
+                context.cancel()  # who closes again what is still spoken wants no more of it
+            else:
+                context.close()
 
     def _flush(self, context: SpeakingContext, flushes: AutoFlush) -> None:
         flushes.stop()
@@ -131,8 +184,7 @@ class InworldConversation:
         else:
             context.flush()
 
-    async def _create(self, message: CreateMessage) -> None:
-        context_id = message.context_id or str(uuid.uuid4())
+    async def _create(self, context_id: str, create: Create) -> None:
         if context_id in self._contexts:
             raise _fault("this context is open already", ALREADY_EXISTS, context_id)
         if len(self._contexts) >= MAX_CONTEXTS:
@@ -142,47 +194,34 @@ class InworldConversation:
                 text = f"a connection has at most {MAX_CONTEXTS} contexts that speak"
                 raise _fault(text, RESOURCE_EXHAUSTED, context_id)
             forgotten.cancel()
-        create = message.create
-        voice, offered = await self._voice(create, context_id)
-        context = SpeakingContext(context_id, voice, self._output(context_id, create))
+        voice = await self._voice(create, context_id)
+        wire = InworldWire(context_id, create)
+        context = SpeakingContext(context_id, voice, wire, self._session.send_speech)
         self._contexts.open(context)
-        flushes = AutoFlush(context, create, offered.voice.language)
+        flushes = AutoFlush(context, create, voice.voice.voice.language)
         self._made[context_id] = create, flushes
-        made = description(create, offered.model.id)
+        made = description(create, voice.voice.model.id)
         await self._session.send(context_event(context_id, "contextCreated", made))
         self._contexts.start(context)
 
     async def _update(self, context: SpeakingContext, create: Create) -> None:
         context_id = context.context_id
-        voice, offered = await self._voice(create, context_id)
-        context.change_voice(voice, self._output(context_id, create))
+        voice = await self._voice(create, context_id)
+        context.change_voice(voice, InworldWire(context_id, create))
         _, flushes = self._made[context_id]
         flushes.stop()
-        flushes.change(create, offered.voice.language)
+        flushes.change(create, voice.voice.voice.language)
         self._made[context_id] = create, flushes
-        made = description(create, offered.model.id)
+        made = description(create, voice.voice.model.id)
         await self._session.send(context_event(context_id, "contextUpdated", made))
 
-    async def _voice(self, create: Create, context_id: str) -> tuple[ContextVoice, AvailableVoice]:
+    async def _voice(self, create: Create, context_id: str) -> ContextVoice:
         workspace_id = self._session.principal.workspace_id
         try:
-            offered = await find_voice(self._synthesis.pipeline, workspace_id, create.voice_id)
+            return await open_voice(create, self._synthesis, workspace_id)
         except (EngineError, PipelineError, DatabaseError) as error:
             answer = to_api_error(error)
             raise _fault(answer.message, code_of(answer.status), context_id) from None
-        audio = create.audio_config
-        voice = ContextVoice(
-            self._synthesis,
-            workspace_id,
-            offered,
-            create.style,
-            partial(open_inworld_encoder, audio.audio_encoding, audio.sample_rate_hertz),
-            slow_encoder=audio.audio_encoding in SLOW,
-        )
-        return voice, offered
-
-    def _output(self, context_id: str, create: Create) -> SocketOutput:
-        return SocketOutput(self._session, InworldWire(context_id, create))
 
     def _on_closed(self, context_id: str) -> None:
         _, flushes = self._made.pop(context_id)

@@ -1,9 +1,17 @@
-"""What clients of Inworld's text-to-speech API send, on the socket and over HTTP."""
+"""What clients of Inworld's text-to-speech API send and are sent, on the socket and over HTTP.
 
+A flush is one audio file, or messages that stand alone.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AliasChoices,
+    BaseModel,
     ConfigDict,
     Field,
     ValidationError,
@@ -12,11 +20,37 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from api.inworld.encoding import InworldEncoding
-from api.sockets.kernel.conversation import ClientFault
-from api.sockets.kernel.events import fault_message
-from api.sockets.tts.events import PITCHES, SPEAKING_RATES, STABILITIES, LenientModel, clamped
-from pipelines.tts.context_voice import ContextStyle
+from api.http.errors import to_api_error
+from api.sockets.kernel.conversation import ClientFault, fault_message
+from api.sockets.tts.events import (
+    PITCHES,
+    SPEAKING_RATES,
+    STABILITIES,
+    LenientModel,
+    clamped,
+    pitch_ratio,
+)
+from pipelines.audio.encode.encoder import AudioEncoder, wav_header
+from pipelines.audio.encode.formats import EncoderFormat, open_encoder
+from pipelines.billing.billing import IdempotentOperation
+from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.session import ContextVoice, EncodedChunk
+from pipelines.tts.shaping import TimedWord
+
+InworldEncoding = Literal["LINEAR16", "PCM", "WAV", "MP3", "OGG_OPUS", "FLAC", "MULAW"]
+
+_FORMATS: Mapping[InworldEncoding, EncoderFormat] = {
+    "LINEAR16": "wav_messages",
+    "PCM": "pcm",
+    "WAV": "wav_stream",
+    "MP3": "mp3",
+    "OGG_OPUS": "ogg",
+    "FLAC": "flac",
+    "MULAW": "mulaw",
+}
+WITH_HEADER: frozenset[InworldEncoding] = frozenset({"LINEAR16", "WAV"})
+SLOW: frozenset[InworldEncoding] = frozenset({"MP3", "OGG_OPUS", "FLAC"})
 
 TimestampType = Literal["TIMESTAMP_TYPE_UNSPECIFIED", "WORD", "CHARACTER"]
 ContextId = Annotated[str, Field(max_length=256)]
@@ -68,11 +102,12 @@ class Voicing(InworldModel):
     )
 
     @property
-    def style(self) -> ContextStyle:
+    def style(self) -> SpeechRequest:
         """In the terms of this service."""
-        return ContextStyle(
-            speaking_rate=self.audio_config.speaking_rate,
-            pitch_semitones=self.audio_config.pitch,
+        return SpeechRequest(
+            text="",
+            speed=self.audio_config.speaking_rate,
+            pitch=pitch_ratio(self.audio_config.pitch),
             stability=self._stability,
             timings=self.timestamp_type != "TIMESTAMP_TYPE_UNSPECIFIED",
         )
@@ -114,47 +149,20 @@ class SendTextRequest(InworldModel):
     )
 
 
-class _Message(InworldModel):
+class ClientMessage(InworldModel):
+    """Exactly one of these beside the id of the context."""
+
     context_id: ContextId | None = None
+    create: Create | None = None
+    send_text: SendTextRequest | None = None
+    flush_context: Empty | None = None
+    update_config: UpdateConfig | None = None
+    close_context: Empty | None = None
+    cancel_context: Empty | None = None
 
 
-class CreateMessage(_Message):
-    create: Create
-
-
-class SendTextMessage(_Message):
-    send_text: SendTextRequest
-
-
-class FlushMessage(_Message):
-    flush_context: Empty
-
-
-class UpdateMessage(_Message):
-    update_config: UpdateConfig
-
-
-class CloseMessage(_Message):
-    close_context: Empty
-
-
-class CancelMessage(_Message):
-    cancel_context: Empty
-
-
-ClientMessage = (
-    CreateMessage | SendTextMessage | FlushMessage | UpdateMessage | CloseMessage | CancelMessage
-)
-
-_MESSAGES: dict[str, type[ClientMessage]] = {
-    "create": CreateMessage,
-    "send_text": SendTextMessage,
-    "flush_context": FlushMessage,
-    "update_config": UpdateMessage,
-    "close_context": CloseMessage,
-    "cancel_context": CancelMessage,
-}
-_NAMES = {alias: name for name in _MESSAGES for alias in (name, to_camel(name))}
+_MESSAGES = tuple(name for name in ClientMessage.model_fields if name != "context_id")
+_NAMES = {alias for name in _MESSAGES for alias in (name, to_camel(name))}
 
 
 def named_context(event: dict[str, Any]) -> str | None:
@@ -165,11 +173,10 @@ def named_context(event: dict[str, Any]) -> str | None:
 
 def parse_message(event: dict[str, Any]) -> ClientMessage:
     """Raises ClientFault that names the field and its limit."""
-    names = [_NAMES[key] for key in event if key in _NAMES]
-    if len(names) != 1:
+    if sum(key in _NAMES and value is not None for key, value in event.items()) != 1:
         raise ClientFault(f"a message has exactly one of {', '.join(_MESSAGES)}")
     try:
-        return _MESSAGES[names[0]].model_validate(event)
+        return ClientMessage.model_validate(event)
     except ValidationError as error:
         raise ClientFault(fault_message(error)) from None
 
@@ -186,3 +193,183 @@ def updated(create: Create, update: UpdateConfig) -> Create:
         return Create.model_validate(before | after)
     except ValidationError as error:
         raise ClientFault(fault_message(error, "update_config")) from None
+
+
+# Of google.rpc.Code.
+INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED = 3, 5, 6, 8
+ABORTED, INTERNAL = 10, 13
+# What HTTP statuses are as such codes. Not found is for contexts alone: clients pass over it.
+_CODES = {400: INVALID_ARGUMENT, 403: 7, 404: INVALID_ARGUMENT, 429: RESOURCE_EXHAUSTED, 503: 14}
+
+
+class RpcStatus(BaseModel):
+    """Zero is success."""
+
+    code: int = 0
+    message: str = ""
+    details: list[Any] = Field(default_factory=list)
+
+
+class ContextEvent(BaseModel):
+    """One event, which is beside the id of its context."""
+
+    result: dict[str, Any]
+
+
+def code_of(status: int) -> int:
+    """The code for a status of HTTP."""
+    return _CODES.get(status, INTERNAL)
+
+
+def failure(message: str, code: int, context_id: str | None = None) -> ContextEvent:
+    """An error, of a context where one is known."""
+    status = RpcStatus(code=code, message=message).model_dump()
+    named = {} if context_id is None else {"contextId": context_id}
+    return ContextEvent(result={**named, "status": status})
+
+
+def context_event(context_id: str, name: str, body: dict[str, Any]) -> ContextEvent:
+    """An event that is no error."""
+    return ContextEvent(
+        result={"contextId": context_id, name: body, "status": RpcStatus().model_dump()}
+    )
+
+
+def description(create: Create, model_id: str) -> dict[str, Any]:
+    """What a context was really made with: `modelId` is the model that speaks."""
+    hidden = {"delivery_mode", "timestamp_transport_strategy", "auto_mode_strategy"}
+    return create.model_dump(by_alias=True, exclude=hidden) | {"modelId": model_id}
+
+
+class Alignment:
+    """When words or letters sound, counted from the start of each flush.
+
+    Clients add up the ends of flushes, which they know from the end of the last word alone. So
+    that one waits for the end of its flush, and lasts as long as the audio does.
+    """
+
+    def __init__(self, voicing: Voicing) -> None:
+        self._by_letter = voicing.timestamp_type == "CHARACTER"
+        self._waits = voicing.timestamp_transport_strategy != "SYNC"
+        self._began_s = 0.0
+        self._last: tuple[TimedWord, ...] = ()
+
+    def of(self, words: Sequence[TimedWord]) -> dict[str, Any] | None:
+        """The `timestampInfo` of these words, but for the last one."""
+        known = (*self._last, *words)
+        if self._waits and known:
+            known, self._last = known[:-1], known[-1:]
+        return self.whole(known)
+
+    def rest(self, spoken_s: float) -> dict[str, Any] | None:
+        """That of the last word of a flush, after which there are `spoken_s` of audio in all."""
+        last = [replace(word, end_s=max(word.end_s, spoken_s)) for word in self._last]
+        self._last = ()
+        info = self.whole(last)
+        self._began_s = spoken_s
+        return info
+
+    def whole(self, words: Sequence[TimedWord]) -> dict[str, Any] | None:
+        """That of a text whose audio comes at once."""
+        if not words:
+            return None
+        spans = [
+            (word.word, word.start_s - self._began_s, word.end_s - self._began_s) for word in words
+        ]
+        if self._by_letter:
+            letters = [letter for span in spans for letter in _letters(*span)]
+            return {"characterAlignment": _columns("character", letters)}
+        return {"wordAlignment": _columns("word", spans)}
+
+
+def _letters(word: str, start_s: float, end_s: float) -> list[tuple[str, float, float]]:
+    """The letters of a word share its time; a space without any follows."""
+    step = (end_s - start_s) / len(word)
+    letters = [
+        (letter, start_s + step * place, start_s + step * (place + 1))
+        for place, letter in enumerate(word)
+    ]
+    return [*letters, (" ", end_s, end_s)]
+
+
+def _columns(name: str, spans: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
+    return {
+        f"{name}s": [text for text, _, _ in spans],
+        f"{name}StartTimeSeconds": [round(start, 3) for _, start, _ in spans],
+        f"{name}EndTimeSeconds": [round(end, 3) for _, _, end in spans],
+    }
+
+
+class InworldWire:
+    """How the events of one context are written."""
+
+    def __init__(self, context_id: str, create: Create) -> None:
+        self._context_id = context_id
+        self._alignment = Alignment(create)
+
+    def audio(self, chunk: EncodedChunk) -> ContextEvent:
+        return self._chunk(chunk.data, self._alignment.of(chunk.words or ()))
+
+    def rest(self, spoken_s: float) -> ContextEvent | None:
+        timing = self._alignment.rest(spoken_s)
+        return None if timing is None else self._chunk(b"", timing)
+
+    def flushed(self) -> ContextEvent:
+        return context_event(self._context_id, "flushCompleted", {})
+
+    def closed(self) -> ContextEvent:
+        return context_event(self._context_id, "contextClosed", {})
+
+    def error(self, error: Exception) -> ContextEvent:
+        shown = to_api_error(error)
+        return failure(shown.message, code_of(shown.status), self._context_id)
+
+    def _chunk(self, data: bytes, timing: dict[str, Any] | None) -> ContextEvent:
+        return context_event(self._context_id, "audioChunk", audio_body(data, timing))
+
+
+def audio_body(data: bytes, timing: dict[str, Any] | None) -> dict[str, Any]:
+    """Base64 audio, with `timestampInfo` where there is some."""
+    body: dict[str, Any] = {"audioContent": b64encode(data).decode("ascii")}
+    return body if timing is None else body | {"timestampInfo": timing}
+
+
+def open_inworld_encoder(encoding: InworldEncoding, sample_rate_hz: int) -> AudioEncoder:
+    """LINEAR16 messages have a WAV header each, those of WAV only the first after a flush."""
+    return open_encoder(_FORMATS[encoding], sample_rate_hz)
+
+
+async def open_voice(
+    voicing: Voicing,
+    synthesis: PaidSynthesis,
+    workspace_id: int,
+    operation: IdempotentOperation | None = None,
+    *,
+    whole: bool = False,
+) -> ContextVoice:
+    """What speaks as `voicing` says; `whole` is for a text whose chunks are `joined`.
+
+    Raises EngineError, PipelineError or DatabaseError.
+    """
+    voice = await synthesis.pipeline.directory.find_named(voicing.voice_id, workspace_id)
+    audio = voicing.audio_config
+    encoding = audio.audio_encoding
+    if whole and encoding in WITH_HEADER:
+        encoding = "PCM"
+    return ContextVoice(
+        synthesis,
+        workspace_id,
+        voice,
+        voicing.style,
+        partial(open_inworld_encoder, encoding, audio.sample_rate_hertz),
+        slow_encoder=encoding in SLOW,
+        operation=operation,
+    )
+
+
+def joined(encoding: InworldEncoding, sample_rate_hz: int, parts: list[bytes]) -> bytes:
+    """All chunks of a text as one file. `parts` are of PCM where that is LINEAR16 or WAV."""
+    data = b"".join(parts)
+    if encoding in WITH_HEADER:
+        return wav_header(sample_rate_hz, len(data)) + data
+    return data

@@ -1,7 +1,6 @@
 """Inworld's text-to-speech API at its own paths, for clients that speak it."""
 
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,16 +18,22 @@ from api.http.routing import (
 )
 from api.http.streaming import NdjsonStream, encode_frames, json_line
 from api.inworld.conversation import InworldConversation
-from api.inworld.encoding import SLOW, InworldEncoding, joined, open_inworld_encoder
-from api.inworld.events import Alignment, RpcStatus, audio_body, code_of
-from api.inworld.messages import Voicing
+from api.inworld.messages import (
+    Alignment,
+    RpcStatus,
+    Voicing,
+    audio_body,
+    code_of,
+    joined,
+    open_voice,
+)
 from api.native.speech import SpokenText
 from api.sockets.kernel.routes import socket_routes
 from pipelines.billing.billing import IdempotentOperation
-from pipelines.tts.chunks import TimedWord
-from pipelines.tts.context_voice import ContextVoice, EncodedChunk, find_voice
 from pipelines.tts.paid import PaidSynthesis
-from pipelines.tts.voice_selection import AvailableVoice
+from pipelines.tts.session import ContextVoice, EncodedChunk
+from pipelines.tts.shaping import TimedWord
+from pipelines.tts.voices import AvailableVoice
 
 router = make_router("Inworld's dialect", scope="tts", schemes=BEARER_OR_BASIC)
 routes = socket_routes(
@@ -120,11 +125,7 @@ async def synthesize(
 ) -> Response:
     """The whole text as one file. A client that leaves stops the work."""
     audio = body.audio_config
-    has_header = audio.audio_encoding in ("LINEAR16", "WAV")
-    encoding = "PCM" if has_header else audio.audio_encoding
-    voice, offered = await _voice(
-        body, speech.synthesis, principal.workspace_id, operation, encoding
-    )
+    voice = await _voice(body, speech.synthesis, principal.workspace_id, operation, whole=True)
     parts: list[bytes] = []
     words: list[TimedWord] = []
     async with aclosing(voice.speak(body.text, early_start=False)) as chunks:
@@ -135,7 +136,7 @@ async def synthesize(
         raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
     data = joined(audio.audio_encoding, audio.sample_rate_hertz, parts)
     timing = Alignment(body).whole(words)
-    return JSONResponse(audio_body(data, timing) | _usage(body, offered))
+    return JSONResponse(audio_body(data, timing) | _usage(body, voice))
 
 
 @router.post(
@@ -155,15 +156,12 @@ async def stream(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """Lines of JSON. A client that leaves stops the work, and pays for what was spoken."""
-    encoding = body.audio_config.audio_encoding
-    voice, offered = await _voice(
-        body, speech.synthesis, principal.workspace_id, operation, encoding
-    )
+    voice = await _voice(body, speech.synthesis, principal.workspace_id, operation)
     chunks = voice.speak(body.text)
     first = await anext(chunks, None)  # what fails until then has a status of its own
     if first is None:
         raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
-    writer = _LineWriter(body, voice, _usage(body, offered))
+    writer = _LineWriter(body, voice)
     return NdjsonStream(encode_frames(first, chunks, writer), chunks)
 
 
@@ -184,29 +182,20 @@ async def _voice(
     synthesis: PaidSynthesis,
     workspace_id: int,
     operation: IdempotentOperation | None,
-    encoding: InworldEncoding,
-) -> tuple[ContextVoice, AvailableVoice]:
+    *,
+    whole: bool = False,
+) -> ContextVoice:
     async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
-        offered = await find_voice(synthesis.pipeline, workspace_id, body.voice_id)
-    voice = ContextVoice(
-        synthesis,
-        workspace_id,
-        offered,
-        body.style,
-        partial(open_inworld_encoder, encoding, body.audio_config.sample_rate_hertz),
-        slow_encoder=encoding in SLOW,
-        operation=operation,
-    )
-    return voice, offered
+        return await open_voice(body, synthesis, workspace_id, operation, whole=whole)
 
 
 class _LineWriter:
     """Writes `result` lines, and an `error` line when the stream fails. The usage comes first."""
 
-    def __init__(self, body: InworldBody, voice: ContextVoice, usage: dict[str, Any]) -> None:
+    def __init__(self, body: InworldBody, voice: ContextVoice) -> None:
         self._voice = voice
         self._alignment = Alignment(body)
-        self._usage = usage
+        self._usage = _usage(body, voice)
 
     def write(self, chunk: EncodedChunk) -> bytes:
         result = audio_body(chunk.data, self._alignment.of(chunk.words or ())) | self._usage
@@ -223,6 +212,6 @@ class _LineWriter:
         return json_line({"error": status.model_dump()})
 
 
-def _usage(body: InworldBody, offered: AvailableVoice) -> dict[str, Any]:
-    used = InworldUsage(processed_characters_count=len(body.text), model_id=offered.model.id)
+def _usage(body: InworldBody, voice: ContextVoice) -> dict[str, Any]:
+    used = InworldUsage(processed_characters_count=len(body.text), model_id=voice.voice.model.id)
     return {"usage": used.model_dump(by_alias=True)}

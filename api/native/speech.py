@@ -1,7 +1,7 @@
 """Text to files and streams of speech."""
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
 from anyio import to_thread
@@ -17,8 +17,8 @@ from models.errors import UnknownVoice
 from pipelines.audio.encode.encoder import AudioEncoder, EncodedAudio, OutputFormat, encode
 from pipelines.audio.encode.formats import StreamFormat, open_encoder
 from pipelines.errors import VoiceNotFound
-from pipelines.tts.chunks import SpokenChunk, TimedWord
 from pipelines.tts.pipeline import Speech, SpeechRequest
+from pipelines.tts.shaping import SpokenChunk, TimedWord
 
 router = make_router("text to speech", scope="tts")
 
@@ -181,7 +181,7 @@ class LineWriter:
             "sample_rate": self._encoder.sample_rate,
         }
         if self._timestamps:
-            result["words"] = _word_list(self._words)
+            result["words"] = [word.as_json() for word in self._words]
         self._data.clear()
         self._words.clear()
         self._waiting_s = 0.0
@@ -196,7 +196,7 @@ async def synthesize(
     synthesis, workspace_id = speech.synthesis, principal.workspace_id
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
     voice_id = plan.voice.voice.voice_id
-    async with await synthesis.pay(workspace_id, operation, body.text, voice_id) as paid:
+    async with synthesis.pay(workspace_id, operation, body.text, voice_id) as paid:
         spoken = await synthesis.pipeline.speak(plan)
         file, answer = await to_thread.run_sync(
             _answer, spoken, body.output_format, body.timestamps
@@ -252,24 +252,10 @@ def _answer(
         "output_format": file.output_format,
     }
     if timestamps:
-        answer["words"] = _word_list(speech.words)
+        answer["words"] = [word.as_json() for word in speech.words]
     return file, JSONResponse(answer)
 
 
 async def _only(line: bytes) -> AsyncGenerator[bytes, None]:
     """A stream that failed before it began."""
     yield line
-
-
-def _word_list(words: Sequence[TimedWord]) -> list[dict[str, Any]]:
-    """Each as SpokenWord."""
-    return [
-        {
-            "word": word.word,
-            "start": round(word.start_s, 3),
-            "end": round(word.end_s, 3),
-            "text_start": word.text_start,
-            "text_end": word.text_end,
-        }
-        for word in words
-    ]

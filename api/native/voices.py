@@ -24,7 +24,7 @@ from configs.load import load_yaml
 from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
-from pipelines.tts.voice_selection import AvailableVoice
+from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.service import NewVoice
 from pipelines.voices.voice_object import (

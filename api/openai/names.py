@@ -10,8 +10,8 @@ from configs.schema.voices import OpenAIConfig, OpenAIVoice, Tier
 from models.info import ModelInfo, ModelKind
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
 from pipelines.ports import ModelList
-from pipelines.tts.pipeline import SpeechPipeline, language_of
-from pipelines.tts.voice_selection import AvailableVoice
+from pipelines.tts.pipeline import language_of
+from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
 _WORK = {"tts": "speaks", "stt": "transcribes", "chat": "chats"}
 
@@ -22,7 +22,7 @@ class OpenAINames:
 
     config: OpenAIConfig
     models: ModelList
-    speech: SpeechPipeline
+    voices: VoiceDirectory
 
     async def speech_tier(self, model: str | None) -> Tier | None:
         """The tier of voice that a model stands for; None leaves it open.
@@ -54,9 +54,9 @@ class OpenAINames:
             return (await self._find_voice(wanted, workspace_id)).voice.voice_id
         # Some clients accept only OpenAI's names, so a workspace may give a voice such a name.
         with suppress(VoiceNotReady):
-            if own := await self.speech.custom_voice(wanted, workspace_id):
+            if own := await self.voices.find_custom(workspace_id, name=wanted):
                 return own.voice.voice_id
-        offered = await self.speech.voices()
+        offered = await self.voices.voices()
         chosen = _stand_in(known, tier, await language_of(text, offered), offered)
         return None if chosen is None else chosen.voice.voice_id
 
@@ -69,11 +69,8 @@ class OpenAINames:
         raise unknown_model(kind)
 
     async def _find_voice(self, wanted: str, workspace_id: int) -> AvailableVoice:
-        for voice_id, name in ((wanted, None), (None, wanted)):
-            with suppress(VoiceNotFound):
-                found = await self.speech.voice(voice_id, name, workspace_id)
-                assert found is not None, "something was named"
-                return found
+        with suppress(VoiceNotFound):
+            return await self.voices.find_named(wanted, workspace_id)
         message = "no voice has that name or id; GET /default-voices lists them, and of OpenAI's "
         message += f"names these are known: {', '.join(self.config.voices)}"
         raise ApiError("voice_not_found", message, param="voice")

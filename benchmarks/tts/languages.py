@@ -28,8 +28,8 @@ from models.audio import Pcm, resample
 from models.info import VoiceInfo
 from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest, TTSEngine
-from models.tts.espeak.engine import EspeakEngine
-from models.tts.kokoro.japanese import japanese_phonemes
+from models.tts.espeak_ng import EspeakEngine
+from models.tts.kokoro.phonemes import japanese_phonemes
 from models.weights.store import WeightStore
 
 FOLDER = Path(__file__).parent

@@ -16,7 +16,7 @@ from models.audio import AudioChunk
 from models.errors import WeightsCorrupt
 from models.runtimes.onnx import open_session
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
-from models.tts.espeak.library import espeak_library
+from models.tts.espeak_ng import espeak_library
 from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 

@@ -14,7 +14,7 @@ from db.voices.voices import Voice, ready_voices, unfinished_operations
 from pipelines.accounts.authentication import ALL_SCOPES, UNAUTHORIZED, Authenticator, Principal
 from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized
 from pipelines.storage.files import Files
-from pipelines.tts.custom_voices import ReadyCustomVoices
+from pipelines.tts.voices import ReadyCustomVoices
 
 logger = logging.getLogger(__name__)
 

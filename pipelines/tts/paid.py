@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
@@ -15,8 +14,8 @@ from pipelines.audio.encode.encoder import CODECS, EncodedAudio, FileWriter, Out
 from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
-from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
+from pipelines.tts.shaping import SpokenChunk
 from pipelines.webhooks.events import WebhookEvents, failure_event
 
 logger = logging.getLogger(__name__)
@@ -43,10 +42,15 @@ class PaidSynthesis:
         async with self.events.recording(workspace_id, "tts.failed", voice_id=request.voice_id):
             return await self.pipeline.plan(request, early_start=early_start)
 
+    @asynccontextmanager
     async def pay(
         self, workspace_id: int, operation: IdempotentOperation | None, text: str, voice_id: str
-    ) -> "PaidSpeech":
-        """Holds the price of the text. Raises InsufficientCredit or DatabaseUnavailable."""
+    ) -> AsyncIterator["PaidSpeech"]:
+        """Holds the price of the text while it is spoken.
+
+        A failure costs nothing; a client that leaves pays for what was spoken. Raises
+        InsufficientCredit or DatabaseUnavailable.
+        """
         keeps_copy = await self.events.wants(workspace_id, "tts.completed")
         charge = await self.billing.hold(
             workspace_id,
@@ -57,7 +61,8 @@ class PaidSynthesis:
             failed=partial(failure_event, "tts.failed", voice_id=voice_id),
         )
         copy = FileWriter(COPY_FORMAT) if keeps_copy else None
-        return PaidSpeech(charge, self.files, workspace_id, text, voice_id, copy)
+        async with charge:
+            yield PaidSpeech(charge, self.files, text, voice_id, copy)
 
     async def start_stream(
         self,
@@ -72,9 +77,7 @@ class PaidSynthesis:
         DatabaseUnavailable.
         """
         plan = await self.plan(request, workspace_id, early_start=True)
-        voice_id = plan.voice.voice.voice_id
-        paid = await self.pay(workspace_id, operation, request.text, voice_id)
-        chunks = self._stream(paid, plan)
+        chunks = self._stream(plan, workspace_id, operation)
         try:
             return plan, await anext(chunks), chunks
         except BaseException:
@@ -82,49 +85,38 @@ class PaidSynthesis:
             raise
 
     async def _stream(
-        self, paid: "PaidSpeech", plan: SpeechPlan
+        self, plan: SpeechPlan, workspace_id: int, operation: IdempotentOperation | None
     ) -> AsyncGenerator[SpokenChunk, None]:
-        async with paid, aclosing(self.pipeline.stream(plan)) as chunks:
-            async for chunk in chunks:
-                await paid.count(chunk)
-                yield chunk
+        text, voice_id = plan.request.text, plan.voice.voice.voice_id
+        async with self.pay(workspace_id, operation, text, voice_id) as paid:
+            async with aclosing(self.pipeline.stream(plan)) as chunks:
+                async for chunk in chunks:
+                    await paid.count(chunk)
+                    yield chunk
             await paid.complete()
 
 
+@dataclass(frozen=True, slots=True)
 class PaidSpeech:
-    """The charge of one text while it is spoken, as a context.
+    """The charge of one text while it is spoken."""
 
-    A failure costs nothing; a client that leaves pays for what was spoken.
-    """
-
-    def __init__(
-        self,
-        charge: Charge,
-        files: Files,
-        workspace_id: int,
-        text: str,
-        voice_id: str,
-        copy: FileWriter | None,
-    ) -> None:
-        """A `copy` is stored for the webhooks that want `tts.completed`."""
-        self._charge = charge
-        self._files = files
-        self._workspace_id = workspace_id
-        self._text = text
-        self._voice_id = voice_id
-        self._copy = copy
+    charge: Charge
+    files: Files
+    text: str
+    voice_id: str
+    copy: FileWriter | None  # is stored for the webhooks that want `tts.completed`
 
     @property
     def has_sounded(self) -> bool:
         """Whether any chunk was counted."""
-        return self._charge.used > 0
+        return self.charge.used > 0
 
     async def count(self, chunk: SpokenChunk) -> None:
         """Call it before the chunk is sent."""
         # Cleaning may leave little of a long text: a chunk costs one character at least.
-        self._charge.used = max(self._charge.used, chunk.text_end, 1)
-        if self._copy is not None:
-            await asyncio.to_thread(self._copy.add, chunk.audio)
+        self.charge.used = max(self.charge.used, chunk.text_end, 1)
+        if self.copy is not None:
+            await asyncio.to_thread(self.copy.add, chunk.audio)
 
     async def complete(self, file: EncodedAudio | None = None) -> None:
         """Charges for the whole text, and writes `tts.completed` with a link to the audio.
@@ -132,43 +124,32 @@ class PaidSpeech:
         `file` is about to be sent; without it the chunks were sent already. Raises
         DatabaseUnavailable in the former case: then the answer must be that error.
         """
-        capture = self._charge.capture_delivered if file is None else self._charge.capture
+        capture = self.charge.capture_delivered if file is None else self.charge.capture
         events: list[NewEvent] = []
-        if self._copy is not None:
+        if self.copy is not None:
             if file is None:
-                file = await asyncio.to_thread(self._copy.finish)
+                file = await asyncio.to_thread(self.copy.finish)
             events.append(self._completed(file, await self._store(file)))
-        await capture(len(self._text), *events)
-
-    async def __aenter__(self) -> Self:
-        await self._charge.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._charge.__aexit__(kind, error, traceback)
+        await capture(len(self.text), *events)
 
     async def _store(self, file: EncodedAudio) -> str | None:
         """A signed URL; None when the file cannot be stored, which does not fail the request."""
+        workspace_id = self.charge.workspace_id
         media_type = CODECS[file.output_format].media_type
         try:
-            file_id = await self._files.put(
-                self._workspace_id, "speech", media_type, file.data, URL_LASTS_S
+            file_id = await self.files.put(
+                workspace_id, "speech", media_type, file.data, URL_LASTS_S
             )
         except (StorageUnavailable, DatabaseError):
             logger.warning("speech_not_kept", exc_info=True)
             return None
-        return self._files.url(file_id, self._workspace_id, URL_LASTS_S)
+        return self.files.url(file_id, workspace_id, URL_LASTS_S)
 
     def _completed(self, file: EncodedAudio, url: str | None) -> NewEvent:
         data: dict[str, Any] = {
-            "id": self._charge.operation,
-            "text": self._text,
-            "voice_id": self._voice_id,
+            "id": self.charge.operation,
+            "text": self.text,
+            "voice_id": self.voice_id,
             "audio_url": url,
             "duration": round(file.duration_s, 6),
         }

@@ -4,16 +4,15 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
 
 import numpy as np
 
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost, UnknownVoice
-from models.info import ModelInfo
 from models.tts.base import PackRef, SynthesisRequest
 from models.watermark.base import Watermark
 from pipelines.audio.effects import enhance
@@ -23,14 +22,15 @@ from pipelines.ports import TTSModel
 from pipelines.text.chunking import FirstChunkPolicy, TextChunk, read_chunks
 from pipelines.text.language_detection import detect_language
 from pipelines.text.segmentation import clean
-from pipelines.tts.chunks import SpokenChunk, TimedWord
-from pipelines.tts.custom_voices import ReadyCustomVoices
-from pipelines.tts.metrics import UnderrunMeter
-from pipelines.tts.pacing import FairScheduler, PlaybackClock
-from pipelines.tts.prefetch import InFlightChunk, PrefetchWindow
-from pipelines.tts.shaping import SpeechProcessor
-from pipelines.tts.stream_enhancer import StreamEnhancer, VoiceLevels
-from pipelines.tts.voice_selection import AvailableVoice, VoiceDirectory
+from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
+from pipelines.tts.shaping import (
+    SpeechProcessor,
+    SpokenChunk,
+    StreamEnhancer,
+    TimedWord,
+    VoiceLevels,
+)
+from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
 FIRST_WORK_S = 0.3  # of the engine, for the first chunk of a stream
 LETTERS_PER_S = 18  # that voices say
@@ -79,7 +79,7 @@ class SpeechPlan:
     early_start: bool
     first: TextChunk
     rest: Iterator[TextChunk]  # read as it is spoken; blocking
-    asked_at: float  # by time.perf_counter
+    asked_at: float  # by time.monotonic
 
 
 class SpeechPipeline:
@@ -95,38 +95,9 @@ class SpeechPipeline:
         self._models = models
         self._custom = custom
         self._watermarker = watermarker or Watermarker()
-        self._directory = VoiceDirectory(models, voices, custom)
+        self.directory = VoiceDirectory(models, voices, custom)
         self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
         self.levels = VoiceLevels()  # of what was spoken; also learnt from by contexts
-
-    async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
-        """Every voice that a request can name now, with the custom voices of the workspace.
-
-        Raises EngineLost or DatabaseUnavailable.
-        """
-        if workspace_id is None:
-            return await self._directory.model_voices()
-        return await self._directory.voices_of(workspace_id)
-
-    async def voice(
-        self, voice_id: str | None, voice: str | None = None, workspace_id: int | None = None
-    ) -> AvailableVoice | None:
-        """The voice of that id or else name; None without either: the text decides later.
-
-        Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
-        """
-        return await self._directory.find(voice_id, voice, workspace_id)
-
-    async def custom_voice(self, name: str, workspace_id: int) -> AvailableVoice | None:
-        """The custom voice of that name, if there is one.
-
-        Raises VoiceNotReady, EngineLost or DatabaseUnavailable.
-        """
-        return await self._directory.find_custom(workspace_id, name)
-
-    async def custom_voice_model(self, engine: str | None = None) -> ModelInfo:
-        """The model that speaks custom voices, `engine` if it is up. Raises EngineLost."""
-        return await self._directory.custom_voice_model(engine)
 
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> SpeechPlan:
         """Chooses the voice and reads the text up to its first chunk, however long it is.
@@ -135,11 +106,11 @@ class SpeechPipeline:
         Raises VoiceNotFound, VoiceNotReady, InvalidRequest (nothing to say), EngineLost or
         DatabaseUnavailable.
         """
-        asked_at = time.perf_counter()
-        voice = await self._directory.find(request.voice_id, request.voice, request.workspace_id)
+        asked_at = time.monotonic()
+        voice = await self.directory.find(request.voice_id, request.voice, request.workspace_id)
         if voice is None:
-            offered = await self._directory.model_voices()
-            voice = self._directory.default(await language_of(request.text, offered), offered)
+            offered = await self.directory.voices()
+            voice = self.directory.default(await language_of(request.text, offered), offered)
         spoken = voice.model.languages if voice.model.crosses_languages else ()
         rest = read_chunks(
             request.text,
@@ -194,7 +165,7 @@ class SpeechPipeline:
 
     async def _collect(self, plan: SpeechPlan) -> list[SpokenChunk]:
         chunks: list[SpokenChunk] = []
-        async with self._open(plan, is_file=True) as run:
+        async with aclosing(self._open(plan, is_file=True)) as run:
             while (chunk := await run.next_chunk()) is not None:
                 chunks.append(chunk)
         return chunks
@@ -204,21 +175,17 @@ class SpeechPipeline:
 
         Raises EngineError, also in the middle, and InvalidRequest when nothing sounds.
         """
-        with UnderrunMeter(plan.asked_at) as meter:
-            try:
-                run, chunk = await self._start(plan)
-            except UnknownVoice:
-                again = await self.plan(plan.request, early_start=plan.early_start)
-                run, chunk = await self._start(again)
-            async with run:
-                while chunk is not None:
-                    meter.sends(chunk.audio.duration_s)
-                    yield chunk
-                    meter.pulls()
-                    chunk = await run.next_chunk()
-            if not meter.has_started:
+        try:
+            run, chunk = await self._start(plan)
+        except UnknownVoice:
+            again = await self.plan(plan.request, early_start=plan.early_start)
+            run, chunk = await self._start(replace(again, asked_at=plan.asked_at))
+        async with aclosing(run):
+            if chunk is None:
                 raise InvalidRequest(_NO_SOUND)
-            meter.finish()
+            while chunk is not None:
+                yield chunk
+                chunk = await run.next_chunk()
 
     async def _start(self, plan: SpeechPlan) -> tuple["SynthesisRun", SpokenChunk | None]:
         """With its first chunk, which is None when nothing sounds."""
@@ -233,7 +200,7 @@ class SpeechPipeline:
         """The speech of a file is neither enhanced nor marked, which both take the whole of it."""
         request, voice = plan.request, plan.voice
         scheduler = self._schedulers[voice.model_name]
-        clock = PlaybackClock(scheduler, is_played=not is_file)
+        clock = PlaybackClock(scheduler, is_played=not is_file, asked_at=plan.asked_at)
         tempo = request.speed / _engine_speed(plan)
         is_enhanced = request.enhance and not is_file
         processor = SpeechProcessor(
@@ -244,13 +211,13 @@ class SpeechPipeline:
             watermark=None if is_file else self.choose_watermark(voice),
         )
         window = PrefetchWindow(
+            plan.first,
             lambda: asyncio.to_thread(next, plan.rest, None),
             lambda chunk, buffered_s: self._send(
                 plan, chunk, clock.deadline_s + buffered_s / tempo
             ),
             lambda: scheduler.admit(clock, is_slow=2 * voice.model.real_time_factor >= CROWDED),
         )
-        window.open(plan.first)
         return SynthesisRun(window, clock, processor)
 
     def _send(self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float) -> InFlightChunk:
@@ -283,37 +250,35 @@ class SynthesisRun:
         self._window = window
         self._clock = clock
         self._processor = processor
-        self._is_complete = False
+        self._is_complete = False  # nothing more comes from the engine
+        self._is_finished = False  # nor to the client
         clock.start()
 
     async def next_chunk(self) -> SpokenChunk | None:
         """The next speech as soon as it is made; None after the last. Raises EngineError."""
         self._clock.audio_taken()
-        while not self._is_complete:
+        chunk: SpokenChunk | None = None
+        while chunk is None and not self._is_complete:
             arrived = await self._window.pull(is_heard=self._processor.is_heard)
             if arrived is None:
                 self._is_complete = True
                 self._clock.stop()
                 self._processor.finish()
-                return self._processor.take(lead_s=0.0)
-            if self._processor.due_s(arrived) > INLINE_S:
+            elif self._processor.due_s(arrived) > INLINE_S:
                 await asyncio.to_thread(self._processor.process, arrived)
             else:
                 self._processor.process(arrived)
-            if (chunk := self._processor.take(self._clock.lead_s)) is not None:
-                self._clock.audio_sent(chunk.audio.duration_s)
-                return chunk
-        return None
+            chunk = self._processor.take(0.0 if self._is_complete else self._clock.lead_s)
+        if chunk is None:
+            self._is_finished = True
+        else:
+            self._clock.audio_sent(chunk.audio.duration_s)
+        return chunk
 
     async def aclose(self) -> None:
         self._clock.stop()
+        self._clock.count(is_finished=self._is_finished)
         await self._window.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()
 
 
 async def language_of(text: str, offered: Sequence[AvailableVoice]) -> str:

@@ -1,44 +1,204 @@
 """Speaking contexts: text comes in pieces, and each flush is spoken after the ones before it."""
 
 import asyncio
+import re
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from pipelines.tts.context_voice import ContextVoice, EncodedChunk
+import numpy as np
+from pydantic import BaseModel
+
+from models.audio import AudioChunk
+from pipelines.audio import effects
+from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.billing.billing import IdempotentOperation
+from pipelines.errors import InvalidRequest
+from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.shaping import StreamEnhancer, TimedWord
+from pipelines.tts.voices import AvailableVoice
+
+Message = BaseModel | str
+Send = Callable[[Message], Awaitable[None]]
 
 MAX_CONTEXTS = 5  # open at once in one session
 REMEMBERED_IDS = 100  # of closed contexts, so that errors can name them
 BUFFER_CHARACTERS = 50_000
 WAITING_FLUSHES = 4  # behind the one that is spoken
+BOOST_LUFS = -14.0
+MESSAGE_S = 1.0  # of audio at most: more may exceed the message limit of clients (often 1 MiB)
+INLINE_S = 0.25  # of audio; for more a thread costs less than the wait of other sessions
+_SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
 
 
 class ContextFault(Exception):
     """The client asked for what the context cannot do now; the message is for the client."""
 
 
-class ContextOutput(Protocol):
-    """Where the speech and the events of one context go; waits while the client reads slowly."""
+@dataclass(frozen=True, slots=True)
+class EncodedChunk:
+    """Audio, and the words that begin in it when they were asked for.
 
-    async def send_audio(self, chunk: EncodedChunk) -> None:
+    Their times and offsets count from the start of the context.
+    """
+
+    data: bytes
+    words: tuple[TimedWord, ...] | None
+
+
+class ContextVoice:
+    """Speaks texts one after another, each paid for; loudness and encoder go on between them."""
+
+    def __init__(
+        self,
+        synthesis: PaidSynthesis,
+        workspace_id: int,
+        voice: AvailableVoice,
+        style: SpeechRequest,
+        make_encoder: Callable[[], AudioEncoder],
+        *,
+        boost_volume: bool = False,
+        slow_encoder: bool = False,
+        operation: IdempotentOperation | None = None,
+    ) -> None:
+        """`style` says how each text is spoken; a `slow_encoder` runs in a thread even for a little
+        audio."""
+        self.voice = voice
+        self._synthesis = synthesis
+        self._workspace_id = workspace_id
+        self._operation = operation
+        self._request = replace(
+            style,
+            voice_id=voice.voice.voice_id,
+            enhance=False,  # the engine's own level, unless boost_volume asks for another
+            workspace_id=workspace_id,
+        )
+        self._make_encoder = make_encoder
+        self._in_thread = slow_encoder
+        self._boosts = boost_volume
+        self._booster: StreamEnhancer | None = None  # made when the voice speaks
+        self._rate = 0  # Hz, of what it holds back
+        self.spoken_s = 0.0  # audio of all texts
+        self._characters = 0  # of all texts
+        self._words: list[TimedWord] = []  # not sent yet
+        self._plays_until = 0.0  # loop time at which the client has played everything
+        self._pause_s = 0.0  # that belongs after the last text, if speech goes straight on
+        self.reset()
+
+    def reset(self) -> None:
+        """Drops what was held back of a text that failed."""
+        self._encoder = self._make_encoder()
+        if self._booster is not None:
+            self._booster.flush()
+        self._words.clear()
+
+    async def speak(
+        self, text: str, *, early_start: bool = True
+    ) -> AsyncGenerator[EncodedChunk, None]:
+        """Audio as soon as it is made; closing it stops the work, and charges for what was taken.
+
+        `early_start` makes the first chunks short. Raises EngineError, PipelineError or
+        DatabaseError.
+        """
+        offset = self._characters
+        self._characters += len(text)  # also when it fails
+        if not text.strip():
+            return
+        voice_id = self._request.voice_id or ""
+        pipeline = self._synthesis.pipeline
+        async with self._synthesis.pay(self._workspace_id, self._operation, text, voice_id) as paid:
+            pause_s = self._take_pause(text)
+            try:
+                request = replace(self._request, text=text)
+                plan = await pipeline.plan(request, early_start=early_start)
+            except InvalidRequest:
+                return  # no letter in it, as when a flush falls between two words
+            if self._boosts and self._booster is None:
+                self._booster = StreamEnhancer(
+                    pipeline.levels, plan.voice, BOOST_LUFS, high_pass=False
+                )
+            starts_at_s = self.spoken_s + pause_s
+            async with aclosing(pipeline.stream(plan)) as chunks:
+                async for chunk in chunks:
+                    await paid.count(chunk)
+                    self._words += [_moved(word, starts_at_s, offset) for word in chunk.words]
+                    audio = _after(pause_s, chunk.audio)
+                    pause_s = 0.0
+                    now = asyncio.get_running_loop().time()
+                    self._plays_until = max(now, self._plays_until) + audio.duration_s
+                    self.spoken_s += audio.duration_s
+                    for part in _parts(audio):
+                        for encoded in await self._encode(part):
+                            yield encoded
+            for encoded in self._flush():
+                yield encoded
+            if paid.has_sounded:
+                await paid.complete()
+
+    def _take_pause(self, text: str) -> float:
+        """Seconds of silence before `text`: none when playback has stopped meanwhile."""
+        plays_on = asyncio.get_running_loop().time() < self._plays_until
+        pause_s = self._pause_s / self._request.speed if plays_on else 0.0
+        if text.rstrip(" \t").endswith("\n"):
+            self._pause_s = effects.PARAGRAPH_PAUSE_S
+        else:
+            self._pause_s = effects.SENTENCE_PAUSE_S if _SENTENCE_END.search(text[-20:]) else 0.0
+        return pause_s
+
+    async def _encode(self, audio: AudioChunk) -> list[EncodedChunk]:
+        if self._in_thread or audio.duration_s > INLINE_S:
+            return await asyncio.to_thread(self._encode_now, audio)
+        return self._encode_now(audio)
+
+    def _encode_now(self, audio: AudioChunk) -> list[EncodedChunk]:
+        """Blocking: 0.1 to 1 ms for 0.1 s of audio."""
+        if self._booster is not None:
+            self._rate = audio.sample_rate
+            audio = AudioChunk(self._booster.process(audio), self._rate)
+        return self._with_words(self._encoder.encode(audio))
+
+    def _flush(self) -> list[EncodedChunk]:
+        """What booster and encoder held back; milliseconds of audio."""
+        held: list[bytes] = []
+        if self._booster is not None and len(pcm := self._booster.flush()):
+            held = self._encoder.encode(AudioChunk(pcm, self._rate))
+        return self._with_words(held + self._encoder.flush())
+
+    def _with_words(self, encoded: list[bytes]) -> list[EncodedChunk]:
+        """The first has the words that wait."""
+        chunks: list[EncodedChunk] = []
+        for data in encoded:
+            chunks.append(EncodedChunk(data, tuple(self._words) if self._request.timings else None))
+            self._words.clear()
+        return chunks
+
+
+class ContextWire(Protocol):
+    """How a protocol writes the events of one context: as models, or JSON already."""
+
+    def audio(self, chunk: EncodedChunk) -> Message:
         """A chunk of speech."""
         ...
 
-    async def end_flush(self, spoken_s: float) -> None:
-        """A flush ended, perhaps with an error; `spoken_s` is all audio of the context's voice."""
+    def rest(self, spoken_s: float) -> Message | None:
+        """What was held back until a flush ended, which may have failed.
+
+        `spoken_s` is the length of all audio of the context's voice.
+        """
         ...
 
-    async def send_flushed(self) -> None:
+    def flushed(self) -> Message:
         """A flush succeeded."""
         ...
 
-    async def send_closed(self) -> None:
+    def closed(self) -> Message:
         """The last event of the context."""
         ...
 
-    async def send_error(self, error: Exception) -> None:
+    def error(self, error: Exception) -> Message:
         """A flush failed; the context stays open."""
         ...
 
@@ -49,7 +209,7 @@ class Flush:
 
     text: str
     voice: ContextVoice
-    output: ContextOutput
+    wire: ContextWire
     closes: bool = False
     grows: bool = False  # an automatic flush: later text may join it while it waits
 
@@ -57,10 +217,12 @@ class Flush:
 class SpeakingContext:
     """A buffer of text, and a queue of flushes that a task speaks one after another."""
 
-    def __init__(self, context_id: str, voice: ContextVoice, output: ContextOutput) -> None:
+    def __init__(self, context_id: str, voice: ContextVoice, wire: ContextWire, send: Send) -> None:
+        """`send` waits while the client reads slowly."""
         self.context_id = context_id
         self._voice = voice
-        self._output = output
+        self._wire = wire
+        self._send = send
         self._parts: list[str] = []
         self._characters = 0  # of the parts, and of waiting flushes that may grow
         self._is_closing = False
@@ -121,9 +283,9 @@ class SpeakingContext:
         if last is not None and last.grows and last.voice is self._voice:
             last.text += text
         else:
-            self._enqueue(Flush(text, self._voice, self._output, grows=True))
+            self._enqueue(Flush(text, self._voice, self._wire, grows=True))
 
-    def change_voice(self, voice: ContextVoice, output: ContextOutput) -> None:
+    def change_voice(self, voice: ContextVoice, wire: ContextWire) -> None:
         """Flushes the buffer with the voice so far; later text is spoken with the new one.
 
         Raises ContextFault when too many flushes wait.
@@ -132,7 +294,7 @@ class SpeakingContext:
         if self._parts and self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; nothing is changed")
         self.flush_automatically(len(self.buffered))
-        self._voice, self._output = voice, output
+        self._voice, self._wire = voice, wire
 
     def close(self) -> None:
         """Speaks the rest, then ends `run`. Raises ContextFault when it closes already."""
@@ -149,7 +311,7 @@ class SpeakingContext:
             self._speaking.cancel()
 
     async def run(self) -> None:
-        """Returns after the event that closes the context was sent. Raises as the output does."""
+        """Returns after the event that closes the context was sent. Raises as `send` does."""
         if not self._is_cancelled:
             self._speaking = asyncio.current_task()
             try:
@@ -160,7 +322,7 @@ class SpeakingContext:
                 if self._speaking is not None:
                     self._speaking.uncancel()
             self._speaking = None
-        await self._output.send_closed()
+        await self._send(self._wire.closed())
 
     async def _speak_all(self) -> None:
         while True:
@@ -172,11 +334,12 @@ class SpeakingContext:
                 self._characters -= len(flush.text)
             succeeded = await self._speak(flush)
             self._unfinished -= 1
-            await flush.output.end_flush(flush.voice.spoken_s)
+            if (rest := flush.wire.rest(flush.voice.spoken_s)) is not None:
+                await self._send(rest)
             if flush.closes:
                 return
             if succeeded:
-                await flush.output.send_flushed()
+                await self._send(flush.wire.flushed())
 
     async def _speak(self, flush: Flush) -> bool:
         """Whether it succeeded."""
@@ -186,17 +349,17 @@ class SpeakingContext:
                     chunk = await anext(chunks, None)
                 except Exception as error:  # a flush that fails is reported, and ends nothing else
                     flush.voice.reset()
-                    await flush.output.send_error(error)
+                    await self._send(flush.wire.error(error))
                     return False
                 if chunk is None:
                     return True
-                await flush.output.send_audio(chunk)
+                await self._send(flush.wire.audio(chunk))
 
     def _flush_all(self, *, closes: bool = False) -> None:
         text = self.buffered
         self._parts.clear()
         self._characters -= len(text)
-        self._enqueue(Flush(text, self._voice, self._output, closes))
+        self._enqueue(Flush(text, self._voice, self._wire, closes))
 
     def _enqueue(self, flush: Flush) -> None:
         self._waiting.append(flush)
@@ -251,3 +414,29 @@ class OpenContexts:
         del self._open[context.context_id]
         self.closed_ids.append(context.context_id)
         self._on_closed(context.context_id)
+
+
+def _after(pause_s: float, audio: AudioChunk) -> AudioChunk:
+    if not pause_s:
+        return audio
+    silence = effects.silence(pause_s, audio.sample_rate)
+    return AudioChunk(np.concatenate([silence, audio.pcm]), audio.sample_rate)
+
+
+def _moved(word: TimedWord, seconds: float, characters: int) -> TimedWord:
+    """From times and offsets within one flush to those within the context."""
+    return replace(
+        word,
+        start_s=word.start_s + seconds,
+        end_s=word.end_s + seconds,
+        text_start=word.text_start + characters,
+        text_end=word.text_end + characters,
+    )
+
+
+def _parts(audio: AudioChunk) -> list[AudioChunk]:
+    step = round(MESSAGE_S * audio.sample_rate)
+    return [
+        AudioChunk(audio.pcm[start : start + step], audio.sample_rate)
+        for start in range(0, len(audio.pcm), step)
+    ]

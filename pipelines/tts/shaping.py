@@ -1,18 +1,110 @@
 """From the audio that an engine makes of each text chunk to the speech that a client gets."""
 
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
-from models.audio import AudioChunk, Pcm
+from models.audio import AudioChunk, Pcm, WordTime
 from models.watermark.base import Marking, Watermark
 from pipelines.audio import effects
+from pipelines.audio.effects import TARGET_LUFS, HighPass, LoudnessNormaliser
+from pipelines.text.alignment import SourceWord
 from pipelines.text.chunking import TextChunk
-from pipelines.tts.chunks import SpokenChunk, TimedWord
-from pipelines.tts.prefetch import EngineAudio
-from pipelines.tts.stream_enhancer import StreamEnhancer
-from pipelines.tts.word_times import ChunkWord, WordMatcher
+from pipelines.tts.pacing import EngineAudio
+from pipelines.tts.voices import AvailableVoice
 
 SNIPPET_S = 0.05  # about the end of a text chunk; on its own it costs a message
 SNIPPET_LEAD_S = 0.3  # a client with so much left to play does not wait for a snippet
+_MOST_REMEMBERED_S = 60.0  # of a voice's loudness
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWord:
+    """A word of the caller's text and when it sounds, in seconds from the start of the speech."""
+
+    word: str  # the caller's own writing, with its punctuation
+    start_s: float
+    end_s: float
+    text_start: int  # offsets into the caller's text
+    text_end: int
+
+    def as_json(self) -> dict[str, Any]:
+        """As answers list it, to the millisecond."""
+        return {
+            "word": self.word,
+            "start": round(self.start_s, 3),
+            "end": round(self.end_s, 3),
+            "text_start": self.text_start,
+            "text_end": self.text_end,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenChunk:
+    """Audio, and the words that begin in it when they were asked for."""
+
+    audio: AudioChunk
+    words: tuple[TimedWord, ...] = ()
+    text_end: int = 0  # characters of the caller's text up to the end of the text chunk
+
+
+class VoiceLevels:
+    """The loudness of each voice, measured over its speech."""
+
+    def __init__(self) -> None:
+        self._heard: dict[tuple[str, str], tuple[float, float]] = {}  # LUFS, and seconds of it
+
+    def of(self, voice: AvailableVoice) -> float | None:
+        """LUFS; None for a voice that has not spoken yet."""
+        heard = self._heard.get(_name(voice))
+        return None if heard is None else heard[0]
+
+    def learn(self, voice: AvailableVoice, lufs: float, duration_s: float) -> None:
+        """Adds a measurement over `duration_s` > 0."""
+        before_lufs, before_s = self._heard.get(_name(voice), (0.0, 0.0))
+        total_s = before_s + duration_s
+        level = (before_lufs * before_s + lufs * duration_s) / total_s
+        self._heard[_name(voice)] = (level, min(total_s, _MOST_REMEMBERED_S))
+
+
+class StreamEnhancer:
+    """As `effects.enhance`, but of a stream, which does not wait for its end: high-pass, loudness
+    and true-peak limit; blocking, 2 ms for 0.5 s."""
+
+    def __init__(
+        self,
+        levels: VoiceLevels,
+        voice: AvailableVoice,
+        target_lufs: float = TARGET_LUFS,
+        *,
+        high_pass: bool = True,
+    ) -> None:
+        self._levels = levels
+        self._voice = voice
+        self._normaliser = LoudnessNormaliser(target_lufs, levels.of(voice))
+        self._filters = high_pass
+        self._high_pass: HighPass | None = None
+        self._learnt_s = 0.0  # of speech whose level is known from here
+
+    def process(self, chunk: AudioChunk) -> Pcm:
+        """About as many samples as come in: the last 9 ms are held back."""
+        pcm = chunk.pcm
+        if self._filters:
+            if self._high_pass is None:
+                self._high_pass = HighPass(chunk.sample_rate)
+            pcm = self._high_pass.process(pcm)
+        return self._normaliser.process(pcm, chunk.sample_rate)
+
+    def flush(self) -> Pcm:
+        """What was held back; the stream may go on. Later ones of the voice start at its level."""
+        measured_s = self._normaliser.measured_s
+        if (lufs := self._normaliser.measured_lufs) is not None and measured_s > self._learnt_s:
+            self._levels.learn(self._voice, lufs, measured_s - self._learnt_s)
+            self._learnt_s = measured_s
+        return self._normaliser.flush()
 
 
 class SpeechProcessor:
@@ -77,7 +169,7 @@ class SpeechProcessor:
         """After the last text chunk: completes what enhancement and watermark held back."""
         if self._sample_rate:
             if self._enhancer is not None:
-                self._add(self._enhancer.finish())
+                self._add(self._enhancer.flush())
             if self._marking is not None:
                 self._pcm = np.concatenate([self._pcm, self._marking.flush()])
 
@@ -190,6 +282,99 @@ class ChunkShaper:
             return pcm
         whole = np.concatenate([*self._unstretched, pcm])
         return effects.stretch(whole, self.sample_rate, tempo=self._tempo, pitch=self._pitch)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkWord:
+    """A word of the caller and its seconds from the start of the engine's audio of the chunk."""
+
+    source: SourceWord
+    start_s: float
+    end_s: float
+
+
+class WordMatcher:
+    """Matches the words of one text chunk; one written word may be spoken as several.
+
+    A word without times of the engine is placed by its share of the letters.
+    """
+
+    def __init__(self, words: Sequence[SourceWord]) -> None:
+        self._waiting = deque(words)
+        self._spoken: list[WordTime] = []  # seconds from the start of the chunk
+        self._placed_to = 0  # offset into the text of the chunk, and its time
+        self._placed_s = 0.0
+
+    def add_times(self, words: Sequence[WordTime], offset_s: float) -> None:
+        """Adds the words of audio that starts at `offset_s`."""
+        self._spoken += [
+            WordTime(one.text_start, one.text_end, one.start_s + offset_s, one.end_s + offset_s)
+            for one in words
+        ]
+
+    def matched(self) -> list[ChunkWord]:
+        """Words whose times are now known, in order, each once."""
+        known: list[ChunkWord] = []
+        while self._waiting and self._spoken:
+            if self._spoken[-1].text_end < self._waiting[0].spoken_end:
+                break
+            source = self._waiting.popleft()
+            # One that is not spoken, as where a later one already is, has no time of its own.
+            nowhere = ChunkWord(source, self._placed_s, self._placed_s)
+            known.append(self._keep(self._match(source) or nowhere))
+        return known
+
+    def finish(self, start_s: float, end_s: float) -> list[ChunkWord]:
+        """All other words of a chunk that sounds from `start_s` to `end_s`."""
+        known: list[ChunkWord] = []
+        end = max([self._placed_to, *(word.spoken_end for word in self._waiting)])
+        begin, begin_s = self._placed_to, max(self._placed_s, start_s)
+        rest_s = max(0.0, end_s - begin_s)
+        per_character = rest_s / (end - begin) if end > begin else 0.0
+        while self._waiting:
+            source = self._waiting.popleft()
+            found = self._match(source)
+            if found is None:
+                found = ChunkWord(
+                    source,
+                    begin_s + max(0, source.spoken_start - begin) * per_character,
+                    begin_s + max(0, source.spoken_end - begin) * per_character,
+                )
+            known.append(self._keep(found))
+        return known
+
+    def _match(self, source: SourceWord) -> ChunkWord | None:
+        """From where the first of its spoken words begins to where the last ends."""
+        spoken = [
+            one
+            for one in self._spoken
+            if one.text_start < source.spoken_end and one.text_end > source.spoken_start
+        ]
+        if not spoken:
+            return None
+        return ChunkWord(
+            source,
+            _time_at(spoken[0], max(source.spoken_start, spoken[0].text_start)),
+            _time_at(spoken[-1], min(source.spoken_end, spoken[-1].text_end)),
+        )
+
+    def _keep(self, word: ChunkWord) -> ChunkWord:
+        """Words never run backwards, whatever an engine says."""
+        start_s = max(word.start_s, 0.0)
+        word = ChunkWord(word.source, start_s, max(word.end_s, start_s))
+        self._placed_to = max(self._placed_to, word.source.spoken_end)
+        self._placed_s = max(self._placed_s, word.end_s)
+        self._spoken = [one for one in self._spoken if one.text_end > word.source.spoken_end]
+        return word
+
+
+def _time_at(word: WordTime, position: int) -> float:
+    share = (position - word.text_start) / max(1, word.text_end - word.text_start)
+    return word.start_s + share * (word.end_s - word.start_s)
+
+
+def _name(voice: AvailableVoice) -> tuple[str, str]:
+    return voice.model.id, voice.voice.key
 
 
 def _pause_s(text_chunk: TextChunk) -> float:

@@ -39,8 +39,13 @@ from pipelines.errors import (
 from pipelines.ports import STTModel
 from pipelines.storage.files import Files
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
-from pipelines.tts.custom_voices import STILL_MADE, ReadyCustomVoices, key_of, parse_id
-from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.voices import (
+    STILL_MADE,
+    ReadyCustomVoices,
+    VoiceDirectory,
+    key_of,
+    parse_id,
+)
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent, ConsentSentence
 from pipelines.voices.queue import HOLD
@@ -91,7 +96,7 @@ class CustomVoices:
         config: CustomVoicesConfig,
         checker: SampleChecker,
         stt: STTModel,
-        speech: SpeechPipeline,
+        directory: VoiceDirectory,
         ready_voices: ReadyCustomVoices,
         consent: Consent,
         consent_needed: ConsentNeeded = "off",
@@ -105,7 +110,7 @@ class CustomVoices:
         self.rules = config.samples
         self._checker = checker
         self._stt = stt
-        self._speech = speech
+        self._directory = directory
         self._ready_voices = ready_voices
         self._consent = consent
         self._consent_needed = consent_needed
@@ -294,7 +299,7 @@ class CustomVoices:
 
     async def _known_language(self, language: str) -> str:
         """Its code, if voices can be made in it. Raises InvalidRequest or EngineLost."""
-        known = (await self._speech.custom_voice_model(self._engine)).languages
+        known = (await self._directory.custom_voice_model(self._engine)).languages
         for code in map(iso_code, engine_codes(language)):
             if code in known:
                 return code
@@ -304,7 +309,7 @@ class CustomVoices:
 
     async def _heard_language(self, checked: CheckedSamples) -> str:
         """The language of the samples if voices can be made in it; else English."""
-        known = (await self._speech.custom_voice_model(self._engine)).languages
+        known = (await self._directory.custom_voice_model(self._engine)).languages
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE)
         try:
             heard = iso_code((await self._stt.transcribe(request)).language)

@@ -33,9 +33,9 @@ def with_synthesis(services: Services, pipeline: SpeechPipeline) -> Services:
     changed = with_speech(
         services,
         synthesis=replace(speech.synthesis, pipeline=pipeline),
-        openai=replace(speech.openai, speech=pipeline),
+        openai=replace(speech.openai, voices=pipeline.directory),
     )
-    return replace(changed, voices=replace(services.voices, catalogue=pipeline))
+    return replace(changed, voices=replace(services.voices, catalogue=pipeline.directory))
 
 
 def with_transcription(services: Services, pipeline: TranscriptionPipeline) -> Services:

@@ -1,17 +1,19 @@
-"""The live sessions of this process: rechecks their keys, and drains them."""
+"""The live sessions of this process: counts them, rechecks their keys, and drains them."""
 
 import asyncio
 import contextvars
 import logging
 from collections import defaultdict
 
+from api.http.errors import ApiError
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.leases import SocketLeases
 from api.sockets.kernel.session import SocketSession
-from configs.schema.platform import SocketLimits
+from configs.schema.platform import PlansConfig, SocketLimits
 from db.errors import DatabaseError
-from pipelines.accounts.authentication import Authenticator
+from pipelines.accounts.authentication import Authenticator, Principal
 from pipelines.errors import Unauthorized
+from pipelines.limits.limits import Lease, SharedLimits
+from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +25,19 @@ class SocketRegistry:
     """One a process."""
 
     def __init__(
-        self, limits: SocketLimits, authenticator: Authenticator, leases: SocketLeases
+        self,
+        limits: SocketLimits,
+        authenticator: Authenticator,
+        plans: PlansConfig,
+        shared: SharedLimits,
+        at_most: int,
     ) -> None:
+        """`at_most` limits the sessions of this process, of all workspaces."""
         self.limits = limits
         self.authenticator = authenticator
-        self.leases = leases
+        self._plans = plans
+        self._shared = shared
+        self._at_most = at_most
         self.draining = False
         self._sessions: set[SocketSession] = set()
         self._recheck: asyncio.Task[None] | None = None
@@ -38,6 +48,21 @@ class SocketRegistry:
     @property
     def live(self) -> tuple[SocketSession, ...]:
         return tuple(self._sessions)
+
+    async def admit(self, principal: Principal) -> Lease:
+        """A lease for a session of the workspace, counted over all gateways.
+
+        Raises ApiError(concurrency_limit), or ApiError(overloaded).
+        """
+        if self._shared.held >= self._at_most:
+            metrics.overload_refusals.labels("socket").inc()
+            raise ApiError("overloaded", "too many sessions are open; try again in a moment")
+        limit = self._plans.limits_of(principal.plan).concurrent_websockets
+        lease = await self._shared.acquire(f"sockets:{principal.workspace_id}", limit)
+        if lease is None:
+            message = f"the plan allows {limit} WebSocket sessions at a time"
+            raise ApiError("concurrency_limit", message)
+        return lease
 
     def add(self, session: SocketSession) -> None:
         self._sessions.add(session)

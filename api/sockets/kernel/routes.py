@@ -5,7 +5,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -18,10 +17,14 @@ from api.http.middleware import access_log
 from api.http.routing import BEARER, credential_of, require_scope, services_of
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import Conversation
-from api.sockets.kernel.events import Connecting, ConnectionEstablished, Established, now_s
-from api.sockets.kernel.registry import SocketRegistry
-from api.sockets.kernel.session import Admission, SocketSession
+from api.sockets.kernel.conversation import (
+    Connecting,
+    ConnectionEstablished,
+    Conversation,
+    Established,
+    now_s,
+)
+from api.sockets.kernel.session import SocketSession
 from pipelines.accounts.authentication import Scope
 from pipelines.billing.billing import to_usd
 from telemetry import metrics
@@ -30,16 +33,6 @@ from telemetry.logs import request_id
 logger = logging.getLogger(__name__)
 
 ConversationFactory = Callable[[SocketSession, SpeechServices], Conversation]
-
-
-@dataclass(frozen=True, slots=True)
-class _Endpoint:
-    """The protocol of one path, and what a client needs to open it."""
-
-    factory: ConversationFactory
-    scope: Scope
-    schemes: tuple[str, ...]
-    greets: bool
 
 
 def socket_routes(
@@ -54,10 +47,9 @@ def socket_routes(
 
     `schemes` may hold a key where `apiKey` is missing; `greets` sends the hello messages.
     """
-    endpoint = _Endpoint(factory, scope, schemes, greets)
 
     async def serve(websocket: WebSocket) -> None:
-        await _serve(websocket, endpoint)
+        await _serve(websocket, factory, scope, schemes, greets)
 
     return [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
 
@@ -75,8 +67,13 @@ async def _unknown(websocket: WebSocket) -> None:
     await _refuse(websocket, ApiError("not_found", "there is no WebSocket at this path"))
 
 
-async def _serve(websocket: WebSocket, endpoint: _Endpoint) -> None:
-    scope = endpoint.scope
+async def _serve(
+    websocket: WebSocket,
+    factory: ConversationFactory,
+    scope: Scope,
+    schemes: tuple[str, ...],
+    greets: bool,
+) -> None:
     identity = secrets.token_hex(16)
     request_id.set(identity)  # the server runs each socket in a task of its own
     started = time.perf_counter()
@@ -84,9 +81,13 @@ async def _serve(websocket: WebSocket, endpoint: _Endpoint) -> None:
     sockets = speech.sockets
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
-            admission = await _admit(websocket, sockets, endpoint)
-            credit = await speech.billing.credit(admission.principal.workspace_id)
-            lease = await sockets.leases.acquire(admission.principal)
+            if sockets.draining:
+                raise ApiError("unavailable", "this server is stopping")
+            key = websocket.query_params.get("apiKey") or credential_of(websocket, schemes)
+            principal = await sockets.authenticator.authenticate(key)
+            require_scope(sockets.authenticator, principal, scope)
+            credit = await speech.billing.credit(principal.workspace_id)
+            lease = await sockets.admit(principal)
     except TimeoutError:
         await _refuse(websocket, ApiError("unavailable", "the key could not be checked"))
         return
@@ -96,12 +97,17 @@ async def _serve(websocket: WebSocket, endpoint: _Endpoint) -> None:
     try:
         await websocket.accept(headers=[(b"x-request-id", identity.encode())])
         session = SocketSession(
-            websocket, admission, sockets.limits, lambda made: endpoint.factory(made, speech)
+            websocket,
+            principal,
+            key,
+            scope,
+            sockets.limits,
+            lambda made: factory(made, speech),
         )
         sockets.add(session)
         try:
             with metrics.sockets_live.labels(scope).track_inprogress():
-                await session.run(*(_hello(session, scope, credit) if endpoint.greets else ()))
+                await session.run(*(_hello(session, scope, credit) if greets else ()))
         finally:
             sockets.discard(session)
             seconds = time.perf_counter() - started
@@ -121,17 +127,6 @@ async def _serve(websocket: WebSocket, endpoint: _Endpoint) -> None:
         pass  # the client left in the handshake
     finally:
         await lease.release()
-
-
-async def _admit(websocket: WebSocket, sockets: SocketRegistry, endpoint: _Endpoint) -> Admission:
-    """Raises ApiError or PipelineError."""
-    if sockets.draining:
-        raise ApiError("unavailable", "this server is stopping")
-    key = websocket.query_params.get("apiKey")
-    credential = key or credential_of(websocket, endpoint.schemes)
-    principal = await sockets.authenticator.authenticate(credential)
-    require_scope(sockets.authenticator, principal, endpoint.scope)
-    return Admission(principal, credential, endpoint.scope)
 
 
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:

@@ -1,10 +1,8 @@
 """The session kernel: one accepted WebSocket from its hello to its close, for every protocol."""
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,8 +10,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, Conversation, SessionEnded
-from api.sockets.kernel.outbox import Outbox
-from api.sockets.kernel.timeouts import SessionTimeout, SessionTimeouts
+from api.sockets.kernel.queue import BoundedQueue
 from configs.schema.platform import SocketLimits
 from pipelines.accounts.authentication import Principal
 from pipelines.tasks import TaskSet
@@ -24,13 +21,52 @@ INTERNAL_MESSAGE = "the service failed; the session ends"
 CANCEL_S = 5.0  # a task that has not ended by then is left running
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """The principal of a session and the credential it came with."""
+class SessionTimeouts:
+    """The timeouts of one session on one timer, cheap to restart at each message.
 
-    principal: Principal
-    credential: str  # never logged
-    scope: str
+    The first that passes calls `on_timeout` with its message and close code.
+    """
+
+    def __init__(self, on_timeout: Callable[[str, int], None]) -> None:
+        self._on_timeout = on_timeout
+        self._loop = asyncio.get_running_loop()
+        self._due: dict[str, tuple[float, str, int]] = {}  # loop time, message, close code
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def set(self, name: str, seconds: float, message: str, code: int = close_codes.POLICY) -> None:
+        """Starts or restarts a timeout; it passes unless it is restarted or cleared in time."""
+        if self._stopped:
+            return
+        due = self._loop.time() + seconds
+        self._due[name] = (due, message, code)
+        # One that moves later leaves the timer as it is, which checks again when it fires.
+        if self._timer is None or self._timer.when() > due:
+            self._arm(due)
+
+    def clear(self, name: str) -> None:
+        self._due.pop(name, None)
+
+    def stop(self) -> None:
+        """For good."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        if self._stopped or not self._due:
+            return
+        due, message, code = min(self._due.values())
+        if due <= self._loop.time():
+            self._on_timeout(message, code)
+        else:
+            self._arm(due)
 
 
 class SocketSession:
@@ -39,21 +75,24 @@ class SocketSession:
     def __init__(
         self,
         websocket: WebSocket,
-        admission: Admission,
+        principal: Principal,
+        credential: str,
+        scope: str,
         limits: SocketLimits,
         make: Callable[["SocketSession"], Conversation],
     ) -> None:
-        self.principal = admission.principal
-        self.credential = admission.credential
-        self.scope = admission.scope
+        self.principal = principal
+        self.credential = credential  # never logged
+        self.scope = scope
         self.ended = False
         self.received = 0  # messages
         self.sent = 0
         self.close_code = close_codes.LOST
         self._websocket = websocket
         self._limits = limits
-        self._outbox = Outbox(limits.outbox_bytes)
-        self._timeouts = SessionTimeouts(self._timed_out)
+        # Base64 and keys are ASCII; a letter is close enough to a byte for the rest.
+        self._outbox: BoundedQueue[str] = BoundedQueue(limits.outbox_bytes, len)
+        self.timeouts = SessionTimeouts(self.end)
         self._tasks = TaskSet(self._task_failed)
         self._over = asyncio.Event()
         self._finishing = False
@@ -67,36 +106,33 @@ class SocketSession:
     @property
     def waiting_bytes(self) -> int:
         """Queued and not sent yet."""
-        return self._outbox.waiting_bytes
+        return self._outbox.waiting
 
-    async def send(self, message: BaseModel | Mapping[str, Any] | str) -> None:
+    async def send(self, message: BaseModel | str) -> None:
         """Queues one JSON text frame; a str is JSON already. Waits while the outbox is full.
 
         Raises SessionEnded.
         """
-        await self._outbox.put(_render(message))
+        frame = _render(message)
+        await self._outbox.wait_for_room()
+        self._outbox.put(frame)
+
+    async def send_speech(self, message: BaseModel | str) -> None:
+        """As `send`; a client that listens is not idle."""
+        await self.send(message)
+        self.touch()
 
     def finish(self, code: int = close_codes.NORMAL) -> None:
         """Closes when everything queued was sent; from now on no message is read or queued."""
         if not self._finishing:
             self._finishing = True
             self.close_code = code
-            self._timeouts.stop()
+            self.timeouts.stop()
             self._outbox.close()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """A task that is cancelled when the session ends; its failure ends the session."""
         return self._tasks.start(work, name)
-
-    def set_timeout(
-        self, name: str, seconds: float, message: str, code: int = close_codes.POLICY
-    ) -> None:
-        """Ends the session with that error unless it is restarted or cleared in time."""
-        if not self._finishing:
-            self._timeouts.set(name, seconds, message, code)
-
-    def clear_timeout(self, name: str) -> None:
-        self._timeouts.clear(name)
 
     def end(self, message: str, code: int, *, drops_queued: bool = False) -> None:
         """Stops the work, sends the protocol's error event and closes.
@@ -108,7 +144,7 @@ class SocketSession:
         self._tasks.cancel()
         if drops_queued:
             self._outbox.clear()
-        self._outbox.put_now(_render(self._conversation.error(message)))
+        self._outbox.put(_render(self._conversation.error(message)))
         self.finish(code)
 
     def abandon(self, code: int = close_codes.LOST) -> None:
@@ -122,9 +158,9 @@ class SocketSession:
     async def run(self, *hello: BaseModel) -> None:
         """Serves an accepted socket until its end, and ends its tasks."""
         for message in hello:
-            self._outbox.put_now(_render(message))
+            self._outbox.put(_render(message))
         limits = self._limits
-        self.set_timeout(
+        self.timeouts.set(
             "session",
             limits.session_s,
             f"the session has lasted {limits.session_s:g} seconds",
@@ -141,7 +177,7 @@ class SocketSession:
             await self._over.wait()
         finally:
             self.ended = True
-            self._timeouts.stop()
+            self.timeouts.stop()
             self._outbox.close()
             await _cancel_all([*loops, *self._tasks])
             try:
@@ -218,7 +254,7 @@ class SocketSession:
     def touch(self) -> None:
         """Restarts the idle timeout: a message came, or audio was sent."""
         seconds = self._limits.idle_s
-        self.set_timeout("idle", seconds, f"no message came for {seconds:g} seconds")
+        self.timeouts.set("idle", seconds, f"no message came for {seconds:g} seconds")
 
     def _floods(self) -> bool:
         now = self._loop.time()
@@ -226,9 +262,6 @@ class SocketSession:
             self._window_began, self._window_count = now, 0
         self._window_count += 1
         return self._window_count > self._window_limit
-
-    def _timed_out(self, timeout: SessionTimeout) -> None:
-        self.end(timeout.message, timeout.code)
 
 
 async def _cancel_all(tasks: list[asyncio.Task[Any]]) -> None:
@@ -239,9 +272,5 @@ async def _cancel_all(tasks: list[asyncio.Task[Any]]) -> None:
         logger.error("session_task_stuck", extra={"tasks": [task.get_name() for task in stuck]})
 
 
-def _render(message: BaseModel | Mapping[str, Any] | str) -> str:
-    if isinstance(message, str):
-        return message
-    if isinstance(message, BaseModel):
-        return message.model_dump_json()
-    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def _render(message: BaseModel | str) -> str:
+    return message if isinstance(message, str) else message.model_dump_json()

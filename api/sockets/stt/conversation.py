@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable
 from typing import Literal, TypeVar
 
 from api.http.errors import to_api_error
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded
-from api.sockets.kernel.events import now_s
+from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded, now_s
+from api.sockets.kernel.queue import BoundedQueue
+from api.sockets.kernel.routes import socket_routes
 from api.sockets.kernel.session import SocketSession
-from api.sockets.stt.audio import AudioInbox, ReceivePacer
 from api.sockets.stt.events import (
     Audio,
     BillingSummary,
@@ -36,8 +37,10 @@ from api.sockets.stt.events import (
 from configs.settings import BRAND
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
+from models.audio import Pcm
 from models.errors import EngineError
 from models.info import ModelInfo
+from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import to_usd
@@ -57,10 +60,46 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PUSH_BACK_S = (
-    8.0  # reading stops for at most so long: pongs are not read either, and time out at 10
-)
+# Reading stops for at most so long: pongs are not read either, and time out at 10.
+PUSH_BACK_S = 8.0
 NO_SPEECH_RESULT = "speech_end_no_result"
+
+
+class ReceivePacer:
+    """Rate limit: seconds of audio within the last `window_s` seconds, in slots of one second."""
+
+    def __init__(self, max_speed: float, window_s: float) -> None:
+        self._allowed_s = max_speed * window_s
+        self._window_s = window_s
+        self._total_s = 0.0
+        self._slots: deque[tuple[float, float]] = deque()  # when it began, seconds of audio
+
+    def allows(self, now: float, audio_s: float) -> bool:
+        """Counts a piece of audio; False when it was too much."""
+        while self._slots and self._slots[0][0] <= now - self._window_s:
+            self._total_s -= self._slots.popleft()[1]
+        if self._slots and now - self._slots[-1][0] < 1:  # one slot a second
+            began, before_s = self._slots.pop()
+            self._slots.append((began, before_s + audio_s))
+        else:
+            self._slots.append((now, audio_s))
+        self._total_s += audio_s
+        return self._total_s <= self._allowed_s
+
+
+class AudioInbox(BoundedQueue[Pcm | tuple[str, ...]]):
+    """Audio, and languages to use for what follows, in order."""
+
+    def __init__(self, limit_s: float) -> None:
+        def samples(item: Pcm | tuple[str, ...]) -> int:
+            return 0 if isinstance(item, tuple) else len(item)
+
+        super().__init__(round(limit_s * STT_SAMPLE_RATE), samples)
+
+    def put(self, item: Pcm | tuple[str, ...]) -> None:
+        if isinstance(item, tuple) and self._items and isinstance(self._items[-1], tuple):
+            self._items.pop()  # no audio came between
+        super().put(item)
 
 
 class SttConversation:
@@ -89,7 +128,7 @@ class SttConversation:
 
     async def opened(self) -> None:
         seconds = self._limits.start_timeout_s
-        self._session.set_timeout("start", seconds, f"no start came within {seconds:g} seconds")
+        self._session.timeouts.set("start", seconds, f"no start came within {seconds:g} seconds")
 
     async def receive_text(self, text: str) -> None:
         if self._stopping:
@@ -142,7 +181,8 @@ class SttConversation:
         if self._live is not None:
             raise ClientFault("start: the session has started already")
         config = start.config or StartConfig()
-        languages = await self._engine_languages(start.languages)
+        codes = tuple(start.languages or ())
+        languages = await _or_fault(self._listening.engine_languages(codes)) if codes else ()
         info = await _or_fault(self._listening.transcriber.describe())
         self._config = config
         self._continuous = config.continuous_mode
@@ -155,17 +195,11 @@ class SttConversation:
             ),
             self._emit,
         )
-        self._session.clear_timeout("start")
+        self._session.timeouts.clear("start")
         self._expect_audio()
         await self._session.send(Connected(server_info=self._server_info(info)))
         self._session.spawn(self._feed(self._live), "listen")
         self._session.spawn(self._live.run(), "emit transcripts")
-
-    async def _engine_languages(self, languages: list[str] | None) -> tuple[str, ...]:
-        """Raises ClientFault."""
-        if not languages:
-            return ()
-        return await _or_fault(self._listening.engine_languages(tuple(languages)))
 
     def _server_info(self, info: ModelInfo) -> ServerInfo:
         names = [name_language(code) for code in sorted(info.languages)]
@@ -186,7 +220,8 @@ class SttConversation:
         if not given & {"languages", "continuous_mode"}:
             raise ClientFault("config: give languages, continuous_mode or both")
         if "languages" in given:
-            languages = await self._engine_languages(config.languages)
+            asked = tuple(config.languages or ())
+            languages = await _or_fault(self._listening.engine_languages(asked)) if asked else ()
             self._inbox.put(languages)  # for what is said from here on
             codes = [iso_code(code) for code in languages]
             language = codes[0] if codes else "auto"
@@ -217,7 +252,10 @@ class SttConversation:
             return
         if not await self._pay() or not len(pcm):
             return
-        if not await self._inbox.wait_for_room(PUSH_BACK_S):
+        try:
+            async with asyncio.timeout(PUSH_BACK_S):
+                await self._inbox.wait_for_room()
+        except TimeoutError:
             self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
             return
         self._inbox.put(pcm)
@@ -226,7 +264,7 @@ class SttConversation:
         """Whether the audio so far is paid for; without credit the session ends in order."""
         try:
             async with asyncio.timeout(PUSH_BACK_S):
-                await self._meter.cover(self._received_ms())
+                await self._meter.cover(round(self._audio.received_s * 1000))
             return True
         except InsufficientCredit as error:
             await self._session.send(self.error(str(error)))
@@ -236,24 +274,21 @@ class SttConversation:
             self._session.end("the credit cannot be looked up now", close_codes.OVERLOADED)
         return False
 
-    def _received_ms(self) -> int:
-        return round(self._audio.received_s * 1000)
-
     def _expect_audio(self) -> None:
         seconds = self._limits.audio_timeout_s
-        self._session.set_timeout("audio", seconds, f"no audio came for {seconds:g} seconds")
+        self._session.timeouts.set("audio", seconds, f"no audio came for {seconds:g} seconds")
 
     async def _stop(self, *, whole: bool = True) -> None:
         """Ends after the transcripts of earlier audio; the resampler's rest only when `whole`."""
         self._stopping = True
-        self._session.clear_timeout("start")
-        self._session.clear_timeout("audio")
+        self._session.timeouts.clear("start")
+        self._session.timeouts.clear("audio")
         if self._live is None:
             await self._say_goodbye()
             return
         if whole:
             self._inbox.put(self._audio.flush())
-        self._inbox.put(None)
+        self._inbox.close()
 
     async def _feed(self, live: LiveSession) -> None:
         """Passes on the items of the inbox until its end."""
@@ -273,7 +308,7 @@ class SttConversation:
             case FailedUtterance():
                 self._failure = event.error
                 self._meter.forgive(round(event.duration_s * 1000))
-                message = f"sentence {event.sentence_id}: {_explain(event.error)}"
+                message = f"sentence {event.sentence_id}: {to_api_error(event.error).message}"
                 await self._session.send(self.error(message))
             case LiveTranscript():
                 await self._session.send(self._transcription(event))
@@ -349,9 +384,7 @@ async def _or_fault(work: Awaitable[T]) -> T:
     except InvalidRequest as error:
         raise ClientFault(str(error)) from None
     except EngineError as error:
-        raise ClientFault(_explain(error)) from None
+        raise ClientFault(to_api_error(error).message) from None
 
 
-def _explain(error: EngineError) -> str:
-    """The message of an error that the caller may see."""
-    return to_api_error(error).message
+routes = socket_routes("/ws/stt", SttConversation, "stt")

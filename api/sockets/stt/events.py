@@ -4,8 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from api.sockets.kernel.conversation import ClientFault
-from api.sockets.kernel.events import fault_message, parse_event
+from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate
 
 MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from api.http.errors import to_api_error
 from api.services import SpeechServices
 from api.sockets.kernel.conversation import ClientFault, Service
+from api.sockets.kernel.routes import socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import (
     AudioConfig,
@@ -22,16 +23,22 @@ from api.sockets.tts.events import (
     TtsWire,
     check_message,
     parse_message,
+    pitch_ratio,
     shown,
     tts_error,
 )
-from api.sockets.tts.output import SocketOutput
 from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
 from pipelines.errors import PipelineError
-from pipelines.tts.context_voice import ContextStyle, ContextVoice, find_voice
-from pipelines.tts.session import MAX_CONTEXTS, ContextFault, OpenContexts, SpeakingContext
+from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.session import (
+    MAX_CONTEXTS,
+    ContextFault,
+    ContextVoice,
+    OpenContexts,
+    SpeakingContext,
+)
 
 ENCODINGS = get_args(AudioEncoding)
 SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
@@ -91,16 +98,17 @@ class TtsConversation:
             raise ClientFault("voice_id required")
         encoding, sample_rate_hz = _format_of(message.audio_config)
         encoding, sample_rate_hz = usable_pair(encoding, sample_rate_hz)
-        style = ContextStyle(
-            speaking_rate=message.speaking_rate,
-            pitch_semitones=message.pitch,
+        style = SpeechRequest(
+            text="",
+            speed=message.speaking_rate,
+            pitch=pitch_ratio(message.pitch),
             stability=message.stability,
-            boost_volume=message.boost_volume,
             timings=message.timestamps,
         )
         workspace_id = self._session.principal.workspace_id
+        directory = self._synthesis.pipeline.directory
         try:
-            voice = await find_voice(self._synthesis.pipeline, workspace_id, message.voice_id or "")
+            voice = await directory.find_named(message.voice_id or "", workspace_id)
         except (EngineError, PipelineError, DatabaseError) as error:
             raise ClientFault(to_api_error(error).message) from None
         context_voice = ContextVoice(
@@ -109,10 +117,11 @@ class TtsConversation:
             voice,
             style,
             partial(open_socket_encoder, encoding, sample_rate_hz),
+            boost_volume=message.boost_volume,
             slow_encoder=encoding == "OGG_OPUS",
         )
-        output = SocketOutput(self._session, TtsWire(context_id))
-        context = SpeakingContext(context_id, context_voice, output)
+        wire = TtsWire(context_id)
+        context = SpeakingContext(context_id, context_voice, wire, self._session.send_speech)
         self._contexts.open(context)
         await self._session.send(ContextCreated(context_created=ContextRef(context_id=context_id)))
         self._contexts.start(context)
@@ -149,11 +158,9 @@ def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
     encoding, rate = config.audio_encoding, config.sample_rate_hertz
     if encoding not in ENCODINGS:
         raise ClientFault(f"Unsupported audio_encoding: {shown(encoding)}")
-    if not _is_integer(rate) or rate not in SAMPLE_RATES:
+    if rate not in SAMPLE_RATES:  # JSON does not tell 16000 from 16000.0
         raise ClientFault(f"Unsupported sample_rate_hertz: {shown(rate)}")
     return encoding, int(rate)
 
 
-def _is_integer(value: Any) -> bool:
-    """JSON does not tell 16000 from 16000.0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
+routes = socket_routes("/ws/tts", TtsConversation, "tts")

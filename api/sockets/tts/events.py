@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from api.http.bodies import RequestModel
-from api.sockets.kernel.conversation import ClientFault
-from api.sockets.kernel.events import fault_message, parse_event
-from pipelines.tts.chunks import TimedWord
-from pipelines.tts.context_voice import EncodedChunk
+from api.http.errors import to_api_error
+from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
+from pipelines.tts.session import EncodedChunk
+from pipelines.tts.shaping import TimedWord
 
 SPEAKING_RATES = (0.5, 1.5)
 PITCHES = (-6.0, 6.0)  # semitones
@@ -21,6 +21,11 @@ SHOWN_CHARACTERS = 100  # of a wrong value that an error repeats
 def clamped(limits: tuple[float, float]) -> AfterValidator:
     low, high = limits
     return AfterValidator(lambda value: min(max(value, low), high))
+
+
+def pitch_ratio(semitones: float) -> float:
+    """Of frequencies."""
+    return float(2 ** (semitones / 12))
 
 
 class LenientModel(RequestModel):
@@ -157,19 +162,10 @@ class TtsWire:
     def closed(self) -> ContextClosed:
         return ContextClosed(context_closed=ContextRef(context_id=self._context_id))
 
-    def error(self, message: str, status: int = 400) -> TtsError:
-        return tts_error(message, self._context_id)
+    def error(self, error: Exception) -> TtsError:
+        return tts_error(to_api_error(error).message, self._context_id)
 
 
 def _words_json(words: tuple[TimedWord, ...]) -> str:
-    shown = [
-        {
-            "word": word.word,
-            "start": round(word.start_s, 3),
-            "end": round(word.end_s, 3),
-            "text_start": word.text_start,
-            "text_end": word.text_end,
-        }
-        for word in words
-    ]
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    listed = [word.as_json() for word in words]
+    return json.dumps(listed, ensure_ascii=False, separators=(",", ":"))

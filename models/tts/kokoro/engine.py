@@ -25,7 +25,7 @@ from models.errors import UnknownVoice, WeightsCorrupt
 from models.runtimes.onnx import open_session
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
-from models.tts.espeak.library import espeak_installed
+from models.tts.espeak_ng import espeak_installed
 from models.tts.formants import with_formants
 from models.tts.kokoro.graphs import PLAN_OUTPUTS
 from models.tts.kokoro.phonemes import SYMBOL_IDS, WITHOUT_ESPEAK, known, phonemizer_for

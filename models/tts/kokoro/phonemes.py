@@ -1,12 +1,16 @@
-"""Text to the phonemes that Kokoro was trained on, by language."""
+"""Text to the phonemes that Kokoro was trained on, by language.
 
-from collections.abc import Callable
+Mandarin: pinyin in context, pinyin to IPA, tones as arrows. Japanese: MeCab reads the words, then
+each mora becomes IPA.
+"""
+
+import re
+from collections.abc import Callable, Iterator
 from functools import cache, partial
+from typing import Any
 
 from models.errors import UnsupportedLanguage
-from models.tts.espeak.library import espeak_library
-from models.tts.kokoro.chinese import chinese_phonemes
-from models.tts.kokoro.japanese import japanese_phonemes
+from models.tts.espeak_ng import espeak_library
 
 Phonemizer = Callable[[str], str]
 
@@ -35,20 +39,12 @@ ESPEAK_VOICES = {"fr": "fr", "pt": "pt-br", "es": "es", "hi": "hi", "it": "it"}
 WITHOUT_ESPEAK = frozenset({"en", "ja", "zh"})
 """Languages whose phonemes come from permissively licensed libraries."""
 
-_TO_KOKORO = (
-    ("a͡ɪ", "I"),
-    ("a͡ʊ", "W"),
-    ("e͡ɪ", "A"),
-    ("o͡ʊ", "O"),
-    ("ə͡ʊ", "Q"),
-    ("ɔ͡ɪ", "Y"),
-    ("d͡z", "ʣ"),
-    ("d͡ʒ", "ʤ"),
-    ("t͡s", "ʦ"),
-    ("t͡ʃ", "ʧ"),
-    ("d͡ʑ", "ʥ"),
-    ("t͡ɕ", "ʨ"),
-    ("s͡s", "S"),
+_TO_KOKORO = dict(
+    zip(
+        "a͡ɪ a͡ʊ e͡ɪ o͡ʊ ə͡ʊ ɔ͡ɪ d͡z d͡ʒ t͡s t͡ʃ d͡ʑ t͡ɕ s͡s".split(),
+        "IWAOQYʣʤʦʧʥʨS",
+        strict=True,
+    )
 )
 # Sounds of languages that Kokoro was not trained on become the nearest one that it knows.
 _NEAREST = str.maketrans(
@@ -91,6 +87,145 @@ def _english(british: bool) -> Phonemizer:
 
 def _espeak(voice: str, text: str) -> str:
     phonemes = espeak_library().phonemes(text, voice, tie=True)
-    for old, new in _TO_KOKORO:
+    for old, new in _TO_KOKORO.items():
         phonemes = phonemes.replace(old, new)
     return phonemes.translate(_NEAREST)
+
+
+_HAN = re.compile(r"([\u3400-\u9fff]+)")
+_LATIN = re.compile(r"[A-Za-z][A-Za-z' -]*")
+_CHINESE_PUNCTUATION = str.maketrans(
+    {"，": ", ", "、": ", ", "。": ". ", "！": "! ", "？": "? ", "：": ": ", "；": "; "}
+    | {"（": " (", "）": ") ", "《": " “", "》": "” ", "「": " “", "」": "” ", "·": " "}
+)
+_FROM_PINYIN = (
+    ("˧˩˧", "↓"),
+    ("˧˥", "↗"),
+    ("˥˩", "↘"),
+    ("˥", "→"),
+    ("ɻ̩", "ɨ"),
+    ("ɹ̩", "ɨ"),
+    ("ʐ̩", "ɨ"),
+    ("ʈʂ", "ꭧ"),
+    ("tɕ", "ʨ"),
+    ("ts", "ʦ"),
+    ("\u032f", ""),  # the mark of a vowel that makes no syllable
+    ("\u0329", ""),  # and that of a consonant that makes one
+)
+
+
+def chinese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
+    """IPA of `text` with a tone after each vowel; `foreign` reads the words in Latin letters."""
+    from pypinyin import Style, lazy_pinyin
+    from pypinyin.seg.mmseg import seg
+
+    spoken = []
+    for stretch in _HAN.split(text.translate(_CHINESE_PUNCTUATION)):
+        if not _HAN.match(stretch):
+            spoken.append(_LATIN.sub(lambda words: f" {foreign(words[0])} ", stretch))
+            continue
+        readings = iter(lazy_pinyin(stretch, style=Style.TONE3, neutral_tone_with_five=True))
+        words = ("".join(_syllable(next(readings)) for _ in word) for word in seg.cut(stretch))
+        spoken.append(" ".join(words))
+    return re.sub(r"\s+([,.!?:;])", r"\1", " ".join("".join(spoken).split()))
+
+
+@cache
+def _syllable(pinyin: str) -> str:
+    from pinyin_to_ipa import pinyin_to_ipa
+
+    try:
+        sounds = "".join(next(iter(pinyin_to_ipa(pinyin))))
+    except ValueError:
+        return ""  # a character that Mandarin does not read
+    for old, new in _FROM_PINYIN:
+        sounds = sounds.replace(old, new)
+    return sounds
+
+
+_JAPANESE_PUNCTUATION = dict(zip("、。！？：；，．「」『』（）…—", ",.!?:;,.“”“”()…—", strict=True))
+_VOWELS = dict(zip("アイウエオ", ("a", "i", "ɯ", "e", "o"), strict=True))
+_ROWS = {
+    "カキクケコ": ("k", "kʲ", "k", "k", "k"),
+    "ガギグゲゴ": ("ɡ", "ɡʲ", "ɡ", "ɡ", "ɡ"),
+    "サシスセソ": ("s", "ɕ", "s", "s", "s"),
+    "ザジズゼゾ": ("ʣ", "ʥ", "z", "ʣ", "ʣ"),
+    "タチツテト": ("t", "ʨ", "ʦ", "t", "t"),
+    "ダヂヅデド": ("d", "ʥ", "z", "d", "d"),
+    "ナニヌネノ": ("n", "ɲ", "n", "n", "n"),
+    "ハヒフヘホ": ("h", "ç", "ɸ", "h", "h"),
+    "バビブベボ": ("b", "bʲ", "b", "b", "b"),
+    "パピプペポ": ("p", "pʲ", "p", "p", "p"),
+    "マミムメモ": ("m", "mʲ", "m", "m", "m"),
+    "ラリルレロ": ("ɾ", "ɾʲ", "ɾ", "ɾ", "ɾ"),
+}
+_OTHERS = {"ヤ": "ja", "ユ": "jɯ", "ヨ": "jo", "ワ": "βa", "ヰ": "i", "ヱ": "e", "ヲ": "o"}
+_OTHERS |= {"ヴ": "vɯ", "ン": "ɴ", "ッ": "ʔ", "ー": "ː"}
+_CENTRAL = "スズツヅ"  # their vowel lies further forward: ɨ
+_GLIDES = {"ャ": "a", "ュ": "ɨ", "ョ": "o", "ェ": "e"}  # after the mora in i that they change
+_SMALL = dict(zip("ァィゥェォ", ("a", "i", "ɯ", "e", "o"), strict=True))
+
+
+def _morae() -> dict[str, str]:
+    table = dict(_VOWELS | _OTHERS)
+    for row, consonants in _ROWS.items():
+        for kana, consonant, vowel in zip(row, consonants, _VOWELS.values(), strict=True):
+            table[kana] = consonant + ("ɨ" if kana in _CENTRAL else vowel)
+        palatal = consonants[1]
+        table |= {row[1] + glide: palatal + vowel for glide, vowel in _GLIDES.items()}
+    for base, onset in {"フ": "ɸ", "ヴ": "v", "ツ": "ʦ", "ウ": "β", "ク": "kᵝ", "グ": "ɡᵝ"}.items():
+        table |= {base + small: onset + vowel for small, vowel in _SMALL.items() if small != "ゥ"}
+    table |= {"ティ": "tʲi", "ディ": "dʲi", "トゥ": "tɯ", "ドゥ": "dɯ", "デュ": "dʲɨ", "イェ": "je"}
+    return table | _SMALL
+
+
+_MORAE = _morae()
+
+
+def japanese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
+    """IPA of `text`, a space between phrases; `foreign` reads the words in Latin letters."""
+    spoken = ""
+    for word in _tagger()(text):
+        surface, kind = word.surface, word.feature
+        mark = _JAPANESE_PUNCTUATION.get(surface) or (surface if surface in ",.!?" else "")
+        if mark in ("“", "("):
+            spoken += " " + mark
+        elif mark:
+            spoken += mark
+        else:
+            latin = surface.isascii() and surface.isalpha()
+            sounds = foreign(surface) if latin else "".join(_sounds(_reading(word)))
+            glued = kind[0] == "助動詞" or kind[1] in ("接続助詞", "接尾", "非自立")
+            if not spoken or spoken.endswith(("“", "(")) or sounds[:1] in ("ː", "ʔ", "ɴ", ""):
+                glued = True
+            spoken += sounds if glued else " " + sounds
+    return spoken.strip()
+
+
+def _sounds(katakana: str) -> Iterator[str]:
+    at = 0
+    while at < len(katakana):
+        pair = katakana[at : at + 2]
+        if len(pair) == 2 and pair in _MORAE:
+            yield _MORAE[pair]
+            at += 2
+        else:
+            yield _MORAE.get(katakana[at], "")
+            at += 1
+
+
+def _reading(word: Any) -> str:
+    """The pronunciation that the dictionary gives, or the word itself in katakana."""
+    if len(word.feature) > 8 and word.feature[8] not in ("", "*"):
+        return str(word.feature[8])
+    return "".join(
+        chr(ord(letter) + 0x60) if "ぁ" <= letter <= "ゖ" else letter for letter in word.surface
+    )
+
+
+@cache
+def _tagger() -> Any:
+    import fugashi
+    import ipadic
+
+    return fugashi.GenericTagger(ipadic.MECAB_ARGS)

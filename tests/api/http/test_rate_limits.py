@@ -15,7 +15,7 @@ from api.app import create_app
 from api.http.errors import ApiError
 from api.http.limits import REQUEST, AdmissionControl, client_address
 from api.services import Services
-from api.sockets.kernel.leases import SocketLeases
+from api.sockets.kernel.registry import SocketRegistry
 from deployments.gateway.listener import HttpListener
 from pipelines.accounts.authentication import Principal
 from pipelines.limits.limits import SharedLimits, Windows
@@ -351,10 +351,16 @@ def test_every_path_with_a_limit_of_its_own_is_a_route(app: FastAPI, services: S
 
 
 async def test_a_process_holds_at_most_so_many_sockets(services: Services) -> None:
-    leases = SocketLeases(services.platform.plans, services.infrastructure.limits, at_most=2)
+    sockets = SocketRegistry(
+        services.infrastructure.sockets.limits,
+        services.platform.accounts.authenticator,
+        services.platform.plans,
+        services.infrastructure.limits,
+        at_most=2,
+    )
     principals = [Principal(number, number, "w", "free", frozenset(), None) for number in range(3)]
-    first, _ = [await leases.acquire(one) for one in principals[:2]]
+    first, _ = [await sockets.admit(one) for one in principals[:2]]
     with pytest.raises(ApiError, match="too many sessions"):
-        await leases.acquire(principals[2])
+        await sockets.admit(principals[2])
     await first.release()
-    await leases.acquire(principals[2])
+    await sockets.admit(principals[2])

@@ -26,7 +26,7 @@ from models.info import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
 from pipelines.errors import VoiceNotReady
 from pipelines.tts.pipeline import SpeechPipeline
-from pipelines.tts.voice_selection import AvailableVoice
+from pipelines.tts.voices import AvailableVoice
 from tests.api.leaving import send_and_leave
 from tests.api.local_server import serve_app
 from tests.api.local_services import local_services
@@ -342,7 +342,7 @@ def stock(services: Services) -> Services:
 async def chosen(services: Services, name: str | None, tier: Any, text: str = TEXT) -> str:
     voice_id = await services.speech.openai.choose_voice(name, tier, text, 1)
     assert voice_id is not None
-    found = await services.speech.synthesis.pipeline.voice(voice_id)
+    found = await services.speech.synthesis.pipeline.directory.find(voice_id)
     assert found is not None
     return f"{found.voice.engine}/{found.voice.key}"
 

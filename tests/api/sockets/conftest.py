@@ -69,7 +69,7 @@ async def serve(services: Services) -> AsyncIterator[SocketServer]:
     listener = HttpListener(app, "127.0.0.1", 0)
     await listener.start()
     try:
-        voice_id = (await services.speech.synthesis.pipeline.voices())[0].voice.voice_id
+        voice_id = (await services.speech.synthesis.pipeline.directory.voices())[0].voice.voice_id
         yield SocketServer(services, app, listener, key, voice_id)
     finally:
         await listener.stop(services.infrastructure.sockets.drain(0, 1001, "the test is over"))

@@ -17,9 +17,8 @@ from models.watermark.base import Watermark
 from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
 from pipelines.audio.watermarking import Watermarker
 from pipelines.errors import NotFound
-from pipelines.tts.custom_voices import ReadyCustomVoice
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
-from pipelines.tts.voice_selection import AvailableVoice
+from pipelines.tts.voices import AvailableVoice, ReadyCustomVoice
 from tests.pipelines.stt.voiced import VoicedSpeaker
 
 DELAY = 1_000  # samples

@@ -1,4 +1,4 @@
-"""Streams with an ample lead make way for those without."""
+"""Streams with an ample lead make way for those without; underruns are measured."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from pipelines.tts.pacing import AMPLE_LEAD_S, FairScheduler, PlaybackClock
+from telemetry.metrics import REGISTRY
 from tests.patience import PATIENCE_S
 
 
@@ -124,3 +125,60 @@ async def test_no_stream_waits_for_a_client_that_does_not_read_or_for_a_file(
         clock.now += 0.6
         async with asyncio.timeout(PATIENCE_S):
             await scheduler.admit(second, is_slow=True)
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"antiphon_{name}", labels) or 0.0
+
+
+def play(clock: Clock, *steps: tuple[float, float], consumer_s: float = 0.0) -> PlaybackClock:
+    """Each step: seconds of work, and of the speech that it gives; `consumer_s` follows each."""
+    stream = PlaybackClock(FairScheduler(), asked_at=clock.now, clock=clock)
+    for work_s, audio_s in steps:
+        clock.now += work_s
+        stream.audio_sent(audio_s)
+        clock.now += consumer_s
+        stream.audio_taken()
+    return stream
+
+
+def gaps(clock: Clock, *steps: tuple[float, float], consumer_s: float = 0.0) -> float:
+    before = value("tts_gap_seconds_total")
+    play(clock, *steps, consumer_s=consumer_s).count(is_finished=True)
+    return value("tts_gap_seconds_total") - before
+
+
+def test_speech_ahead_of_its_playback_has_no_gap() -> None:
+    smooth = value("tts_streams_total", outcome="smooth")
+    assert gaps(Clock(), (0.4, 1), (0.9, 1), (1.0, 1)) == 0
+    assert value("tts_streams_total", outcome="smooth") == smooth + 1
+
+
+def test_a_gap_is_as_long_as_the_audio_is_late() -> None:
+    late = value("tts_streams_total", outcome="late")
+    assert gaps(Clock(), (0.4, 1), (1.5, 1), (1.2, 1)) == pytest.approx(0.7)
+    assert value("tts_streams_total", outcome="late") == late + 1
+
+
+def test_a_client_that_takes_its_chunks_late_makes_no_gap() -> None:
+    assert gaps(Clock(), (0.1, 0.5), (0.0, 0.5), consumer_s=3.0) == 0
+
+
+def test_first_audio_is_measured_from_when_the_text_came() -> None:
+    name = "tts_first_audio_seconds_sum"
+    before, clock = value(name), Clock()
+    gaps(clock, (0.25, 1), (0.1, 1))
+    assert value(name) - before == pytest.approx(0.25)
+
+
+def test_a_stream_that_its_client_leaves_is_neither_smooth_nor_late() -> None:
+    left, clock = value("tts_streams_total", outcome="left"), Clock()
+    play(clock, (0, 1)).count(is_finished=False)
+    assert value("tts_streams_total", outcome="left") == left + 1
+
+
+def test_silence_counts_no_stream() -> None:
+    before = sum(value("tts_streams_total", outcome=one) for one in ("smooth", "late", "left"))
+    assert gaps(Clock()) == 0
+    after = sum(value("tts_streams_total", outcome=one) for one in ("smooth", "late", "left"))
+    assert after == before

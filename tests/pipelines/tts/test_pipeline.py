@@ -17,8 +17,8 @@ from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.ports import TTSModel
+from pipelines.tts.pacing import IN_FLIGHT
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
-from pipelines.tts.prefetch import IN_FLIGHT
 from tests.local_ports import LocalTTSModel
 from tests.pipelines.audio.reference_loudness import measure_lufs
 from tests.pipelines.stt.voiced import speak
@@ -134,7 +134,7 @@ async def test_a_voice_is_unknown_only_once_every_model_is_known() -> None:
 async def test_a_voice_whose_model_was_lost_is_unavailable_not_unknown() -> None:
     speaker = ScriptedSpeaker()
     speech = pipeline(one=speaker)
-    assert len(await speech.voices()) == 3
+    assert len(await speech.directory.voices()) == 3
     speaker.down = True
     with pytest.raises(EngineLost):
         await speak(speech, SpeechRequest("Hello.", voice="Ann"))

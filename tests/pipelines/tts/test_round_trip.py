@@ -10,8 +10,8 @@ from benchmarks.tts.languages import LISTENING_HZ, listen, plain
 from configs.load import load_yaml
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk, resample
-from pipelines.tts.chunks import TimedWord
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.tts.shaping import TimedWord
 from tests.local_ports import LocalTTSModel
 from tests.models.tts.loaded import loaded
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak

@@ -19,10 +19,9 @@ from models.tts.base import SynthesisRequest
 from pipelines.audio.effects import SeamTrimmer, silence
 from pipelines.errors import InvalidRequest
 from pipelines.text.alignment import SourceWord
-from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.pacing import FIRST_DEADLINE_S, PlaybackClock
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
-from pipelines.tts.word_times import WordMatcher
+from pipelines.tts.shaping import SpokenChunk, WordMatcher
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
 from tests.pipelines.audio.test_trimming import trim
 from tests.pipelines.stt.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, speak, voiced
@@ -328,7 +327,7 @@ async def test_a_request_counts_all_that_its_listener_is_about_to_get(
     monkeypatch.setattr(
         "pipelines.tts.pipeline.PlaybackClock", partial(PlaybackClock, clock=lambda: 0.0)
     )  # no time passes
-    monkeypatch.setattr("pipelines.tts.prefetch._SETTLES_S", 60.0)  # a busy machine's moment
+    monkeypatch.setattr("pipelines.tts.pacing._SETTLES_S", 60.0)  # a busy machine's moment
     speaker = AtOnceSpeaker()
     await spoken(pipeline(speaker), SpeechRequest("Nobody expected the ship at seven. " * 4))
     # Of the first piece, whose first chunk lasts 0.1 s.

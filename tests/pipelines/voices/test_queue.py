@@ -32,7 +32,7 @@ from pipelines.errors import (
 )
 from pipelines.maintenance.erasure import erase_rows
 from pipelines.maintenance.housekeeping import Housekeeper
-from pipelines.tts.custom_voices import ReadyCustomVoices
+from pipelines.tts.voices import ReadyCustomVoices
 from pipelines.voices.checks import CheckedSamples, Sample, SampleFile
 from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.service import CustomVoices, NewVoice

@@ -20,7 +20,7 @@ from models.tts.base import SynthesisRequest
 from pipelines.billing.billing import Charge
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
-from pipelines.tts.chunks import SpokenChunk
+from pipelines.tts.shaping import SpokenChunk
 from tests.api.leaving import send_and_leave
 from tests.api.money import Books
 from tests.api.native.speech.test_stream import app_with, client_of

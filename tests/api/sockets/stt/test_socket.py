@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from api.services import Services
-from api.sockets.stt.audio import AudioInbox
-from api.sockets.stt.conversation import SttConversation
+from api.sockets.stt.conversation import AudioInbox, SttConversation
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
 from tests.api.replaced import with_listening

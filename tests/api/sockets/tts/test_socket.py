@@ -11,9 +11,8 @@ import pytest
 
 from models.audio import pcm16_to_float
 from pipelines.audio.effects import SENTENCE_PAUSE_S, LoudnessMeter
-from pipelines.tts.chunks import SpokenChunk
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
-from pipelines.tts.stream_enhancer import VoiceLevels
+from pipelines.tts.shaping import SpokenChunk, VoiceLevels
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 

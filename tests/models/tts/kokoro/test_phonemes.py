@@ -3,7 +3,7 @@
 import pytest
 
 from models.errors import UnsupportedLanguage
-from models.tts.espeak.library import espeak_installed
+from models.tts.espeak_ng import espeak_installed
 from models.tts.kokoro.phonemes import SYMBOL_IDS, known, phonemizer_for
 from models.tts.piper import phoneme_ids
 

@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from api.inworld.encoding import InworldEncoding, joined, open_inworld_encoder
+from api.inworld.messages import InworldEncoding, joined, open_inworld_encoder
 from models.audio import AudioChunk, Pcm
 from pipelines.audio.encode.encoder import AudioEncoder, wav_header
 

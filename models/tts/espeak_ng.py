@@ -1,4 +1,6 @@
-"""espeak-ng through ctypes: text to phonemes and text to speech, in one process-wide instance.
+"""espeak-ng through ctypes: text to phonemes, and its own voices, in one process-wide instance.
+
+The voices are formant synthesis, for languages that no other engine here reads well.
 
 espeak-ng is GPL-3.0 and optional: only the extra `espeak` installs it, and nothing imports it
 before it is used.
@@ -6,14 +8,19 @@ before it is used.
 
 import ctypes
 import re
+from collections.abc import Generator
 from functools import cache
 from importlib.util import find_spec
 from threading import Lock
 
 import numpy as np
 
-from models.audio import Pcm
+from configs.schema.models.tts import EspeakConfig
+from models.audio import AudioChunk, Pcm
 from models.errors import EngineError, UnsupportedFeature, UnsupportedLanguage
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
+from models.tts.trimming import whole_sentence
+from models.weights.store import WeightStore
 
 SYNCHRONOUS = 2  # audio goes to the callback before the call returns
 DONT_EXIT = 0x8000  # a missing data file is an error, not the end of the process
@@ -150,3 +157,28 @@ def espeak_library() -> EspeakLibrary:
     except ImportError:
         raise UnsupportedFeature("espeak-ng is not installed; add the extra `espeak`") from None
     return EspeakLibrary(espeakng_loader.get_library_path(), espeakng_loader.get_data_path())
+
+
+class EspeakEngine(TTSEngine):
+    """Every voice of the configuration, from one copy of the library."""
+
+    def __init__(self, config: EspeakConfig, weights: WeightStore) -> None:
+        del weights  # its data comes with the library
+        self._library = espeak_library()
+        self._voices = VoiceTable(config.voices, config.engine)
+        self.capabilities = TTSCapabilities(
+            sample_rate=self._library.sample_rate,
+            languages=self._voices.languages,
+            native_speed=True,
+        )
+        self._library_voices = {voice.key: voice.espeak for voice in config.voices}
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        voice = self._voices.speaking(request.voice, request.language)
+        pcm = self._library.speak(
+            request.text,
+            self._library_voices[voice.key],
+            speed=request.speed,
+            liveliness=1.0 / request.stability,
+        )
+        yield whole_sentence(pcm, self.capabilities.sample_rate, request)

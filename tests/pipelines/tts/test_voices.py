@@ -19,8 +19,8 @@ from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pac
 from models.weights.store import WeightStore
 from pipelines.errors import VoiceNotFound, VoiceNotReady
 from pipelines.storage.files import Files
-from pipelines.tts.custom_voices import ReadyCustomVoices
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.tts.voices import ReadyCustomVoices
 from tests.db.test_chats import add_workspace
 from tests.db.voices.test_voices import add, new_voice
 from tests.local_ports import LocalTTSModel
@@ -135,7 +135,7 @@ async def test_a_voice_whose_pack_is_gone_is_not_found(
 async def test_a_deleted_voice_leaves_no_pack_in_any_memory(
     database: Database, files: Files, speaker: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.tts.custom_voices.REMEMBERED_S", 0.2)
+    monkeypatch.setattr("pipelines.tts.voices.REMEMBERED_S", 0.2)
     workspace_id, voice_id = await ready_voice(database, files)
     own, elsewhere = (ReadyCustomVoices(database, files, {"tone": speaker}) for _ in range(2))
     request = SpeechRequest("Hello.", voice_id=str(voice_id), workspace_id=workspace_id)
@@ -173,10 +173,10 @@ async def test_a_voice_without_its_model_is_unavailable_and_not_unknown(
     speaker._info = replace(speaker._info, takes_voice_packs=False)
     speech = pipeline(speaker, own)
     with pytest.raises(EngineLost):
-        await speech.voice(str(voice_id), None, workspace_id)
+        await speech.directory.find(str(voice_id), None, workspace_id)
     with pytest.raises(EngineLost):
-        await speech.custom_voice_model()
-    offered = await speech.voices(workspace_id)
+        await speech.directory.custom_voice_model()
+    offered = await speech.directory.voices(workspace_id)
     assert str(voice_id) not in {one.voice.voice_id for one in offered}
 
 
@@ -187,7 +187,7 @@ async def test_new_voices_are_for_the_engine_that_makes_them(
     other._info = replace(other._info, engine="csm", languages=("en",))
     speech = SpeechPipeline({"tone": speaker, "other": other}, CONFIG, own)
     for engine, expected in (("csm", "csm"), ("tone", "tone"), (None, "tone"), ("kokoro", "tone")):
-        assert (await speech.custom_voice_model(engine)).engine == expected
+        assert (await speech.directory.custom_voice_model(engine)).engine == expected
 
 
 async def test_a_custom_voice_comes_before_another_of_its_name(
@@ -196,13 +196,13 @@ async def test_a_custom_voice_comes_before_another_of_its_name(
     workspace_id, voice_id = await ready_voice(database, files)
     waiting = new_voice(workspace_id, "Alto")
     speech = pipeline(speaker, own)
-    found = await speech.voice(None, "ALTO", workspace_id)
+    found = await speech.directory.find(None, "ALTO", workspace_id)
     assert found is not None and found.custom is None
     await add(database, waiting)
     with pytest.raises(VoiceNotReady):
-        await speech.voice(None, "Alto", workspace_id)
-    elsewhere = await speech.voice(None, "Alto", workspace_id + 1)
+        await speech.directory.find(None, "Alto", workspace_id)
+    elsewhere = await speech.directory.find(None, "Alto", workspace_id + 1)
     assert elsewhere is not None and elsewhere.custom is None
-    assert (await speech.voice(None, "Alto")) is not None  # of no workspace
+    assert (await speech.directory.find(None, "Alto")) is not None  # of no workspace
     with pytest.raises(VoiceNotFound):
-        await speech.voice(str(uuid4()), None, workspace_id)
+        await speech.directory.find(str(uuid4()), None, workspace_id)

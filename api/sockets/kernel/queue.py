@@ -1,0 +1,65 @@
+"""A bounded queue between two tasks: a slow reader slows the work down."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from api.sockets.kernel.conversation import SessionEnded
+
+Item = TypeVar("Item")
+
+
+class BoundedQueue(Generic[Item]):
+    """Items in order; there is no room while more than `limit` of them wait: backpressure."""
+
+    def __init__(self, limit: int, size: Callable[[Item], int]) -> None:
+        """`size` says how much of the limit an item takes."""
+        self.waiting = 0  # the sizes of all items
+        self._limit = limit
+        self._size = size
+        self._items: deque[Item] = deque()
+        self._closed = False
+        self._changed = asyncio.Event()  # wakes `take`
+        self._room = asyncio.Event()  # wakes `wait_for_room`
+        self._room.set()
+
+    async def wait_for_room(self) -> None:
+        """Returns also when it is closed."""
+        while not self._room.is_set():
+            await self._room.wait()
+
+    def put(self, item: Item) -> None:
+        """Without waiting. Raises SessionEnded once `close` was called."""
+        if self._closed:
+            raise SessionEnded
+        self._items.append(item)
+        self.waiting += self._size(item)
+        if self.waiting > self._limit:
+            self._room.clear()
+        self._changed.set()
+
+    async def take(self) -> Item | None:
+        """The next item; None when it is closed and empty."""
+        while not self._items:
+            if self._closed:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        item = self._items.popleft()
+        self.waiting -= self._size(item)
+        if self.waiting <= self._limit:
+            self._room.set()
+        return item
+
+    def clear(self) -> None:
+        """Drops what was not taken yet."""
+        self._items.clear()
+        self.waiting = 0
+        self._room.set()
+
+    def close(self) -> None:
+        """Nothing more can be put; what is there can still be taken."""
+        self._closed = True
+        self._room.set()
+        self._changed.set()

@@ -1,0 +1,301 @@
+"""The voices that are available now: those of the models, and custom voices that are ready."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn, get_args
+from uuid import UUID
+
+from configs.schema.voices import VoicesConfig
+from db.database import Database
+from db.voices.voices import Voice, ready_voices, voice_named, voice_of
+from models.errors import EngineLost
+from models.info import Accent, ModelInfo, VoiceGender, VoiceInfo
+from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
+from pipelines.ports import TTSModel, describe_all
+from pipelines.storage.files import Files
+from pipelines.tasks import TaskSet, TtlCache
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED_S = 4.0  # a voice that was deleted elsewhere is gone within 5 s
+MAX_REMEMBERED = 10_000  # voices
+KEPT_PACKS = 32  # of half a megabyte
+CATEGORY = "Professional Cloning"
+LOWEST_FEMALE_HZ = 165.0  # below most women's pitch, and above most men's
+FALLBACK_LANGUAGE = "en"
+STILL_MADE = "the voice is still being made; GET /voices/{} shows how far it is"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCustomVoice:
+    """A voice that is ready, and its pack."""
+
+    info: VoiceInfo  # as the voices of models are described
+    workspace_id: int
+    pack_file: str
+    pack_digest: str
+
+
+class ReadyCustomVoices:
+    """Caches voices that are ready, and packs on their way to engines, for REMEMBERED_S."""
+
+    def __init__(
+        self, database: Database, files: Files, speakers: Mapping[str, TTSModel] | None = None
+    ) -> None:
+        """Packs of deleted voices are dropped from the caches of `speakers`."""
+        self._database = database
+        self._files = files
+        self._speakers = speakers or {}
+        self._tasks = TaskSet()
+        self._voices: TtlCache[tuple[int, str | None, str | None], ReadyCustomVoice | None] = (
+            TtlCache(lambda voice: REMEMBERED_S if voice else 0.0, MAX_REMEMBERED)
+        )
+        # Engines keep a pack themselves; here a voice that another process deletes must expire.
+        self._packs: TtlCache[str, bytes] = TtlCache(lambda _: REMEMBERED_S, KEPT_PACKS)
+
+    async def find(
+        self, workspace_id: int, *, voice_id: str | None = None, name: str | None = None
+    ) -> ReadyCustomVoice | None:
+        """The voice of that id, or else of that name without regard to case.
+
+        Raises VoiceNotReady or DatabaseUnavailable.
+        """
+        key = (workspace_id, voice_id, None if name is None else key_of(name))
+        return await self._voices.get(key, lambda: self._look_up(*key))
+
+    async def _look_up(
+        self, workspace_id: int, voice_id: str | None, name_key: str | None
+    ) -> ReadyCustomVoice | None:
+        found: Voice | None = None
+        if voice_id is not None:
+            if (identity := parse_id(voice_id)) is not None:
+                found = await self._database.read(voice_of, workspace_id, identity)
+        elif name_key is not None:
+            found = await self._database.read(voice_named, workspace_id, name_key)
+        if found is None:
+            return None
+        if found.status == "failed":
+            raise VoiceNotReady(f"the voice could not be made: {found.reason}")
+        if found.status != "ready":
+            raise VoiceNotReady(STILL_MADE.format(found.id))
+        return _as_ready(found)
+
+    async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
+        """All that can speak, newest first; not cached. Raises DatabaseUnavailable."""
+        return [_as_ready(one) for one in await self._database.read(ready_voices, workspace_id)]
+
+    def forget(self, voice_id: UUID, pack_digest: str | None) -> None:
+        """Drops a voice that was deleted here; other processes drop it when their cache expires."""
+        deleted = str(voice_id)
+        self._voices.forget_if(
+            lambda _, voice: voice is not None and voice.info.voice_id == deleted
+        )
+        if pack_digest is not None:
+            self._packs.forget(pack_digest)
+            self._tasks.start(self._forget_in_engines(pack_digest))
+
+    async def _forget_in_engines(self, pack_digest: str) -> None:
+        """Twice, since for some seconds another process may send the pack again."""
+        for pause_s in (0.0, REMEMBERED_S + 1.0):
+            await asyncio.sleep(pause_s)
+            results = await asyncio.gather(
+                *(model.forget_voice(pack_digest) for model in self._speakers.values()),
+                return_exceptions=True,
+            )
+            for error in results:
+                if error is not None:  # the cache expires later
+                    logger.warning("pack_not_forgotten", extra={"reason": str(error)})
+
+    async def pack(self, voice: ReadyCustomVoice) -> bytes:
+        """Raises VoiceNotFound when the voice was deleted; StorageUnavailable or
+        DatabaseUnavailable."""
+        try:
+            return await self._packs.get(
+                voice.pack_digest, lambda: self._files.read(voice.workspace_id, voice.pack_file)
+            )
+        except NotFound:
+            raise VoiceNotFound("the voice was deleted") from None
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableVoice:
+    """A voice and the model that speaks it."""
+
+    voice: VoiceInfo
+    model: ModelInfo
+    model_name: str  # the key of the model's port
+    custom: ReadyCustomVoice | None = None  # None for a voice of the model
+
+
+class VoiceDirectory:
+    """Finds voices by id, name and language; the mapping of models may change."""
+
+    def __init__(
+        self,
+        models: Mapping[str, TTSModel],
+        config: VoicesConfig,
+        custom: ReadyCustomVoices | None = None,
+    ) -> None:
+        """Without `custom` there are only the voices of the models."""
+        self._models = models
+        self._custom = custom
+        self._defaults = config.defaults
+        self._seen: dict[str, ModelInfo] = {}  # outlives a lost replica: its voices answer 503
+
+    async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
+        """The custom voices of the workspace, then every voice of the models, in their order.
+
+        Raises EngineLost when no model is known, or DatabaseUnavailable.
+        """
+        await self._ask()
+        offered = [
+            AvailableVoice(voice, self._seen[name], name)
+            for name in dict(self._models)
+            if name in self._seen
+            for voice in self._seen[name].voices
+        ]
+        if not offered:
+            raise EngineLost("no text-to-speech model is up")
+        if self._custom is None or workspace_id is None:
+            return offered
+        custom = map(self._with_model, await self._custom.ready(workspace_id))
+        return [*(one for one in custom if one is not None), *offered]
+
+    async def custom_voice_model(self, engine: str | None = None) -> ModelInfo:
+        """The model that speaks custom voices: that of `engine`, if it is up, of several.
+
+        Raises EngineLost.
+        """
+        await self._ask()
+        taking = [info for info in self._seen.values() if info.takes_voice_packs]
+        if not taking:
+            raise EngineLost("no model that speaks custom voices is up")
+        return next((info for info in taking if info.engine == engine), taking[0])
+
+    async def _ask(self) -> None:
+        models = dict(self._models)
+        answers = await describe_all(models.values())
+        for name, info in zip(models, answers, strict=True):
+            if info is not None:
+                self._seen[name] = info
+
+    async def find(
+        self, voice_id: str | None, name: str | None = None, workspace_id: int | None = None
+    ) -> AvailableVoice | None:
+        """The voice that the caller named; `voice_id` wins. None when neither is given.
+
+        A custom voice of the workspace comes before others of the same name.
+        Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
+        """
+        if voice_id is not None:
+            return await self._find_id(voice_id, workspace_id)
+        return None if name is None else await self._find_name(name, workspace_id)
+
+    async def find_named(self, wanted: str, workspace_id: int) -> AvailableVoice:
+        """The voice of that id, or else of that name. Raises as `find`."""
+        try:
+            return await self._find_id(wanted, workspace_id)
+        except VoiceNotFound as error:
+            with suppress(VoiceNotFound):
+                return await self._find_name(wanted, workspace_id)
+            raise error from None
+
+    async def find_custom(
+        self, workspace_id: int | None, *, voice_id: str | None = None, name: str | None = None
+    ) -> AvailableVoice | None:
+        """The custom voice of that id or name.
+
+        Raises VoiceNotReady, EngineLost or DatabaseUnavailable.
+        """
+        if self._custom is None or workspace_id is None:
+            return None
+        found = await self._custom.find(workspace_id, voice_id=voice_id, name=name)
+        if found is None:
+            return None
+        await self._ask()
+        voice = self._with_model(found)
+        if voice is None:
+            raise EngineLost("the model of the voice is not up")
+        return voice
+
+    async def _find_id(self, voice_id: str, workspace_id: int | None) -> AvailableVoice:
+        wanted = voice_id.strip().lower()
+        for one in await self.voices():
+            if one.voice.voice_id == wanted:
+                return one
+        found = await self.find_custom(workspace_id, voice_id=voice_id)
+        return found or self._not_found("voice_id")
+
+    async def _find_name(self, name: str, workspace_id: int | None) -> AvailableVoice:
+        offered = await self.voices()
+        if custom := await self.find_custom(workspace_id, name=name):
+            return custom
+        wanted = name.strip().casefold()
+        found = (one for one in offered if one.voice.name.casefold() == wanted)
+        return next(found, None) or self._not_found("voice")
+
+    def _not_found(self, field: str) -> NoReturn:
+        if any(name not in self._seen for name in self._models):
+            raise EngineLost("a text-to-speech model is not up yet; the voice may be its own")
+        raise VoiceNotFound(f"no voice has that {field}; GET /default-voices lists them")
+
+    def _with_model(self, voice: ReadyCustomVoice) -> AvailableVoice | None:
+        """None when the model that speaks it was never up."""
+        for name in dict(self._models):
+            info = self._seen.get(name)
+            if info is not None and info.takes_voice_packs and info.engine == voice.info.engine:
+                return AvailableVoice(voice.info, info, name, voice)
+        return None
+
+    def default(self, language: str, offered: list[AvailableVoice]) -> AvailableVoice:
+        """The default voice of a language, else any voice of it, else the default of English."""
+        for code in (language, FALLBACK_LANGUAGE):
+            speaking = [one for one in offered if one.voice.language == code]
+            chosen = self._defaults.get(code)
+            for one in speaking:
+                if chosen and (one.voice.engine, one.voice.key) == (chosen.engine, chosen.key):
+                    return one
+            if speaking:
+                return speaking[0]
+        return offered[0]
+
+
+def key_of(name: str) -> str:
+    """Names that differ in case only are the same."""
+    return name.strip().casefold()
+
+
+def parse_id(voice_id: str) -> UUID | None:
+    """None where it is not a UUID in its canonical form."""
+    try:
+        parsed = UUID(voice_id.strip())
+    except ValueError:
+        return None
+    return parsed if str(parsed) == voice_id.strip().lower() else None
+
+
+def _as_ready(voice: Voice) -> ReadyCustomVoice:
+    assert voice.engine and voice.pack_file and voice.pack_digest, "a ready voice has a pack"
+    info = VoiceInfo(
+        engine=voice.engine,
+        key=f"custom:{voice.id}",
+        name=voice.name,
+        language=voice.language,
+        gender=_gender(voice),
+        accent=next((one for one in get_args(Accent) if one == voice.accent), "Neutral"),
+        description=voice.description,
+        categories=(CATEGORY,),
+        custom_id=str(voice.id),
+    )
+    return ReadyCustomVoice(info, voice.workspace_id, voice.pack_file, voice.pack_digest)
+
+
+def _gender(voice: Voice) -> VoiceGender:
+    """As was stated; for `neutral`, which lists of voices do not have, by the pitch."""
+    by_pitch: VoiceGender = (
+        "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
+    )
+    return next((one for one in get_args(VoiceGender) if one == voice.gender), by_pitch)
