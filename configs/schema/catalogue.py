@@ -90,7 +90,7 @@ class Artefact(StrictModel):
     homepage: str
     required: bool  # by the CPU profile; the others are fetched by name
     required_on_gpu: bool = False  # by the GPU profile, which needs the required ones too
-    # What is made of the files once they are there; one of models/weights/derived.py.
+    # What is made of the files once they are there; one of models/weights/store.py.
     conversion: Literal["kokoro", "perth", "resemblyzer"] | None = None
     # Empty where they are not recorded here: then the hub lists, of the commit that the only source
     # names, the files that it gives.

@@ -15,7 +15,7 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
-from models.weights.derived import delete_outdated, write_whole
+from models.weights.store import delete_outdated, write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,15 @@ from typing import Protocol
 
 from configs.schema.catalogue import Artefact
 from models.errors import WeightsCorrupt, WeightsMissing
-from models.weights.derived import CONVERSIONS, delete_outdated, write_whole
 from models.weights.sources import Downloads, SourceFailed, list_files
-from models.weights.store import LISTING, WeightStore, mismatch
+from models.weights.store import (
+    CONVERSIONS,
+    LISTING,
+    WeightStore,
+    delete_outdated,
+    mismatch,
+    write_whole,
+)
 
 
 class FetchProgress(Protocol):

@@ -7,6 +7,11 @@
 """
 
 import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -16,11 +21,37 @@ from pydantic import TypeAdapter, ValidationError
 from configs.load import load_yaml
 from configs.schema.catalogue import Artefact, Catalogue, WeightFile
 from models.errors import WeightsCorrupt, WeightsMissing
-from models.weights.derived import CONVERSIONS
+
+logger = logging.getLogger(__name__)
 
 LISTING = TypeAdapter(dict[str, WeightFile])
 """The files of a commit of the model hub. Where the catalogue has no hashes of an artefact's files,
 the list of the first fetch holds for ever: a commit cannot change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What `make weights` makes of an artefact, for this service's runtimes.
+
+    `convert(folder)` of the module gives contents by file name, in which the version comes too, so
+    that a cache may serve two releases at once.
+    """
+
+    module: str  # slow to import
+    version: int  # another number makes the files again
+    files: tuple[str, ...]
+
+
+CONVERSIONS = {
+    "kokoro": Conversion(
+        "models.weights.convert.kokoro",
+        3,
+        ("plan.onnx", *(f"part{number}.onnx" for number in range(9))),
+    ),
+    "perth": Conversion("models.weights.convert.perth", 1, ("encoder.onnx", "decoder.onnx")),
+    "resemblyzer": Conversion("models.weights.convert.resemblyzer", 1, ("encoder.onnx",)),
+}
+"""By the name that `configs/catalogue.yaml` gives as an artefact's `conversion`."""
 
 
 @cache
@@ -159,3 +190,23 @@ def _git_name(content: BufferedReader | BytesIO, size_bytes: int) -> str:
     # It is a SHA-1; nothing here depends on more than its second-preimage resistance.
     digest = hashlib.sha1(f"blob {size_bytes}\0".encode(), usedforsecurity=False)
     return hashlib.file_digest(content, lambda: digest).hexdigest()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Whole or not at all: several replicas may start at once. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    os.chmod(file.name, 0o644)  # the cache may be shared
+    os.replace(file.name, path)
+
+
+def delete_outdated(paths: Iterable[Path]) -> None:
+    """Those that are still there. A replica that has one open goes on reading it."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # of another user; it only takes room
+            logger.warning("outdated_file_not_deleted", extra={"reason": str(error)})
+            return
+        logger.info("outdated_file_deleted", extra={"file": path.name})

@@ -11,8 +11,7 @@ import onnx
 from onnx import helper
 
 from models.watermark.perth import BINS, LAYERS, SPEEDS
-from models.weights.convert.onnx_graphs import Array, graph_file, tensor_of, value
-from models.weights.convert.torch_file import read_tensors
+from models.weights.convert.torch_file import Array, graph_file, read_tensors, tensor_of, value
 
 UNITS = 256
 SLOPE = 0.01

@@ -11,8 +11,7 @@ from onnx import TensorProto, helper
 
 from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
-from models.weights.convert.onnx_graphs import Array, graph_file, tensor_of, value
-from models.weights.convert.torch_file import read_tensors
+from models.weights.convert.torch_file import Array, graph_file, read_tensors, tensor_of, value
 
 LAYERS = 3
 UNITS = 256

@@ -1,4 +1,5 @@
-"""Reads the tensors of a file that torch saved, without torch and without running its code.
+"""Reads the tensors of a file that torch saved, without torch and without running its code, and
+makes the ONNX graphs that use them.
 
 Such a file is a pickle, which may call anything by name. This reader knows the few names that
 tensors are made of, and refuses all others. It reads the zip archives of today, and the format of
@@ -9,14 +10,18 @@ import math
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 from models.errors import WeightsCorrupt
+
+OPSET, IR_VERSION = 17, 8
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL = 1001
@@ -138,3 +143,34 @@ _NAMES: dict[tuple[str, str], Callable[..., Any] | np.dtype[Any]] = {
     ("torch", "FloatStorage"): np.dtype("<f4"),
     ("torch", "LongStorage"): np.dtype("<i8"),
 }
+
+
+def tensor_of(tensors: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
+    """Raises WeightsCorrupt when there is no float32 tensor of that name and shape."""
+    tensor = tensors.get(name)
+    if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
+        raise WeightsCorrupt(f"the published file has no {name!r} of shape {shape}")
+    return tensor
+
+
+def value(
+    name: str, shape: Sequence[int | str], element: int = TensorProto.FLOAT
+) -> onnx.ValueInfoProto:
+    """An input or output; names in the shape stand for sizes that vary."""
+    return helper.make_tensor_value_info(name, element, shape)
+
+
+def graph_file(
+    name: str,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    constants: Mapping[str, Array],
+) -> bytes:
+    """The content of the file of a checked graph."""
+    tensors = [numpy_helper.from_array(array, key) for key, array in constants.items()]
+    graph = helper.make_graph(nodes, name, inputs, outputs, tensors)
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())

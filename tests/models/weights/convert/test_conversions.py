@@ -10,9 +10,8 @@ import pytest
 from configs.schema.catalogue import Artefact
 from configs.settings import weights_dir
 from models.errors import WeightsMissing
-from models.weights.derived import CONVERSIONS
 from models.weights.fetch import fetch, missing
-from models.weights.store import WeightStore
+from models.weights.store import CONVERSIONS, WeightStore
 from tests.models.weights.test_fetch import Recorder
 
 CONVERTED = [
