@@ -32,10 +32,7 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
-from models.llm.structured_output.answer import (
-    answer_grammar,
-    is_constrained_throughout,
-)
+from models.llm.structured_output.answer import answer_grammar, is_constrained_throughout
 from models.llm.structured_output.ast import Grammar
 from models.llm.structured_output.notations import to_gbnf
 from models.weights.store import WeightStore
