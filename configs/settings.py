@@ -157,21 +157,17 @@ def _load_secrets(path: Path) -> Secrets:
             message = f"ANTIPHON_DATA: cannot keep secrets in {str(path)!r}: {error.strerror}"
             raise SettingsError(message) from None
     token_keys = tuple(values.pop("token_key").split(","))
-    if not all(map(_is_long, token_keys)):
+    if any(len(key.encode()) < 32 for key in token_keys):
         raise SettingsError(
             "ANTIPHON_TOKEN_KEY needs at least 32 bytes, in each of several joined by commas"
         )
     for name, value in values.items():
-        if not _is_long(value):
+        if len(value.encode()) < 32:
             raise SettingsError(f"{VARIABLES_OF_SECRETS[name]} needs at least 32 bytes")
     data_keys = tuple(values.pop("data_keys").split(","))
     if not all(map(_is_data_key, data_keys)):
         raise SettingsError("ANTIPHON_DATA_KEYS needs base64 of 32 bytes, several joined by commas")
     return Secrets(**values, token_keys=token_keys, data_keys=data_keys)
-
-
-def _is_long(secret: str) -> bool:
-    return len(secret.encode()) >= 32
 
 
 def _is_data_key(text: str) -> bool:

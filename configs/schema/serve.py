@@ -20,17 +20,15 @@ class ModelsArgs(StrictModel):
     build: str = ""  # change it to restart every deployment, after the code was edited
 
 
-class GatewayArgs(StrictModel):
-    """`args` of the application `gateway`."""
-
-    models_app: str = "models"
-    # "own": a uvicorn in the replica listens by itself. "serve": Serve's HTTP proxy does.
-    server: Literal["own", "serve"] = "own"
-    build: str = ""
-
-
 class WorkerArgs(StrictModel):
     """`args` of the applications `courier` and `voices`."""
 
     models_app: str = "models"  # shows its metrics
     build: str = ""
+
+
+class GatewayArgs(WorkerArgs):
+    """`args` of the application `gateway`."""
+
+    # "own": a uvicorn in the replica listens by itself. "serve": Serve's HTTP proxy does.
+    server: Literal["own", "serve"] = "own"

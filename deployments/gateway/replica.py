@@ -87,7 +87,7 @@ class Gateway:
             await drained
         self._background.cancel()
         await infrastructure.limits.close()
-        await self.services.speech.transcription.pipeline.close()
+        await self.services.speech.decoder.close()
         await wait_for_saves()
         await self.services.platform.billing.wait_for_settlements()
         await asyncio.to_thread(infrastructure.database.close)
@@ -143,6 +143,6 @@ async def warm_up(services: "Services") -> None:
             break
         except EngineError:
             await asyncio.sleep(1)
-    await services.speech.transcription.pipeline.start()
+    await services.speech.decoder.start()
     await services.chat.correction.warm_up()
     logger.info("gateway_warm")

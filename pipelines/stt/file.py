@@ -113,13 +113,6 @@ class TranscriptionPipeline:
         self._vad = vad
         self.profiles = profiles
 
-    async def start(self) -> None:
-        """Starts the decoder's process ahead of the first upload; calling it is optional."""
-        await self._decoder.start()
-
-    async def close(self) -> None:
-        await self._decoder.close()
-
     async def languages(self) -> list[LanguageNames]:
         """The languages of the model, by code. Raises EngineLost."""
         return [name_language(code) for code in sorted(await self._known())]

@@ -143,8 +143,9 @@ class LiveSession:
         pipeline: "LiveTranscriptionPipeline",
         options: SessionOptions,
         emit: Emit,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`emit` is awaited with each event, in the order of the protocol."""
         vad = pipeline.vad
         self._transcriber = pipeline.transcriber
         self._limits = pipeline.limits
@@ -393,7 +394,7 @@ class LiveSession:
 
 
 class LiveTranscriptionPipeline:
-    """Opens live sessions over one recogniser and one detector; shared by all of a gateway."""
+    """What all live sessions of a gateway share: a recogniser, a detector and the limits."""
 
     def __init__(self, transcriber: STTModel, vad: VADEngine, config: ListeningConfig) -> None:
         self.transcriber = transcriber
@@ -406,12 +407,6 @@ class LiveTranscriptionPipeline:
         """The engine's codes, each once. Raises InvalidRequest or EngineLost."""
         known = (await self.transcriber.describe()).languages
         return tuple(dict.fromkeys(known_language(code, known, "languages") for code in codes))
-
-    def open_session(
-        self, options: SessionOptions, emit: Emit, clock: Callable[[], float] = time.monotonic
-    ) -> LiveSession:
-        """A session; `emit` is awaited with each event, in the order of the protocol."""
-        return LiveSession(self, options, emit, clock)
 
 
 def _live_transcript(

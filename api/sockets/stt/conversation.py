@@ -186,7 +186,8 @@ class SttConversation:
         info = await _or_fault(self._listening.transcriber.describe())
         self._config = config
         self._continuous = config.continuous_mode
-        self._live = self._listening.open_session(
+        self._live = LiveSession(
+            self._listening,
             SessionOptions(
                 languages=languages,
                 utterance_end_ms=config.utterance_end_ms,

@@ -77,7 +77,7 @@ async def listening(
         events.append(event)
 
     pipeline = LiveTranscriptionPipeline(told, LoudnessVAD(), config)
-    listener = pipeline.open_session(options or SessionOptions(), emit)
+    listener = LiveSession(pipeline, options or SessionOptions(), emit)
     task = asyncio.create_task(listener.run())
     try:
         yield Live(listener, events)
@@ -331,7 +331,7 @@ async def test_the_next_interim_waits_until_the_client_has_read_the_last(
     pipeline = LiveTranscriptionPipeline(
         told, LoudnessVAD(), load_yaml(ListeningConfig, "listening")
     )
-    live = Live(pipeline.open_session(SessionOptions(interim_ms=300), emit), [])
+    live = Live(LiveSession(pipeline, SessionOptions(interim_ms=300), emit), [])
     await live.hear(loud(2), quiet(0.3))
     assert told.urgencies == [INTERIM, SPECULATIVE]
     read.set()
