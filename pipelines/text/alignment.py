@@ -4,7 +4,6 @@ Both are compared word by word with difflib's SequenceMatcher; words that do not
 span between those that do.
 """
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +12,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from pipelines.text.normalisation.normaliser import normalise
-
-_TOKEN = re.compile(r"\S+")
-_UNSPACED = re.compile(  # scripts that write no spaces between words
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
-)
-LEADING_VOWELS = frozenset("เแโใไເແໂໃໄ")  # Thai and Lao vowels written before their consonant
-_FOLLOWING = frozenset("ะาำๅຳະາーっッゝゞ々")  # letters that belong to the one before
-JOINERS = frozenset("\u200c\u200d")  # they shape letters of Indic scripts and Persian
-_OPENING = ("Ps", "Pi")  # Unicode categories
-# A longer run is no word that needs a time of its own, and cutting it up only costs time.
-_LONGEST_RUN = 400
+from pipelines.text.segmentation import LONGEST_RUN, Unit, is_speakable, spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,56 +24,6 @@ class SourceWord:
     end: int
     spoken_start: int  # code points into TextChunk.text
     spoken_end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """What gets a time of its own: a word, or a letter in a script without spaces."""
-
-    word: str
-    start: int  # code points into the caller's text
-    end: int
-    clean_text: str
-    clean_start: int  # code points into the cleaned paragraph
-
-
-def spans(text: str) -> list[tuple[int, int]]:
-    """Where the units of `text` are: its words between spaces, cut further in scripts that
-    write none."""
-    found: list[tuple[int, int]] = []
-    for match in _TOKEN.finditer(text):
-        start, end = match.span()
-        if _UNSPACED.search(text, start, min(end, start + _LONGEST_RUN)) is None:
-            found.append((start, end))
-            continue
-        while start < end:
-            after = _unit_end(text, start, end)
-            found.append((start, after))
-            start = after
-    return found
-
-
-def _unit_end(text: str, start: int, end: int) -> int:
-    """The end of one letter with its marks, or of a run of letters of a script with spaces."""
-    position = start
-    while position < end - 1 and (
-        unicodedata.category(text[position]) in _OPENING or text[position] in LEADING_VOWELS
-    ):
-        position += 1
-    run = _UNSPACED.match(text, position) is None and text[position].isalnum()
-    position += 1
-    while position < end:
-        character = text[position]
-        if run and character.isalnum() and _UNSPACED.match(character) is None:
-            position += 1
-            continue
-        joined = text[position - 1] in JOINERS or character in JOINERS
-        clings = character in _FOLLOWING or not character.isalnum()
-        opens = unicodedata.category(character) in _OPENING or character in LEADING_VOWELS
-        if opens or not (clings or joined):
-            break
-        position += 1
-    return position
 
 
 def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord, ...]:
@@ -106,11 +44,6 @@ def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord
         SourceWord(unit.word, unit.start, unit.end, start, end)
         for unit, (start, end) in zip(heard, bounds, strict=True)
     )
-
-
-def is_speakable(text: str) -> bool:
-    """Whether there is any letter or digit in `text`."""
-    return any(map(str.isalnum, text))
 
 
 def _is_heard(text: str, language: str) -> bool:
@@ -151,7 +84,7 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
         key = _key(unit.clean_text)
         said = [key]
         if key not in present or not key.isalpha():
-            words = _alone(unit.clean_text[:_LONGEST_RUN], language)
+            words = _alone(unit.clean_text[:LONGEST_RUN], language)
             said = [_key(words[start:end]) for start, end in spans(words)]
         alone += said
         unit_of += [index] * len(said)

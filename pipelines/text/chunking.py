@@ -14,13 +14,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from configs.schema.languages import LanguageWords, language_words
-from pipelines.text.alignment import SourceWord, align, is_speakable
+from pipelines.text.alignment import SourceWord, align
 from pipelines.text.language_detection import paragraph_language
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import (
     BLOCK,
     Paragraph,
     is_letter_start,
+    is_speakable,
     paragraphs,
     sentence_spans,
 )

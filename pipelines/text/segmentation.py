@@ -1,4 +1,4 @@
-"""Segmentation of a text: cleaned paragraphs, read block by block, and their sentences.
+"""Segmentation of a text: cleaned paragraphs, read block by block, their sentences and words.
 
 Sentence boundaries are those of sentencex (https://github.com/wikimedia/sentencex), corrected by
 rules for abbreviations and marks in the languages of the voices.
@@ -8,17 +8,28 @@ import re
 import unicodedata
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from sentencex import segment
 
 from configs.schema.languages import language_words
-from pipelines.text.alignment import JOINERS, LEADING_VOWELS, Unit, is_speakable, spans
 
 FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\u0085\u2028\u2029]")
+_TOKEN = re.compile(r"\S+")
+_UNSPACED = re.compile(  # scripts that write no spaces between words
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+_LEADING_VOWELS = frozenset("เแโใไເແໂໃໄ")  # Thai and Lao vowels written before their consonant
+_FOLLOWING = frozenset("ะาำๅຳະາーっッゝゞ々")  # letters that belong to the one before
+_JOINERS = frozenset("\u200c\u200d")  # they shape letters of Indic scripts and Persian
+_OPENING = ("Ps", "Pi")  # Unicode categories
+# A longer run is no word that needs a time of its own, and cutting it up only costs time.
+LONGEST_RUN = 400
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation reads
 
 # Abbreviations after which a sentence goes on before a small letter: they may also end one.
@@ -55,7 +66,7 @@ def clean(text: str) -> str:
         return text
     kept: list[str] = []
     for index, character in enumerate(text):
-        if character in JOINERS:
+        if character in _JOINERS:
             before = kept[-1][-1:] if kept else ""
             after = text[index + 1 : index + 2]
             # Between emoji a joiner has nothing left to join.
@@ -86,6 +97,61 @@ def _clean_character(character: str) -> str:
         if len(plain) <= 3 and plain.isascii() and plain.isalnum():
             return plain
     return character
+
+
+def is_speakable(text: str) -> bool:
+    """Whether there is any letter or digit in `text`."""
+    return any(map(str.isalnum, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What gets a time of its own: a word, or a letter in a script without spaces."""
+
+    word: str
+    start: int  # code points into the caller's text
+    end: int
+    clean_text: str
+    clean_start: int  # code points into the cleaned paragraph
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """Where the units of `text` are: its words between spaces, cut further in scripts that
+    write none."""
+    found: list[tuple[int, int]] = []
+    for match in _TOKEN.finditer(text):
+        start, end = match.span()
+        if _UNSPACED.search(text, start, min(end, start + LONGEST_RUN)) is None:
+            found.append((start, end))
+            continue
+        while start < end:
+            after = _unit_end(text, start, end)
+            found.append((start, after))
+            start = after
+    return found
+
+
+def _unit_end(text: str, start: int, end: int) -> int:
+    """The end of one letter with its marks, or of a run of letters of a script with spaces."""
+    position = start
+    while position < end - 1 and (
+        unicodedata.category(text[position]) in _OPENING or text[position] in _LEADING_VOWELS
+    ):
+        position += 1
+    run = _UNSPACED.match(text, position) is None and text[position].isalnum()
+    position += 1
+    while position < end:
+        character = text[position]
+        if run and character.isalnum() and _UNSPACED.match(character) is None:
+            position += 1
+            continue
+        joined = text[position - 1] in _JOINERS or character in _JOINERS
+        clings = character in _FOLLOWING or not character.isalnum()
+        opens = unicodedata.category(character) in _OPENING or character in _LEADING_VOWELS
+        if opens or not (clings or joined):
+            break
+        position += 1
+    return position
 
 
 class Paragraph:
@@ -173,7 +239,7 @@ def is_letter_start(text: str, position: int) -> bool:
     if position >= len(text):
         return True
     before, after = text[position - 1], text[position]
-    joined = before in JOINERS or after in JOINERS or before in LEADING_VOWELS
+    joined = before in _JOINERS or after in _JOINERS or before in _LEADING_VOWELS
     virama = unicodedata.combining(before) == 9  # the next consonant is written below this one
     jamo = "\u1160" <= after <= "\u11ff"  # vowels and finals of a Korean syllable
     return not (joined or virama or jamo or unicodedata.category(after)[0] == "M")

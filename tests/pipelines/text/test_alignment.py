@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.text.alignment import spans
 from pipelines.text.chunking import FirstChunkPolicy, read_chunks
+from pipelines.text.segmentation import spans
 
 LANGUAGES = frozenset("en hi ar fr de es it nl pl pt bn ja zh".split())
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.text.alignment import is_speakable
-from pipelines.text.segmentation import clean
+from pipelines.text.segmentation import clean, is_speakable
 from tests.cpu_time import cpu_units
 
 
