@@ -128,7 +128,7 @@ def _invalid(message: str) -> ApiError:
 class RequestModel(BaseModel):
     """A request body: numbers and booleans are never strings; unknown fields are ignored."""
 
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True)
 
 
 class Shown(BaseModel):
@@ -191,6 +191,14 @@ def _one_line(text: str) -> str:
         raise ValueError("control characters are not allowed")
     return text.strip()
 
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+NOT_BLANK = AfterValidator(_not_blank)
 
 OneLine = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
 """A name or title: at most 200 characters, no control characters, trimmed."""

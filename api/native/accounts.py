@@ -8,7 +8,17 @@ from fastapi import Query
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 from starlette.requests import Request
 
-from api.http.bodies import Done, ErrorBody, Id, OneLine, Page, PageQuery, RequestModel, Shown
+from api.http.bodies import (
+    NOT_BLANK,
+    Done,
+    ErrorBody,
+    Id,
+    OneLine,
+    Page,
+    PageQuery,
+    RequestModel,
+    Shown,
+)
 from api.http.routing import PlatformDep, PrincipalDep, make_router
 from db.database import utc_now
 from pipelines.accounts.authentication import Scope
@@ -188,7 +198,7 @@ Moment = Annotated[AwareDatetime, Strict(False), BeforeValidator(_text), AfterVa
 
 
 class NewApiKey(RequestModel):
-    name: Annotated[OneLine, Field(min_length=1)]
+    name: Annotated[OneLine, NOT_BLANK, Field(min_length=1)]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=20)] | None = None
     expires_at: Moment | None = None
 
@@ -220,8 +230,6 @@ class KeyList(Shown):
 @keys.post("/developer/api", status_code=201, summary="Make an API key")
 async def create_key(body: NewApiKey, principal: PrincipalDep, platform: PlatformDep) -> CreatedKey:
     """A key can do no more, and lasts no longer, than the one that makes it."""
-    if not body.name:
-        raise InvalidRequest("name: must have at least 1 character that is not a space")
     if body.expires_at is not None and body.expires_at <= utc_now():
         raise InvalidRequest("expires_at: must be in the future")
     scopes = None if body.scopes is None else list(map(str, body.scopes))

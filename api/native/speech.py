@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 from starlette.responses import Response
 
-from api.http.bodies import RequestModel
+from api.http.bodies import NOT_BLANK, RequestModel
 from api.http.errors import to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import NdjsonStream, encode_frames, json_line
@@ -26,15 +26,7 @@ LINE_S = 0.1  # of audio in a line at least, but for the first and the last
 TEXT_CHARACTERS = 5000
 
 
-def _not_blank(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be blank")
-    return value
-
-
-SpokenText = Annotated[
-    str, Field(min_length=1, max_length=TEXT_CHARACTERS), AfterValidator(_not_blank)
-]
+SpokenText = Annotated[str, Field(min_length=1, max_length=TEXT_CHARACTERS), NOT_BLANK]
 """What one request says."""
 
 Ratio = Annotated[float, Field(ge=0.5, le=2.0)]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 from starlette.responses import Response
 
 from api.http.bodies import Shown, rounded
@@ -69,8 +69,6 @@ class LanguageList(BaseModel):
 
 class TranscriptionFields(BaseModel):
     """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
 
     language: str = Field(
         default="", max_length=35, description="A language code; detected when absent."

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 
-from api.http.bodies import Done, OneLine, Page, PageQuery, RequestModel
+from api.http.bodies import NOT_BLANK, Done, OneLine, Page, PageQuery, RequestModel
 from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
 from api.http.streaming import while_connected
@@ -108,9 +108,7 @@ def _text(text: str) -> str:
 class VoiceFields(BaseModel):
     """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    name: OneLine = Field(min_length=1)
+    name: Annotated[OneLine, NOT_BLANK] = Field(min_length=1)
     description: Annotated[str, Field(max_length=1000), AfterValidator(_text)] = ""
     language: str = Field(
         default="",
@@ -128,13 +126,6 @@ class VoiceFields(BaseModel):
         description="Of a sentence of `POST /consent-sentences`, which one of the files "
         "begins with.",
     )
-
-    @field_validator("name", mode="after")
-    @classmethod
-    def _has_name(cls, value: str) -> str:
-        if not value:
-            raise ValueError("must not be blank")
-        return value
 
     @field_validator("gender", mode="before")
     @classmethod

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from starlette.responses import Response
 
 from api.http.errors import ApiError
@@ -51,8 +51,6 @@ Switch = Annotated[bool, BeforeValidator(_clean)]
 
 class OpenAITranscriptionFields(BaseModel):
     """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
 
     model: str = Field(default="whisper-1", max_length=200)
     language: Code = Field(default="", description="A language code; detected when absent.")

@@ -3,9 +3,9 @@
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from api.http.bodies import OneLine, RequestModel
+from api.http.bodies import NOT_BLANK, OneLine, RequestModel
 from models.llm.base import ChatMessage, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
 from pipelines.chat.pipeline import DEFAULT_MODEL
@@ -109,12 +109,6 @@ class AnsweredCall(BaseModel):
     function: AnsweredFunction
 
 
-def _has_words(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must have something in it beside spaces")
-    return text
-
-
 class Replacement(RequestModel):
     """Replaces `term` wherever it stands as whole words, regardless of case."""
 
@@ -124,8 +118,6 @@ class Replacement(RequestModel):
 
 class StyleFields(RequestModel):
     """Wishes beyond correctness; what is not given is left to the corrector."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", validate_by_name=False)
 
     tone: Annotated[OneLine, Field(max_length=100)] | None = None
     auto_capitalize: Annotated[bool | None, Field(alias="autoCapitalize")] = None
@@ -137,7 +129,7 @@ class StyleFields(RequestModel):
 class CorrectionFields(RequestModel):
     """Of a body with `text` in place of `messages`."""
 
-    text: Annotated[str, Field(max_length=MAX_CHARACTERS), AfterValidator(_has_words)] | None = None
+    text: Annotated[str, Field(max_length=MAX_CHARACTERS), NOT_BLANK] | None = None
     dictionary: Annotated[list[Replacement], Field(max_length=MAX_ENTRIES)] | None = None
     style: StyleFields | None = None
     app_context: Annotated[AppContext | None, Field(alias="appContext")] = None
