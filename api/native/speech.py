@@ -55,16 +55,8 @@ class SpeechBody(RequestModel):
         return value if value and value.strip() else None
 
     def to_request(self, workspace_id: int) -> SpeechRequest:
-        return SpeechRequest(
-            text=self.text,
-            voice_id=self.voice_id,
-            voice=self.voice,
-            speed=self.speed,
-            pitch=self.pitch,
-            enhance=self.enhance,
-            timings=self.timestamps,
-            workspace_id=workspace_id,
-        )
+        asked = self.model_dump(exclude={"output_format", "timestamps"})
+        return SpeechRequest(**asked, timings=self.timestamps, workspace_id=workspace_id)
 
 
 class SynthesisBody(SpeechBody):
