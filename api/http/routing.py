@@ -87,6 +87,9 @@ def require_scope(authenticator: Authenticator, principal: Principal, scope: Sco
         raise ApiError("insufficient_scope", f"the API key lacks the scope {scope!r}")
 
 
+MODEL_SCOPES: tuple[Scope, ...] = ("tts", "stt", "chat")
+
+
 class _ParsedRequest(Request):
     """A request whose JSON body was read and parsed strictly."""
 
@@ -105,6 +108,7 @@ class StrictRoute(APIRoute):
     """Reads JSON bodies strictly; needs no credential."""
 
     public = True
+    cancels = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -114,8 +118,7 @@ class StrictRoute(APIRoute):
 
         async def read_and_handle(request: Request) -> Response:
             work = handle(_ParsedRequest(request, *await read_json(request)))
-            # A login is not cancelled: it would count as one that failed.
-            return await (work if self.public else while_connected(request.receive, work))
+            return await (while_connected(request.receive, work) if self.cancels else work)
 
         return read_and_handle
 
@@ -123,11 +126,12 @@ class StrictRoute(APIRoute):
 def guarded_route(scope: Scope | None, schemes: tuple[str, ...]) -> type[StrictRoute]:
     """A route class that admits only principals with that scope.
 
-    Work for a JSON body is cancelled when the client leaves before the response begins.
+    Models' work for a JSON body is cancelled when the client leaves before the response begins.
     """
 
     class GuardedRoute(StrictRoute):
         public = False
+        cancels = scope in MODEL_SCOPES  # a change of an account or a webhook is made whole
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
