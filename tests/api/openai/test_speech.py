@@ -387,12 +387,12 @@ async def test_a_custom_voice_with_a_name_of_openais_comes_first_once_it_is_read
     own = (await stock.voices.catalogue.voices())[3]
     made = False
 
-    async def find_custom(name: str, workspace_id: int) -> AvailableVoice | None:
+    async def find_custom(workspace_id: int, *, name: str) -> AvailableVoice | None:
         if name == "alloy" and not made:
             raise VoiceNotReady("not yet")
         return own if name == "alloy" else None
 
-    monkeypatch.setattr(stock.voices.catalogue, "custom_voice", find_custom)
+    monkeypatch.setattr(stock.voices.catalogue, "find_custom", find_custom)
     assert await chosen(stock, "alloy", "quality") == "kokoro/af_alloy"
     made = True
     assert await stock.speech.openai.choose_voice("alloy", None, TEXT, 1) == own.voice.voice_id
