@@ -12,10 +12,9 @@ from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
-from configs.schema.custom_voices import ConsentConfig, CustomVoicesConfig
 from configs.schema.platform import AdmissionConfig, PlansConfig, SocketLimits
 from configs.schema.transcription import ListeningConfig, load_profiles
-from configs.schema.voices import OpenAIConfig, VoicesConfig
+from configs.schema.voices import ConsentConfig, CustomVoicesConfig, OpenAIConfig, VoicesConfig
 from configs.settings import Settings
 from db.database import Database
 from models.grammar_check.base import GrammarEngine

@@ -1,8 +1,4 @@
-"""The errors of the database layer; `api` maps `code` to a status.
-
-* DatabaseError
-  x DatabaseUnavailable
-"""
+"""The errors of the database layer; `api` maps `code` to a status."""
 
 
 class DatabaseError(Exception):

@@ -38,9 +38,6 @@ def unknown_secrets(
     strange = [name for name, row in rows.items() if row and row.digest not in marks[name]]
     if strange and not accept:
         return strange
-    for name, row in rows.items():
-        if row is None:
-            session.add(SecretFingerprint(name=name, digest=marks[name][0]))
-        else:
-            row.digest = marks[name][0]
+    for name in marks:
+        session.merge(SecretFingerprint(name=name, digest=marks[name][0]))
     return []

@@ -110,14 +110,8 @@ async def _run(options: argparse.Namespace) -> str:
         if options.command == "accept-secrets":
             await check_secret_fingerprints(database, settings.secrets, accept=True)
             return "the secrets of this environment are those of the database from now on"
-        if options.command == "reconcile":
-            return await _reconcile(database)
-        if options.command == "check-audit":
-            return await _check_audit(database)
-        if options.command == "check-storage":
-            return await _check_storage(database, settings)
-        if options.command == "rotate-keys":
-            return await _rotate_keys(database, settings)
+        if command := _COMMANDS.get(options.command):
+            return await command(database, settings)
         found = await database.read(find_workspace, options.email, options.workspace)
         if found is None:
             raise ValueError("there is no such workspace")
@@ -152,7 +146,7 @@ async def _credit(
     return f"{name} has {credit} of credit"
 
 
-async def _reconcile(database: Database) -> str:
+async def _reconcile(database: Database, _: Settings) -> str:
     wrong = [str(account) for account in await database.read(ledger.discrepancies)]
     last = 0
     while found := await database.read(accounts_after, last, ACCOUNTS_AT_ONCE):
@@ -172,7 +166,7 @@ async def _wrong_days(database: Database, workspace_id: int) -> list[str]:
     return [f"workspace {workspace_id}: {day} is not the sum of its entries" for day in wrong]
 
 
-async def _check_audit(database: Database) -> str:
+async def _check_audit(database: Database, _: Settings) -> str:
     workspaces = await database.read(audited_workspaces)
     broken = []
     for workspace_id in workspaces:
@@ -203,6 +197,14 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
         f"{done.chats} chat(s), {done.webhooks} webhook(s), {done.events} event(s) and "
         f"{done.files} file(s) are sealed under the first key; the others were already"
     )
+
+
+_COMMANDS = {
+    "reconcile": _reconcile,
+    "check-audit": _check_audit,
+    "check-storage": _check_storage,
+    "rotate-keys": _rotate_keys,
+}
 
 
 def say(line: str) -> None:

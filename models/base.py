@@ -1,4 +1,58 @@
-"""What every engine has in common, of whatever kind."""
+"""What every engine has in common, and what a running model says of itself: the source of
+`GET /models` and of the voice list."""
+
+from dataclasses import dataclass
+from typing import Literal
+from uuid import NAMESPACE_URL, uuid5
+
+ModelKind = Literal["tts", "stt", "chat"]
+Tier = Literal["fast", "quality"]
+VoiceGender = Literal["male", "female"]
+Accent = Literal["American", "British", "Indian", "Neutral"]
+
+_VOICE_NAMESPACE = uuid5(NAMESPACE_URL, "urn:antiphon:voice")
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceInfo:
+    """A voice that an engine really offers."""
+
+    engine: str  # name of the engine in the registry
+    key: str  # the engine's own name of the voice, such as "af_heart"
+    name: str  # display name
+    language: str  # ISO 639-1 code
+    gender: VoiceGender
+    accent: Accent
+    description: str | None = None
+    categories: tuple[str, ...] = ()
+    custom_id: str | None = None  # of a voice that a workspace had made
+
+    @property
+    def voice_id(self) -> str:
+        """A UUID that stays the same for ever, on every machine."""
+        return self.custom_id or str(uuid5(_VOICE_NAMESPACE, f"{self.engine}/{self.key}"))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A loaded model. Crosses processes."""
+
+    id: str  # what clients name, such as "svc/slm-135m-q4"
+    kind: ModelKind
+    engine: str
+    owned_by: str
+    created: int  # Unix seconds of the weights' publication
+    languages: tuple[str, ...] = ()  # ISO 639-1 codes
+    aliases: tuple[str, ...] = ()
+    device: str = "cpu"  # where it computes
+    tier: Tier | None = None  # tts only
+    sample_rate: int | None = None  # Hz; tts only
+    native_speed: bool = False  # tts only: the engine changes tempo itself
+    real_time_factor: float = 0.0  # tts only: seconds of work for a second of speech
+    crosses_languages: bool = False  # tts only: any of its voices speaks any of its languages
+    takes_voice_packs: bool = False  # tts only: it speaks with a pack that a request brings, too
+    voices: tuple[VoiceInfo, ...] = ()  # tts only
+    context_tokens: int | None = None  # chat only
 
 
 class Engine:

@@ -21,26 +21,21 @@ class EngineError(Exception):
     code = "internal_error"
     retryable = False
 
+    def __init_subclass__(cls, code: str | None = None, retryable: bool | None = None) -> None:
+        cls.code = code or cls.code
+        cls.retryable = cls.retryable if retryable is None else retryable
 
-class EngineOverloaded(EngineError):
+
+class EngineOverloaded(EngineError, code="overloaded", retryable=True):
     """Every replica is busy and the queue is full."""
 
-    code = "overloaded"
-    retryable = True
 
-
-class EngineLost(EngineError):
+class EngineLost(EngineError, code="unavailable", retryable=True):
     """The replica died or is not up while the request was with it."""
 
-    code = "unavailable"
-    retryable = True
 
-
-class PackMissing(EngineError):
+class PackMissing(EngineError, code="unavailable", retryable=True):
     """The engine does not have the voice pack of that digest; ask again, with the pack."""
-
-    code = "unavailable"
-    retryable = True
 
 
 class WeightsMissing(EngineError):
@@ -55,26 +50,20 @@ class UnknownEngine(EngineError):
     """The registry has no engine of that name."""
 
 
-class InvalidEngineRequest(EngineError):
+class InvalidEngineRequest(EngineError, code="validation_error"):
     """The caller asked for something that this engine cannot do."""
 
-    code = "validation_error"
 
-
-class UnknownVoice(InvalidEngineRequest):
+class UnknownVoice(InvalidEngineRequest, code="voice_not_found"):
     """The engine has no voice of that key."""
-
-    code = "voice_not_found"
 
 
 class UnsupportedLanguage(InvalidEngineRequest):
     """The engine does not know that language."""
 
 
-class ContextLengthExceeded(InvalidEngineRequest):
+class ContextLengthExceeded(InvalidEngineRequest, code="context_length_exceeded"):
     """The prompt does not fit the context of the language model."""
-
-    code = "context_length_exceeded"
 
 
 class UnsupportedFeature(InvalidEngineRequest):

@@ -19,10 +19,9 @@ from configs.schema.models.in_process import (
 from configs.schema.models.llm import ChatConfig
 from configs.schema.models.stt import STTConfig
 from configs.schema.models.tts import TTSConfig
-from models.base import Engine
+from models.base import Engine, ModelInfo
 from models.errors import UnknownEngine, UnsupportedFeature
 from models.grammar_check.base import GrammarEngine
-from models.info import ModelInfo
 from models.llm.base import ChatEngine
 from models.quality.base import QualityEngine
 from models.speaker.base import SpeakerEncoder

@@ -10,8 +10,8 @@ from itertools import chain
 from typing import Literal, Protocol
 
 from models.audio import AudioChunk
+from models.base import ModelInfo
 from models.errors import EngineError
-from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from models.audio import AudioChunk
-from models.info import ModelInfo
+from models.base import ModelInfo
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest, add_voices

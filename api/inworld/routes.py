@@ -144,13 +144,9 @@ async def synthesize(
     summary="Speak a text piece by piece",
     response_class=Response,
     status_code=200,
-    responses={
-        200: {
-            "model": InworldLine,
-            "description": "One JSON object a line: `result` many times, or `error` at the end",
-            "content": {NdjsonStream.media_type: {}},
-        }
-    },
+    responses=NdjsonStream.documented(
+        InworldLine, "One JSON object a line: `result` many times, or `error` at the end"
+    ),
 )
 async def stream(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from api.http.routing import InfrastructureDep, make_router
-from models.info import ModelKind
+from models.base import ModelKind
 from pipelines.ports import ListedModel
 
 router = make_router("models")

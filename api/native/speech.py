@@ -194,13 +194,9 @@ async def synthesize(
     summary="Speak a text piece by piece",
     response_class=Response,
     status_code=200,
-    responses={
-        200: {
-            "model": StreamLine,
-            "description": "One JSON object a line: `chunk` many times, then `complete` or `error`",
-            "content": {NdjsonStream.media_type: {}},
-        }
-    },
+    responses=NdjsonStream.documented(
+        StreamLine, "One JSON object a line: `chunk` many times, then `complete` or `error`"
+    ),
 )
 async def stream(
     body: StreamBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep

@@ -21,7 +21,7 @@ from api.http.uploads import (
     validated,
 )
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
+from configs.schema.voices import CustomVoicesConfig, SampleRules
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
 from pipelines.tts.voices import AvailableVoice

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from api.http.errors import ApiError
 from configs.schema.voices import OpenAIConfig, OpenAIVoice, Tier
-from models.info import ModelInfo, ModelKind
+from models.base import ModelInfo, ModelKind
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
 from pipelines.ports import ModelList
 from pipelines.tts.pipeline import language_of

@@ -25,7 +25,7 @@ from configs.load import load_yaml
 from configs.schema.models.tts import EspeakConfig, EspeakVoiceConfig
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
-from models.info import VoiceInfo
+from models.base import VoiceInfo
 from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.tts.espeak_ng import EspeakEngine

@@ -16,7 +16,7 @@ import httpx
 from benchmarks.hardware import hardware, versions
 from benchmarks.service import add_service_options, chosen_service
 from configs.settings import weights_dir
-from models.info import VoiceInfo
+from models.base import VoiceInfo
 from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore

@@ -26,8 +26,8 @@ import yaml
 
 from benchmarks.hardware import hardware
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import KokoroConfig
+from configs.schema.voices import CustomVoicesConfig
 from configs.settings import weights_dir
 from models.registry import SPEAKER, load
 from models.speaker.base import EMBEDDING_SIZE, SpeakerEncoder

@@ -1,8 +1,9 @@
-"""The shapes of `configs/voices.yaml` and `configs/openai.yaml`: names of voices and models."""
+"""The shapes of `configs/voices.yaml` and `configs/openai.yaml`, names of voices and models, and of
+`configs/custom_voices.yaml` and `configs/consent.yaml`."""
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from configs.schema.base import StrictModel
 
@@ -42,3 +43,109 @@ class OpenAIConfig(StrictModel):
     speech_models: dict[str, Tier]
     transcription_models: list[str] = Field(min_length=1)
     voices: dict[str, OpenAIVoice] = Field(min_length=1)
+
+
+class SampleRules(StrictModel):
+    """Samples that break one of these are refused."""
+
+    min_files: int = Field(ge=1)
+    max_files: int = Field(ge=1)
+    min_seconds: float = Field(gt=0)  # of each file
+    max_seconds: float = Field(gt=0)
+    min_total_seconds: float = Field(gt=0)
+    min_speech_share: float = Field(ge=0, le=1)  # of a file
+    speech_threshold: float = Field(gt=0, lt=1)  # probability of the voice detector
+    min_snr_db: float
+    max_clipped_share: float = Field(ge=0, le=1)  # of the samples of a file
+    min_level_dbfs: float = Field(le=0)  # of the speech
+    min_similarity: float = Field(ge=-1, le=1)  # cosine of a file with the most typical one
+    min_piece_similarity: float = Field(ge=-1, le=1)  # the same of each of its pieces
+
+
+class VoiceWorkConfig(StrictModel):
+    """The models that make voices, how long one takes, and when it is given up."""
+
+    model: str  # a file under configs/ without .yaml: the engine that a voice is made for
+    encoder: str  # the same, of the speaker encoder that measures similarity
+    most_workers: int = Field(ge=1)  # processes for one voice, at most one a core of the cluster
+    seconds_per_voice: float = Field(gt=0)  # for `estimated_completion`
+    at_once: int = Field(ge=1)  # voices that are made at the same time
+    lease_s: float = Field(gt=0)  # after which another worker may take over
+    most_attempts: int = Field(ge=1)
+    give_up_after_hours: float = Field(gt=0)  # in which it waited and no voice was finished
+
+
+class FitConfig(StrictModel):
+    """Parameters of the search for a voice, and its acceptance thresholds."""
+
+    search: Literal["cma-es with surrogate"] = "cma-es with surrogate"  # the one that is left
+    seed: int
+    evaluations: int = Field(ge=1)  # sentences that are spoken in the search, at most
+    generation: int = Field(ge=2)  # of them, spoken at once
+    choice_sentences: int = Field(ge=1)  # that rate each of the last candidates
+    min_quality: float = Field(ge=1, le=5)  # mean opinion score that similarity should not cost
+    judge_sentences: int = Field(ge=1)  # that rate the finished voice, at most
+    min_similarity: float = Field(ge=-1, le=1)  # of the finished voice with the recordings
+
+
+class PromptConfig(StrictModel):
+    """How the recording that an engine continues is chosen. Models are files under configs/."""
+
+    model: str  # the engine that the voice is made for
+    vad: str
+    min_seconds: float = Field(ge=2)  # of the recording
+    max_seconds: float = Field(le=18)
+    candidates: int = Field(ge=1)  # recordings that are tried
+    judge: bool  # whether workers load the engine, to measure similarity
+    gpus: float = Field(ge=0, le=1)  # share of one that a worker takes, where the cluster has any
+    judged_sentences: int = Field(ge=1)  # for each candidate
+    min_confidence: float = Field(ge=0, le=1)  # of the recogniser
+    min_similarity: float = Field(ge=-1, le=1)  # of the voice with the other recordings
+
+
+class CustomVoicesConfig(StrictModel):
+    """The whole file."""
+
+    method: Literal["fit", "prompt"]  # how voices are made
+
+    samples: SampleRules
+    work: VoiceWorkConfig
+    fit: FitConfig
+    prompt: PromptConfig
+
+    @property
+    def model(self) -> str:
+        """A file under configs/ without .yaml: the engine that voices are made for."""
+        return self.prompt.model if self.method == "prompt" else self.work.model
+
+
+class ConsentWords(StrictModel):
+    """A sentence of one language."""
+
+    sentence: str  # with {words}
+    words: tuple[str, ...] = Field(min_length=20)  # all different; some are drawn each time
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> "ConsentWords":
+        if "{words}" not in self.sentence or len(set(self.words)) != len(self.words):
+            raise ValueError("the sentence has a place for words, and these are all different")
+        return self
+
+
+class ConsentConfig(StrictModel):
+    """All of it."""
+
+    lasts_s: float = Field(gt=0)  # how long a sentence may be used
+    drawn_words: int = Field(ge=2)
+    heard_words: int = Field(ge=1)  # so many of them must be recognised
+    word_likeness: float = Field(gt=0, le=100)  # from which a word counts as recognised
+    likeness: float = Field(gt=0, le=100)  # of what was heard with the sentence
+    heard_seconds: float = Field(gt=0, le=30)  # of the beginning of each file
+    min_similarity: float = Field(ge=-1, le=1)  # of the sentence's speaker with the samples
+    sentences: dict[str, ConsentWords]  # by ISO 639-1 code
+
+    @model_validator(mode="after")
+    def _has_english(self) -> "ConsentConfig":
+        if "en" not in self.sentences or self.heard_words > self.drawn_words:
+            raise ValueError("there is an English sentence, and no more words are heard than drawn")
+        return self

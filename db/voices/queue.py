@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, delete, func, select, update
 
-from configs.schema.custom_voices import VoiceWorkConfig
+from configs.schema.voices import VoiceWorkConfig
 from db.accounts import Workspace, lock_workspace
 from db.billing.tables import CreditHold
 from db.database import change_rows, is_free, utc_now

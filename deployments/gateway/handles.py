@@ -19,8 +19,8 @@ from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
 from models.audio import AudioChunk
+from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, EngineOverloaded, PackMissing, UnknownVoice
-from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest

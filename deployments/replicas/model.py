@@ -12,8 +12,8 @@ from configs.schema.serve import ModelUserConfig
 from configs.settings import weights_dir
 from deployments.memory import give_back
 from deployments.model_index import cluster_reports
+from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, PackMissing
-from models.info import ModelInfo
 from models.registry import EngineKind, ModelT, load_model
 from models.weights.store import WeightStore
 from telemetry import metrics

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from configs.schema.custom_voices import VoiceWorkConfig
+from configs.schema.voices import VoiceWorkConfig
 from db.errors import DatabaseUnavailable
 from db.voices.voices import Voice
 from deployments.voice_jobs.makers import AnyFit
@@ -173,7 +173,7 @@ class FitAttempt:
         return kept
 
     async def _finish(self, result: FittedVoice | FailedFit) -> AttemptResult:
-        report = None if result.report is None else result.report.to_json()
+        report = None if result.report is None else result.report.model_dump_json().encode()
 
         async def finish() -> bool:
             async with self._finishing:

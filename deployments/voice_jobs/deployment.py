@@ -19,7 +19,7 @@ class VoiceClone(BackgroundWorker):
         import ray
 
         from configs.load import load_yaml
-        from configs.schema.custom_voices import CustomVoicesConfig
+        from configs.schema.voices import CustomVoicesConfig
         from db.service import service_id
         from deployments.voice_jobs.job_client import VoiceJobClient, places
         from deployments.voice_jobs.watch import Watch

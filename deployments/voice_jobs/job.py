@@ -19,7 +19,7 @@ from uuid import UUID
 import ray
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
+from configs.schema.voices import CustomVoicesConfig
 from configs.settings import load_settings
 from db.database import Database
 from deployments.voice_jobs.attempt import FitAttempt, RunTrials

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import engine_of
+from configs.schema.voices import CustomVoicesConfig
 from configs.settings import weights_dir
 from db.voices.voices import Voice
 from models.registry import SPEAKER, TTS, VAD, load, load_model

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from configs.schema.custom_voices import VoiceWorkConfig
+from configs.schema.voices import VoiceWorkConfig
 from db.errors import DatabaseUnavailable
 from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob, VoiceJobClient
 from pipelines.voices.queue import VoiceQueue

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from configs.schema.models.tts import VoiceConfig
 from models.audio import AudioChunk
-from models.base import Engine
+from models.base import Engine, VoiceInfo
 from models.errors import UnknownVoice, UnsupportedLanguage
-from models.info import VoiceInfo
 
 
 @dataclass(frozen=True, slots=True)

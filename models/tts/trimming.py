@@ -11,12 +11,6 @@ LEAD_S = 0.03
 TAIL_S = 0.12
 
 
-def trim(pcm: Pcm, sample_rate: int) -> Pcm:
-    """Leaves a breath at both ends of the speech; all silence comes back empty."""
-    start, end = sounding(pcm, sample_rate)
-    return pcm[start:end]
-
-
 def sounding(pcm: Pcm, sample_rate: int) -> tuple[int, int]:
     """First and last sample of the speech with a breath at both ends; equal when all is silent."""
     frame = round(FRAME_S * sample_rate)
@@ -34,6 +28,6 @@ def sounding(pcm: Pcm, sample_rate: int) -> tuple[int, int]:
 
 def whole_sentence(pcm: Pcm, sample_rate: int, request: SynthesisRequest) -> AudioChunk:
     """All of a request at once, from an engine that says nothing of its durations."""
-    pcm = np.clip(trim(pcm, sample_rate), -1.0, 1.0)
+    pcm = np.clip(pcm[slice(*sounding(pcm, sample_rate))], -1.0, 1.0)
     words = spread(request.text, len(pcm) / sample_rate) if request.timings else ()
     return AudioChunk(pcm, sample_rate, tuple(words))

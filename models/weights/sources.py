@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
@@ -225,11 +225,10 @@ def _last_error(said: str, code: int) -> str:
 def _largest_file_bytes(folder: Path) -> int:
     """The archive is by far the largest, and for a moment there are two of it."""
     largest = 0
-    for path in folder.rglob("*"):
-        try:
-            largest = max(largest, path.lstat().st_size)
-        except OSError:
-            continue  # moved while we looked
+    for where, _, names in os.walk(folder):  # it passes over folders that went meanwhile
+        for name in names:
+            with suppress(OSError):  # so did the file
+                largest = max(largest, os.lstat(os.path.join(where, name)).st_size)
     return largest
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from secrets import token_hex
 from uuid import UUID, uuid4
 
+from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineLost
-from models.info import ModelInfo
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
 from pipelines.chat.history import (

@@ -9,8 +9,8 @@ from threading import Lock
 from typing import TypeVar
 
 from configs.schema.correction import CorrectionConfig, Purpose
+from models.base import ModelInfo
 from models.errors import EngineError, EngineLost
-from models.info import ModelInfo
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.billing.billing import HOLD_S, Billing, Charge
 from pipelines.chat.history import ChatHistory

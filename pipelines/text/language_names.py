@@ -6,7 +6,7 @@ from babel import Locale, UnknownLocaleError
 from babel.core import get_global
 
 from configs.schema.languages import language_words
-from models.info import Accent
+from models.base import Accent
 
 # Codes of Whisper that CLDR knows under another one.
 _CLDR_CODES = {"jw": "jv", "no": "nb", "tl": "fil"}

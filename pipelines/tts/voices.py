@@ -11,8 +11,8 @@ from uuid import UUID
 from configs.schema.voices import VoicesConfig
 from db.database import Database
 from db.voices.voices import Voice, ready_voices, voice_named, voice_of
+from models.base import Accent, ModelInfo, VoiceGender, VoiceInfo
 from models.errors import EngineLost
-from models.info import Accent, ModelInfo, VoiceGender, VoiceInfo
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
 from pipelines.ports import TTSModel, describe_all
 from pipelines.storage.files import Files

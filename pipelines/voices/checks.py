@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from configs.schema.custom_voices import SampleRules
+from configs.schema.voices import SampleRules
 from models.audio import Pcm
 from models.speaker.base import Embeddings, SpeakerEncoder, mean_embedding
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rapidfuzz import fuzz
 
-from configs.schema.custom_voices import ConsentConfig
+from configs.schema.voices import ConsentConfig
 from models.audio import Pcm
 from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest, Word
 from pipelines.errors import InvalidRequest

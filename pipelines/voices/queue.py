@@ -16,8 +16,8 @@ from uuid import UUID
 from sqlmodel import Session
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig, VoiceWorkConfig
 from configs.schema.platform import PlansConfig
+from configs.schema.voices import CustomVoicesConfig, VoiceWorkConfig
 from configs.settings import Settings
 from db.audit import SERVICE, audit
 from db.billing import ledger

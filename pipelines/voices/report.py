@@ -147,9 +147,6 @@ class VoiceReport(_ReportPart):
     )
     samples: Samples | None = None
 
-    def to_json(self) -> bytes:
-        return self.model_dump_json().encode()
-
     @classmethod
     def from_json(cls, data: bytes) -> "VoiceReport":
         """Raises ReportError."""

@@ -8,9 +8,9 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from sqlmodel import Session
 
-from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import engine_of
 from configs.schema.platform import PlansConfig
+from configs.schema.voices import CustomVoicesConfig
 from configs.settings import ConsentNeeded
 from db.accounts import Workspace, lock_workspace
 from db.audit import audit

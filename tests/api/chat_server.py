@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from api.app import create_app
 from api.services import Models, Services, build_services
-from models.info import ModelInfo
+from models.base import ModelInfo
 from models.llm.base import ChatEngine
 from models.registry import GRAMMAR_CHECK, load
 from models.weights.store import WeightStore

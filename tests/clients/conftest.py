@@ -13,8 +13,8 @@ from configs.load import load_yaml
 from configs.schema.models.llm import EchoConfig
 from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import VoicesConfig
+from models.base import ModelInfo
 from models.errors import EngineLost, WeightsMissing
-from models.info import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.llm.echo import EchoEngine
 from models.registry import STT, TTS, VAD, load, load_model

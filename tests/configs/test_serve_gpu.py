@@ -7,11 +7,11 @@ import yaml
 from pydantic import TypeAdapter
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.llm import ChatConfig, TransformersChatConfig
 from configs.schema.models.stt import STTConfig, TransformersWhisperConfig
 from configs.schema.models.tts import CsmConfig, MmsConfig, TTSConfig
 from configs.schema.serve import ModelsArgs, ModelUserConfig
+from configs.schema.voices import CustomVoicesConfig
 from configs.settings import PROJECT_DIR
 from models.weights.store import load_catalogue
 

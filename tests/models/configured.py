@@ -8,9 +8,8 @@ import yaml
 
 from configs.load import CONFIGS_DIR
 from configs.settings import weights_dir
-from models.base import Engine
+from models.base import Engine, ModelInfo
 from models.errors import UnsupportedFeature, WeightsMissing
-from models.info import ModelInfo
 from models.registry import CHAT, ENGINE_KINDS, STT, TTS, EngineKind, load, load_model
 from models.weights.store import WeightStore, load_catalogue
 

@@ -38,8 +38,8 @@ from configs.settings import BRAND
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
 from models.audio import Pcm
+from models.base import ModelInfo
 from models.errors import EngineError
-from models.info import ModelInfo
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.audio_meter import AudioMeter

@@ -27,7 +27,6 @@ from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak_ng import espeak_installed
 from models.tts.formants import with_formants
-from models.tts.kokoro.graphs import PLAN_OUTPUTS
 from models.tts.kokoro.phonemes import SYMBOL_IDS, WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.trimming import sounding
 from models.tts.voice_pack import STYLE_SHAPE, VoiceCache, VoicePack, read_pack
@@ -138,7 +137,7 @@ class KokoroEngine(TTSEngine):
         empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
         row = _style_row(pack.style, len(phonemes), request.stability)
         durations, features, source = self._plan.run(
-            PLAN_OUTPUTS,
+            None,  # all outputs, in the order that the conversion gives them
             {
                 "tokens": np.array([[0, *(SYMBOL_IDS[s] for s in phonemes), 0]], np.int64),
                 "style": row,

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.utils import Extractor
 
-from models.tts.kokoro.graphs import PLAN_OUTPUTS, SILENT_FRAME
-
 Tensor = NDArray[np.float32]
+PLAN_OUTPUTS = ("durations", "features", "source")
+"""Frames of 25 ms a symbol [1, n]; float32 [1, 514, frames]; float32 [1, 22, 120 frames + 1]."""
+SILENT_FRAME = 2  # of those that the vocoder gets: between where it was cut and the speech
 
 _DECODER = "/decoder/decoder/"
 _PLAN_NAMES = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from configs.schema.custom_voices import FitConfig
+from configs.schema.voices import FitConfig
 from models.speaker.base import SpeakerEncoder
 from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from pipelines.voices.fitting.features import TargetSpeaker, analyse, decode_all

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from configs.schema.custom_voices import PromptConfig
+from configs.schema.voices import PromptConfig
 from models.audio import Pcm, float_to_pcm16, pcm16_to_float, resample
 from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
 from models.stt.base import DecodingOptions, TranscriptionRequest

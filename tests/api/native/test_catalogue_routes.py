@@ -6,8 +6,8 @@ import pytest
 from api.services import Services
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
+from models.base import ModelInfo
 from models.errors import EngineLost
-from models.info import ModelInfo
 from tests.local_ports import LocalChatModel
 
 

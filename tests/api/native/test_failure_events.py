@@ -11,8 +11,8 @@ from api.app import create_app
 from api.services import Services
 from db.errors import DatabaseUnavailable
 from models.audio import AudioChunk
+from models.base import ModelInfo
 from models.errors import EngineLost
-from models.info import ModelInfo
 from models.stt.base import STT_SAMPLE_RATE
 from models.tts.base import SynthesisRequest
 from pipelines.webhooks import events

@@ -21,8 +21,8 @@ from configs.schema.models.tts import HibariConfig, KokoroConfig
 from configs.schema.voices import VoiceRef, VoicesConfig
 from configs.settings import Settings
 from models.audio import pcm16_to_float
+from models.base import ModelInfo, VoiceInfo
 from models.errors import EngineLost, EngineOverloaded
-from models.info import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
 from pipelines.errors import VoiceNotReady
 from pipelines.tts.pipeline import SpeechPipeline

@@ -7,7 +7,7 @@ import pytest
 from sqlmodel import Session, col, update
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
+from configs.schema.voices import CustomVoicesConfig
 from db.database import Database, utc_now
 from db.voices.queue import claim_voice, ends_in_turn, expect_waiting, voices_in_turn
 from db.voices.voices import Voice, voice_of

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from sqlmodel import Session
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
+from configs.schema.voices import CustomVoicesConfig
 from db.database import Database, utc_now
 from db.voices.queue import (
     claim_voice,

@@ -9,8 +9,8 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.gateway import handles
 from deployments.gateway.handles import ModelHandle
+from models.base import ModelInfo
 from models.errors import EngineLost
-from models.info import ModelInfo
 
 INFO = cast(ModelInfo, object())
 

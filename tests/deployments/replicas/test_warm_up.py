@@ -13,7 +13,7 @@ import deployments.replicas.model
 import deployments.replicas.tts
 from deployments.replicas.tts import TTSDeployment
 from models.audio import AudioChunk
-from models.info import ModelInfo
+from models.base import ModelInfo
 from models.registry import TTS, EngineKind
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.weights.store import WeightStore

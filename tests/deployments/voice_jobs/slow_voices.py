@@ -13,8 +13,8 @@ from ray import serve
 from ray.serve import Application
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.serve import WorkerArgs
+from configs.schema.voices import CustomVoicesConfig
 from db.voices.voices import Voice
 from deployments.voice_jobs.deployment import VoiceClone
 from deployments.voice_jobs.job import run

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
+from configs.schema.voices import CustomVoicesConfig
 from deployments.voice_jobs import makers
 from deployments.voice_jobs.makers import FitMaker, PromptMaker, configured_maker
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from sqlmodel import Session, update
 
-from configs.schema.custom_voices import VoiceWorkConfig
+from configs.schema.voices import VoiceWorkConfig
 from configs.settings import load_settings
 from db.database import utc_now
 from db.voices.voices import Voice

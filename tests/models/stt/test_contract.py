@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from models.audio import Pcm
+from models.base import ModelInfo
 from models.errors import UnsupportedLanguage
-from models.info import ModelInfo
 from models.registry import STT
 from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, STTEngine, TranscriptionRequest
 from models.weights.store import WeightStore

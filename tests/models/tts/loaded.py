@@ -3,7 +3,7 @@
 import numpy as np
 
 from models.audio import Pcm
-from models.info import ModelInfo
+from models.base import ModelInfo
 from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
 from tests.models.configured import described

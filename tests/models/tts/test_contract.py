@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from models.audio import AudioChunk, spread
+from models.base import ModelInfo, VoiceInfo
 from models.errors import PackMissing, UnknownVoice, UnsupportedLanguage
-from models.info import ModelInfo
 from models.registry import TTS
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
 from tests.models.configured import assert_all_configured, configurations
@@ -32,8 +32,13 @@ def model(request: pytest.FixtureRequest) -> Iterator[tuple[TTSEngine, ModelInfo
 def sentence(model: tuple[TTSEngine, ModelInfo]) -> SynthesisRequest:
     if not model[1].voices:
         pytest.skip("this model speaks only with voice packs")
-    voice = next(v for v in model[1].voices if v.language in TEXTS)
-    return SynthesisRequest(TEXTS[voice.language], voice.key, voice.language)
+    voices = model[1].voices
+    return spoken_by(next((v for v in voices if v.language in TEXTS), voices[0]))
+
+
+def spoken_by(voice: VoiceInfo) -> SynthesisRequest:
+    text = TEXTS.get(voice.language, "1, 2, 3, 4, 5.")
+    return SynthesisRequest(text, voice.key, voice.language)
 
 
 Model = tuple[TTSEngine, ModelInfo]
@@ -42,8 +47,17 @@ Model = tuple[TTSEngine, ModelInfo]
 def test_speech_is_mono_float32_in_range_at_the_declared_rate(
     model: Model, sentence: SynthesisRequest
 ) -> None:
-    chunks = [chunk for chunk in model[0].synthesize(sentence) if len(chunk.pcm)]
-    assert chunks
+    assert_well_formed(model, sentence)
+
+
+def test_a_voice_of_each_language_speaks(model: Model) -> None:
+    for voice in {voice.language: voice for voice in model[1].voices}.values():
+        assert_well_formed(model, spoken_by(voice))
+
+
+def assert_well_formed(model: Model, request: SynthesisRequest) -> None:
+    chunks = [chunk for chunk in model[0].synthesize(request) if len(chunk.pcm)]
+    assert chunks, request
     for chunk in chunks:
         assert isinstance(chunk, AudioChunk)
         assert chunk.sample_rate == model[0].capabilities.sample_rate == model[1].sample_rate

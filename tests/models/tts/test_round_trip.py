@@ -18,7 +18,7 @@ VOICES = load_yaml(VoicesConfig, "voices").defaults
 SENTENCES: dict[str, list[str]] = load_yaml(dict[str, list[str]], str(SENTENCES_FILE))
 BRITISH = VoiceRef(engine="kokoro", key="bf_emma")
 
-# Character errors, a little above what benchmarks/languages.md measured: the first three
+# Character errors, a little above what benchmarks/tts/languages.md measured: the first three
 # sentences are fewer than there, so one slip weighs more.
 TRAINED = {"en": 0.08, "es": 0.1, "fr": 0.15, "it": 0.15, "ja": 0.25, "pt": 0.2, "zh": 0.25}
 UNTRAINED = {"ar": 0.5, "de": 0.15, "nl": 0.25, "pl": 0.25, "ta": 0.3}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from models.audio import Pcm
+from models.base import ModelInfo
 from models.errors import PackMissing, WeightsCorrupt
-from models.info import ModelInfo
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
 from models.tts.voice_pack import (
     KEPT_S,

@@ -13,8 +13,8 @@ from db.accounts import User, Workspace, add_user
 from db.billing.ledger import open_account
 from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats
 from db.database import Database
+from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
-from models.info import ModelInfo
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.billing.billing import Billing
 from pipelines.chat.history import ChatHistory, continued

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
-from models.info import ModelInfo
+from models.base import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.correction.edits import apply_edits
 from pipelines.correction.request import CorrectionRequest, CorrectionStyle

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.audio import Pcm
-from models.info import ModelInfo
+from models.base import ModelInfo
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 

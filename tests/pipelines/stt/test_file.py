@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from configs.schema.transcription import DecodingProfile, load_profiles
+from models.base import ModelInfo
 from models.errors import EngineLost, WeightsMissing
-from models.info import ModelInfo
 from models.registry import STT, VAD, load, load_model
 from models.stt.base import Segment, Transcript, TranscriptionRequest
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream

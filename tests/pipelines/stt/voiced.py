@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 import numpy as np
 
 from models.audio import AudioChunk, Pcm, WordTime
-from models.info import ModelInfo, VoiceInfo
+from models.base import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
 from pipelines.ports import TTSModel
 from pipelines.tts.pipeline import Speech, SpeechPipeline, SpeechRequest

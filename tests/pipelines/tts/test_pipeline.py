@@ -10,8 +10,8 @@ import pytest
 
 from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk
+from models.base import ModelInfo, VoiceInfo
 from models.errors import EngineLost, EngineOverloaded
-from models.info import ModelInfo, VoiceInfo
 from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore

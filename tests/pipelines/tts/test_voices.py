@@ -11,8 +11,8 @@ import pytest
 
 from db.database import Database
 from models.audio import AudioChunk
+from models.base import ModelInfo
 from models.errors import EngineLost, PackMissing
-from models.info import ModelInfo
 from models.registry import TTS, load_model
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack

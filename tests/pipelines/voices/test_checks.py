@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig, SampleRules
+from configs.schema.voices import CustomVoicesConfig, SampleRules
 from models.audio import Pcm
 from models.registry import SPEAKER, VAD, load
 from models.speaker.base import Embedding, Embeddings, SpeakerEncoder

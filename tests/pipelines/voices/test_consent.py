@@ -8,10 +8,10 @@ import pytest
 from rapidfuzz import fuzz
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import ConsentConfig
+from configs.schema.voices import ConsentConfig
 from configs.settings import weights_dir
 from models.audio import Pcm
-from models.info import ModelInfo
+from models.base import ModelInfo
 from models.registry import STT, load_model
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.weights.store import WeightStore

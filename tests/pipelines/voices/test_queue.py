@@ -13,8 +13,8 @@ from sqlalchemy import func
 from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.platform import PlansConfig, RetentionConfig
+from configs.schema.voices import CustomVoicesConfig
 from db.accounts import Workspace
 from db.billing.ledger import credit_of, discrepancies, open_account
 from db.billing.tables import CreditHold

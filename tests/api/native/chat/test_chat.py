@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from configs.schema.models.llm import EchoConfig
-from models.info import ModelInfo
+from models.base import ModelInfo
 from models.llm.echo import EchoEngine
 from models.weights.store import WeightStore
 from tests.api.chat_server import ChatServer, serve_chat

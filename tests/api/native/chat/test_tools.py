@@ -12,7 +12,7 @@ from openai.lib.streaming.chat import ContentDeltaEvent
 
 from api.native.chat.schemas import ChatCompletionBody
 from configs.schema.models.llm import EchoConfig
-from models.info import ModelInfo
+from models.base import ModelInfo
 from models.llm.echo import EchoEngine
 from models.weights.store import WeightStore
 from tests.api.chat_server import ChatServer, serve_chat

@@ -17,8 +17,8 @@ from api.services import Services
 from configs.load import load_yaml
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk
+from models.base import ModelInfo
 from models.errors import EngineLost
-from models.info import ModelInfo
 from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore

@@ -79,7 +79,7 @@ async def test_the_page_needs_nothing_else_and_escapes_what_others_wrote(
 ) -> None:
     voice = await made(client, auth, name='<script>alert("x")</script>')
     queue, work = queue_of(services), await claimed(services)
-    report = full_report('<img src="https://example.com/x">').to_json()
+    report = full_report('<img src="https://example.com/x">').model_dump_json().encode()
     reason = "It does not <b>sound</b> alike."
     assert await queue.fail(work, "voice_unlike", reason, report)
     answer = await client.get(f"/voices/{voice['id']}/report?format=html", headers=auth)
@@ -141,7 +141,9 @@ async def test_a_failed_voice_has_a_report_when_there_is_one(
     voice = await made(client, auth)
     queue, work = queue_of(services), await claimed(services)
     short = VoiceReport(evaluations=3, seconds=9.0, similarity_curve=[(1, 0.5)], stock=[])
-    assert await queue.fail(work, "voice_unlike", "It does not sound alike.", short.to_json())
+    assert await queue.fail(
+        work, "voice_unlike", "It does not sound alike.", short.model_dump_json().encode()
+    )
     address = f"/voices/{voice['id']}/report"
     shown = (await client.get(address, headers=auth)).json()
     assert (shown["status"], shown["reason"]) == ("failed", "It does not sound alike.")

@@ -7,7 +7,7 @@ import numpy as np
 
 from api.services import Services
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
+from configs.schema.voices import CustomVoicesConfig
 from db.voices.voices import Voice
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.voices.queue import VoiceQueue
@@ -61,5 +61,7 @@ async def claimed(services: Services) -> Voice:
 async def finish(services: Services, pack: bytes = PACK) -> Voice:
     """Makes the next voice."""
     voice = await claimed(services)
-    assert await queue_of(services).publish(voice, "tone", pack, 0.91234, full_report().to_json())
+    assert await queue_of(services).publish(
+        voice, "tone", pack, 0.91234, full_report().model_dump_json().encode()
+    )
     return voice

@@ -67,7 +67,7 @@ def test_the_report_has_all_that_its_page_shows() -> None:
     assert report.judged is not None and report.judged.stock_similarity is not None
     assert report.judged.wer == 0.0
     assert report.pitch is not None and report.spectrum is not None and report.samples is not None
-    assert len(report.to_json()) < 200_000
+    assert len(report.model_dump_json().encode()) < 200_000
 
 
 def test_the_order_of_outcomes_changes_nothing() -> None:

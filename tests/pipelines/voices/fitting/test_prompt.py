@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig, PromptConfig
+from configs.schema.voices import CustomVoicesConfig, PromptConfig
 from models.audio import AudioChunk, Pcm
 from models.quality.base import Quality, QualityEngine
 from models.registry import SPEAKER, VAD, load

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig
 from configs.schema.models.tts import CsmConfig
+from configs.schema.voices import CustomVoicesConfig
 from models.registry import SPEAKER, VAD, load
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import pack_digest

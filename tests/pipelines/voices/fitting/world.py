@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from configs.load import load_yaml
-from configs.schema.custom_voices import CustomVoicesConfig, FitConfig
+from configs.schema.voices import CustomVoicesConfig, FitConfig
 from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
 from models.tts.voice_pack import STYLE_SHAPE

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from configs.schema.custom_voices import FitConfig
+from configs.schema.voices import FitConfig
 from pipelines.voices.fitting.checkpoint import read_checkpoint
 from pipelines.voices.fitting.fit import FitProgress
 from pipelines.voices.fitting.search import search as search_module
