@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
-from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -120,7 +119,7 @@ class NdjsonStream(StreamedResponse):
     media_type = "application/x-ndjson"
 
     @classmethod
-    def documented(cls, line: type[BaseModel], description: str) -> dict[int | str, dict[str, Any]]:
+    def documented(cls, line: Any, description: str) -> dict[int | str, dict[str, Any]]:
         """The `responses` of a route."""
         return {200: {"model": line, "description": description, "content": {cls.media_type: {}}}}
 
