@@ -152,10 +152,11 @@ def _load_secrets(path: Path) -> Secrets:
     }
     if len(values) < len(VARIABLES_OF_SECRETS):
         try:
-            values = _read_or_create(path) | values
+            stored = _read_or_create(path)
         except OSError as error:
             message = f"ANTIPHON_DATA: cannot keep secrets in {str(path)!r}: {error.strerror}"
             raise SettingsError(message) from None
+        values = {name: values.get(name) or stored[name] for name in VARIABLES_OF_SECRETS}
     token_keys = tuple(values.pop("token_key").split(","))
     if any(len(key.encode()) < 32 for key in token_keys):
         raise SettingsError(

@@ -288,7 +288,8 @@ def send_again(session: Session, delivery: Delivery, now: datetime) -> None:
 
 
 def listed(session: Session, found: Sequence[Delivery]) -> list[ListedDelivery]:
-    """With the kinds of their events, and their attempts."""
+    """With the kinds of their events, and their attempts; without those whose event was deleted
+    since they were found."""
     kinds = select(Event.id, Event.kind).where(col(Event.id).in_([one.event_id for one in found]))
     kind_of = dict(session.exec(kinds).all())
     attempts: dict[UUID, list[DeliveryAttempt]] = defaultdict(list)
@@ -299,4 +300,8 @@ def listed(session: Session, found: Sequence[Delivery]) -> list[ListedDelivery]:
     )
     for attempt in session.exec(query):
         attempts[attempt.delivery_id].append(attempt)
-    return [ListedDelivery(one, kind_of[one.event_id], attempts[one.id]) for one in found]
+    return [
+        ListedDelivery(one, kind_of[one.event_id], attempts[one.id])
+        for one in found
+        if one.event_id in kind_of
+    ]

@@ -2,11 +2,7 @@
 
     python -m deployments.operator credit 25              adds 25 USD to the first workspace
     python -m deployments.operator plan pro --email a@b.c puts that user's workspace on a plan
-    python -m deployments.operator reconcile              compares every balance with its ledger
-    python -m deployments.operator check-audit            looks for changed or removed audit entries
-    python -m deployments.operator check-storage          writes, reads and deletes a small file
-    python -m deployments.operator rotate-keys            seals all under the first data key
-    python -m deployments.operator accept-secrets         after secrets were changed on purpose
+    python -m deployments.operator --help                 names the other commands
 
 Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
 secrets.json, and start the service again. The old key can go a day later.

@@ -1,18 +1,4 @@
-"""The errors that engines raise. They cross processes, so one message is all they carry.
-
-* EngineError
-  x EngineOverloaded       (retryable)
-  x EngineLost             (retryable)
-  x PackMissing            (retryable)
-  x WeightsMissing
-  x WeightsCorrupt
-  x UnknownEngine
-  x InvalidEngineRequest
-    + UnknownVoice
-    + UnsupportedLanguage
-    + ContextLengthExceeded
-    + UnsupportedFeature
-"""
+"""The errors that engines raise. They cross processes, so one message is all they carry."""
 
 
 class EngineError(Exception):

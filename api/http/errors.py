@@ -18,37 +18,21 @@ from pipelines.errors import INTERNAL_MESSAGE, PipelineError, public_error
 
 logger = logging.getLogger(__name__)
 
-STATUS_OF_CODE = {
-    "invalid_json": 400,
-    "unsupported_media_type": 400,
-    "validation_error": 400,
-    "invalid_file_count": 400,
-    "file_too_large": 400,
-    "audio_too_long": 400,
-    "invalid_audio": 400,
-    "voice_not_ready": 400,
-    "context_length_exceeded": 400,
-    "email_taken": 400,
-    "invalid_url": 400,
-    "idempotency_mismatch": 400,
-    "unauthorized": 401,
-    "insufficient_credit": 403,
-    "plan_required": 403,
-    "insufficient_scope": 403,
-    "not_found": 404,
-    "voice_not_found": 404,
-    "model_not_found": 404,
-    "chat_not_found": 404,
-    "plan_not_found": 404,
-    "method_not_allowed": 405,
-    "idempotency_conflict": 409,
-    "range_not_satisfiable": 416,
-    "rate_limited": 429,
-    "concurrency_limit": 429,
-    "internal_error": 500,
-    "overloaded": 503,
-    "unavailable": 503,
+_CODES = {
+    400: "invalid_json unsupported_media_type validation_error invalid_file_count file_too_large "
+    "audio_too_long invalid_audio voice_not_ready context_length_exceeded email_taken invalid_url "
+    "idempotency_mismatch",
+    401: "unauthorized",
+    403: "insufficient_credit plan_required insufficient_scope",
+    404: "not_found voice_not_found model_not_found chat_not_found plan_not_found",
+    405: "method_not_allowed",
+    409: "idempotency_conflict",
+    416: "range_not_satisfiable",
+    429: "rate_limited concurrency_limit",
+    500: "internal_error",
+    503: "overloaded unavailable",
 }
+STATUS_OF_CODE = {code: status for status, codes in _CODES.items() for code in codes.split()}
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # for the log; there is no client to read it
 OPENAI_PREFIX = "/openai/"

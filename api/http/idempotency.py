@@ -31,7 +31,7 @@ MAX_BODY_BYTES = 300 * 2**20  # more than any route reads
 
 _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
 # A stream that ended so may be asked for again, as any request that failed.
-_FAILED_LINE = re.compile(rb'^(?:data: )?\{"type": ?"error"', re.MULTILINE)
+_FAILED_LINE = re.compile(rb'^(?:data: )?\{(?:"type": ?"error"|"error": ?\{)', re.MULTILINE)
 _NOT_KEPT_HEADERS = frozenset({b"content-length", b"date", b"connection"})
 
 Handle = Callable[[Request], Coroutine[Any, Any, Response]]

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from api.http.routing import StrictRoute
@@ -102,8 +102,10 @@ def static_file(url: str, path: Path, headers: Mapping[str, str] | None = None) 
     """A route to a script or a style sheet; not part of the OpenAPI document."""
     media_type = {".js": "text/javascript", ".css": "text/css"}[path.suffix]
 
+    content = path.read_bytes()  # once, so that all files of a page are of one release
+
     async def serve(_: Request) -> Response:
-        return FileResponse(path, media_type=media_type, headers=headers)
+        return Response(content, media_type=media_type, headers=headers)
 
     return Route(url, serve)
 

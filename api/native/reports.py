@@ -4,7 +4,6 @@ import base64
 import hashlib
 import math
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -148,10 +147,6 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def _moment(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M UTC")
-
-
 def _histogram(shares: Sequence[float], edges: Sequence[float]) -> list[tuple[float, float]]:
     """The outline of a histogram as points."""
     bins = zip(edges[:-1], edges[1:], shares, strict=True)
@@ -163,22 +158,17 @@ def _on_log_axis(values: Sequence[float], hz: Sequence[float]) -> list[tuple[flo
     return [(math.log10(at), value) for at, value in zip(hz, values, strict=True) if at > 0]
 
 
-def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {
-        "duration": _duration,
-        "moment": _moment,
-        "histogram": _histogram,
-        "on_log_axis": _on_log_axis,
-        "log10": math.log10,
-    }
-    return made
-
-
-_template = _environment().get_template("page.html")
+_environment = Environment(
+    loader=FileSystemLoader(FOLDER),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters |= {
+    "duration": _duration,
+    "histogram": _histogram,
+    "on_log_axis": _on_log_axis,
+    "log10": math.log10,
+}
+_template = _environment.get_template("page.html")

@@ -182,8 +182,8 @@ async def list_deliveries(
 async def redeliver(
     webhook_id: str, delivery_id: str, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownDelivery:
-    delivery = _id(delivery_id, "the webhook has no delivery of that id")
-    return _shown_delivery(await platform.webhooks.redeliver(principal, _id(webhook_id), delivery))
+    ids = _id(webhook_id), _id(delivery_id, "the webhook has no delivery of that id")
+    return _shown_delivery(await platform.webhooks.redeliver(principal, *ids))
 
 
 @router.post(

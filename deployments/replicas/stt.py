@@ -1,6 +1,7 @@
 """A replica that listens."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +32,10 @@ class STTDeployment(ModelDeployment[STTEngine]):
             lambda: min(self.engine().capabilities.max_concurrency, MAX_CONCURRENCY),
             lambda: self.engine().capabilities.max_batch_size,
         )
-        # Loaded by the first request that asks for voices.
-        self._encoder = cache(lambda: load(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir())))
+        self._load_speaker_encoder = cache(
+            lambda: load(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir()))
+        )
+        self._loading = threading.Lock()
 
     async def transcribe(
         self, request: TranscriptionRequest, caller: str | None = None
@@ -45,7 +48,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
         """A batch, whose requests share their urgency."""
         loop, began = asyncio.get_running_loop(), time.perf_counter()
         results = await loop.run_in_executor(
-            self._threads, decode, self.engine(), requests, self._encoder
+            self._threads, decode, self.engine(), requests, self._speaker_encoder
         )
         elapsed_s = time.perf_counter() - began
         audio_s = sum(len(request.pcm) for request in requests) / STT_SAMPLE_RATE
@@ -55,6 +58,11 @@ class STTDeployment(ModelDeployment[STTEngine]):
         if audio_s:
             metrics.stt_real_time_factor.observe(elapsed_s / audio_s)
         return results
+
+    def _speaker_encoder(self) -> SpeakerEncoder:
+        """Loaded once, by the first request that asks for voices; blocking."""
+        with self._loading:
+            return self._load_speaker_encoder()
 
 
 def decode(

@@ -7,7 +7,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from secrets import token_hex
 from typing import Any, Literal
 
@@ -161,15 +161,13 @@ class ToolTextReader:
         return len(self._waiting)
 
 
-def joined_calls(
-    earlier: tuple[CallDelta, ...], later: tuple[CallDelta, ...]
-) -> tuple[CallDelta, ...]:
-    """The deltas of two consecutive pieces as those of one, at most one a call.
+def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
+    """The deltas of consecutive pieces as those of one, at most one a call.
 
     The first of a call has its name, and all of them have arguments to be joined.
     """
     calls: dict[int, CallDelta] = {}
-    for piece in (*earlier, *later):
+    for piece in pieces:
         before = calls.setdefault(piece["index"], piece)
         if before is not piece:
             function = before["function"]

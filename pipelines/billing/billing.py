@@ -269,13 +269,18 @@ class Billing:
         if not idempotent:
             # After a power cut the work that the hold was for is gone, too.
             return await self._database.run_in_order(ledger.hold, *wish)
-        held = await self._database.run_plain(ledger.hold_idempotently, *wish)
-        if held is None:
-            return False
-        charge.operation = held.operation
-        if held.is_paid:
-            charge.mark_paid()
-        return True
+
+        def hold(transaction: Transaction) -> bool:
+            held = ledger.hold_idempotently(transaction, *wish)
+            if held is None:
+                return False
+            # Here, as the answer of the database may be lost: a release has to know its name.
+            charge.operation = held.operation
+            if held.is_paid:
+                charge.mark_paid()
+            return True
+
+        return await self._database.run_plain(hold)
 
     async def wait_for_settlements(self) -> None:
         """Returns when this process has settled every charge, or given up."""

@@ -69,8 +69,7 @@ class Completion:
         self._rest = rest
         self._history = history
         self._charge = charge
-        self.answer = GenerationDelta()  # so far
-        self._begun = False  # whether a piece of it was taken
+        self._pieces: list[GenerationDelta] = []  # that were taken
         self._saved = not request.save_chat
         self._count(first)
 
@@ -83,14 +82,18 @@ class Completion:
         try:
             async with self._charge:
                 async for delta in self._all():
-                    self.answer += delta
-                    self._begun = True
+                    self._pieces.append(delta)
                     self._count(delta)
                     if delta.finish_reason is not None:
                         await self._end()
                     yield delta
         finally:
             await self.aclose()
+
+    @property
+    def answer(self) -> GenerationDelta:
+        """So far."""
+        return GenerationDelta.joined(self._pieces)
 
     def _count(self, delta: GenerationDelta) -> None:
         if delta.usage is not None:
@@ -109,7 +112,7 @@ class Completion:
 
         All of it also when the caller is cancelled.
         """
-        if self._begun and not self._saved:
+        if self._pieces and not self._saved:
             self._save()
         self._charge.leave()
         await self._rest.aclose()

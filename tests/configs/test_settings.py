@@ -1,5 +1,6 @@
 """Secrets are made once, for the service's user alone; wrong settings are told in a sentence."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,15 @@ def test_a_weak_or_broken_key_is_refused(
     with pytest.raises(SettingsError, match=name) as caught:
         load_settings()
     assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["short", "l" * 48])
+def test_a_secret_of_another_release_is_passed_over_and_kept(data: Path, value: str) -> None:
+    made = load_settings().secrets
+    stored = json.loads((data / "secrets.json").read_text()) | {"later": value}
+    (data / "secrets.json").write_text(json.dumps(stored))
+    assert load_settings().secrets == made
+    assert json.loads((data / "secrets.json").read_text()) == stored
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url_key": 7}', '{"url_key": ""}'])

@@ -252,7 +252,7 @@ class SocketSession:
                 self.end(INTERNAL_MESSAGE, close_codes.INTERNAL)
 
     def touch(self) -> None:
-        """Restarts the idle timeout: a message came, or audio was sent."""
+        """Restarts the idle timeout: a message came, or a context had something to send."""
         seconds = self._limits.idle_s
         self.timeouts.set("idle", seconds, f"no message came for {seconds:g} seconds")
 

@@ -20,6 +20,7 @@ from num2words import CONVERTER_CLASSES, num2words
 from configs.schema.languages import language_words
 
 LONGEST_NUMBER = 15  # digits; people read longer ones digit by digit
+LONGEST_AMOUNT = 24  # digits before the point: the precision of decimals is 28
 
 # num2words knows Portuguese of Portugal as "pt"; the voices are Brazilian.
 _NUM2WORDS_NAMES = {"pt": "pt_BR"}
@@ -118,7 +119,7 @@ class NumberWords:
     def money(self, number: str, currency: str) -> str:
         """`number` of the ISO 4217 `currency`; two decimals are its hundredths."""
         amount = Decimal(number)
-        is_exact = amount.adjusted() < LONGEST_NUMBER and _is_whole(amount * 100)
+        is_exact = amount.adjusted() < LONGEST_AMOUNT and _is_whole(amount * 100)
         said = self._amount(abs(amount), currency) if is_exact else None
         if said is None:
             name = get_currency_name(currency, count=_plural_value(number), locale=self.locale)
@@ -216,8 +217,8 @@ def _is_whole(value: Decimal) -> bool:
 def _plural_value(number: str) -> int | Decimal:
     """What Babel takes for `number`: it fails for one longer than the precision of decimals."""
     value = Decimal(number)
-    if value.adjusted() >= LONGEST_NUMBER:
-        return int(10**LONGEST_NUMBER)
+    if value.adjusted() >= LONGEST_AMOUNT:
+        return int(10**LONGEST_AMOUNT)
     return int(value) if _is_whole(value) else value
 
 

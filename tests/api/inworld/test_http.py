@@ -94,8 +94,13 @@ def test_a_failure_in_the_middle_is_the_last_line(
 
     monkeypatch.setattr(ToneEngine, "synthesize", broken)
     body = {"text": TEXT, "voiceId": voice, "audioConfig": RAW}
-    *_, last = lines(client.post("/tts/v1/voice:stream", json=body))
+    headers = {"Idempotency-Key": "it failed once"}
+    *_, last = lines(client.post("/tts/v1/voice:stream", json=body, headers=headers))
     assert last["error"]["code"] == 13 and "broke" not in last["error"]["message"]
+    monkeypatch.undo()
+    again = client.post("/tts/v1/voice:stream", json=body, headers=headers)
+    assert "idempotency-replayed" not in again.headers
+    assert all("result" in line for line in lines(again))
 
 
 @pytest.mark.parametrize("path", ["/tts/v1/voice", "/tts/v1/voice:stream"])

@@ -110,7 +110,7 @@ async def test_readiness_tells_which_store_is_missing(
 ) -> None:
     async with scraper(app) as client:
         assert (await client.get("/readyz")).json() == {"status": "ok", "degraded": []}
-        monkeypatch.setattr(services.infrastructure.limits, "_degraded", True)
+        monkeypatch.setattr(services.infrastructure.limits, "degraded", True)
         answer = await client.get("/readyz")
         monkeypatch.setattr(services.infrastructure.files, "degraded", True)
         both = await client.get("/readyz")

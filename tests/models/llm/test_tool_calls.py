@@ -63,9 +63,9 @@ def test_pieces_that_are_joined_add_up_to_the_same(
     deltas = fed(written(calls), cuts)
     joined = []
     for start in range(0, len(deltas), size):
-        pieces: tuple[dict[str, Any], ...] = ()
-        for delta in deltas[start : start + size]:
-            pieces = joined_calls(pieces, delta.tool_calls)
+        pieces = joined_calls(
+            call for delta in deltas[start : start + size] for call in delta.tool_calls
+        )
         assert len({piece["index"] for piece in pieces}) == len(pieces)
         joined.append(GenerationDelta(tool_calls=pieces))
     assert assembled(joined).tool_calls == assembled(deltas).tool_calls

@@ -197,11 +197,12 @@ async def test_a_charge_without_an_answer_is_not_made_twice(
     assert await kinds(database) == ["hold", "capture"]
 
 
+@pytest.mark.parametrize("operation", [None, IdempotentOperation("request")])
 async def test_a_hold_without_an_answer_is_given_back_when_its_caller_left(
-    bills: Billing, database: FlakyDatabase
+    bills: Billing, database: FlakyDatabase, operation: IdempotentOperation | None
 ) -> None:
     database.gate, database.loses_answers = threading.Event(), 1
-    holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100))
+    holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100, operation=operation))
     await asyncio.sleep(0.05)
     holding.cancel()
     await asyncio.gather(holding, return_exceptions=True)
