@@ -41,7 +41,7 @@ class LanguageWords(StrictModel):
     currencies: dict[str, CurrencyNames] = {}  # by ISO 4217 code
 
 
-# Read at once, so that no request waits the 80 ms.
+# Read at once, so that no request waits for it.
 _LANGUAGES = load_yaml(TypeAdapter(dict[str, LanguageWords]), "languages")
 _UNLISTED = LanguageWords()
 
