@@ -70,6 +70,7 @@ async def _collect(completion: Completion, began: float) -> dict[str, Any]:
         pass
     if completion.usage is None:
         raise EngineLost("the model ended without its finish")
+    answer = completion.answer
     return {
         "id": completion.id,
         "object": "chat.completion",
@@ -78,8 +79,8 @@ async def _collect(completion: Completion, began: float) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "message": answer_body(completion.answer),
-                "finish_reason": completion.answer.finish_reason,
+                "message": answer_body(answer),
+                "finish_reason": answer.finish_reason,
             }
         ],
         "usage": usage_body(completion.usage),
