@@ -46,7 +46,8 @@ class TerminalProgress:
         self._got_bytes.clear()
         self._advance(self._stored_bytes)
         if self._bar.disable:
-            self._say(f"stored {artefact}/{file} ({size_bytes:,} bytes)")
+            done = f"{self._stored_bytes / 2**20:.0f} MiB of {self._total_bytes / 2**20:.0f}"
+            self._say(f"stored {artefact}/{file} ({size_bytes:,} bytes; {done})")
 
     def _advance(self, to_bytes: int) -> None:
         # Archives are not as long as what is in them, and the bar must not run back.
@@ -117,7 +118,7 @@ def _list(store: WeightStore) -> None:
         here = "missing" if name in absent else "here"
         need = "required" if artefact.required else "optional"
         need = "gpu" if artefact.required_on_gpu and not artefact.required else need
-        size = f"{artefact.size_bytes / 2**20:.0f} MiB"
+        size = f"{artefact.size_bytes / 2**20:.0f} MiB" if artefact.size_bytes else "? MiB"
         print(
             f"{name:18} {here:8} {need:9} {size:>8}  {artefact.licence:11} {artefact.description}"
         )
