@@ -142,8 +142,8 @@ def build_services(
 ) -> Services:
     """Nothing here waits for a model: routes answer 503 until their model is up.
 
-    Who gives a `decoder` closes it; another starts its processes only when audio comes. Without
-    `limits` this process counts for itself.
+    A caller that passes a `decoder` closes it; the default starts its processes with the first
+    audio. Without `limits` this process counts by itself.
     """
     limits = limits or SharedLimits()
     decoder = decoder or AudioDecoder()

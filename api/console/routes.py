@@ -1,4 +1,4 @@
-"""The console: a page on which a person speaks, listens, chats, makes API keys and sees the
+"""The web console: a page for synthesis, transcription, chat, API keys, voices and the
 account."""
 
 from pathlib import Path

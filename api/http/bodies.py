@@ -82,7 +82,7 @@ def parse_json(body: bytes) -> Any:
 def _check_structure(body: bytes) -> None:
     """Bounds depth and number of values before the parser sees them.
 
-    What is no JSON may be misjudged behind its first fault, which the parser does not pass.
+    Invalid JSON may be misjudged after its first error, where the parser stops anyway.
     """
     openers = body.count(b"[") + body.count(b"{")
     if openers <= MAX_DEPTH and openers + body.count(b",") < MAX_VALUES:
@@ -132,7 +132,7 @@ class RequestModel(BaseModel):
 
 
 class Shown(BaseModel):
-    """An answer with fields that an object of a pipeline has as attributes."""
+    """A response whose fields are attributes of an object of a pipeline."""
 
     model_config = ConfigDict(from_attributes=True, validate_by_name=True)
 
@@ -205,7 +205,7 @@ OneLine = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
 
 
 def rounded(digits: int) -> AfterValidator:
-    """As clients see a measured number."""
+    """A validator that rounds a measured number."""
     return AfterValidator(lambda value: round(value, digits))
 
 

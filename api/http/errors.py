@@ -34,11 +34,11 @@ _CODES = {
 }
 STATUS_OF_CODE = {code: status for status, codes in _CODES.items() for code in codes.split()}
 RETRY_AFTER_S = 1
-CLIENT_LEFT = 499  # for the log; there is no client to read it
+CLIENT_LEFT = 499  # for the log only: the client has disconnected
 OPENAI_PREFIX = "/openai/"
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 CLOSE = {"Connection": "close"}
-"""Headers of an answer before the end of the body: the connection can carry no other request."""
+"""Headers of a response sent before the request body was read: the connection is not reused."""
 
 
 class ApiError(PipelineError):

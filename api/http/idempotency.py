@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: the same POST again has the answer of the first one."""
+"""`Idempotency-Key`: a repeated POST gets the response of the first one."""
 
 import asyncio
 import hashlib
@@ -30,7 +30,7 @@ MAX_PATH_LENGTH = 200
 MAX_BODY_BYTES = 300 * 2**20  # more than any route reads
 
 _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
-# A stream that ended so may be asked for again, as any request that failed.
+# A stream that ends with an error is not stored: like any failed request, it may be repeated.
 _FAILED_LINE = re.compile(rb'^(?:data: )?\{(?:"type": ?"error"|"error": ?\{)', re.MULTILINE)
 _NOT_KEPT_HEADERS = frozenset({b"content-length", b"date", b"connection"})
 
@@ -40,10 +40,10 @@ Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 async def answer_once(
     request: Request, store: IdempotencyStore, principal: Principal, handle: Handle
 ) -> Response:
-    """What `handle` answers, or what it answered to the first request with its Idempotency-Key.
+    """The response of `handle`, or the stored one of the first request with the same key.
 
-    Only success is kept: what failed runs again. A request with a key runs to its end also when
-    the client leaves, so that the client finds its answer when it comes back. Raises RequestRunning
+    Only successful responses are stored: a failed request runs again. A request with a key runs to
+    its end even if the client disconnects, so that a retry gets its response. Raises RequestRunning
     or AnswerNotKept, ApiError(validation_error, idempotency_mismatch), or what `handle` raises.
     """
     key = request.headers["idempotency-key"]
@@ -59,14 +59,14 @@ async def answer_once(
         answer = await handle(Request(request.scope, body.receive))
         if answer.status_code < 400:
             await body.read_rest()
-    except BaseException:  # a cancelled request too gives its key back
+    except BaseException:  # a cancelled request releases its key too
         await claim.release()
         raise
     return _RecordedAnswer(answer, claim, body, keeps_body=principal.retention != "zero")
 
 
 def _path_of(request: Request) -> str:
-    """As it is stored: names in paths may be long, or hold what no database takes."""
+    """The path as stored; a digest of one that is too long or has unprintable characters."""
     path: str = request.scope["path"]
     if len(path) <= MAX_PATH_LENGTH and path.isascii() and path.isprintable():
         return path
@@ -90,7 +90,7 @@ async def _replay(finished: FinishedRequest, body: "_Body") -> Response:
 class _Body:
     """The body of a request on its way to the route, and a digest of it.
 
-    After its end nothing comes, not even that the client has left.
+    After its end `receive` waits for ever, and reports no disconnect of the client.
     """
 
     def __init__(self, request: Request, principal: Principal, digest: hmac.HMAC) -> None:
@@ -122,7 +122,7 @@ class _Body:
                 raise ApiError("file_too_large", "the body is too large", headers=CLOSE)
 
     def digest(self) -> bytes:
-        """Of the whole body, once it was read."""
+        """The digest of the whole body, once it was read."""
         self._digest.update(self._held)
         self._held = b""
         return self._digest.digest()
@@ -142,9 +142,9 @@ class _Body:
 
 
 class _RecordedAnswer(Response):
-    """Sends an answer, and keeps it when it is a whole success.
+    """Sends a response, and stores it when it is complete and successful.
 
-    It is kept before the client has seen its end.
+    It is stored before its last part is sent.
     """
 
     def __init__(self, answer: Response, claim: Claim, body: _Body, *, keeps_body: bool) -> None:
@@ -159,7 +159,7 @@ class _RecordedAnswer(Response):
         self._parts: list[bytes] = []
         self._bytes = 0
         self._failed = False
-        self._left = False  # the client
+        self._disconnected = False  # the client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -190,12 +190,12 @@ class _RecordedAnswer(Response):
         await self._pass_on(send, message)
 
     async def _pass_on(self, send: Send, message: Message) -> None:
-        if self._left:
+        if self._disconnected:
             return
         try:
             await send(message)
         except OSError:  # the client is gone; the answer is still recorded
-            self._left = True
+            self._disconnected = True
 
     def _take(self, part: bytes) -> None:
         self._failed = self._failed or _FAILED_LINE.search(part) is not None

@@ -25,8 +25,8 @@ from telemetry import metrics
 
 RELEASE = "release_admission"  # key in the scope's state of the call that ends a request's work
 REQUEST = "request"
-RECOVERY = 0.1  # seconds of burst that come back in a calm second
-CALM_S = 1.0  # since the last refusal: else what comes back lets in one too many all the time
+RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
+CALM_S = 1.0  # after the last refusal; else the regained budget admits one too many again and again
 RATE_WINDOW = "rate_window"  # key in the scope's state
 MINUTE_S, HOUR_S = 60, 3600
 ATTEMPTS = {"sign_up": "sign-ups", "login": "failed logins"}
@@ -133,7 +133,7 @@ class RequestLimits:
             yield
         except Unauthorized:
             raise
-        except Exception:  # whatever else failed says nothing about the password
+        except Exception:  # any other failure says nothing about the password
             await self.limits.hit(key, limit, cost=-1)
             raise
         await self.limits.hit(key, limit, cost=-1)
@@ -146,7 +146,7 @@ class RequestLimits:
 
 
 def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:
-    """On every answer of an authenticated request, errors too."""
+    """Rate limit headers of every response to an authenticated request, errors included."""
     window: RateWindow | None = state.get(RATE_WINDOW)
     if window is not None:
         headers["X-RateLimit-Limit"] = str(window.limit)
@@ -165,7 +165,7 @@ def peer_address(connection: HTTPConnection) -> IPv4Address | IPv6Address | None
 
 
 def client_address(connection: HTTPConnection) -> str:
-    """Whom a limit of addresses counts: an IPv4 address, or the /64 network of an IPv6 one."""
+    """The key of a limit per address: an IPv4 address, or the /64 network of an IPv6 address."""
     address = peer_address(connection)
     if address is None:
         return connection.client.host if connection.client else ""

@@ -89,7 +89,7 @@ class RequestFrame:
 
 def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:
     """Counts one request by the pattern of its path, of which there are few."""
-    route = getattr(scope.get("route"), "path", "none")  # the router left it in the scope
+    route = getattr(scope.get("route"), "path", "none")  # the router sets it in the scope
     counter, histogram = _series(method if method in _METHODS else "other", route, status)
     counter.inc()
     histogram.observe(elapsed_s)

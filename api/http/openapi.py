@@ -1,4 +1,4 @@
-"""The OpenAPI document, made truthful, and a page to read it on without the Internet."""
+"""The OpenAPI document, corrected to what the API does, and a page that shows it offline."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -43,7 +43,7 @@ _STILL_RUNNING = {
 
 
 def add_docs(app: FastAPI) -> None:
-    """Makes `/openapi.json` truthful and adds `/docs`."""
+    """Serves the corrected document at `/openapi.json` and adds `/docs`."""
 
     page = get_swagger_ui_html(
         openapi_url="/openapi.json",

@@ -25,7 +25,7 @@ from pipelines.accounts.authentication import Authenticator, Principal, Scope
 from pipelines.billing.billing import IdempotentOperation
 
 BEARER = ("bearer",)
-BEARER_OR_BASIC = ("bearer", "basic")  # for clients that put an API key behind `Basic` as it is
+BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API key after `Basic`
 
 _ERRORS = {
     400: "The request is wrong; the message names the field and its limit",
@@ -126,12 +126,12 @@ class StrictRoute(APIRoute):
 def guarded_route(scope: Scope | None, schemes: tuple[str, ...]) -> type[StrictRoute]:
     """A route class that admits only principals with that scope.
 
-    Models' work for a JSON body is cancelled when the client leaves before the response begins.
+    The work of models on a JSON body is cancelled if the client disconnects before the response.
     """
 
     class GuardedRoute(StrictRoute):
         public = False
-        cancels = scope in MODEL_SCOPES  # a change of an account or a webhook is made whole
+        cancels = scope in MODEL_SCOPES  # changes of accounts and webhooks are never cancelled
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()

@@ -58,7 +58,7 @@ class StreamedResponse(Response):
 
     A client that disconnects closes `frames`, also while the next item is awaited, and `source`,
     which an unstarted generator could not close. `keep_alive` is sent after each 15 idle seconds,
-    in formats with an item that means nothing.
+    in formats that have an item without content.
     """
 
     keep_alive: bytes | None = None
@@ -72,7 +72,7 @@ class StreamedResponse(Response):
         super().__init__(media_type=media_type)
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-cache, no-transform"
-        self.headers["x-accel-buffering"] = "no"  # else nginx holds the stream back
+        self.headers["x-accel-buffering"] = "no"  # else nginx buffers the stream
         self._frames = frames
         self._source = source
         self._sent_at = 0.0
@@ -80,7 +80,7 @@ class StreamedResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_when_left, receive, tasks.cancel_scope)
+                tasks.start_soon(_cancel_on_disconnect, receive, tasks.cancel_scope)
                 if self.keep_alive is not None:
                     tasks.start_soon(self._keep_alive, send, self.keep_alive)
                 await self._send_all(send)
@@ -150,7 +150,7 @@ def error_frame(error: Exception) -> bytes:
 async def encode_frames(
     first: C, rest: AsyncGenerator[C, None], writer: FrameWriter[C]
 ) -> AsyncGenerator[bytes, None]:
-    """The frames of a stream whose first item is made already; the caller closes `rest`."""
+    """The frames of a stream whose first item is ready; the caller closes `rest`."""
     try:
         if frame := await anyio.to_thread.run_sync(writer.write, first):
             yield frame
@@ -171,7 +171,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     For work between reading the body and the response. Raises ClientDisconnect.
     """
     working: Task[T] = create_task(work)
-    leaving = create_task(_wait_until_left(receive))
+    leaving = create_task(_wait_for_disconnect(receive))
     try:
         await wait((working, leaving), return_when=FIRST_COMPLETED)
         if not working.done():
@@ -181,14 +181,14 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         leaving.cancel()
         if not working.done():
             working.cancel()
-            await wait((working,))  # its cleaning up ends before the request does
+            await wait((working,))  # its cleanup ends before the request does
 
 
-async def _wait_until_left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
-    await _wait_until_left(receive)
+async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+    await _wait_for_disconnect(receive)
     scope.cancel()

@@ -50,7 +50,7 @@ def form_schema(
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """What one form may hold."""
+    """The limits of one form."""
 
     max_files: int = 1
     max_fields: int = 20
@@ -166,7 +166,7 @@ class _Receiver:
         return {name: getattr(self, name) for name in dir(self) if name.startswith("on_")}
 
     def write(self) -> None:
-        """Writes what waits; blocking."""
+        """Writes the buffered data; blocking."""
         for file, data in self._writes:
             file.write(data)
         self._writes, self.waiting_bytes = [], 0

@@ -42,14 +42,14 @@ from pipelines.tts.session import (
     SpeakingContext,
 )
 
-QUIET_S = 0.5  # after a part of a sentence, in automatic mode: no language model is as slow
+QUIET_S = 0.5  # pause after part of a sentence in automatic mode; no language model pauses as long
 
 
 class AutoFlush:
-    """Watches the buffer of one context.
+    """Flushes the buffer of one context automatically.
 
-    In automatic mode whole sentences are spoken at once. In any mode so many characters, or so
-    long a wait, are enough.
+    Automatic mode speaks whole sentences at once. Every mode flushes the buffer after a number of
+    characters or a maximum delay.
     """
 
     def __init__(self, context: SpeakingContext, create: Create, language: str) -> None:
@@ -61,16 +61,16 @@ class AutoFlush:
         self.change(create, language)
 
     def change(self, create: Create, language: str) -> None:
-        """From the next text on."""
+        """Sets the options and the language of the text that follows."""
         self._language = language
         self._auto = create.auto_mode
-        # Else each message is a sentence or a phrase, so a stop ends it and a rest is not awaited.
+        # In other strategies each message is a sentence or phrase: no more of it is awaited.
         self._in_pieces = create.auto_mode_strategy == "SENTENCE_BOUNDARY"
         self._delay_s = (create.max_buffer_delay_ms or DEFAULT_DELAY_MS) / 1000
         self._most = create.buffer_char_threshold or DEFAULT_THRESHOLD
 
     def added(self) -> None:
-        """After text came into the buffer."""
+        """Call it after text was added to the buffer."""
         text = self._context.buffered
         ready = finished(text, self._language, sure=self._in_pieces) if self._auto else 0
         if len(text) - ready >= self._most:
@@ -79,7 +79,7 @@ class AutoFlush:
         self._watch(fresh=ready > 0)
 
     def stop(self) -> None:
-        """Once nothing waits in the buffer, or when the client has left."""
+        """Call it when the buffer is empty, or the client has disconnected."""
         for timer in (self._oldest, self._quiet):
             if timer is not None:
                 timer.cancel()
@@ -105,8 +105,8 @@ class AutoFlush:
 class InworldConversation:
     """One socket, which stays open when its last context was closed.
 
-    Only what cannot be read counts as a fault of the client: its pings name contexts that are
-    gone, and turns that were interrupted are closed twice.
+    Only unreadable messages count as faults of the client: its keep-alive messages name closed
+    contexts, and it closes interrupted turns twice.
     """
 
     service: Service = "tts"
@@ -118,7 +118,7 @@ class InworldConversation:
         self._made: dict[str, tuple[Create, AutoFlush]] = {}
 
     async def opened(self) -> None:
-        """The client speaks first."""
+        """Sends nothing: the first message is the client's."""
 
     async def receive_text(self, text: str) -> None:
         named: str | None = None
@@ -142,7 +142,7 @@ class InworldConversation:
             flushes.stop()
 
     def error(self, message: str) -> BaseModel:
-        """Why the session ends; what is wrong with a message has a code of its own."""
+        """The error that ends a session; wrong messages have codes of their own."""
         return failure(message, ABORTED)
 
     async def _do(self, message: ClientMessage) -> None:
@@ -171,7 +171,7 @@ class InworldConversation:
         else:
             flushes.stop()
             if message.close_context is None or context.is_closing:
-                context.cancel()  # who closes again what is still spoken wants no more of it
+                context.cancel()  # a second close while speech is still sent drops the rest
             else:
                 context.close()
 
@@ -179,7 +179,7 @@ class InworldConversation:
         flushes.stop()
         if context.is_closing:
             return
-        if context.is_crowded:  # it comes with what waits already
+        if context.is_crowded:  # it joins the text that is queued already
             context.flush_automatically(len(context.buffered))
         else:
             context.flush()
@@ -188,7 +188,7 @@ class InworldConversation:
         if context_id in self._contexts:
             raise _fault("this context is open already", ALREADY_EXISTS, context_id)
         if len(self._contexts) >= MAX_CONTEXTS:
-            # Clients open one for each turn ahead, and forget those that came to nothing.
+            # Clients open one for each turn in advance, and do not close unused ones.
             forgotten = self._contexts.find_idle()
             if forgotten is None:
                 text = f"a connection has at most {MAX_CONTEXTS} contexts that speak"

@@ -1,4 +1,4 @@
-"""What clients of Inworld's text-to-speech API send and are sent, on the socket and over HTTP.
+"""Messages of Inworld's text-to-speech API in both directions, on the socket and over HTTP.
 
 A flush is one audio file, or messages that stand alone.
 """
@@ -88,7 +88,7 @@ class InworldAudio(InworldModel):
 
 
 class Voicing(InworldModel):
-    """What a text is spoken with. `modelId` and `language` follow from the voice here."""
+    """The voice and style of a text. `modelId` and `language` follow from the voice here."""
 
     voice_id: str = Field(min_length=1, max_length=200, description="The id or name of a voice.")
     audio_config: InworldAudio = Field(default_factory=InworldAudio)
@@ -103,7 +103,7 @@ class Voicing(InworldModel):
 
     @property
     def style(self) -> SpeechRequest:
-        """In the terms of this service."""
+        """The request in the terms of this service."""
         return SpeechRequest(
             text="",
             speed=self.audio_config.speaking_rate,
@@ -137,7 +137,7 @@ class UpdateConfig(InworldModel):
 
 
 class Empty(InworldModel):
-    """A message that is all said by its name."""
+    """A message without fields."""
 
 
 class SendTextRequest(InworldModel):
@@ -195,10 +195,10 @@ def updated(create: Create, update: UpdateConfig) -> Create:
         raise ClientFault(fault_message(error, "update_config")) from None
 
 
-# Of google.rpc.Code.
+# Values of google.rpc.Code.
 INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED = 3, 5, 6, 8
 ABORTED, INTERNAL = 10, 13
-# What HTTP statuses are as such codes. Not found is for contexts alone: clients pass over it.
+# HTTP statuses as such codes. NOT_FOUND is for contexts alone, since clients ignore it.
 _CODES = {400: INVALID_ARGUMENT, 403: 7, 404: INVALID_ARGUMENT, 429: RESOURCE_EXHAUSTED, 503: 14}
 
 
@@ -211,7 +211,7 @@ class RpcStatus(BaseModel):
 
 
 class ContextEvent(BaseModel):
-    """One event, which is beside the id of its context."""
+    """One event, in a field next to the id of its context."""
 
     result: dict[str, Any]
 
@@ -236,16 +236,16 @@ def context_event(context_id: str, name: str, body: dict[str, Any]) -> ContextEv
 
 
 def description(create: Create, model_id: str) -> dict[str, Any]:
-    """What a context was really made with: `modelId` is the model that speaks."""
+    """The configuration that a context got: `modelId` is the model that speaks."""
     hidden = {"delivery_mode", "timestamp_transport_strategy", "auto_mode_strategy"}
     return create.model_dump(by_alias=True, exclude=hidden) | {"modelId": model_id}
 
 
 class Alignment:
-    """When words or letters sound, counted from the start of each flush.
+    """Timestamps of words or characters, counted from the start of each flush.
 
-    Clients add up the ends of flushes, which they know from the end of the last word alone. So
-    that one waits for the end of its flush, and lasts as long as the audio does.
+    Clients take the end of the last word for the end of a flush, and add these up. So the last word
+    is held back until the end of its flush, and ends with the audio.
     """
 
     def __init__(self, voicing: Voicing) -> None:
@@ -262,7 +262,7 @@ class Alignment:
         return self.whole(known)
 
     def rest(self, spoken_s: float) -> dict[str, Any] | None:
-        """That of the last word of a flush, after which there are `spoken_s` of audio in all."""
+        """The `timestampInfo` of the last word of a flush that ends after `spoken_s` of audio."""
         last = [replace(word, end_s=max(word.end_s, spoken_s)) for word in self._last]
         self._last = ()
         info = self.whole(last)
@@ -270,7 +270,7 @@ class Alignment:
         return info
 
     def whole(self, words: Sequence[TimedWord]) -> dict[str, Any] | None:
-        """That of a text whose audio comes at once."""
+        """The `timestampInfo` of a text whose audio comes in one piece."""
         if not words:
             return None
         spans = [
@@ -301,7 +301,7 @@ def _columns(name: str, spans: Sequence[tuple[str, float, float]]) -> dict[str, 
 
 
 class InworldWire:
-    """How the events of one context are written."""
+    """Writes the events of one context."""
 
     def __init__(self, context_id: str, create: Create) -> None:
         self._context_id = context_id
@@ -347,7 +347,7 @@ async def open_voice(
     *,
     whole: bool = False,
 ) -> ContextVoice:
-    """What speaks as `voicing` says; `whole` is for a text whose chunks are `joined`.
+    """The voice that `voicing` describes; `whole` is for a text whose chunks are `joined`.
 
     Raises EngineError, PipelineError or DatabaseError.
     """
@@ -368,7 +368,7 @@ async def open_voice(
 
 
 def joined(encoding: InworldEncoding, sample_rate_hz: int, parts: list[bytes]) -> bytes:
-    """All chunks of a text as one file. `parts` are of PCM where that is LINEAR16 or WAV."""
+    """All chunks of a text as one file. For LINEAR16 and WAV the `parts` are PCM."""
     data = b"".join(parts)
     if encoding in WITH_HEADER:
         return wav_header(sample_rate_hz, len(data)) + data

@@ -154,7 +154,7 @@ async def stream(
     """Lines of JSON. A client that leaves stops the work, and pays for what was spoken."""
     voice = await _voice(body, speech.synthesis, principal.workspace_id, operation)
     chunks = voice.speak(body.text)
-    first = await anext(chunks, None)  # what fails until then has a status of its own
+    first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
     if first is None:
         raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
     writer = _LineWriter(body, voice)

@@ -1,4 +1,4 @@
-"""Accounts: sign-up, login and profile; the workspace, its settings and its end; its API keys."""
+"""Accounts: sign-up, login and profile; the workspace, its settings and its erasure; API keys."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -33,7 +33,7 @@ routers = (public, account, keys)
 def _normal_email(text: str) -> str:
     """Lower case and IDNA, so that one address is one account."""
     try:
-        # Nothing is sent there, so the domains of tests will do.
+        # No e-mail is sent, so domains for tests are valid too.
         address = validate_email(text.strip(), check_deliverability=False, test_environment=True)
         return address.normalized.lower()
     except EmailNotValidError:

@@ -1,4 +1,4 @@
-"""Plans, the one that the workspace has, and what it used."""
+"""Plans, the plan of the workspace, and its usage."""
 
 import re
 from datetime import date, datetime, timedelta

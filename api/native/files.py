@@ -1,4 +1,4 @@
-"""Stored files, for who has their signed address."""
+"""Downloads of stored files by their signed URL."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -58,7 +58,7 @@ async def get_file(
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
     pieces = infrastructure.files.pieces(file, start, end)
-    first = await anext(pieces, b"")  # what can fail fails before the answer begins
+    first = await anext(pieces, b"")  # errors are raised before the response begins
     return StreamingResponse(
         _joined(first, pieces),
         status_code=200 if part is None else 206,
@@ -76,7 +76,7 @@ async def _joined(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGener
 def _asked_part(asked: str, size: int) -> tuple[int, int] | None:
     """The bytes [start, end) of one range; None for the whole file.
 
-    What is no range, or several, is ignored, as HTTP allows.
+    An invalid range, or several, are ignored, as HTTP allows.
     Raises ApiError(range_not_satisfiable).
     """
     match = _RANGE.fullmatch(asked.strip().lower())

@@ -1,4 +1,4 @@
-"""The models there are, as the service and as OpenAI's clients list them."""
+"""The available models, as the service and as OpenAI's clients list them."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Reports of custom voices: JSON, or a page of HTML and SVG without scripts or other addresses."""
+"""Reports of custom voices: JSON, or a page of HTML and SVG without scripts or external files."""
 
 import base64
 import hashlib
@@ -116,7 +116,7 @@ async def show_report(
 
 
 def _page(kept: StoredReport) -> HTMLResponse:
-    """A few milliseconds."""
+    """Renders the page, in a few milliseconds."""
     page = _template.render(
         brand=BRAND,
         style=Markup(_STYLE),

@@ -22,12 +22,12 @@ from pipelines.tts.shaping import SpokenChunk, TimedWord
 
 router = make_router("text to speech", scope="tts")
 
-LINE_S = 0.1  # of audio in a line at least, but for the first and the last
+LINE_S = 0.1  # least audio of a line, except the first and the last
 TEXT_CHARACTERS = 5000
 
 
 SpokenText = Annotated[str, Field(min_length=1, max_length=TEXT_CHARACTERS), NOT_BLANK]
-"""What one request says."""
+"""The text of one request."""
 
 Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
 
@@ -137,7 +137,7 @@ class LineWriter:
         self._encoder: AudioEncoder | None = None
         self._data: list[bytes] = []
         self._words: list[TimedWord] = []
-        self._waiting_s = LINE_S  # so that the first line waits for nothing
+        self._waiting_s = LINE_S  # so that the first line is sent at once
 
     def write(self, chunk: SpokenChunk) -> bytes:
         if self._encoder is None:
@@ -206,7 +206,7 @@ async def stream(
     The audio of all lines joined is one file. A client that leaves stops the work, and pays for
     what was spoken.
     """
-    # What fails before the first sound, but for an unknown voice, still has a status of its own.
+    # Errors before the first audio set the HTTP status, except that of an unknown voice.
     workspace_id = principal.workspace_id
     writer = LineWriter(body.output_format, timestamps=body.timestamps)
     try:

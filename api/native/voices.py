@@ -259,5 +259,5 @@ def _files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
 
 
 def _printable(filename: str) -> str:
-    """What a message may repeat of it."""
+    """The part of a file name that an error message repeats."""
     return "".join(letter for letter in filename[:SHOWN_NAME] if letter.isprintable()).strip()

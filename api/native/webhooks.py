@@ -1,4 +1,4 @@
-"""Webhooks: who is told of what, and what became of it."""
+"""Webhooks: subscriptions to events, and their deliveries."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar

@@ -1,4 +1,4 @@
-"""What clients of OpenAI's call models and voices, found among those that are here."""
+"""Maps OpenAI's names of models and voices to the models and voices of this service."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -84,9 +84,9 @@ def unknown_model(kind: ModelKind | None = None) -> ApiError:
 
 
 def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, list[str]]:
-    """Names of OpenAI's by the id of the model that answers to them.
+    """OpenAI's model names, by the id of the model that they stand for.
 
-    A voice that only another model has is spoken by that one, whatever model was named.
+    A voice of another model is spoken by that model, whatever model was named.
     """
     names: defaultdict[str, list[str]] = defaultdict(list)
     speaking = [info for info in models if info.kind == "tts"]

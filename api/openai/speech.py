@@ -27,7 +27,7 @@ router = make_router("text to speech", scope="tts")
 
 SpeechFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
-PCM_RATE = 24_000  # Hz, whatever the voice has
+PCM_RATE = 24_000  # Hz, for voices of any sample rate
 MEDIA_TYPES = {
     "opus": "audio/ogg",
     "pcm": "audio/pcm",
@@ -86,7 +86,7 @@ def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> Audi
 
 
 class BytesWriter:
-    """One file in pieces."""
+    """Writes one file in pieces."""
 
     def __init__(self, response_format: SpeechFormat) -> None:
         self._format = response_format
@@ -105,7 +105,7 @@ class BytesWriter:
 
 
 class EventWriter(BytesWriter):
-    """The same pieces as server-sent events."""
+    """Writes the same pieces as server-sent events."""
 
     def __init__(self, response_format: SpeechFormat, characters: int) -> None:
         super().__init__(response_format)

@@ -172,7 +172,7 @@ async def _transcribe(
         )
     recording = await transcription.open(workspace_id, path, asked)
     heard = transcription.stream(workspace_id, operation, recording)
-    first = await anext(heard)  # what fails until then still has a status of its own
+    first = await anext(heard)  # an error before the first event sets the HTTP status
     return EventStream(encode_frames(first, heard, TranscriptWriter(fields)), heard)
 
 

@@ -1,6 +1,6 @@
 "use strict";
 
-// What the workspace has, uses and is told: credit, plan, usage of the month, and webhooks.
+// The account of the workspace: credit, plan, usage of the month, and webhooks.
 const KINDS = { tts: "Speech", stt: "Transcription", chat: "Chat", voice: "Voices" };
 const CYCLES = { monthly: "monthly", annual: "annually" };
 const DELIVERIES = 10; // the last ones are shown
@@ -8,8 +8,8 @@ const MONEY = { minimumFractionDigits: 2, maximumFractionDigits: 6 };
 const usd = (amount) => `${amount.toLocaleString(undefined, MONEY)} USD`;
 const moment = (time) => (time ? new Date(time).toLocaleString() : "");
 
-// The answer, or null where the key lacks the scope or the service cannot tell now.
-async function told(path) {
+// The response, or null where the key lacks the scope or the service is unavailable.
+async function load(path) {
   try {
     return await (await call(path)).json();
   } catch (error) {
@@ -35,18 +35,18 @@ function button(text, label, handle) {
   made.addEventListener("click", async () => {
     made.disabled = true;
     try {
-      say((await handle()) || "");
+      showStatus((await handle()) || "");
     } catch (error) {
-      say(error.message, true);
+      showStatus(error.message, true);
     } finally {
       made.disabled = false;
-      if (made.isConnected) made.focus(); // a disabled button loses it
+      if (made.isConnected) made.focus(); // disabling a button takes its focus away
     }
   });
   return made;
 }
 
-// Draws what was asked for, unless another account is here by now.
+// Fetches and draws, unless the user has signed out or changed the account meanwhile.
 async function draw(ask, paint) {
   const credential = sessionStorage.getItem(CREDENTIAL);
   const answer = await ask();
@@ -56,7 +56,7 @@ async function draw(ask, paint) {
 function showMoney() {
   const today = new Date().toISOString().slice(0, 10);
   const month = `/billing/usage?from=${today.slice(0, 8)}01&to=${today}`;
-  return draw(() => Promise.all([told("/billing/current-plan"), told(month)]), ([plan, usage]) => {
+  return draw(() => Promise.all([load("/billing/current-plan"), load(month)]), ([plan, usage]) => {
     at("money").hidden = !plan || !usage;
     if (!plan || !usage) return;
     at("credit").textContent = usd(usage.credit_balance);
@@ -80,7 +80,7 @@ function showMoney() {
 }
 
 function showWebhooks() {
-  return draw(() => told("/webhooks"), (list) => {
+  return draw(() => load("/webhooks"), (list) => {
     at("webhooks").hidden = !list;
     if (!list) return;
     at("no-hooks").hidden = list.webhooks.length > 0;
@@ -132,7 +132,7 @@ async function showAccount() {
   await Promise.all([showMoney(), showWebhooks()]);
 }
 
-// Nothing of one account may be left for the next.
+// Removes all data of the account, so that the next user of the page does not see it.
 function clearAccount() {
   for (const id of ["credit", "plan", "usage", "spent", "hooks", "deliveries", "deliveries-of"]) {
     at(id).replaceChildren();

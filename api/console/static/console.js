@@ -5,7 +5,7 @@ const CREDENTIAL = "credential";
 const at = (id) => document.getElementById(id);
 let chatId = null;
 
-function say(text, bad = false) {
+function showStatus(text, bad = false) {
   at("status").textContent = text;
   at("status").className = bad ? "bad" : "";
 }
@@ -35,19 +35,19 @@ function onSubmit(id, handle) {
     const buttons = [...event.target.querySelectorAll("button")];
     buttons.forEach((button) => { button.disabled = true; });
     try {
-      say("Working …");
-      say((await handle(new FormData(event.target), event)) || "");
+      showStatus("Working …");
+      showStatus((await handle(new FormData(event.target), event)) || "");
     } catch (error) {
-      say(error.message, true);
+      showStatus(error.message, true);
     } finally {
       buttons.forEach((button) => { button.disabled = false; });
     }
   });
 }
 
-// What a list holds, or nothing where the key lacks the scope or the model is not up yet: the rest
-// of the page may be used.
-async function listed(path, name) {
+// The items of a list; none where the key lacks the scope or the model is not up yet: the rest of
+// the page is usable.
+async function fetchList(path, name) {
   try {
     return (await (await call(path)).json())[name];
   } catch (error) {
@@ -67,8 +67,8 @@ async function enter(credential) {
 }
 
 async function show(credential) {
-  const voices = await listed("/default-voices", "data");
-  const languages = await listed("/stt/languages", "languages");
+  const voices = await fetchList("/default-voices", "data");
+  const languages = await fetchList("/stt/languages", "languages");
   const groups = Map.groupBy
     ? Map.groupBy(voices, (voice) => voice.labels.language_name)
     : voices.reduce((map, voice) => {
@@ -97,7 +97,7 @@ async function show(credential) {
   at("who").textContent = credential.startsWith("sk_") ? `${credential.slice(0, 11)}…` : "Signed in";
 }
 
-// Nothing of one account may be left for the next: neither its key, nor what it said.
+// Signs out: removes the key and all data of the account, so that the next user does not see them.
 function leave() {
   sessionStorage.removeItem(CREDENTIAL);
   chatId = null;
@@ -112,7 +112,7 @@ function leave() {
 }
 
 async function listKeys() {
-  const keys = await listed("/developer/api", "keys");
+  const keys = await fetchList("/developer/api", "keys");
   at("keys").replaceChildren(...keys.map((key) => {
     const row = document.createElement("tr");
     const when = (time) => (time ? new Date(time).toLocaleString() : "never");
@@ -125,7 +125,7 @@ async function listKeys() {
     remove.addEventListener("click", async () => {
       if (!confirm(`Delete the key ${key.name}? Clients that use it stop working.`)) return;
       await call(`/developer/api/${key.id}`, { method: "DELETE" })
-        .then(listKeys).catch((error) => say(error.message, true));
+        .then(listKeys).catch((error) => showStatus(error.message, true));
     });
     row.insertCell().append(remove);
     return row;
@@ -215,11 +215,11 @@ onSubmit("create-form", async (form, event) => {
 
 at("leave").addEventListener("click", () => {
   leave();
-  location.reload(); // ends what still speaks, listens or streams
+  location.reload(); // ends playback, recording and streams
 });
 document.title = at("brand").textContent = `${document.documentElement.dataset.brand || ""} Console`.trim();
-// Once the other scripts are there.
+// After the other scripts have been loaded.
 addEventListener("DOMContentLoaded", () => {
   const credential = sessionStorage.getItem(CREDENTIAL);
-  if (credential) enter(credential).catch((error) => say(error.message, true));
+  if (credential) enter(credential).catch((error) => showStatus(error.message, true));
 });

@@ -1,6 +1,6 @@
 "use strict";
 
-// Speech over the two sockets: heard while it is made, written down while it is said.
+// Speech over the two sockets: playback during synthesis, transcripts during recording.
 const SOCKET_RATES = [16000, 24000, 44100, 48000]; // Hz that /ws/stt takes of a browser
 const SPEECH_RATE = 24000;
 
@@ -104,7 +104,7 @@ async function listenLive(output, language) {
         send({ type: "start", languages: language ? [language] : null, config });
       } else if (message.type === "connected") {
         context.createMediaStreamSource(stream).connect(microphone);
-        say("Listening …");
+        showStatus("Listening …");
       } else if (message.type === "error") {
         throw new Error(message.error);
       } else if (message.type === "transcription") {
@@ -131,10 +131,10 @@ at("speak-live").addEventListener("click", async ({ target }) => {
   const voiceId = form.get("voice_id") || at("speak-live").dataset.voice;
   target.disabled = true;
   try {
-    say("Working …");
-    say(await speakLive(form.get("text"), voiceId));
+    showStatus("Working …");
+    showStatus(await speakLive(form.get("text"), voiceId));
   } catch (error) {
-    say(error.message, true);
+    showStatus(error.message, true);
   } finally {
     target.disabled = false;
   }
@@ -146,11 +146,11 @@ at("microphone").addEventListener("click", async ({ target }) => {
     return;
   }
   target.textContent = "Stop";
-  stopListening = () => {}; // a click while it begins starts no second session
+  stopListening = () => {}; // a click during the start does not start a second session
   try {
-    say(await listenLive(at("live"), document.querySelector("[name=language]").value));
+    showStatus(await listenLive(at("live"), document.querySelector("[name=language]").value));
   } catch (error) {
-    say(error.message, true);
+    showStatus(error.message, true);
   } finally {
     stopListening = null;
     target.textContent = "Use the microphone";

@@ -1,12 +1,12 @@
 "use strict";
 
-// Voices of the workspace: made of recordings, watched while they are made, deleted.
+// Custom voices of the workspace: creation from recordings, progress, deletion.
 const LOOK_MS = 5000;
 let nextLook = 0;
 
 async function showVoices() {
   clearTimeout(nextLook);
-  const voices = await listed("/voices?limit=100", "data").catch(() => []);
+  const voices = await fetchList("/voices?limit=100", "data").catch(() => []);
   if (at("work").hidden) return; // signed out meanwhile
   at("voices").replaceChildren(...voices.map(voiceRow));
   at("voices-table").hidden = !voices.length;
@@ -37,7 +37,7 @@ function voiceButton(text, act) {
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = text;
-  button.addEventListener("click", () => act().catch((error) => say(error.message, true)));
+  button.addEventListener("click", () => act().catch((error) => showStatus(error.message, true)));
   return button;
 }
 
@@ -63,6 +63,6 @@ onSubmit("voice-form", async (form, event) => {
 
 new MutationObserver(() => {
   clearTimeout(nextLook);
-  if (at("work").hidden) at("voices").replaceChildren(); // nothing of one account for the next
+  if (at("work").hidden) at("voices").replaceChildren(); // not shown to the next account
   else showVoices();
 }).observe(at("work"), { attributeFilter: ["hidden"] });

@@ -52,7 +52,7 @@ async def complete(
     """Continues `messages`, or corrects `text`. Without `chat_id` the turn begins a saved chat."""
     began = time.monotonic()
     stream = not is_openai(request) if body.stream is None else body.stream
-    # An error that comes before the first piece still has a status of its own.
+    # An error before the first piece still sets the HTTP status.
     completion: Completion
     if body.text is None:
         completion = await chat.completions.start(_to_chat_request(body, principal, operation))
@@ -91,7 +91,7 @@ async def _collect(completion: Completion, began: float) -> dict[str, Any]:
 
 
 def _correction(completion: Completion) -> dict[str, Any]:
-    """What an answer has beside the fields of a chat when it is a correction that has ended."""
+    """The additional fields of the answer of a finished correction; none for a chat."""
     if not isinstance(completion, CorrectedCompletion):
         return {}
     return {"correction": correction_body(completion.original, completion.edits)}
@@ -112,11 +112,11 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
             raise EngineLost("the model ended without its finish")
         more = _correction(completion)
         yield frames.done(_milliseconds_since(began), completion.usage, **more)
-    except Exception as error:  # the status line is sent, so that any failure is a line
+    except Exception as error:  # the status line was sent: every failure becomes an event
         yield error_frame(error)
     finally:
         await deltas.aclose()
-        await completion.aclose()  # for a client that left before the first of the deltas
+        await completion.aclose()  # for a client that disconnected before the first of the deltas
     yield DONE
 
 
@@ -195,7 +195,7 @@ class CompletionFrames:
         return f"{self._before}{json.dumps(text)}{self._after}".encode()
 
     def piece(self, delta: GenerationDelta) -> bytes:
-        """What was generated since the last event: reasoning, text, pieces of tool calls.
+        """The events of newly generated reasoning, text and pieces of tool calls.
 
         Each piece of a call has a line of its own, as OpenAI sends them: some clients read no more
         than the first of a line, and none of the text beside it.

@@ -49,7 +49,7 @@ class Tool(RequestModel):
     parameters: JsonSchema | None = None
 
     def to_openai(self) -> dict[str, Any]:
-        """What engines and templates read: nothing that the caller left out is in it."""
+        """The tool as engines and templates read it, without fields that the caller left out."""
         return {"type": "function", "function": self.model_dump(exclude_none=True)}
 
 
@@ -135,7 +135,7 @@ class CorrectionFields(RequestModel):
     app_context: Annotated[AppContext | None, Field(alias="appContext")] = None
 
     def wished(self) -> CorrectionStyle:
-        """The wishes of style."""
+        """The requested style."""
         wishes = (self.style or StyleFields()).model_dump()
         return CorrectionStyle(**{**wishes, "tone": wishes["tone"] or None})
 
@@ -297,7 +297,7 @@ class ChatCompletionBody(CorrectionFields):
         return self
 
     def all_tools(self) -> list[Tool]:
-        """Those of both fields."""
+        """The tools of the fields `tool` and `tools`."""
         return [*(self.tool or ()), *(tool.function for tool in self.tools or ())]
 
     def choice(self) -> EngineToolChoice:

@@ -13,7 +13,7 @@ Service = Literal["tts", "stt"]
 
 
 class ClientFault(Exception):
-    """The client sent a wrong message. It gets an error event, and the session goes on.
+    """The client sent a wrong message. It gets an error event, and the session continues.
 
     `event` replaces the one that `Conversation.error` makes of the message.
     """
@@ -31,9 +31,8 @@ class SessionEnded(Exception):
 class Conversation(Protocol):
     """One protocol on one socket. The session calls these one after another, never two at once.
 
-    While one of the `receive_` methods runs, nothing is read, not even a pong or that the client
-    left: they may wait for seconds to push back, never for long. Work goes to
-    `SocketSession.spawn`.
+    While a `receive_` method runs, nothing is read, not even a pong or a disconnect: it may wait
+    some seconds (backpressure), never for long. Longer work goes to `SocketSession.spawn`.
     """
 
     service: Service

@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class BoundedQueue(Generic[Item]):
-    """Items in order; there is no room while more than `limit` of them wait: backpressure."""
+    """Items in order; full while the sizes of those that wait exceed `limit` (backpressure)."""
 
     def __init__(self, limit: int, size: Callable[[Item], int]) -> None:
         """`size` says how much of the limit an item takes."""

@@ -22,7 +22,7 @@ CLOSING_S = 2.0  # for the last error event and the close frame
 
 
 class SocketRegistry:
-    """One a process."""
+    """The registry of one process."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class SocketRegistry:
     def add(self, session: SocketSession) -> None:
         self._sessions.add(session)
         if self._recheck is None:
-            # Not in the context of the session that happens to be the first.
+            # An empty context: not the context variables of the session that comes first.
             self._recheck = asyncio.create_task(
                 self._recheck_keys(), name="recheck keys", context=contextvars.Context()
             )
@@ -110,7 +110,7 @@ class SocketRegistry:
                     *(self._check(one, by_credential[one]) for one in some), return_exceptions=True
                 )
                 failures += filter(None, done)
-            if failures:  # their keys may be valid: those sessions go on
+            if failures:  # their keys may be valid: those sessions continue
                 foreseen = all(isinstance(one, DatabaseError) for one in failures)
                 logger.warning(
                     "keys_not_rechecked",

@@ -124,7 +124,7 @@ async def _serve(
                 },
             )
     except OSError:
-        pass  # the client left in the handshake
+        pass  # the client disconnected in the handshake
     finally:
         await lease.release()
 

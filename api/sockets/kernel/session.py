@@ -40,7 +40,7 @@ class SessionTimeouts:
             return
         due = self._loop.time() + seconds
         self._due[name] = (due, message, code)
-        # One that moves later leaves the timer as it is, which checks again when it fires.
+        # A later time does not move the timer: when it fires, it checks what is due.
         if self._timer is None or self._timer.when() > due:
             self._arm(due)
 
@@ -48,7 +48,7 @@ class SessionTimeouts:
         self._due.pop(name, None)
 
     def stop(self) -> None:
-        """For good."""
+        """Stops all timeouts; none can be set again."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -105,7 +105,7 @@ class SocketSession:
 
     @property
     def waiting_bytes(self) -> int:
-        """Queued and not sent yet."""
+        """The size of the messages that are queued and not sent yet."""
         return self._outbox.waiting
 
     async def send(self, message: BaseModel | str) -> None:

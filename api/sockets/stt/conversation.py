@@ -124,7 +124,7 @@ class SttConversation:
         self._failure: EngineError | None = None
         self._stopping = False
         self._close_code = close_codes.NORMAL
-        self._said_goodbye = False
+        self._summary_sent = False
 
     async def opened(self) -> None:
         seconds = self._limits.start_timeout_s
@@ -285,7 +285,7 @@ class SttConversation:
         self._session.timeouts.clear("start")
         self._session.timeouts.clear("audio")
         if self._live is None:
-            await self._say_goodbye()
+            await self._send_summary()
             return
         if whole:
             self._inbox.put(self._audio.flush())
@@ -300,7 +300,7 @@ class SttConversation:
                 await live.accept_pcm(item)
                 await asyncio.sleep(0)  # much audio at once must not hold up other sessions
         await live.finish()
-        await self._say_goodbye()
+        await self._send_summary()
 
     async def _emit(self, event: LiveEvent) -> None:
         match event:
@@ -319,7 +319,7 @@ class SttConversation:
                         self._texts.append((event.text, event.language))
                     if event.text and not event.cut and not self._continuous:
                         self._stopping = True
-                        await self._say_goodbye()
+                        await self._send_summary()
 
     def _transcription(self, heard: LiveTranscript) -> Transcription:
         nothing = heard.final and not heard.text
@@ -345,11 +345,11 @@ class SttConversation:
             utterance_end_ms=self._config.utterance_end_ms,
         )
 
-    async def _say_goodbye(self) -> None:
+    async def _send_summary(self) -> None:
         """Once, after the charge, so that the summary agrees with the ledger."""
-        if self._said_goodbye:
+        if self._summary_sent:
             return
-        self._said_goodbye = True
+        self._summary_sent = True
         await self._meter.settle(*self._events())
         try:
             await self._session.send(SessionStopped(billing_summary=self._summary()))
@@ -379,7 +379,7 @@ class SttConversation:
 
 
 async def _or_fault(work: Awaitable[T]) -> T:
-    """Raises ClientFault for errors that the client can be told."""
+    """Raises ClientFault in place of errors whose message is for the client."""
     try:
         return await work
     except InvalidRequest as error:

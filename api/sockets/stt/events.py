@@ -8,7 +8,7 @@ from api.sockets.kernel.conversation import ClientFault, fault_message, parse_ev
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate
 
 MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
-MAX_MS = 30_000  # more makes no sense, since no utterance is as long
+MAX_MS = 30_000  # no utterance is longer
 MAX_LANGUAGES = 100
 CLIENT_TYPES = ("start", "audio", "config", "stop", "test")
 

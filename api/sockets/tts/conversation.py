@@ -55,7 +55,7 @@ class TtsConversation:
         self._contexts = OpenContexts(session.spawn, self._on_closed)
 
     async def opened(self) -> None:
-        """The client speaks first."""
+        """Sends nothing: the first message is the client's."""
 
     async def receive_text(self, text: str) -> None:
         name, body = parse_message(text)
@@ -154,7 +154,7 @@ class TtsConversation:
 
 
 def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
-    """Both from their lists; whether they go together is another matter."""
+    """The encoding and sample rate, each from its list; their combination is checked later."""
     encoding, rate = config.audio_encoding, config.sample_rate_hertz
     if encoding not in ENCODINGS:
         raise ClientFault(f"Unsupported audio_encoding: {shown(encoding)}")

@@ -24,7 +24,7 @@ def clamped(limits: tuple[float, float]) -> AfterValidator:
 
 
 def pitch_ratio(semitones: float) -> float:
-    """Of frequencies."""
+    """The ratio of frequencies."""
     return float(2 ** (semitones / 12))
 
 
@@ -46,7 +46,7 @@ class TTSClientMessage(LenientModel):
 
 
 class AudioConfig(LenientModel):
-    """Any value: what is not supported has an error of its own wording."""
+    """Accepts any value: errors for unsupported ones have a wording of their own."""
 
     audio_encoding: Any = "LINEAR16"
     sample_rate_hertz: Any = 16_000
@@ -148,13 +148,13 @@ class TtsWire:
         self._id_json = json.dumps(context_id)
 
     def audio(self, chunk: EncodedChunk) -> str:
-        """Not a model, since its checks would cost more than all."""
+        """JSON text: the validation of a model would cost more than everything else."""
         words = "" if chunk.words is None else f',"words":{_words_json(chunk.words)}'
         audio = b64encode(chunk.data).decode("ascii")
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
 
     def rest(self, spoken_s: float) -> None:
-        """Nothing is held back here."""
+        """Nothing: no words are held back here."""
 
     def flushed(self) -> FlushCompleted:
         return FlushCompleted(flush_completed=ContextRef(context_id=self._context_id))
