@@ -1,4 +1,4 @@
-"""The real application over one chat engine of this process, on a real socket."""
+"""The application over one chat engine of this process, on a real socket."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tests.plans import raise_plans
 
 @dataclass(frozen=True)
 class ChatServer:
-    """A server that runs, and tokens of two workspaces."""
+    """The address of a running server, and tokens of two workspaces."""
 
     url: str
     token: str
@@ -33,19 +33,19 @@ class ChatServer:
 
 
 def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services:
-    """Services that chat and know accounts, and can do nothing else."""
+    """Services with chat and accounts; speech and transcription have no models."""
     settings = local_settings(folder)
     migrate(settings.database_url)
-    nothing = cast(Any, None)
+    unused = cast(Any, None)
     chat_models = {"chat": LocalChatModel(engine, info)}
     models = Models(
         {},
         {},
-        nothing,
+        unused,
         chat_models,
-        nothing,
-        nothing,
-        nothing,
+        unused,
+        unused,
+        unused,
         lambda: load(GRAMMAR_CHECK, "grammar/harper", WeightStore(settings.weights_dir)),
     )
     return build_services(settings, models)
@@ -53,7 +53,7 @@ def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services
 
 @contextmanager
 def serve_chat(folder: Path, engine: ChatEngine, info: ModelInfo) -> Iterator[ChatServer]:
-    """Serves in a thread with a loop of its own until the block ends."""
+    """Serves in a thread with its own event loop until the block ends."""
     services = chat_services(folder, engine, info)
     try:
         with serve_app(create_app(services)) as url:

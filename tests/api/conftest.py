@@ -56,7 +56,7 @@ async def auth(services: Services) -> dict[str, str]:
 
 @pytest.fixture
 async def other_auth(client: httpx.AsyncClient, auth: dict[str, str]) -> dict[str, str]:
-    """Headers of another workspace, signed up over HTTP."""
+    """Headers with a token of another workspace, signed up over HTTP."""
     answer = await client.post(
         "/auth/signup", json={"email": "other@example.com", "password": "other password"}
     )

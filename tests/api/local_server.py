@@ -21,14 +21,14 @@ from tests.plans import raise_plans
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs, and a key with every scope."""
+    """The address of a running server, and a key with every scope."""
 
     url: str
     key: str
 
 
 def local_settings(folder: Path) -> Settings:
-    """Settings that keep everything under `folder`."""
+    """Settings whose database, weights and files are under `folder`."""
     return Settings(
         host="127.0.0.1",
         port=0,
@@ -56,7 +56,7 @@ def serve_local(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def serve_services(services: Services) -> Iterator[Server]:
-    """Serves in a thread with a loop of its own until the block ends, and closes the database."""
+    """Serves in a thread with its own event loop until the block ends; closes the database."""
     try:
         with serve_app(create_app(services)) as url:
             key = asyncio.run(services.platform.accounts.ensure_first_workspace())
@@ -69,7 +69,7 @@ def serve_services(services: Services) -> Iterator[Server]:
 
 @contextmanager
 def serve_app(app: FastAPI) -> Iterator[str]:
-    """Serves in a thread with a loop of its own until the block ends; yields the address."""
+    """Serves in a thread with its own event loop until the block ends; yields the address."""
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -79,7 +79,7 @@ def serve_app(app: FastAPI) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.port}"
     finally:
         asyncio.run_coroutine_threadsafe(listener.stop(), loop).result(60)
-        # Its process belongs to the loop, which would wait for it for ever.
+        # Closed on its own loop, which would otherwise wait forever for the decoder's process.
         asyncio.run_coroutine_threadsafe(app.state.services.speech.decoder.close(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

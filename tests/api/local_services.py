@@ -21,7 +21,7 @@ def local_services(
 ) -> Services:
     """The tone, scripted and echo engines behind the real pipelines, or other `speakers`.
 
-    A caller that gives a `decoder` closes it; another starts its processes only when audio comes.
+    The caller closes a `decoder` that it passes; the default starts its processes lazily.
     """
     weights = WeightStore(settings.weights_dir)
     migrate(settings.database_url)

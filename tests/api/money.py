@@ -1,4 +1,4 @@
-"""What a workspace was charged, and what its webhooks would be told."""
+"""The charges and the webhook events of a workspace, read from the database."""
 
 import json
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from pipelines.storage.encryption import Encryption
 
 @dataclass(frozen=True)
 class Books:
-    """One workspace in the database."""
+    """The ledger and the outbox of one workspace."""
 
     services: Services
     workspace_id: int
 
     async def kinds(self) -> list[str]:
-        """Of the entries after the first grant, in order, when nothing is left to settle."""
+        """Of the ledger entries without grants and adjustments, after all settlements."""
         return [entry.kind for entry in await self.entries()]
 
     async def entries(self) -> list[LedgerEntry]:
@@ -30,18 +30,18 @@ class Books:
         return await self.services.infrastructure.database.read(_entries, self.workspace_id)
 
     async def charged(self, service: str) -> tuple[int, int]:
-        """Units and micro-USD, once nothing is held any more and the books agree."""
+        """Units and micro-USD; checks that no hold is open and that the ledger is consistent."""
         entries = [one for one in await self.entries() if one.kind == "capture"]
         assert await self.services.infrastructure.database.read(_open_holds) == 0
         assert await self.services.infrastructure.database.read(discrepancies) == []
         assert {one.service for one in entries} <= {service}
         return sum(one.units for one in entries), -sum(one.amount for one in entries)
 
-    async def leave_credit(self, micro_usd: int) -> None:
-        await self.services.infrastructure.database.run(_leave, self.workspace_id, micro_usd)
+    async def set_credit(self, micro_usd: int) -> None:
+        await self.services.infrastructure.database.run(_set_credit, self.workspace_id, micro_usd)
 
-    async def want(self, *kinds: str) -> None:
-        """A webhook for these events, without a dispatcher."""
+    async def add_webhook(self, *kinds: str) -> None:
+        """Subscribes to these events, without a dispatcher."""
         await self.services.infrastructure.database.run(
             _add_webhook, self.workspace_id, list(kinds)
         )
@@ -61,7 +61,7 @@ class Books:
 
 
 async def books_of(services: Services, auth: dict[str, str]) -> Books:
-    """Of the workspace that these headers act for."""
+    """Of the workspace that the key in the headers belongs to."""
     credential = auth["Authorization"].removeprefix("Bearer ")
     principal = await services.platform.accounts.authenticator.authenticate(credential)
     return Books(services, principal.workspace_id)
@@ -79,7 +79,7 @@ def _open_holds(session: Session) -> int:
     return len(session.exec(select(CreditHold)).all())
 
 
-def _leave(session: Session, workspace_id: int, micro_usd: int) -> None:
+def _set_credit(session: Session, workspace_id: int, micro_usd: int) -> None:
     change = micro_usd - credit_of(session, workspace_id)
     assert change_credit(session, workspace_id, uuid4().hex, change, "the test") == "done"
 

@@ -28,7 +28,7 @@ def with_infrastructure(services: Services, **members: Any) -> Services:
 
 
 def with_synthesis(services: Services, pipeline: SpeechPipeline) -> Services:
-    """With another speech pipeline, wherever one is used."""
+    """With another speech pipeline in every member that uses one."""
     speech = services.speech
     changed = with_speech(
         services,
@@ -39,7 +39,7 @@ def with_synthesis(services: Services, pipeline: SpeechPipeline) -> Services:
 
 
 def with_transcription(services: Services, pipeline: TranscriptionPipeline) -> Services:
-    """With another pipeline for files."""
+    """With another transcription pipeline for files."""
     transcription = replace(services.speech.transcription, pipeline=pipeline)
     return with_speech(services, transcription=transcription)
 
@@ -51,14 +51,14 @@ def with_request_limits(services: Services, **members: Any) -> Services:
 
 
 def with_limits(services: Services, limits: SharedLimits) -> Services:
-    """With another store of rate limits; sockets keep theirs."""
+    """With another store of rate limits; the socket registry keeps its own."""
     return with_infrastructure(with_request_limits(services, limits=limits), limits=limits)
 
 
 def with_listening(
     services: Services, transcriber: STTModel, vad: VADEngine | None = None, **limits: float
 ) -> Services:
-    """The same services with another recogniser and detector, and changed limits."""
+    """With another recogniser and VAD for live transcription, and changed limits."""
     config = load_yaml(ListeningConfig, "listening")
     changed = config.model_copy(update={"limits": config.limits.model_copy(update=limits)})
     pipeline = LiveTranscriptionPipeline(transcriber, vad or LoudnessVAD(), changed)

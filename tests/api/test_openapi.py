@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: schemathesis calls every operation and compares."""
+"""The OpenAPI document matches the service: schemathesis calls every operation."""
 
 import os
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from api.app import routed_app
 from tests.api.local_server import Server, serve_local
 
-# What these refuse no schema can say: an address that is none, a moment in the past, bytes that
-# are no audio, messages in an order that makes no conversation, days that are too many.
+# Paths with rules that a schema cannot express: malformed addresses, expiry in the past, bytes
+# that are not audio, messages in an invalid order, too many days.
 RULES_BEYOND_SCHEMA = frozenset(
     {
         "/audio/verify",
@@ -39,10 +39,10 @@ RULES_BEYOND_SCHEMA = frozenset(
     }
 )
 
-# The document depends on no service.
 FEW = 5
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", FEW))  # requests to each operation
 
+# The document needs no running service.
 schema = schemathesis.openapi.from_dict(routed_app().openapi())
 
 
@@ -62,7 +62,9 @@ async def test_every_operation_documents_its_errors_with_our_envelope(
             assert is_public or "401" in responses, (method, path)
 
 
-async def test_public_operations_are_these_and_no_others(client: httpx.AsyncClient) -> None:
+async def test_only_listed_operations_are_public(
+    client: httpx.AsyncClient,
+) -> None:
     document = (await client.get("/openapi.json")).json()
     public = {
         path
@@ -74,7 +76,7 @@ async def test_public_operations_are_these_and_no_others(client: httpx.AsyncClie
     assert public == {"/healthz", "/readyz", "/auth/signup", "/auth/login", *signed}
 
 
-async def test_what_can_be_sent_again_says_what_a_running_request_answers(
+async def test_idempotent_operations_document_the_conflict_status(
     client: httpx.AsyncClient,
 ) -> None:
     paths = (await client.get("/openapi.json")).json()["paths"]
@@ -83,7 +85,7 @@ async def test_what_can_be_sent_again_says_what_a_running_request_answers(
     assert "409" not in paths["/plans"]["get"]["responses"]
 
 
-async def test_the_page_needs_nothing_from_another_host(client: httpx.AsyncClient) -> None:
+async def test_the_docs_page_loads_nothing_from_other_hosts(client: httpx.AsyncClient) -> None:
     page = await client.get("/docs")
     assert page.status_code == 200 and "//" not in page.text.replace("</", "").replace("// ", "")
     for name in ("swagger-ui-bundle.js", "swagger-ui.css"):
@@ -98,19 +100,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-# What erases the account would take its key from the operations after it.
+# Erasing the account would revoke the key of the operations after it.
 @schema.exclude(path="/auth/account").parametrize()
 @settings(
     max_examples=EXAMPLES,
-    derandomize=EXAMPLES == FEW,  # the same requests in every run, but for a long one
+    derandomize=EXAMPLES == FEW,  # the same requests in every run, except in a long one
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-def test_the_document_is_true(case: Any, server: Server) -> None:
+def test_every_operation_behaves_as_documented(case: Any, server: Server) -> None:
     body = case.body
     for name in ("text", "input") if isinstance(body, dict) else ():
         if isinstance(body.get(name), str) and len(body[name]) <= 5000:
-            body[name] = body[name][:200]  # minutes of speech would only cost time
+            body[name] = body[name][:200]  # minutes of speech would only be slow
     case.call_and_validate(
         base_url=server.url,
         headers={"Authorization": f"Bearer {server.key}"},

@@ -13,7 +13,7 @@ from api.services import Services
 from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import PipelineError
-from tests.api.leaving import send_and_leave
+from tests.api.disconnects import send_and_disconnect
 
 
 def all_subclasses(base: type[Exception]) -> list[type[Exception]]:
@@ -135,7 +135,7 @@ async def test_a_client_that_leaves_within_its_body_is_no_failure_of_the_service
     app: FastAPI, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = httpx.Request("POST", "http://test/auth/login", json={"email": "a@example.com"})
-    assert await send_and_leave(app, sent) == 499
+    assert await send_and_disconnect(app, sent) == 499
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

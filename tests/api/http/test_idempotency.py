@@ -17,7 +17,7 @@ from db.database import utc_now
 from db.files import StoredFile
 from db.idempotency import IdempotentAnswer
 from pipelines.billing.idempotency import LEASE
-from tests.api.leaving import send_and_leave
+from tests.api.disconnects import send_and_disconnect
 
 Headers = dict[str, str]
 
@@ -233,7 +233,7 @@ async def test_a_client_that_left_finds_its_answer_when_it_comes_back(
     left = asyncio.Event()
     left.set()
     sent = client.build_request("POST", path, headers=keyed, json=body)
-    assert await send_and_leave(app, sent, left) == 200
+    assert await send_and_disconnect(app, sent, left) == 200
     captured = await _captured(services)
     answer = await client.post(path, headers=keyed, json=body)
     assert answer.status_code == 200 and len(answer.content) > 100
@@ -245,7 +245,7 @@ async def test_a_client_that_left_within_its_body_has_sent_nothing(
     app: FastAPI, client: httpx.AsyncClient, keyed: Headers, services: Services
 ) -> None:
     sent = client.build_request("POST", "/tts-synthesize", headers=keyed, json=SPEECH)
-    await send_and_leave(app, sent)
+    await send_and_disconnect(app, sent)
     assert await services.infrastructure.database.read(_rows) == []
 
 

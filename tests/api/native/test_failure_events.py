@@ -67,7 +67,7 @@ class LostTranscriber:
 @pytest.fixture
 async def books(services: Services, auth: Headers) -> Books:
     books = await books_of(services, auth)
-    await books.want("tts.failed", "stt.failed", "tts.completed", "stt.completed")
+    await books.add_webhook("tts.failed", "stt.failed", "tts.completed", "stt.completed")
     return books
 
 
@@ -147,7 +147,7 @@ async def test_what_callers_ask_wrongly_is_no_event(
         app = create_app(services)
         answer = await post(app, "/stt", auth, files={"audio": file}, data=fields)
         assert answer.status_code == 400, answer.text
-    await books.leave_credit(0)
+    await books.set_credit(0)
     app = app_with(services, VoicedSpeaker())
     answer = await post(app, "/tts-stream", auth, json={"text": "Hello."})
     assert answer.status_code == 403, answer.text
@@ -158,7 +158,7 @@ async def test_nothing_is_written_when_no_webhook_wants_it(
     services: Services, auth: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     books = await books_of(services, auth)
-    await books.want("stt.failed")
+    await books.add_webhook("stt.failed")
     monkeypatch.setattr(events, "add_event", None)
     answer = await post(app_with(services, Lost()), "/tts-stream", auth, json={"text": "Hello."})
     assert answer.status_code == 503

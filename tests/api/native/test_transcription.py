@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.stt.file import DecodedRecording
-from tests.api.leaving import send_and_leave
+from tests.api.disconnects import send_and_disconnect
 from tests.hostile.audio_files import encode, wav
 
 Headers = dict[str, str]
@@ -194,7 +194,7 @@ async def test_a_client_that_leaves_stops_the_work(
 
     monkeypatch.setattr(pipeline, "transcribe", wait_for_ever)
     sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
-    assert await send_and_leave(app, sent, began) == 499
+    assert await send_and_disconnect(app, sent, began) == 499
     assert stopped.is_set()
 
 
@@ -203,5 +203,5 @@ async def test_a_client_that_leaves_within_the_upload_leaves_no_file(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sent = httpx.Request("POST", "http://test/stt", files={"audio": b"RIFF"}, headers=auth)
-    assert await send_and_leave(app, sent) == 499
+    assert await send_and_disconnect(app, sent) == 499
     assert not list(tmp_path.glob("antiphon-upload-*"))

@@ -13,7 +13,7 @@ from api.services import Services
 from models.errors import EngineOverloaded
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.stt.file import DecodedRecording
-from tests.api.leaving import send_and_leave
+from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
 
 Headers = dict[str, str]
@@ -36,7 +36,7 @@ async def test_a_file_costs_the_audio_that_was_decoded(
     speech: np.ndarray,
     speech_wav: bytes,
 ) -> None:
-    await books.want("stt.completed", "stt.failed")
+    await books.add_webhook("stt.completed", "stt.failed")
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert answer.status_code == 200
     milliseconds = round(len(speech) / STT_SAMPLE_RATE * 1000)
@@ -75,7 +75,7 @@ async def test_without_credit_nothing_is_transcribed(
         raise AssertionError("transcribed")
 
     transcribed_by(transcribe)
-    await books.leave_credit(100)  # a second
+    await books.set_credit(100)  # a second
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
     assert await books.kinds() == []
@@ -100,7 +100,7 @@ async def test_a_failure_costs_nothing_and_is_told(
         raise EngineOverloaded("busy")
 
     transcribed_by(transcribe)
-    await books.want("stt.failed")
+    await books.add_webhook("stt.failed")
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert answer.status_code == 503
     assert await books.kinds() == ["hold", "release"]
@@ -124,5 +124,5 @@ async def test_who_leaves_pays_nothing(
 
     transcribed_by(wait_for_ever)
     sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
-    assert await send_and_leave(app, sent, began) == 499
+    assert await send_and_disconnect(app, sent, began) == 499
     assert await books.kinds() == ["hold", "release"]

@@ -27,7 +27,7 @@ from models.tts.base import SynthesisRequest
 from pipelines.errors import VoiceNotReady
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import AvailableVoice
-from tests.api.leaving import send_and_leave
+from tests.api.disconnects import send_and_disconnect
 from tests.api.local_server import serve_app
 from tests.api.local_services import local_services
 from tests.api.money import Books
@@ -211,14 +211,14 @@ async def test_who_leaves_before_the_first_sound_pays_nothing(
     model = Silent()
     app = create_app(speaking(services, one=model))
     sent = httpx.Request("POST", f"http://test{PATH}", json={"input": TEXT}, headers=auth)
-    assert await send_and_leave(app, sent, model.started) == 499
+    assert await send_and_disconnect(app, sent, model.started) == 499
     assert await books.kinds() == ["hold", "release"]
 
 
 async def test_a_text_costs_its_characters_and_a_webhook_hears_of_it(
     voiced: httpx.AsyncClient, auth: Headers, books: Books
 ) -> None:
-    await books.want("tts.completed")
+    await books.add_webhook("tts.completed")
     assert (await say(voiced, auth)).status_code == 200
     assert (await books.charged("tts"))[0] == len(TEXT)
     (event,) = await books.events()

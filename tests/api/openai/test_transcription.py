@@ -15,7 +15,7 @@ from models.errors import EngineLost
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.vad.base import VADEngine
 from pipelines.stt.file import TranscriptionPipeline
-from tests.api.leaving import send_and_leave
+from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
 from tests.api.replaced import with_transcription
 from tests.hostile.audio_files import wav
@@ -89,7 +89,7 @@ def heard_by(services: Services, listener: Listener) -> httpx.AsyncClient:
 async def test_json_is_the_default(
     client: httpx.AsyncClient, auth: Headers, books: Books, speech: np.ndarray, speech_wav: bytes
 ) -> None:
-    await books.want("stt.completed")
+    await books.add_webhook("stt.completed")
     body = (await send(client, auth, speech_wav)).json()
     seconds = len(speech) / STT_SAMPLE_RATE
     assert body["text"] == SCRIPT and body["languages"] == [{"code": "en"}]
@@ -208,7 +208,7 @@ async def test_prompt_keywords_and_languages_reach_the_engine(
 async def test_a_failure_in_the_middle_is_an_event_and_costs_nothing(
     services: Services, auth: Headers, books: Books, three_wav: bytes
 ) -> None:
-    await books.want("stt.failed")
+    await books.add_webhook("stt.failed")
     async with heard_by(services, Listener(services, fails_at=2)) as client:
         events = events_of(await send(client, auth, three_wav, stream="true"))
     assert events[0]["type"] == "transcript.text.delta"
@@ -243,7 +243,7 @@ async def test_who_leaves_a_stream_pays_for_what_was_heard(
         began.set()
 
     leaving = asyncio.create_task(leave())
-    assert await send_and_leave(app, request, began) == 200
+    assert await send_and_disconnect(app, request, began) == 200
     await leaving
     milliseconds, _ = await books.charged("stt")
     total = len(three_wav) / 2 / STT_SAMPLE_RATE * 1000

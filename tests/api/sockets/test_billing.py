@@ -26,7 +26,7 @@ async def books(stt_server: SocketServer) -> Books:
 
 
 async def test_a_flush_costs_its_characters(stt_server: SocketServer, books: Books) -> None:
-    await books.want("tts.completed")
+    await books.add_webhook("tts.completed")
     async with stt_server.tts() as client:
         await client.create()
         await client.speak(TEXT)
@@ -47,7 +47,7 @@ async def test_a_flush_costs_its_characters(stt_server: SocketServer, books: Boo
 async def test_a_context_without_credit_gets_an_error_and_lives_on(
     stt_server: SocketServer, books: Books
 ) -> None:
-    await books.leave_credit(10 * CHARACTER)
+    await books.set_credit(10 * CHARACTER)
     async with stt_server.tts() as client:
         await client.create(context_id="c", timestamps=True)
         await client.say("send_text", text=TEXT)
@@ -58,7 +58,7 @@ async def test_a_context_without_credit_gets_an_error_and_lives_on(
 
 
 async def test_who_leaves_pays_for_what_was_spoken(stt_server: SocketServer, books: Books) -> None:
-    await books.want("tts.completed", "tts.failed")
+    await books.add_webhook("tts.completed", "tts.failed")
     text = "A sentence of some length. " * 400
     async with connect(stt_server.url("/ws/tts")) as socket:
         client = TtsClient(socket, stt_server.voice_id)
@@ -91,7 +91,7 @@ def summary_of(messages: list[dict[str, Any]]) -> dict[str, Any]:
 async def test_the_summary_of_a_session_says_what_the_ledger_says(
     client: SttClient, books: Books
 ) -> None:
-    await books.want("stt.completed", "stt.failed")
+    await books.add_webhook("stt.completed", "stt.failed")
     await client.start(continuous_mode=True)
     await client.say(loud(0.5), quiet(1.0), loud(0.5), quiet(1.0), step_s=0.5)
     messages, code = await client.stop()
@@ -120,7 +120,7 @@ async def test_a_long_session_is_charged_in_slices(client: SttClient, books: Boo
 async def test_a_session_without_credit_for_more_ends_politely(
     client: SttClient, books: Books
 ) -> None:
-    await books.leave_credit(SLICE + 550)
+    await books.set_credit(SLICE + 550)
     await client.start(continuous_mode=True)
     await client.say(loud(0.5), quiet(70), step_s=0.5)
     messages, code = await client.hear_rest()
@@ -135,7 +135,7 @@ async def test_a_session_without_credit_for_more_ends_politely(
 async def test_without_any_credit_nothing_is_heard(
     client: SttClient, books: Books, told: ToldTranscriber
 ) -> None:
-    await books.leave_credit(0)
+    await books.set_credit(0)
     await client.start()
     await client.say(loud(0.5), step_s=0.5)
     messages, code = await client.hear_rest()
@@ -148,7 +148,7 @@ async def test_without_any_credit_nothing_is_heard(
 async def test_what_the_engine_failed_on_is_not_charged(
     client: SttClient, books: Books, told: ToldTranscriber
 ) -> None:
-    await books.want("stt.failed")
+    await books.add_webhook("stt.failed")
     told.errors = [EngineLost("gone")] * 9
     await client.start(continuous_mode=True)
     await client.say(loud(2.0), quiet(1.0), step_s=0.5)
@@ -161,7 +161,7 @@ async def test_what_the_engine_failed_on_is_not_charged(
 
 
 async def test_who_vanishes_pays_for_what_was_heard(stt_server: SocketServer, books: Books) -> None:
-    await books.want("stt.completed")
+    await books.add_webhook("stt.completed")
     async with stt(stt_server) as client:
         await client.start(continuous_mode=True)
         await client.say(loud(0.5), quiet(1.5), step_s=0.5)

@@ -21,7 +21,7 @@ from pipelines.billing.billing import Charge
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.shaping import SpokenChunk
-from tests.api.leaving import send_and_leave
+from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
 from tests.api.native.speech.test_stream import app_with, client_of
 from tests.pipelines.stt.voiced import VoicedSpeaker
@@ -69,7 +69,7 @@ async def test_a_text_costs_its_characters(
 async def test_a_stream_that_cannot_be_encoded_costs_nothing(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await books.want("tts.failed")
+    await books.add_webhook("tts.failed")
     write = LineWriter.write
     chunks = 0
 
@@ -91,7 +91,7 @@ async def test_a_stream_that_cannot_be_encoded_costs_nothing(
 async def test_without_credit_nothing_is_spoken(
     path: str, services: Services, auth: Headers, books: Books
 ) -> None:
-    await books.leave_credit(len(TEXT) * PRICE - 1)
+    await books.set_credit(len(TEXT) * PRICE - 1)
     speaker = Fails("")
     answer = await post(app_with(services, speaker), path, auth)
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
@@ -103,7 +103,7 @@ async def test_without_credit_nothing_is_spoken(
 async def test_an_unknown_voice_is_told_before_the_credit_is_looked_at(
     path: str, app: FastAPI, auth: Headers, books: Books
 ) -> None:
-    await books.leave_credit(0)
+    await books.set_credit(0)
     answer = await post(app, path, auth, voice="Nobody")
     assert "voice_not_found" in answer.text
     assert await books.kinds() == []
@@ -127,7 +127,7 @@ async def test_a_failure_costs_nothing_and_is_told(
     auth: Headers,
     books: Books,
 ) -> None:
-    await books.want("tts.failed", "tts.completed")
+    await books.add_webhook("tts.failed", "tts.completed")
     answer = await post(app_with(services, Fails("harbour", error)), path, auth)
     assert (answer.status_code, answer.json()["error"]) == (status, code)
     assert await books.kinds() == ["hold", "release"]
@@ -143,7 +143,7 @@ async def test_a_failure_costs_nothing_and_is_told(
 async def test_a_stream_that_fails_on_its_way_costs_nothing(
     services: Services, auth: Headers, books: Books
 ) -> None:
-    await books.want("tts.failed")
+    await books.add_webhook("tts.failed")
     speaker = Fails("letters", EngineOverloaded("busy"))
     answer = await post(app_with(services, speaker), "/tts-stream", auth)
     last = json.loads(answer.content.splitlines()[-1])
@@ -155,10 +155,10 @@ async def test_a_stream_that_fails_on_its_way_costs_nothing(
 async def test_a_listener_who_leaves_a_stream_pays_for_what_was_spoken(
     services: Services, auth: Headers, books: Books
 ) -> None:
-    await books.want("tts.failed", "tts.completed")
+    await books.add_webhook("tts.failed", "tts.completed")
     speaker = Fails("letters")
     sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
-    assert await send_and_leave(app_with(services, speaker), sent, speaker.reached) == 200
+    assert await send_and_disconnect(app_with(services, speaker), sent, speaker.reached) == 200
     units, cost = await books.charged("tts")
     assert len("The harbour") < units <= TEXT.index(" letters")
     assert cost == units * PRICE
@@ -170,7 +170,7 @@ async def test_who_leaves_before_a_file_is_done_pays_nothing(
 ) -> None:
     speaker = Fails("letters")
     sent = httpx.Request("POST", "http://test/tts-synthesize", json={"text": TEXT}, headers=auth)
-    assert await send_and_leave(app_with(services, speaker), sent, speaker.reached) == 499
+    assert await send_and_disconnect(app_with(services, speaker), sent, speaker.reached) == 499
     assert await books.kinds() == ["hold", "release"]
 
 
@@ -178,7 +178,7 @@ async def test_who_leaves_before_a_file_is_done_pays_nothing(
 async def test_a_webhook_is_told_where_the_speech_lies(
     path: str, app: FastAPI, auth: Headers, books: Books
 ) -> None:
-    await books.want("tts.completed")
+    await books.add_webhook("tts.completed")
     answer = await post(app, path, auth, output_format="ogg")
     assert answer.status_code == 200
     (event,) = await books.events()
@@ -202,7 +202,7 @@ async def test_nothing_is_kept_when_no_webhook_wants_it(
         raise AssertionError("stored")
 
     monkeypatch.setattr(Files, "put", put)
-    await books.want("stt.completed")
+    await books.add_webhook("stt.completed")
     for path in PATHS:
         assert (await post(app, path, auth)).status_code == 200
     assert await books.events() == []
@@ -215,7 +215,7 @@ async def test_a_store_that_is_full_fails_nothing_else(
         raise StorageUnavailable("full")
 
     monkeypatch.setattr(Files, "put", put)
-    await books.want("tts.completed")
+    await books.add_webhook("tts.completed")
     assert (await post(app, "/tts-synthesize", auth)).status_code == 200
     (event,) = await books.events()
     assert event["data"]["audio_url"] is None

@@ -23,7 +23,7 @@ from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.tts.pipeline import SpeechPipeline
-from tests.api.leaving import send_and_leave
+from tests.api.disconnects import send_and_disconnect
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
 
@@ -217,7 +217,7 @@ async def test_a_client_that_leaves_stops_the_engine(
     services: Services, slow: SlowSpeaker, auth: Headers
 ) -> None:
     sent = httpx.Request("POST", "http://test/tts-synthesize", json={"text": "Hello"}, headers=auth)
-    assert await send_and_leave(app_with(services, slow=slow), sent, slow.started) == 499
+    assert await send_and_disconnect(app_with(services, slow=slow), sent, slow.started) == 499
     async with asyncio.timeout(PATIENCE_S):
         await slow.stopped.wait()
 

@@ -19,7 +19,7 @@ from models.audio import Pcm, pcm16_to_float
 from models.errors import EngineLost, EngineOverloaded
 from models.tts.base import SynthesisRequest
 from pipelines.tts.pipeline import SpeechPipeline
-from tests.api.leaving import scope_of, send_and_leave
+from tests.api.disconnects import scope_of, send_and_disconnect
 from tests.api.native.speech.test_speech import assert_fault
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
@@ -217,7 +217,7 @@ async def test_a_client_that_leaves_before_the_first_line_stops_the_engine(
 
     speaker = Silent()
     sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
-    assert await send_and_leave(app_with(services, speaker), sent, speaker.started) == 499
+    assert await send_and_disconnect(app_with(services, speaker), sent, speaker.started) == 499
     assert speaker.flying == 0
 
 

@@ -18,7 +18,7 @@ from db.voices.voices import Voice
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.service import NewVoice
-from tests.api.leaving import send_and_leave
+from tests.api.disconnects import send_and_disconnect
 from tests.api.money import books_of
 from tests.api.native.voices.voice_making import PACK, PRICE, ask, claimed, finish, made, queue_of
 from tests.pipelines.voices.recordings import good_files, recording, wav
@@ -48,7 +48,7 @@ async def test_a_new_voice_waits_and_its_price_is_held(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
-    await books.want("voice.created")
+    await books.add_webhook("voice.created")
     fields = {"description": "Mine", "gender": "female", "consent": "She agreed."}
     voice = await made(client, auth, **fields)
     assert set(voice) == OBJECT
@@ -151,7 +151,7 @@ async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
-    await books.want("voice.ready")
+    await books.add_webhook("voice.ready")
     voice = await made(client, auth, description="Mine", language="en-GB")
     assert (await say(client, auth, voice_id=voice["id"])).status_code == 400
     await finish(services)
@@ -248,7 +248,7 @@ async def test_without_credit_no_voice_is_made(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
-    await books.leave_credit(PRICE - 1)
+    await books.set_credit(PRICE - 1)
     answer = await ask(client, auth)
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
 
@@ -257,7 +257,7 @@ async def test_without_room_large_forms_are_refused_before_they_are_checked(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
-    await books.leave_credit(PRICE - 1)
+    await books.set_credit(PRICE - 1)
     files = [("files", ("big.wav", b"no audio" * 2**18))]
     answer = await client.post("/voices", headers=auth, data={"name": "A"}, files=files)
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
@@ -303,7 +303,7 @@ async def test_a_client_who_leaves_while_it_sends_makes_no_voice(
 ) -> None:
     files = [("files", one) for one in good_files()]
     sent = client.build_request("POST", "/voices", headers=auth, data={"name": "A"}, files=files)
-    await send_and_leave(app, sent)
+    await send_and_disconnect(app, sent)
     assert (await client.get("/voices", headers=auth)).json()["data"] == []
     assert await (await books_of(services, auth)).kinds() == []
     assert stored(tmp_path) == []
@@ -352,7 +352,7 @@ async def test_a_voice_that_cannot_be_made_gives_the_money_back_and_says_why(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     books = await books_of(services, auth)
-    await books.want("voice.failed")
+    await books.add_webhook("voice.failed")
     voice = await made(client, auth)
     queue, work = queue_of(services), await claimed(services)
     assert await queue.renew(work, progress=0.5, remaining_s=60)

@@ -1,4 +1,4 @@
-"""A client that sends its request and leaves before the answer."""
+"""A client that disconnects before it has the answer."""
 
 import asyncio
 from typing import Any
@@ -9,12 +9,12 @@ from fastapi import FastAPI
 from tests.patience import PATIENCE_S
 
 
-async def send_and_leave(
+async def send_and_disconnect(
     app: FastAPI, sent: httpx.Request, began: asyncio.Event | None = None
 ) -> int | None:
-    """The status that the client did not wait for.
+    """The status that the application sent in spite of the disconnect, if any.
 
-    It leaves after `began`; without one, in the middle of its body.
+    The client disconnects after `began`; without it, in the middle of its body.
     """
     body = sent.read()
     messages = [{"type": "http.request", "body": body, "more_body": began is None}]
@@ -37,7 +37,7 @@ async def send_and_leave(
 
 
 def scope_of(sent: httpx.Request) -> dict[str, Any]:
-    """As a server calls the application with it."""
+    """The ASGI scope of the request, as a server builds it."""
     path = sent.url.path
     return {
         "type": "http",
