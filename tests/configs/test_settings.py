@@ -1,4 +1,4 @@
-"""Secrets are made once, for the service's user alone; wrong settings are told in a sentence."""
+"""Secrets are generated once and readable by their owner only; invalid settings are errors."""
 
 import json
 from pathlib import Path
@@ -35,20 +35,20 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_first_start_makes_secrets_that_the_next_one_reads(data: Path) -> None:
+def test_the_first_start_generates_secrets_that_later_starts_read(data: Path) -> None:
     first = load_settings().secrets
     assert load_settings().secrets == first
     assert len({*first.token_keys, first.api_key_pepper, first.url_key, *first.data_keys}) == 4
 
 
-def test_nobody_else_can_read_what_is_made(data: Path) -> None:
+def test_the_data_folder_and_the_secrets_file_are_readable_only_by_their_owner(data: Path) -> None:
     load_settings()
     assert data.stat().st_mode & 0o077 == 0
     assert (data / "secrets.json").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o622])
-def test_secrets_that_others_may_reach_are_refused(data: Path, mode: int) -> None:
+def test_a_secrets_file_accessible_to_other_users_is_refused(data: Path, mode: int) -> None:
     load_settings()
     (data / "secrets.json").chmod(mode)
     with pytest.raises(SettingsError, match="chmod 600"):
@@ -61,11 +61,11 @@ def test_secrets_that_others_may_reach_are_refused(data: Path, mode: int) -> Non
         ("ANTIPHON_TOKEN_KEY", "short"),
         ("ANTIPHON_TOKEN_KEY", "t" * 48 + ",short"),
         ("ANTIPHON_TOKEN_KEY", "t" * 48 + ","),
-        ("ANTIPHON_DATA_KEYS", "A" * 43 + "B"),  # base64 of no whole byte
+        ("ANTIPHON_DATA_KEYS", "A" * 43 + "B"),  # base64 of 33 bytes and not 32
         ("ANTIPHON_DATA_KEYS", "QUFB" * 12),
     ],
 )
-def test_a_weak_or_broken_key_is_refused(
+def test_a_key_of_the_wrong_length_is_refused_without_repeating_it(
     data: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -75,16 +75,16 @@ def test_a_weak_or_broken_key_is_refused(
 
 
 @pytest.mark.parametrize("value", ["short", "l" * 48])
-def test_a_secret_of_another_release_is_passed_over_and_kept(data: Path, value: str) -> None:
-    made = load_settings().secrets
+def test_an_unknown_entry_of_the_secrets_file_is_ignored_and_kept(data: Path, value: str) -> None:
+    secrets = load_settings().secrets
     stored = json.loads((data / "secrets.json").read_text()) | {"later": value}
     (data / "secrets.json").write_text(json.dumps(stored))
-    assert load_settings().secrets == made
+    assert load_settings().secrets == secrets
     assert json.loads((data / "secrets.json").read_text()) == stored
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url_key": 7}', '{"url_key": ""}'])
-def test_a_damaged_file_of_secrets_is_refused_and_kept(data: Path, text: str) -> None:
+def test_a_damaged_secrets_file_is_refused_and_not_overwritten(data: Path, text: str) -> None:
     load_settings()
     (data / "secrets.json").write_text(text)
     with pytest.raises(SettingsError, match="secrets.json' is damaged"):
@@ -92,14 +92,14 @@ def test_a_damaged_file_of_secrets_is_refused_and_kept(data: Path, text: str) ->
     assert (data / "secrets.json").read_text() == text
 
 
-def test_several_token_keys_are_joined_by_commas(
+def test_several_token_keys_are_separated_by_commas(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTIPHON_TOKEN_KEY", "n" * 32 + "," + "o" * 32)
     assert load_settings().secrets.token_keys == ("n" * 32, "o" * 32)
 
 
-def test_secrets_do_not_show_when_settings_are_printed(data: Path) -> None:
+def test_the_repr_of_settings_contains_no_secret(data: Path) -> None:
     settings = load_settings()
     assert settings.secrets.token_keys[0] not in repr(settings)
 
@@ -118,7 +118,7 @@ def test_secrets_do_not_show_when_settings_are_printed(data: Path) -> None:
         ("", "http://127.0.0.1:8000"),
     ],
 )
-def test_every_host_has_a_url(
+def test_the_public_url_is_derived_from_the_host(
     data: Path, monkeypatch: pytest.MonkeyPatch, host: str, url: str
 ) -> None:
     monkeypatch.setenv("HOST", host)
@@ -129,7 +129,7 @@ def test_every_host_has_a_url(
     Webhooks(None, Encryption(settings.secrets.data_keys), settings)  # type: ignore[arg-type]
 
 
-def test_a_proxy_is_known_also_where_ipv4_comes_through_a_socket_for_ipv6(
+def test_trusted_ipv4_proxies_are_also_trusted_as_ipv4_mapped_ipv6_addresses(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRUSTED_PROXIES", "10.0.0.0/8, fd00::/8")
@@ -137,7 +137,7 @@ def test_a_proxy_is_known_also_where_ipv4_comes_through_a_socket_for_ipv6(
     assert load_settings().trusted_proxies == expected
 
 
-def test_a_path_of_files_is_the_same_folder_for_every_process(
+def test_a_relative_storage_path_becomes_an_absolute_file_url(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORAGE_URL", "kept")
@@ -176,7 +176,7 @@ def test_a_path_of_files_is_the_same_folder_for_every_process(
         ("ANTIPHON_DATA", "/dev/null/data"),
     ],
 )
-def test_a_wrong_setting_is_named_in_one_sentence(
+def test_an_invalid_setting_is_reported_in_one_line_that_begins_with_its_name(
     data: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""The chain of what was done: in order, for ever, and broken by any change."""
+"""The audit log: a chain of numbered entries that any change or gap breaks."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ async def _fill(database: Database, workspace_id: int, count: int) -> None:
         )
 
 
-async def test_entries_count_from_one_in_each_workspace(database: Database) -> None:
+async def test_audit_entries_are_numbered_from_one_in_each_workspace(database: Database) -> None:
     await _fill(database, 1, 3)
     await _fill(database, 2, 1)
     page, total = await database.read(audit_page, 1, 1, 2)
@@ -27,14 +27,14 @@ async def test_entries_count_from_one_in_each_workspace(database: Database) -> N
     assert [entry.number for entry in await database.read(audit_chain, 2)] == [1]
 
 
-async def test_a_chain_that_nobody_touched_is_whole(database: Database) -> None:
+async def test_an_unchanged_audit_chain_has_no_break(database: Database) -> None:
     await _fill(database, 1, 3)
     chain = await database.read(audit_chain, 1)
     assert first_break(chain) is None
     assert first_break([]) is None
 
 
-async def test_a_change_or_a_gap_breaks_the_chain(database: Database) -> None:
+async def test_a_changed_or_missing_entry_breaks_the_audit_chain(database: Database) -> None:
     await _fill(database, 1, 3)
     chain = await database.read(audit_chain, 1)
     assert first_break([chain[0], chain[2]]) == 2
@@ -43,7 +43,7 @@ async def test_a_change_or_a_gap_breaks_the_chain(database: Database) -> None:
     assert first_break(chain) == 2
 
 
-async def test_the_database_refuses_to_change_or_delete_entries(database: Database) -> None:
+async def test_audit_entries_cannot_be_changed_or_deleted(database: Database) -> None:
     await _fill(database, 1, 1)
 
     def change(session: Session, statement: str) -> None:
@@ -55,7 +55,7 @@ async def test_the_database_refuses_to_change_or_delete_entries(database: Databa
     assert first_break(await database.read(audit_chain, 1)) is None
 
 
-async def test_entries_of_one_moment_take_turns(database: Database) -> None:
+async def test_concurrent_audit_entries_get_consecutive_numbers(database: Database) -> None:
     await asyncio.gather(
         *(database.run(audit, 1, "key.created", "user:1", str(n)) for n in range(40))
     )

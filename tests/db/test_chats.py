@@ -29,7 +29,7 @@ def turn(text: str) -> list[ChatEntry]:
     ]
 
 
-async def test_turns_are_kept_in_order(database: Database) -> None:
+async def test_messages_of_a_chat_are_stored_in_order(database: Database) -> None:
     workspace_id, chat_id = await add_workspace(database), uuid4()
     await database.run(append_to_chat, workspace_id, chat_id, turn("ünï 😀"), "title")
     await database.run(append_to_chat, workspace_id, chat_id, turn("two"))
@@ -48,7 +48,7 @@ async def test_turns_are_kept_in_order(database: Database) -> None:
     assert chat.title == "title" and chat.updated_at > chat.created_at
 
 
-async def test_two_turns_at_once_do_not_take_each_others_place(database: Database) -> None:
+async def test_concurrent_turns_of_a_chat_get_separate_positions(database: Database) -> None:
     workspace_id, chat_id = await add_workspace(database), uuid4()
     await database.run(append_to_chat, workspace_id, chat_id, turn("0"), "title")
     await asyncio.gather(
@@ -61,7 +61,7 @@ async def test_two_turns_at_once_do_not_take_each_others_place(database: Databas
     assert texts[::2] == texts[1::2] and sorted(texts[::2]) == [str(n) for n in range(9)]
 
 
-async def test_pages_begin_with_the_chat_that_was_used_last(database: Database) -> None:
+async def test_chats_are_listed_with_the_last_used_first(database: Database) -> None:
     workspace_id = await add_workspace(database)
     ids = [uuid4() for _ in range(5)]
     for chat_id in ids:
@@ -73,7 +73,7 @@ async def test_pages_begin_with_the_chat_that_was_used_last(database: Database) 
     assert [chat.id for chat in chats] == [ids[1]]
 
 
-async def test_a_chat_of_another_workspace_is_out_of_reach(database: Database) -> None:
+async def test_a_chat_of_another_workspace_is_inaccessible(database: Database) -> None:
     mine, chat_id = await add_workspace(database), uuid4()
     theirs = await add_workspace(database, "c@d.co")
     await database.run(append_to_chat, mine, chat_id, turn("x"), "title")
@@ -85,7 +85,7 @@ async def test_a_chat_of_another_workspace_is_out_of_reach(database: Database) -
     assert entries is not None and [entry.content for entry in entries] == ["x", "x"]
 
 
-async def test_a_deleted_chat_takes_its_messages_along(database: Database) -> None:
+async def test_deleting_a_chat_deletes_its_messages(database: Database) -> None:
     workspace_id, chat_id = await add_workspace(database), uuid4()
     await database.run(append_to_chat, workspace_id, chat_id, turn("x"), "title")
     assert await database.run(delete_chat, workspace_id, chat_id)

@@ -1,4 +1,4 @@
-"""Transactions, times and a database that is down, on both databases."""
+"""Transactions, timestamps and an unavailable database, on SQLite and PostgreSQL."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ async def add_account(database: Database, email: str = "a@b.co") -> tuple[User, 
     return user, workspace
 
 
-async def test_what_fails_leaves_nothing_behind(database: Database) -> None:
+async def test_a_failed_transaction_is_rolled_back(database: Database) -> None:
     def add_then_fail(session: Session) -> None:
         session.add(User(email="x@y.co", password_hash="!"))
         session.flush()
@@ -39,13 +39,13 @@ async def test_what_fails_leaves_nothing_behind(database: Database) -> None:
     assert await database.read(accounts.find_user, User.email == "x@y.co") is None
 
 
-async def test_an_email_is_unique(database: Database) -> None:
+async def test_a_second_user_with_the_same_email_is_refused(database: Database) -> None:
     await add_account(database)
     with pytest.raises(IntegrityError):
         await add_account(database)
 
 
-async def test_an_error_does_not_repeat_what_was_to_be_stored(database: Database) -> None:
+async def test_a_database_error_does_not_repeat_the_values(database: Database) -> None:
     await add_account(database)
     with pytest.raises(IntegrityError) as raised:
         user = User(email="a@b.co", password_hash="the secret hash")
@@ -53,13 +53,13 @@ async def test_an_error_does_not_repeat_what_was_to_be_stored(database: Database
     assert "secret" not in str(raised.value)
 
 
-async def test_foreign_keys_hold(database: Database) -> None:
+async def test_foreign_keys_are_enforced(database: Database) -> None:
     with pytest.raises(IntegrityError):
         key = ApiKey(workspace_id=1, name="k", digest=b"d", prefix="sk_", scopes=[])
         await database.run(Session.add, key)
 
 
-async def test_times_come_back_in_utc_to_the_microsecond(database: Database) -> None:
+async def test_timestamps_are_returned_in_utc_with_microseconds(database: Database) -> None:
     _, workspace = await add_account(database)
     moment = datetime(2030, 1, 2, 3, 4, 5, 678901, timezone(timedelta(hours=5, minutes=30)))
     key = ApiKey(
@@ -77,7 +77,7 @@ async def test_times_come_back_in_utc_to_the_microsecond(database: Database) -> 
     assert stored.scopes == ["tts"]
 
 
-async def test_writers_at_the_same_time_all_succeed(database: Database) -> None:
+async def test_concurrent_writers_all_succeed(database: Database) -> None:
     user, _ = await add_account(database)
     await asyncio.gather(
         *(
@@ -90,19 +90,19 @@ async def test_writers_at_the_same_time_all_succeed(database: Database) -> None:
 async def test_a_reader_does_not_wait_for_a_writer(database: Database) -> None:
     user, _ = await add_account(database)
 
-    written, go_on = threading.Event(), threading.Event()
+    written, finish = threading.Event(), threading.Event()
 
     def write_slowly(session: Session) -> None:
         accounts.change_row(session, User, user.id, name="slow")
         session.flush()
         written.set()
-        assert go_on.wait(PATIENCE_S)
+        assert finish.wait(PATIENCE_S)
 
     writing = asyncio.create_task(database.run(write_slowly))
     await asyncio.to_thread(written.wait, PATIENCE_S)
     await database.read(accounts.find_user, User.email == "a@b.co")
     assert not writing.done()
-    go_on.set()
+    finish.set()
     await writing
 
 
@@ -122,7 +122,7 @@ async def test_sqlite_is_durable_and_checks_foreign_keys(
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
-async def test_sqlite_waits_for_the_disk_unless_what_follows_does(
+async def test_sqlite_syncs_each_commit_to_disk_except_those_of_run_in_order(
     database: Database, database_url: str
 ) -> None:
     if not database_url.startswith("sqlite"):
@@ -137,7 +137,7 @@ async def test_sqlite_waits_for_the_disk_unless_what_follows_does(
 
 
 @pytest.mark.parametrize("way", ["run_plain", "run_in_order"])
-async def test_plain_statements_are_whole_or_leave_nothing(database: Database, way: str) -> None:
+async def test_run_plain_and_run_in_order_are_atomic(database: Database, way: str) -> None:
     user, _ = await add_account(database)
     run = getattr(database, way)
 
@@ -156,7 +156,7 @@ async def test_plain_statements_are_whole_or_leave_nothing(database: Database, w
     assert found[0].id == user.id
 
 
-async def test_a_database_that_is_down_says_so_at_once() -> None:
+async def test_an_unreachable_database_raises_database_unavailable_within_half_a_second() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -169,47 +169,47 @@ async def test_a_database_that_is_down_says_so_at_once() -> None:
     database.close()
 
 
-async def test_a_database_that_hangs_holds_up_no_more_calls_than_fit(
+async def test_calls_beyond_the_waiting_limit_are_refused_while_the_database_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(db_module, "MAX_WAITING", 1)
     monkeypatch.setattr(db_module, "PING_TIMEOUT_S", 0.05)
     database = Database(f"sqlite:///{tmp_path / 'test.db'}")
-    go_on = threading.Event()
+    resume = threading.Event()
     calls = [
-        asyncio.create_task(database.read(lambda _: go_on.wait()))
+        asyncio.create_task(database.read(lambda _: resume.wait()))
         for _ in range(db_module.CONNECTIONS)
     ]
     await asyncio.sleep(0)
-    for reason in ("in time", "in time"):  # a request that gave up waiting holds no place
+    for reason in ("in time", "in time"):  # a call that timed out no longer counts as waiting
         with pytest.raises(DatabaseUnavailable, match=reason):
             await database.ping()
-    calls.append(asyncio.create_task(database.read(lambda _: go_on.wait())))
+    calls.append(asyncio.create_task(database.read(lambda _: resume.wait())))
     await asyncio.sleep(0)
     with pytest.raises(DatabaseUnavailable, match="too many"):
         await database.ping()
-    go_on.set()
+    resume.set()
     assert all(await asyncio.gather(*calls))
     monkeypatch.undo()
     await database.ping()
     database.close()
 
 
-async def test_who_waits_for_a_database_that_hangs_is_told_and_later_ones_at_once(
+async def test_calls_to_a_hanging_database_time_out_and_later_calls_fail_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(db_module, "ANSWER_S", 0.1)
     database = Database(f"sqlite:///{tmp_path / 'test.db'}")
-    go_on, begun = threading.Event(), 0
+    resume, begun = threading.Event(), 0
 
     def hang(_: Session) -> None:
         nonlocal begun
         begun += 1
-        go_on.wait()
+        resume.wait()
 
     calls = [
         database.read(hang) for _ in range(db_module.CONNECTIONS + 3)
-    ]  # three wait for a place
+    ]  # three wait for a connection
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert {str(one) for one in outcomes} == {"the database does not answer in time"}
     with stopwatch() as waited_s:
@@ -217,7 +217,7 @@ async def test_who_waits_for_a_database_that_hangs_is_told_and_later_ones_at_onc
             with pytest.raises(DatabaseUnavailable, match="in time"):
                 await database.read(hang)
     assert waited_s() < 10 * db_module.ANSWER_S  # 100 times that if each had waited
-    go_on.set()
+    resume.set()
     monkeypatch.undo()
     async with asyncio.timeout(PATIENCE_S):
         while True:

@@ -1,4 +1,4 @@
-"""Migrations make the tables that the code expects, on both databases."""
+"""Migrations create the tables that the code expects, on both databases."""
 
 import multiprocessing
 import shutil
@@ -21,7 +21,7 @@ from db.service import service_id
 from tests.db.billing.ledger_work import transact
 
 
-def test_migrations_and_tables_agree(database_url: str) -> None:
+def test_migrations_create_the_tables_of_the_models(database_url: str) -> None:
     upgrade(database_url)
     engine = make_engine(database_url)
     with engine.connect() as connection:
@@ -30,9 +30,7 @@ def test_migrations_and_tables_agree(database_url: str) -> None:
     engine.dispose()
 
 
-def test_a_new_migration_has_the_next_number_and_the_columns_that_are_missing(
-    tmp_path: Path,
-) -> None:
+def test_a_new_migration_has_the_next_number_and_adds_the_missing_columns(tmp_path: Path) -> None:
     migrations = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, migrations)
     newest = max(path.name[:4] for path in (migrations / "versions").glob("0*.py"))
@@ -51,7 +49,7 @@ def test_a_second_upgrade_changes_nothing(database_url: str) -> None:
     upgrade(database_url)
 
 
-def test_processes_that_start_at_once_take_turns(database_url: str) -> None:
+def test_concurrent_upgrades_of_one_database_all_succeed(database_url: str) -> None:
     spawn = multiprocessing.get_context("spawn")
     starting = [spawn.Process(target=upgrade, args=(database_url,)) for _ in range(3)]
     for process in starting:
@@ -61,7 +59,7 @@ def test_processes_that_start_at_once_take_turns(database_url: str) -> None:
     assert [process.exitcode for process in starting] == [0, 0, 0]
 
 
-def test_entries_of_before_are_summed_by_day(
+def test_migration_0006_sums_existing_ledger_entries_by_day(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upgrade(database_url)
@@ -94,7 +92,7 @@ def test_entries_of_before_are_summed_by_day(
     engine.dispose()
 
 
-def test_a_database_keeps_the_name_of_its_service(database_url: str) -> None:
+def test_an_upgrade_keeps_the_service_id_of_the_database(database_url: str) -> None:
     engine = make_engine(database_url)
     names = set()
     for _ in range(2):

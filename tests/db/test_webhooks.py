@@ -1,4 +1,4 @@
-"""Events are written with the deliveries that they need, on both databases."""
+"""The outbox: events are written together with their deliveries, on both databases."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ READY = NewEvent("voice.ready", {"id": "v", "name": "Zoë 😀"})
 
 
 def plain(text: str, about: str) -> str:
-    """Seals nothing."""
+    """In place of encryption: returns the text unchanged."""
     return text
 
 
@@ -33,13 +33,13 @@ def rows(session: Session) -> tuple[list[Event], list[Delivery]]:
     return list(session.exec(select(Event))), list(session.exec(select(Delivery)))
 
 
-async def test_without_a_webhook_nothing_is_written(database: Database) -> None:
+async def test_no_event_is_written_for_a_workspace_without_webhooks(database: Database) -> None:
     workspace_id = await add_workspace(database)
     assert await database.run(add_event, workspace_id, READY, plain) is None
     assert await database.read(rows) == ([], [])
 
 
-async def test_each_active_webhook_that_asked_gets_a_delivery(database: Database) -> None:
+async def test_each_active_webhook_of_an_event_gets_a_delivery(database: Database) -> None:
     mine, theirs = await add_workspace(database), await add_workspace(database, "c@d.co")
     wanting = {await database.run(add_webhook, mine) for _ in range(2)}
     await database.run(add_webhook, mine, events=["tts.completed"])
@@ -53,7 +53,7 @@ async def test_each_active_webhook_that_asked_gets_a_delivery(database: Database
     assert all(row.status == "pending" and row.next_at <= utc_now() for row in deliveries)
 
 
-async def test_the_body_is_what_receivers_are_promised(database: Database) -> None:
+async def test_an_event_body_is_json_of_event_timestamp_and_data(database: Database) -> None:
     workspace_id = await add_workspace(database)
     await database.run(add_webhook, workspace_id)
     await database.run(add_event, workspace_id, READY, plain)
@@ -65,7 +65,7 @@ async def test_the_body_is_what_receivers_are_promised(database: Database) -> No
     assert parsed["data"] == READY.data and parsed["timestamp"].endswith("Z")
 
 
-async def test_a_transaction_that_fails_takes_its_event_with_it(database: Database) -> None:
+async def test_an_event_is_rolled_back_with_its_transaction(database: Database) -> None:
     workspace_id = await add_workspace(database)
     await database.run(add_webhook, workspace_id)
 
@@ -78,7 +78,7 @@ async def test_a_transaction_that_fails_takes_its_event_with_it(database: Databa
     assert await database.read(rows) == ([], [])
 
 
-async def test_wanted_kinds_are_those_of_active_webhooks(database: Database) -> None:
+async def test_wanted_kinds_are_the_events_of_active_webhooks(database: Database) -> None:
     workspace_id = await add_workspace(database)
     await database.run(add_webhook, workspace_id, events=["stt.failed", "voice.ready"])
     await database.run(add_webhook, workspace_id, events=["tts.failed"], status="inactive")

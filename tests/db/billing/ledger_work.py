@@ -1,4 +1,4 @@
-"""What tests of the ledger do in transactions, in threads and in other processes."""
+"""Ledger operations of tests, in transactions, in threads and in other processes."""
 
 import os
 import random
@@ -32,7 +32,7 @@ def soon() -> datetime:
 
 
 def spend(engine: Engine, workspace_id: int, price: int, attempts: int) -> int:
-    """Holds, and captures, releases or leaves what it held; micro-USD that it captured."""
+    """Holds credit and captures it, releases it or does neither; returns micro-USD captured."""
     captured = 0
     for _ in range(attempts):
         operation = uuid4().hex
@@ -48,8 +48,8 @@ def spend(engine: Engine, workspace_id: int, price: int, attempts: int) -> int:
 
 
 def spend_in_threads(url: str, workspace_id: int, threads: int, price: int, attempts: int) -> int:
-    """`spend` in several threads at once, each with its connection; what they captured together."""
-    # Long waits for a lock are not what is tested.
+    """`spend` in concurrent threads, each with its own connection; returns their sum."""
+    # Timeouts of waiting for a lock are not under test.
     engine = make_engine(url, connections=threads, busy_timeout_ms=60_000)
     try:
         with ThreadPoolExecutor(threads) as pool:
@@ -61,34 +61,34 @@ def spend_in_threads(url: str, workspace_id: int, threads: int, price: int, atte
         engine.dispose()
 
 
-def die_while_paying(url: str, workspace_id: int, price: int, times: int) -> None:
-    """As often as `times`, a process that is killed at some point from its hold to its capture."""
+def crash_while_paying(url: str, workspace_id: int, price: int, times: int) -> None:
+    """Forks `times` processes, each of which is killed somewhere from its hold to its capture."""
     for number in range(times):
         child = os.fork()
         if child == 0:
-            _pay_and_die(url, workspace_id, price, number)
+            _pay_and_crash(url, workspace_id, price, number)
         os.waitpid(child, 0)
 
 
-def _pay_and_die(url: str, workspace_id: int, price: int, number: int) -> None:
+def _pay_and_crash(url: str, workspace_id: int, price: int, number: int) -> None:
     engine = make_engine(url)
     operation = f"death-{number}"
     point = number % 5
     with Session(engine) as session, session.begin():
         ledger.hold(session, workspace_id, operation, "tts", price, soon())
         if point == 0:
-            _die()
+            _crash()
     if point == 1:
-        _die()
+        _crash()
     with Session(engine) as session, session.begin():
         ledger.capture(session, workspace_id, operation, "tts", price, 1)
         if point == 2:
-            _die()
+            _crash()
     if point == 3:
-        _die()
-    transact(engine, ledger.capture, workspace_id, operation, "tts", price, 1)  # it asks again
-    _die()
+        _crash()
+    transact(engine, ledger.capture, workspace_id, operation, "tts", price, 1)  # a retry
+    _crash()
 
 
-def _die() -> None:
+def _crash() -> None:
     os.kill(os.getpid(), signal.SIGKILL)

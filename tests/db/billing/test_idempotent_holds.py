@@ -1,4 +1,4 @@
-"""Requests that run again after their process died, on both databases."""
+"""Idempotent holds: requests that are retried after their process crashed, on both databases."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ async def credit(database: Database) -> int:
     return await database.read(ledger.credit_of, WORKSPACE)
 
 
-async def test_what_a_dead_attempt_held_is_given_back(account: Database) -> None:
+async def test_the_hold_of_a_crashed_attempt_is_released_by_the_next(account: Database) -> None:
     first = await hold(account)
     second = await hold(account, 700)
     assert first is not None and second is not None
@@ -37,7 +37,7 @@ async def test_what_a_dead_attempt_held_is_given_back(account: Database) -> None
     assert await credit(account) == CREDIT - 700
 
 
-async def test_what_was_captured_is_paid(account: Database) -> None:
+async def test_an_attempt_after_a_capture_is_paid_and_holds_nothing(account: Database) -> None:
     first = await hold(account)
     assert first is not None
     await account.run(ledger.capture, WORKSPACE, first.operation, "tts", 300, 20)
@@ -46,8 +46,8 @@ async def test_what_was_captured_is_paid(account: Database) -> None:
     assert await credit(account) == CREDIT - 300
 
 
-async def test_an_attempt_that_is_captured_at_this_moment_is_paid(account: Database) -> None:
-    """Its lease has ended, but its process was only slow."""
+async def test_an_attempt_during_a_capture_waits_for_it_and_is_paid(account: Database) -> None:
+    """The lease of the first attempt has expired, but its process was only slow."""
     first = await hold(account)
     assert first is not None
     captured, commits = threading.Event(), threading.Event()
@@ -67,15 +67,15 @@ async def test_an_attempt_that_is_captured_at_this_moment_is_paid(account: Datab
     assert await credit(account) == CREDIT - 300
 
 
-async def test_all_that_dead_attempts_held_is_given_back(account: Database) -> None:
+async def test_the_holds_of_all_crashed_attempts_are_released(account: Database) -> None:
     for number in (1, 2):
         await account.run(ledger.hold, WORKSPACE, f"request.{number}", "tts", 300, soon())
     third = await hold(account, CREDIT)
     assert third == IdempotentHold("request.3", is_paid=False)
-    assert await ledger_agrees(account)
+    assert await ledger_is_consistent(account)
 
 
-async def test_what_was_refunded_is_to_be_paid_again(account: Database) -> None:
+async def test_an_attempt_after_a_refund_must_be_paid_again(account: Database) -> None:
     first = await hold(account)
     assert first is not None
     await account.run(ledger.capture, WORKSPACE, first.operation, "tts", 300, 20)
@@ -84,19 +84,19 @@ async def test_what_was_refunded_is_to_be_paid_again(account: Database) -> None:
     assert again is not None and not again.is_paid
 
 
-async def test_without_credit_nothing_is_held(account: Database) -> None:
+async def test_an_attempt_beyond_the_credit_holds_nothing(account: Database) -> None:
     assert await hold(account, CREDIT + 1) is None
     assert await credit(account) == CREDIT
 
 
-async def test_attempts_come_to_an_end(account: Database) -> None:
+async def test_attempts_beyond_the_maximum_number_are_refused(account: Database) -> None:
     for _ in range(ATTEMPTS):
         held = await hold(account)
         assert held is not None
         await account.run(ledger.release, WORKSPACE, held.operation, "tts")
     assert await hold(account) is None
-    assert await ledger_agrees(account)
+    assert await ledger_is_consistent(account)
 
 
-async def ledger_agrees(database: Database) -> bool:
+async def ledger_is_consistent(database: Database) -> bool:
     return not await database.read(ledger.discrepancies)

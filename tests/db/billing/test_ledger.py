@@ -1,4 +1,4 @@
-"""The ledger on both databases: what each operation does, and that it does it once."""
+"""The ledger on both databases: the effect of each operation, and that it applies once."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -43,7 +43,7 @@ async def entries(database: Database) -> list[tuple[str, str, int, int, int]]:
     return [(row.operation, row.kind, row.amount, row.held, row.balance_after) for row in rows]
 
 
-async def test_a_capture_charges_the_cost_and_gives_back_the_rest(account: Database) -> None:
+async def test_a_capture_charges_the_cost_and_releases_the_rest(account: Database) -> None:
     assert await hold(account, "one")
     assert await credit(account) == CREDIT - 400
     assert await capture(account, "one", 150) == ledger.Settled(150, is_new=True)
@@ -61,7 +61,7 @@ async def test_a_capture_never_charges_more_than_was_held(account: Database) -> 
     assert (await capture(account, "one", 5000)).charged == 400
 
 
-async def test_a_capture_again_says_what_was_charged_and_charges_nothing(account: Database) -> None:
+async def test_a_second_capture_charges_nothing_and_returns_the_first(account: Database) -> None:
     await hold(account, "one")
     await capture(account, "one", 150)
     assert await capture(account, "one", 300) == ledger.Settled(150, is_new=False)
@@ -69,7 +69,7 @@ async def test_a_capture_again_says_what_was_charged_and_charges_nothing(account
     assert await credit(account) == CREDIT - 150
 
 
-async def test_a_release_gives_everything_back_once(account: Database) -> None:
+async def test_a_release_returns_the_whole_hold_once(account: Database) -> None:
     await hold(account, "one")
     assert await account.run(ledger.release, WORKSPACE, "one", "tts")
     assert not await account.run(ledger.release, WORKSPACE, "one", "tts")
@@ -77,7 +77,7 @@ async def test_a_release_gives_everything_back_once(account: Database) -> None:
     assert await credit(account) == CREDIT
 
 
-async def test_nothing_is_held_beyond_the_credit(account: Database) -> None:
+async def test_a_hold_beyond_the_credit_or_without_an_account_is_refused(account: Database) -> None:
     assert await hold(account, "one", 600)
     assert not await hold(account, "two", 401)
     assert await hold(account, "three", 400)
@@ -85,7 +85,7 @@ async def test_nothing_is_held_beyond_the_credit(account: Database) -> None:
     assert not await account.run(ledger.hold, 5, "other", "tts", 0, soon())  # has no account
 
 
-async def test_expired_holds_are_given_back_and_live_ones_are_not(account: Database) -> None:
+async def test_only_expired_holds_are_released(account: Database) -> None:
     past = utc_now() - timedelta(seconds=1)
     await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, past)
     await account.run(ledger.hold, WORKSPACE, "older", "stt", 200, past)
@@ -97,7 +97,7 @@ async def test_expired_holds_are_given_back_and_live_ones_are_not(account: Datab
 
 
 @pytest.mark.parametrize(("spent", "charged"), [(0, 100), (CREDIT - 60, 60), (CREDIT, 0)])
-async def test_work_that_outlives_its_hold_costs_what_is_left_of_the_credit(
+async def test_a_capture_after_its_hold_expired_charges_at_most_the_remaining_credit(
     account: Database, spent: int, charged: int
 ) -> None:
     await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, utc_now())
@@ -112,7 +112,7 @@ async def test_work_that_outlives_its_hold_costs_what_is_left_of_the_credit(
     assert await account.read(ledger.discrepancies) == []
 
 
-async def test_work_that_outlives_its_hold_never_costs_more_than_was_held(
+async def test_a_capture_after_its_hold_expired_never_charges_more_than_was_held(
     account: Database,
 ) -> None:
     await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, utc_now())
@@ -120,7 +120,7 @@ async def test_work_that_outlives_its_hold_never_costs_more_than_was_held(
     assert await capture(account, "old", 500) == ledger.Settled(300, is_new=True)
 
 
-async def test_a_refund_gives_back_a_charge_once(account: Database) -> None:
+async def test_a_refund_returns_a_charge_once(account: Database) -> None:
     await hold(account, "one")
     assert not await account.run(ledger.refund, WORKSPACE, "one")
     await capture(account, "one", 150)
@@ -131,7 +131,7 @@ async def test_a_refund_gives_back_a_charge_once(account: Database) -> None:
     assert [(day.service, day.units, day.requests, day.cost) for day in days] == [("tts", 0, 0, 0)]
 
 
-async def test_credit_is_added_and_taken_once_an_operation(account: Database) -> None:
+async def test_credit_is_added_or_removed_once_per_operation(account: Database) -> None:
     async def change(operation: str, amount: int, workspace: int = WORKSPACE) -> str:
         return await account.run(ledger.change_credit, workspace, operation, amount, "operator")
 
@@ -148,12 +148,12 @@ async def test_credit_is_added_and_taken_once_an_operation(account: Database) ->
 @pytest.mark.parametrize(
     "change", ["UPDATE ledger_entry SET amount = 0", "DELETE FROM ledger_entry"]
 )
-async def test_nobody_can_change_an_entry(account: Database, change: str) -> None:
+async def test_ledger_entries_cannot_be_changed_or_deleted(account: Database, change: str) -> None:
     with pytest.raises(DBAPIError, match="append-only"):
         await account.run(lambda session: session.connection().execute(text(change)))
 
 
-async def test_a_balance_without_entries_is_found(account: Database) -> None:
+async def test_a_balance_that_differs_from_its_entries_is_a_discrepancy(account: Database) -> None:
     await hold(account, "one")
 
     def change(session: Session) -> None:
@@ -166,7 +166,7 @@ async def test_a_balance_without_entries_is_found(account: Database) -> None:
     ]
 
 
-async def test_usage_is_summed_by_service_and_day_in_utc(
+async def test_usage_is_summed_by_service_and_utc_day(
     account: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     midnight = datetime(2028, 3, 1, tzinfo=UTC)
@@ -187,7 +187,7 @@ async def test_usage_is_summed_by_service_and_day_in_utc(
     assert [day.day.day for day in all_days] == [29, 1, 1, 2]
 
 
-async def test_a_day_that_is_not_the_sum_of_its_entries_is_found(
+async def test_check_days_finds_daily_sums_that_differ_from_their_entries(
     account: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for moment in (datetime(2028, 3, 1, tzinfo=UTC), datetime(2028, 7, 1, 23, 59, tzinfo=UTC)):
@@ -201,7 +201,7 @@ async def test_a_day_that_is_not_the_sum_of_its_entries_is_found(
             since = checked.following
         return found
 
-    assert await wrong() == [[], [], []]  # today's, with the credit of the sign-up, is the third
+    assert await wrong() == [[], [], []]  # the third is today, with the sign-up grant
     change = text("UPDATE ledger_day SET held = held + 1 WHERE day = '2028-07-01'")
     await account.run(lambda session: session.connection().execute(change))
     assert [found for found in await wrong() if found] == [[date(2028, 7, 1)]]
@@ -210,7 +210,7 @@ async def test_a_day_that_is_not_the_sum_of_its_entries_is_found(
     assert [found for found in await wrong() if found] == [[date(2028, 3, 1)], [date(2028, 7, 1)]]
 
 
-async def test_a_hold_that_fails_leaves_nothing(account: Database) -> None:
+async def test_a_hold_is_rolled_back_with_its_transaction(account: Database) -> None:
     def fail(session: object) -> None:
         ledger.hold(session, WORKSPACE, "one", "tts", 400, soon())  # type: ignore[arg-type]
         raise KeyError

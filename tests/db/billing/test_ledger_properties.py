@@ -1,4 +1,4 @@
-"""Any order of operations, retries and crashes leaves the ledger whole."""
+"""Property test: the ledger stays consistent in any order of operations, retries and crashes."""
 
 import itertools
 from datetime import date, timedelta
@@ -33,14 +33,14 @@ class _Crash(Exception):
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """The ledger beside a model of it that fits on a page."""
+    """Runs each operation on the ledger and on a reference model in memory, and compares them."""
 
     engine: Engine
-    ahead = timedelta()  # of the clock of entries
+    ahead = timedelta()  # of the clock that dates entries, against the real one
     operations: Bundle[str] = Bundle("operations")
 
     @rule(days=st.integers(-2, 40))
-    def go_on(self, days: int) -> None:
+    def advance_clock(self, days: int) -> None:
         type(self).ahead += timedelta(days=days)
 
     @initialize(credit=AMOUNTS)
@@ -49,8 +49,8 @@ class LedgerMachine(RuleBasedStateMachine):
         transact(self.engine, ledger.open_account, self.workspace, credit)
         self.balance = credit
         self.held: dict[str, int] = {}
-        self.expired: dict[str, int] = {}  # what was held
-        self.ended: dict[str, str] = {}  # how, and expired in between
+        self.expired: dict[str, int] = {}  # the amounts that were held
+        self.ended: dict[str, str] = {}  # captured, released, refunded, refused or expired
         self.charged: dict[str, int] = {}
 
     @rule(target=operations, amount=AMOUNTS)
@@ -156,11 +156,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "balance"):
-            self.expire()  # else the next example would find its holds
+            self.expire()  # else its holds would expire in the next example
             transact(self.engine, self.days_agree)
 
 
-def test_the_ledger_agrees_with_its_model_in_any_order(
+def test_random_operations_retries_and_crashes_agree_with_a_reference_ledger(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     migrate(database_url)

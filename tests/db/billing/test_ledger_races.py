@@ -1,4 +1,4 @@
-"""Money under concurrency and kills, on both databases."""
+"""The ledger under concurrent transactions and killed processes, on both databases."""
 
 import asyncio
 import multiprocessing
@@ -10,15 +10,15 @@ from sqlmodel import select
 from db.billing import ledger
 from db.billing.tables import LedgerEntry
 from db.database import Database, utc_now
-from tests.db.billing.ledger_work import die_while_paying, spend_in_threads
+from tests.db.billing.ledger_work import crash_while_paying, spend_in_threads
 
 WORKSPACE = 11
 PRICE = 10
 CREDIT = 700
 
 
-async def settled_exactly(database: Database, captured: int) -> None:
-    """Nothing is lost once what was left is given back, and the ledger agrees with itself."""
+async def check_balance(database: Database, captured: int) -> None:
+    """Once open holds are released, only `captured` is gone, and the ledger is consistent."""
     assert await database.read(ledger.discrepancies) == []
     await database.run(ledger.release_expired, utc_now() + timedelta(hours=1))
     assert await database.read(ledger.discrepancies) == []
@@ -29,14 +29,14 @@ async def settled_exactly(database: Database, captured: int) -> None:
     assert max(ends.values()) == 1
 
 
-async def test_32_threads_never_overspend(database: Database, database_url: str) -> None:
+async def test_32_threads_never_overspend_credit(database: Database, database_url: str) -> None:
     await database.run(ledger.open_account, WORKSPACE, CREDIT)
     captured = spend_in_threads(database_url, WORKSPACE, threads=32, price=PRICE, attempts=6)
     assert captured <= CREDIT
-    await settled_exactly(database, captured)
+    await check_balance(database, captured)
 
 
-async def test_one_operation_at_once_changes_the_credit_once(database: Database) -> None:
+async def test_concurrent_credit_changes_of_one_operation_apply_once(database: Database) -> None:
     await database.run(ledger.open_account, WORKSPACE, CREDIT)
     changes = (
         database.run(ledger.change_credit, WORKSPACE, "payment 1", 50, "operator") for _ in range(8)
@@ -45,7 +45,7 @@ async def test_one_operation_at_once_changes_the_credit_once(database: Database)
     assert await database.read(ledger.credit_of, WORKSPACE) == CREDIT + 50
 
 
-async def test_one_charge_at_once_is_refunded_once(database: Database) -> None:
+async def test_concurrent_refunds_of_one_charge_apply_once(database: Database) -> None:
     await database.run(ledger.open_account, WORKSPACE, CREDIT)
     await database.run(ledger.hold, WORKSPACE, "one", "tts", PRICE, utc_now())
     await database.run(ledger.capture, WORKSPACE, "one", "tts", PRICE, 1)
@@ -54,26 +54,26 @@ async def test_one_charge_at_once_is_refunded_once(database: Database) -> None:
     assert await database.read(ledger.credit_of, WORKSPACE) == CREDIT
 
 
-async def test_4_processes_never_overspend(database: Database, database_url: str) -> None:
+async def test_4_processes_never_overspend_credit(database: Database, database_url: str) -> None:
     await database.run(ledger.open_account, WORKSPACE, CREDIT)
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         captured = sum(
             pool.starmap(spend_in_threads, [(database_url, WORKSPACE, 4, PRICE, 12)] * 4)
         )
     assert 0 < captured <= CREDIT
-    await settled_exactly(database, captured)
+    await check_balance(database, captured)
 
 
-async def test_a_kill_between_hold_and_capture_charges_once_or_never(
+async def test_a_process_killed_between_hold_and_capture_charges_once_or_never(
     database: Database, database_url: str
 ) -> None:
     await database.run(ledger.open_account, WORKSPACE, CREDIT)
-    price, deaths = 1, 25  # 200 were tried
+    price, deaths = 1, 25  # also tried with 200
     dying = multiprocessing.get_context("spawn").Process(
-        target=die_while_paying, args=(database_url, WORKSPACE, price, deaths)
+        target=crash_while_paying, args=(database_url, WORKSPACE, price, deaths)
     )
     dying.start()
     dying.join(120)
     assert dying.exitcode == 0
-    # Two of the five points at which it dies are after the commit of a capture.
-    await settled_exactly(database, price * deaths * 2 // 5)
+    # Two of the five points at which a process is killed are after the commit of a capture.
+    await check_balance(database, price * deaths * 2 // 5)

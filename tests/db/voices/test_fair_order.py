@@ -1,4 +1,4 @@
-"""Workspaces take turns at the makers of voices, on both databases."""
+"""The queue of custom voices is fair: workspaces take turns, on both databases."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -26,8 +26,8 @@ async def workspaces(database: Database) -> dict[str, int]:
     return {name: await add_workspace(database, f"{name}@b.co") for name in "ABC"}
 
 
-async def ask(database: Database, workspace_id: int, count: int, first: int) -> list[UUID]:
-    """Voices that were asked for a second after each other."""
+async def add_voices(database: Database, workspace_id: int, count: int, first: int) -> list[UUID]:
+    """Adds `count` voices that were requested one second after another, from `first` on."""
     return [
         await add(
             database,
@@ -37,15 +37,15 @@ async def ask(database: Database, workspace_id: int, count: int, first: int) -> 
     ]
 
 
-async def in_turn(database: Database) -> list[UUID]:
+async def queue_order(database: Database) -> list[UUID]:
     def read(session: Session) -> list[UUID]:
         return [voice.id for voice in voices_in_turn(session, NOW, WORK)]
 
     return await database.read(read)
 
 
-async def begin(database: Database, at: datetime) -> UUID:
-    """Claims the next voice, and has it made at once."""
+async def finish_next(database: Database, at: datetime) -> UUID:
+    """Claims the next voice of the queue and marks it as finished."""
 
     def work(session: Session) -> UUID:
         voice = claim_voice(session, f"lease {at}", at, WORK)
@@ -56,49 +56,49 @@ async def begin(database: Database, at: datetime) -> UUID:
     return await database.run(work)
 
 
-async def test_one_voice_of_another_waits_for_one_of_ten(
+async def test_a_workspace_with_one_voice_waits_for_only_one_of_another_workspaces_ten(
     database: Database, workspaces: dict[str, int]
 ) -> None:
-    many = await ask(database, workspaces["A"], 10, 0)
-    (one,) = await ask(database, workspaces["B"], 1, 10)
+    many = await add_voices(database, workspaces["A"], 10, 0)
+    (one,) = await add_voices(database, workspaces["B"], 1, 10)
     expected = [many[0], one, *many[1:]]
-    assert await in_turn(database) == expected
-    begun = [await begin(database, NOW + number * MINUTE) for number in range(11)]
+    assert await queue_order(database) == expected
+    begun = [await finish_next(database, NOW + number * MINUTE) for number in range(11)]
     assert begun == expected
 
 
-async def test_who_was_served_last_comes_last(
+async def test_the_workspace_served_most_recently_gets_the_next_turn_last(
     database: Database, workspaces: dict[str, int]
 ) -> None:
-    a = await ask(database, workspaces["A"], 3, 0)
-    assert await begin(database, NOW) == a[0]
-    b = await ask(database, workspaces["B"], 2, 10)
-    assert await begin(database, NOW + MINUTE) == b[0]
-    c = await ask(database, workspaces["C"], 2, 20)
+    a = await add_voices(database, workspaces["A"], 3, 0)
+    assert await finish_next(database, NOW) == a[0]
+    b = await add_voices(database, workspaces["B"], 2, 10)
+    assert await finish_next(database, NOW + MINUTE) == b[0]
+    c = await add_voices(database, workspaces["C"], 2, 20)
     expected = [c[0], a[1], b[1], c[1], a[2]]
-    assert await in_turn(database) == expected
-    begun = [await begin(database, NOW + number * MINUTE) for number in range(2, 7)]
+    assert await queue_order(database) == expected
+    begun = [await finish_next(database, NOW + number * MINUTE) for number in range(2, 7)]
     assert begun == expected
 
 
-async def test_what_was_begun_before_goes_on_first(
+async def test_a_voice_with_progress_is_resumed_before_new_voices(
     database: Database, workspaces: dict[str, int]
 ) -> None:
-    a = await ask(database, workspaces["A"], 3, 0)
-    b = await ask(database, workspaces["B"], 2, 10)
+    a = await add_voices(database, workspaces["A"], 3, 0)
+    b = await add_voices(database, workspaces["B"], 2, 10)
 
-    def begin_one(session: Session) -> None:
+    def set_progress(session: Session) -> None:
         session.exec(update(Voice).where(col(Voice.id) == a[2]).values(progress=0.5))
 
-    await database.run(begin_one)
-    assert await in_turn(database) == [a[2], b[0], a[0], b[1], a[1]]
+    await database.run(set_progress)
+    assert await queue_order(database) == [a[2], b[0], a[0], b[1], a[1]]
 
 
-async def test_what_is_expected_follows_the_turns(
+async def test_estimated_completion_times_follow_the_fair_order(
     database: Database, workspaces: dict[str, int]
 ) -> None:
-    many = await ask(database, workspaces["A"], 3, 0)
-    (one,) = await ask(database, workspaces["B"], 1, 10)
+    many = await add_voices(database, workspaces["A"], 3, 0)
+    (one,) = await add_voices(database, workspaces["B"], 1, 10)
 
     def expect(session: Session) -> dict[UUID, datetime]:
         expect_waiting(session, NOW, WORK)

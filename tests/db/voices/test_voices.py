@@ -76,7 +76,7 @@ async def claim(database: Database, lease: str, now: datetime = NOW) -> UUID | N
     return None if claimed is None else claimed.id
 
 
-async def test_pages_are_newest_first_and_filtered(database: Database) -> None:
+async def test_voices_are_listed_newest_first_by_status_and_language(database: Database) -> None:
     mine, other = await add_workspace(database), await add_workspace(database, "b@b.co")
     for number in range(5):
         status = "ready" if number % 2 else "processing"
@@ -98,7 +98,7 @@ async def test_pages_are_newest_first_and_filtered(database: Database) -> None:
     assert len(await database.read(unfinished_operations, mine)) == 3
 
 
-async def test_a_name_means_the_voice_that_can_speak(database: Database) -> None:
+async def test_a_voice_name_finds_the_voice_that_is_ready(database: Database) -> None:
     mine = await add_workspace(database)
     ready = await add(database, new_voice(mine, status="ready", created_at=NOW))
     await add(database, new_voice(mine, status="failed", created_at=LATER))
@@ -109,7 +109,7 @@ async def test_a_name_means_the_voice_that_can_speak(database: Database) -> None
     assert await database.read(voice_named, mine + 1, "ann") is None
 
 
-async def test_the_oldest_voice_is_claimed_and_none_twice(database: Database) -> None:
+async def test_the_oldest_voice_is_claimed_first_and_no_voice_twice(database: Database) -> None:
     mine = await add_workspace(database)
     ids = [
         await add(database, new_voice(mine, created_at=NOW + timedelta(seconds=number)))
@@ -125,7 +125,7 @@ async def test_the_oldest_voice_is_claimed_and_none_twice(database: Database) ->
     assert sorted(taken, key=str) == sorted(ids[1:], key=str)
 
 
-async def test_a_lease_that_ended_is_taken_over_as_often_as_is_allowed(database: Database) -> None:
+async def test_an_expired_lease_is_taken_over_up_to_the_most_attempts(database: Database) -> None:
     mine = await add_workspace(database)
     voice_id = await add(database, new_voice(mine))
     assert await claim(database, "one") == voice_id
@@ -143,14 +143,14 @@ async def test_a_lease_that_ended_is_taken_over_as_often_as_is_allowed(database:
     assert await database.run(hopeless_voice, mine, voice_id, NOW, WORK) is None
 
 
-async def test_a_voice_that_waits_for_too_long_is_hopeless(database: Database) -> None:
+async def test_a_voice_that_waits_beyond_the_limit_is_hopeless(database: Database) -> None:
     mine = await add_workspace(database)
     voice_id = await add(database, new_voice(mine, created_at=NOW))
     assert await database.read(hopeless_voices, NOW + DAY, WORK) == []
     assert await database.read(hopeless_voices, LATER + DAY, WORK) == [(mine, voice_id)]
 
 
-async def test_a_deleted_voice_leaves_no_row(database: Database) -> None:
+async def test_deleting_a_voice_removes_its_row_and_ends_its_lease(database: Database) -> None:
     mine = await add_workspace(database)
     claimed = new_voice(mine, pack_file="file_pack", lease="any")
     voice_id = await add(database, claimed)
@@ -168,7 +168,7 @@ async def test_a_deleted_voice_leaves_no_row(database: Database) -> None:
     assert await database.run(leased_voice, claimed) is None
 
 
-async def test_rows_of_failed_voices_go_in_time(database: Database) -> None:
+async def test_rows_of_failed_voices_are_deleted_after_their_retention(database: Database) -> None:
     mine = await add_workspace(database)
     await add(database, new_voice(mine, status="failed", finished_at=NOW))
     kept = await add(database, new_voice(mine, status="failed", finished_at=LATER))
