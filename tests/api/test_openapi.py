@@ -62,9 +62,7 @@ async def test_every_operation_documents_its_errors_with_our_envelope(
             assert is_public or "401" in responses, (method, path)
 
 
-async def test_only_listed_operations_are_public(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_only_listed_operations_are_public(client: httpx.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     public = {
         path

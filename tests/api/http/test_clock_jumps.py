@@ -1,4 +1,4 @@
-"""The clock jumps by an hour while requests run: nothing is lost, and no client is locked out."""
+"""The wall clock jumps by an hour: no data and no charge is lost, and no client locked out."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ def housekeeper(services: Services) -> Housekeeper:
 
 
 @JUMPS
-async def test_what_was_given_out_before_still_opens(
+async def test_tokens_and_signed_urls_stay_valid_after_a_clock_jump(
     client: httpx.AsyncClient, auth: Headers, services: Services, clock: WallClock, jump: timedelta
 ) -> None:
     token = (await client.post("/auth/signup", json=PERSON)).json()["token"]
@@ -51,7 +51,7 @@ async def test_what_was_given_out_before_still_opens(
 
 
 @JUMPS
-async def test_the_window_of_a_limit_is_as_long_as_it_was(
+async def test_a_rate_limit_window_keeps_its_length_after_a_clock_jump(
     client: httpx.AsyncClient, auth: Headers, clock: WallClock, jump: timedelta
 ) -> None:
     first = await client.get("/plans", headers=auth)
@@ -65,7 +65,7 @@ async def test_the_window_of_a_limit_is_as_long_as_it_was(
 
 
 @JUMPS
-async def test_work_that_the_jump_falls_into_is_charged_once(
+async def test_a_hold_is_captured_once_when_the_clock_jumps_before_it(
     auth: Headers, services: Services, clock: WallClock, jump: timedelta
 ) -> None:
     books = await books_of(services, auth)
@@ -80,7 +80,7 @@ async def test_work_that_the_jump_falls_into_is_charged_once(
 
 
 @JUMPS
-async def test_a_request_that_is_repeated_has_its_first_answer(
+async def test_an_idempotent_retry_after_a_clock_jump_replays_the_first_answer(
     client: httpx.AsyncClient, auth: Headers, services: Services, clock: WallClock, jump: timedelta
 ) -> None:
     async def ask() -> httpx.Response:
@@ -96,13 +96,13 @@ async def test_a_request_that_is_repeated_has_its_first_answer(
     assert (await (await books_of(services, auth)).charged("tts"))[0] == len("Hello!")
 
 
-async def test_under_load_no_request_fails_and_the_books_agree(
+async def test_clock_jumps_under_load_fail_no_request_and_the_ledger_is_consistent(
     client: httpx.AsyncClient, auth: Headers, services: Services, clock: WallClock
 ) -> None:
     raise_plans(services.infrastructure.settings.database_url)
     texts = [f"Sentence number {number}." for number in range(24)]
 
-    async def jump_about() -> None:
+    async def jump_repeatedly() -> None:
         while True:
             clock.ahead = random.choice((-HOUR, timedelta(), HOUR))
             await housekeeper(services).run_once()
@@ -112,7 +112,7 @@ async def test_under_load_no_request_fails_and_the_books_agree(
         answer = await client.post("/tts-synthesize", headers=auth, json={"text": text})
         return answer.status_code
 
-    jumping = asyncio.create_task(jump_about())
+    jumping = asyncio.create_task(jump_repeatedly())
     statuses = await asyncio.gather(*map(speak, texts))
     jumping.cancel()
     await asyncio.wait([jumping])

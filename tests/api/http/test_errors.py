@@ -30,7 +30,7 @@ ALL_ERRORS = [
 
 
 @pytest.mark.parametrize("error", ALL_ERRORS, ids=lambda error: error.__name__)
-def test_every_error_of_the_layers_below_has_a_status(error: type[Exception]) -> None:
+def test_every_error_class_of_the_lower_layers_has_an_http_status(error: type[Exception]) -> None:
     code = error.code  # type: ignore[attr-defined]
     answer = to_api_error(error("what went wrong"))
     assert answer.status == STATUS_OF_CODE[code]
@@ -40,7 +40,7 @@ def test_every_error_of_the_layers_below_has_a_status(error: type[Exception]) ->
 
 @pytest.fixture
 def failing(services: Services) -> FastAPI:
-    """The application with a path that raises what the test puts there."""
+    """The application with a route that raises the error named in its path."""
     app = create_app(services)
     router = make_router("errors", public=True)
 
@@ -60,7 +60,7 @@ async def failing_client(failing: FastAPI) -> httpx.AsyncClient:
 
 
 @pytest.mark.parametrize("code", STATUS_OF_CODE)
-async def test_each_code_answers_the_envelope(failing_client: httpx.AsyncClient, code: str) -> None:
+async def test_error_codes_use_the_envelope(failing_client: httpx.AsyncClient, code: str) -> None:
     answer = await failing_client.get(f"/fail/{code}")
     assert answer.status_code == STATUS_OF_CODE[code]
     assert answer.json() == {"success": False, "error": code, "message": "the reason"}
@@ -77,7 +77,7 @@ async def test_a_bug_answers_500_without_its_internals(failing_client: httpx.Asy
     assert answer.headers["X-Request-Id"]
 
 
-async def test_clients_of_openai_get_their_own_shape(failing_client: httpx.AsyncClient) -> None:
+async def test_openai_clients_get_openai_error_shape(failing_client: httpx.AsyncClient) -> None:
     answer = await failing_client.get("/fail/rate_limited", headers={"X-Stainless-Lang": "python"})
     assert answer.json() == {
         "success": False,
@@ -99,19 +99,19 @@ async def test_an_unknown_path_is_404_also_without_a_key(client: httpx.AsyncClie
         assert (answer.status_code, answer.json()["error"]) == (404, "not_found"), path
 
 
-async def test_a_wrong_method_names_every_method_of_the_path(client: httpx.AsyncClient) -> None:
+async def test_a_405_answer_lists_the_allowed_methods(client: httpx.AsyncClient) -> None:
     answer = await client.patch("/developer/api")
     assert (answer.status_code, answer.json()["error"]) == (405, "method_not_allowed")
     assert answer.headers["Allow"] == "GET, HEAD, OPTIONS, POST"
 
 
-async def test_options_names_the_methods(client: httpx.AsyncClient) -> None:
+async def test_options_lists_the_allowed_methods(client: httpx.AsyncClient) -> None:
     answer = await client.options("/plans")
     assert (answer.status_code, answer.content) == (204, b"")
     assert answer.headers["Allow"] == "GET, HEAD, OPTIONS"
 
 
-async def test_head_is_get_without_the_body(
+async def test_head_answers_as_get_without_the_body(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     head = await client.head("/plans", headers=auth)
@@ -120,7 +120,7 @@ async def test_head_is_get_without_the_body(
     assert head.headers["Content-Length"] == get.headers["Content-Length"]
 
 
-async def test_a_sane_request_id_comes_back_and_another_is_replaced(
+async def test_a_valid_request_id_is_returned_and_an_invalid_one_is_replaced(
     client: httpx.AsyncClient,
 ) -> None:
     answer = await client.get("/healthz", headers={"X-Request-Id": "order-66"})
@@ -131,7 +131,7 @@ async def test_a_sane_request_id_comes_back_and_another_is_replaced(
         assert len(answer.headers["X-Request-Id"]) == 32
 
 
-async def test_a_client_that_leaves_within_its_body_is_no_failure_of_the_service(
+async def test_a_disconnect_during_the_request_body_is_a_499_and_logs_no_error(
     app: FastAPI, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = httpx.Request("POST", "http://test/auth/login", json={"email": "a@example.com"})
@@ -144,7 +144,7 @@ async def test_the_access_log_has_the_path_without_its_query(
 ) -> None:
     with caplog.at_level("INFO", "api.access"):
         await client.get("/plans?apiKey=c4n4ry", headers={"X-Request-Id": "order-66"})
-        await client.get("/healthz")  # asked every second, and worth no line
+        await client.get("/healthz")  # polled every second: not logged
     (record,) = [one for one in caplog.records if one.name == "api.access"]
     assert vars(record)["path"] == "/plans" and vars(record)["status"] == 401
     assert "c4n4ry" not in str(vars(record))

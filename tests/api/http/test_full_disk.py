@@ -1,4 +1,4 @@
-"""A database that can grow no more: what was answered holds, and the rest is a clear refusal."""
+"""A database that cannot grow: answered requests stay charged, later ones are refused with 503."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ from db.database import make_engine
 from tests.plans import raise_plans
 from tests.promises.history import check_sums
 
-MOST = 300  # requests until a page of some table is full
+MAX_REQUESTS = 300  # more than enough to fill the pages of a table
 
 
 @contextmanager
 def full_disk() -> Iterator[Callable[[], None]]:
-    """SQLite gets no page more than it has, as on a full disk, until the callable is called."""
+    """SQLite cannot add pages, as on a full disk, until the yielded callable is called."""
 
     pages = {"most": 1}
 
@@ -36,21 +36,21 @@ def full_disk() -> Iterator[Callable[[], None]]:
         event.remove(Pool, "checkout", bound)
 
 
-async def test_a_full_disk_refuses_work_and_loses_nothing(
+async def test_a_full_disk_refuses_work_with_503_and_loses_no_charge(
     client: httpx.AsyncClient, auth: dict[str, str], settings: Settings, services: Services
 ) -> None:
     raise_plans(settings.database_url)
     statuses = Counter[int]()
-    with full_disk() as make_room:
-        for _ in range(MOST):
+    with full_disk() as free_disk:
+        for _ in range(MAX_REQUESTS):
             answer = await client.post("/tts-synthesize", headers=auth, json={"text": "Hi."})
             statuses[answer.status_code] += 1
             if answer.status_code != 200:
                 break
         assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
         assert int(answer.headers["Retry-After"]) > 0
-        assert (await client.get("/plans", headers=auth)).status_code == 200  # reading goes on
-        make_room()
+        assert (await client.get("/plans", headers=auth)).status_code == 200  # reads still work
+        free_disk()
         answer = await client.post("/tts-synthesize", headers=auth, json={"text": "Hi."})
         assert answer.status_code == 200, answer.text
         statuses[200] += 1

@@ -1,4 +1,4 @@
-"""The hostile corpus over HTTP: text or a clear refusal, without effect on other requests."""
+"""The hostile audio corpus over HTTP: transcribed or refused, without effect on other requests."""
 
 import httpx
 import pytest
@@ -12,7 +12,7 @@ REFUSALS = ("invalid_audio", "audio_too_long", "file_too_large")
 
 
 @pytest.mark.timeout(7200 if FULL else 300)
-async def test_no_upload_is_a_server_error(
+async def test_hostile_audio_uploads_cause_no_server_error(
     client: httpx.AsyncClient, auth: dict[str, str], settings: Settings
 ) -> None:
     raise_plans(settings.database_url)

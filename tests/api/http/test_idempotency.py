@@ -1,4 +1,4 @@
-"""The same request with the same key: done once, answered alike."""
+"""Idempotency keys: a request is done once, and a retry with its key has the same answer."""
 
 import asyncio
 import io
@@ -52,7 +52,7 @@ def keyed(auth: Headers) -> Headers:
         ("/developer/api", {"name": "made once"}),
     ],
 )
-async def test_the_second_request_has_the_answer_of_the_first(
+async def test_a_retry_with_the_same_key_replays_the_answer_without_a_charge(
     client: httpx.AsyncClient,
     keyed: Headers,
     services: Services,
@@ -72,22 +72,22 @@ async def test_the_second_request_has_the_answer_of_the_first(
     assert await _captured(services) == captured
 
 
-async def test_a_form_is_the_same_whatever_its_boundary(
+async def test_a_form_retry_matches_whatever_its_multipart_boundary(
     client: httpx.AsyncClient, keyed: Headers
 ) -> None:
-    sound = _sound()
+    audio = _wav_file()
 
     async def send(data: bytes) -> httpx.Response:
         return await client.post("/stt", headers=keyed, files={"audio": ("a.wav", data)})
 
-    first, second = await send(sound), await send(sound)
+    first, second = await send(audio), await send(audio)
     assert (first.status_code, first.content) == (200, second.content), first.text
     assert second.headers["idempotency-replayed"] == "true"
-    other = await send(sound + b"\0\0")
+    other = await send(audio + b"\0\0")
     assert (other.status_code, other.json()["error"]) == (400, "idempotency_mismatch")
 
 
-def _sound() -> bytes:
+def _wav_file() -> bytes:
     target = io.BytesIO()
     with wave.open(target, "wb") as file:
         file.setnchannels(1)
@@ -105,7 +105,7 @@ async def test_another_body_with_the_same_key_is_refused(
     assert (other.status_code, other.json()["error"]) == (400, "idempotency_mismatch")
 
 
-async def test_keys_of_other_paths_and_workspaces_are_other_keys(
+async def test_the_same_key_is_independent_on_other_paths_and_workspaces(
     client: httpx.AsyncClient, keyed: Headers, other_auth: Headers
 ) -> None:
     body = {"name": "made twice"}
@@ -119,7 +119,7 @@ async def test_keys_of_other_paths_and_workspaces_are_other_keys(
     assert "idempotency-replayed" not in speech.headers
 
 
-async def test_another_key_of_the_workspace_is_not_shown_the_answer(
+async def test_another_api_key_of_the_workspace_cannot_replay_the_answer(
     client: httpx.AsyncClient, keyed: Headers
 ) -> None:
     body = {"name": "strong"}
@@ -135,7 +135,7 @@ async def test_another_key_of_the_workspace_is_not_shown_the_answer(
 
 
 @pytest.mark.parametrize("name", ["%00", "a%3Fb", "ä", "x" * 5000])
-async def test_a_path_may_hold_any_name(
+async def test_any_path_is_stored_as_short_printable_ascii(
     client: httpx.AsyncClient, keyed: Headers, services: Services, name: str
 ) -> None:
     stored: list[str] = []
@@ -153,7 +153,7 @@ async def test_a_path_may_hold_any_name(
     assert len(path) <= 200 and path.isascii() and path.isprintable()
 
 
-async def test_of_requests_at_once_one_runs(
+async def test_concurrent_requests_with_one_key_run_once(
     client: httpx.AsyncClient, keyed: Headers, services: Services
 ) -> None:
     body = {"text": "This is a sentence. " * 40}
@@ -176,7 +176,7 @@ async def test_of_requests_at_once_one_runs(
         ("/tts-stream", {"text": "hi", "voice": "none"}, {"text": "hi"}),
     ],
 )
-async def test_what_failed_may_be_sent_again(
+async def test_a_failed_request_can_be_retried_with_the_same_key(
     client: httpx.AsyncClient,
     keyed: Headers,
     path: str,
@@ -190,7 +190,7 @@ async def test_what_failed_may_be_sent_again(
     assert "idempotency-replayed" not in done.headers
 
 
-async def test_a_request_whose_process_died_runs_again_after_its_lease(
+async def test_a_request_of_a_dead_process_runs_again_after_its_lease_expires(
     client: httpx.AsyncClient, keyed: Headers, services: Services, auth: Headers
 ) -> None:
     workspace = await client.get("/auth/workspace", headers=auth)
@@ -222,7 +222,7 @@ async def test_a_request_whose_process_died_runs_again_after_its_lease(
     ("path", "body"),
     [("/tts-synthesize", SPEECH), ("/v1/chat/completions", CHAT), ("/tts-stream", {"text": "Hi."})],
 )
-async def test_a_client_that_left_finds_its_answer_when_it_comes_back(
+async def test_a_retry_after_a_disconnect_replays_the_answer(
     app: FastAPI,
     client: httpx.AsyncClient,
     keyed: Headers,
@@ -230,10 +230,10 @@ async def test_a_client_that_left_finds_its_answer_when_it_comes_back(
     path: str,
     body: dict[str, Any],
 ) -> None:
-    left = asyncio.Event()
-    left.set()
+    disconnected = asyncio.Event()
+    disconnected.set()
     sent = client.build_request("POST", path, headers=keyed, json=body)
-    assert await send_and_disconnect(app, sent, left) == 200
+    assert await send_and_disconnect(app, sent, disconnected) == 200
     captured = await _captured(services)
     answer = await client.post(path, headers=keyed, json=body)
     assert answer.status_code == 200 and len(answer.content) > 100
@@ -241,7 +241,7 @@ async def test_a_client_that_left_finds_its_answer_when_it_comes_back(
     assert await _captured(services) == captured
 
 
-async def test_a_client_that_left_within_its_body_has_sent_nothing(
+async def test_a_disconnect_during_the_body_stores_no_idempotency_row(
     app: FastAPI, client: httpx.AsyncClient, keyed: Headers, services: Services
 ) -> None:
     sent = client.build_request("POST", "/tts-synthesize", headers=keyed, json=SPEECH)
@@ -249,7 +249,7 @@ async def test_a_client_that_left_within_its_body_has_sent_nothing(
     assert await services.infrastructure.database.read(_rows) == []
 
 
-async def test_an_answer_is_kept_for_a_day(
+async def test_idempotent_answers_expire_after_a_day(
     client: httpx.AsyncClient, keyed: Headers, services: Services
 ) -> None:
     await client.post("/developer/api", headers=keyed, json={"name": "a"})
@@ -267,7 +267,7 @@ async def test_an_answer_is_kept_for_a_day(
     assert other.status_code == 201
 
 
-async def test_large_answers_are_kept_in_the_store_and_sealed(
+async def test_large_answers_are_replayed_from_file_storage(
     client: httpx.AsyncClient, keyed: Headers, services: Services
 ) -> None:
     body = {"text": "This is a sentence. " * 20, "output_format": "wav"}
@@ -284,7 +284,7 @@ async def test_large_answers_are_kept_in_the_store_and_sealed(
     assert second.content == first.content
 
 
-async def test_a_workspace_that_keeps_nothing_refuses_the_second_request(
+async def test_a_zero_retention_workspace_refuses_a_retry_as_a_conflict(
     client: httpx.AsyncClient, keyed: Headers, auth: Headers, services: Services
 ) -> None:
     await client.put("/auth/workspace", headers=auth, json={"retention": "zero"})
@@ -297,7 +297,7 @@ async def test_a_workspace_that_keeps_nothing_refuses_the_second_request(
 
 
 @pytest.mark.parametrize("key", ["", " ", "ä", "k" * 256])
-async def test_an_unusable_key_is_a_wrong_request(
+async def test_an_invalid_idempotency_key_is_a_validation_error(
     client: httpx.AsyncClient, auth: Headers, key: str
 ) -> None:
     headers = {name.encode(): value.encode() for name, value in auth.items()}
@@ -306,14 +306,14 @@ async def test_an_unusable_key_is_a_wrong_request(
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
 
 
-async def test_other_methods_ignore_the_key(client: httpx.AsyncClient, keyed: Headers) -> None:
+async def test_get_requests_ignore_the_key(client: httpx.AsyncClient, keyed: Headers) -> None:
     for _ in range(2):
         answer = await client.get("/developer/api", headers=keyed)
         assert answer.status_code == 200 and "idempotency-replayed" not in answer.headers
 
 
 def _forget_answers(session: Session) -> None:
-    """As if the process had died after it charged, and before it kept its answer."""
+    """The state after a process died between the charge and the storing of its answer."""
     session.connection().execute(
         update(IdempotentAnswer).values(
             status=None, body=None, lease="of the dead", lease_until=utc_now() - LEASE
@@ -329,7 +329,7 @@ def _forget_answers(session: Session) -> None:
         ("/v1/chat/completions", {**CHAT, "stream": False}),
     ],
 )
-async def test_a_process_that_dies_before_it_keeps_the_answer_charges_nothing_twice(
+async def test_a_retry_after_a_process_died_before_it_stored_the_answer_is_not_charged_again(
     client: httpx.AsyncClient,
     keyed: Headers,
     services: Services,

@@ -13,7 +13,7 @@ JSON = {"Content-Type": "application/json"}
 TEXT = {"Content-Type": "text/plain"}
 UNKNOWN = str(uuid4())
 
-# A path, a body with a wrong field and an unknown name, one with the unknown name alone.
+# Path, body with an invalid field and an unknown id, body with the unknown id alone, its error.
 POSTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     (
         "/tts-synthesize",
@@ -32,14 +32,14 @@ POSTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.fixture
 async def weak(client: httpx.AsyncClient, auth: Headers) -> Headers:
-    """A key that may do nothing of this."""
+    """Headers with a key that lacks the scopes of these routes."""
     body = {"name": "weak", "scopes": ["billing"]}
     created = await client.post("/developer/api", headers=auth, json=body)
     return {"Authorization": f"Bearer {created.json()['key']}"}
 
 
 @pytest.mark.parametrize(("path", "wrong", "unknown", "missing"), POSTS)
-async def test_the_first_check_that_fails_answers(
+async def test_checks_of_a_json_request_run_in_the_documented_order(
     client: httpx.AsyncClient,
     auth: Headers,
     weak: Headers,
@@ -61,7 +61,7 @@ async def test_the_first_check_that_fails_answers(
     assert await error({**auth, **JSON}, json.dumps(unknown)) == (404, missing)
 
 
-async def test_the_checks_of_a_form_have_the_same_order(
+async def test_checks_of_a_form_upload_run_in_the_documented_order(
     client: httpx.AsyncClient, auth: Headers, weak: Headers
 ) -> None:
     async def error(headers: Headers, **form: Any) -> tuple[int, str]:

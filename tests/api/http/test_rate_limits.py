@@ -1,4 +1,4 @@
-"""The plan's window, attempts of an address, and refusals when too much is going on."""
+"""Rate limits of plans and of addresses, and admission control."""
 
 import asyncio
 from base64 import b64encode
@@ -37,7 +37,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def services(services: Services, clock: Clock) -> Services:
-    """Whose windows follow the clock."""
+    """Services whose rate limit windows follow the test clock."""
     return with_limits(services, SharedLimits(windows=Windows(clock, clock)))
 
 
@@ -45,7 +45,7 @@ async def get(client: httpx.AsyncClient, auth: dict[str, str]) -> httpx.Response
     return await client.get("/plans", headers=auth)
 
 
-async def test_as_many_requests_as_the_plan_says_and_not_one_more(
+async def test_requests_over_the_plans_rate_limit_are_429_until_the_window_resets(
     client: httpx.AsyncClient, auth: dict[str, str], clock: Clock
 ) -> None:
     answers = await asyncio.gather(*(get(client, auth) for _ in range(FREE + 5)))
@@ -64,7 +64,7 @@ async def test_as_many_requests_as_the_plan_says_and_not_one_more(
     assert again.headers[RESET] == "1120"
 
 
-async def test_errors_of_a_workspace_carry_the_headers_and_answers_to_strangers_do_not(
+async def test_rate_limit_headers_are_on_authenticated_errors_and_on_no_other_answers(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     wrong = await client.post("/tts-synthesize", headers=auth, json={})
@@ -76,7 +76,7 @@ async def test_errors_of_a_workspace_carry_the_headers_and_answers_to_strangers_
     assert LIMIT not in (await client.get("/healthz")).headers
 
 
-async def test_a_refusal_comes_before_the_body_is_read_and_before_the_scope_is_asked_for(
+async def test_the_rate_limit_is_checked_before_the_body_is_parsed(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     for _ in range(FREE):
@@ -85,7 +85,7 @@ async def test_a_refusal_comes_before_the_body_is_read_and_before_the_scope_is_a
     assert (answer.status_code, answer.json()["error"]) == (429, "rate_limited")
 
 
-async def test_one_window_is_for_all_keys_of_a_workspace_and_for_no_other(
+async def test_all_keys_of_a_workspace_share_a_rate_limit_window_of_their_own(
     client: httpx.AsyncClient, auth: dict[str, str], other_auth: dict[str, str]
 ) -> None:
     made = await client.post("/developer/api", headers=auth, json={"name": "second"})
@@ -94,13 +94,13 @@ async def test_one_window_is_for_all_keys_of_a_workspace_and_for_no_other(
     assert (await get(client, other_auth)).headers[REMAINING] == "59"
 
 
-async def test_head_is_counted_and_says_what_is_left(
+async def test_head_requests_count_and_return_the_remaining_requests(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     assert (await client.head("/plans", headers=auth)).headers[REMAINING] == "59"
 
 
-async def test_no_request_fails_and_the_limit_holds_while_redis_is_lost(
+async def test_the_rate_limit_holds_without_errors_while_redis_is_unreachable(
     services: Services, auth: dict[str, str]
 ) -> None:
     limits = SharedLimits(RedisStore(f"redis://127.0.0.1:{free_port()}/0"))
@@ -113,7 +113,7 @@ async def test_no_request_fails_and_the_limit_holds_while_redis_is_lost(
     assert {answer.headers[LIMIT] for answer in answers} == {str(FREE)}
 
 
-async def test_a_higher_plan_holds_within_the_window(
+async def test_the_rate_limit_follows_the_plan_of_the_workspace(
     client: httpx.AsyncClient, auth: dict[str, str], services: Services
 ) -> None:
     raise_plans(services.infrastructure.settings.database_url, "starter")
@@ -126,7 +126,7 @@ async def log_in(client: httpx.AsyncClient, password: str) -> httpx.Response:
     return await client.post("/auth/login", json=body)
 
 
-async def test_failed_logins_of_an_address_are_limited_and_right_ones_are_not_counted(
+async def test_failed_logins_per_address_are_limited_and_successful_ones_are_not_counted(
     client: httpx.AsyncClient, services: Services, clock: Clock
 ) -> None:
     admission = services.platform.request_limits.admission.model_copy(
@@ -147,7 +147,7 @@ async def test_failed_logins_of_an_address_are_limited_and_right_ones_are_not_co
         assert (await log_in(limited, "right password")).status_code == 200
 
 
-async def test_sign_ups_of_an_address_are_limited_by_the_minute_and_by_the_hour(
+async def test_sign_ups_per_address_are_limited_by_minute_and_by_hour(
     services: Services, clock: Clock
 ) -> None:
     numbers = {"sign_ups_per_minute": 2, "sign_ups_per_hour": 3}
@@ -158,7 +158,7 @@ async def test_sign_ups_of_an_address_are_limited_by_the_minute_and_by_the_hour(
 
         async def statuses(count: int) -> list[int]:
             answers = [await client.post("/auth/signup", json={"email": "x"}) for _ in range(count)]
-            assert {one.status_code for one in answers} == {400}  # malformed ones cost no hashing
+            assert {one.status_code for one in answers} == {400}  # malformed ones are not counted
             bodies = [
                 {"email": f"{clock.now}{i}@example.com", "password": "p" * 8} for i in range(count)
             ]
@@ -171,7 +171,7 @@ async def test_sign_ups_of_an_address_are_limited_by_the_minute_and_by_the_hour(
         assert await statuses(1) == [201]
 
 
-async def test_wrong_keys_are_never_limited(client: httpx.AsyncClient) -> None:
+async def test_requests_with_unknown_keys_are_not_limited(client: httpx.AsyncClient) -> None:
     wrong = {"Authorization": "Bearer sk_" + "a" * 46}
     assert {(await get(client, wrong)).status_code for _ in range(100)} == {401}
 
@@ -180,7 +180,7 @@ def address_of(host: str) -> str:
     return client_address(Request({"type": "http", "client": (host, 1), "headers": []}))
 
 
-def test_an_ipv6_network_is_one_address() -> None:
+def test_an_ipv6_64_network_counts_as_one_address() -> None:
     assert address_of("2001:db8::1") == address_of("2001:db8::ffff:1") == "2001:db8::/64"
     assert address_of("2001:db8:0:1::1") == "2001:db8:0:1::/64"
     assert address_of("::ffff:192.0.2.1") == address_of("192.0.2.1") == "192.0.2.1"
@@ -200,7 +200,7 @@ async def listening(app: FastAPI, trusted: tuple[str, ...]) -> AsyncIterator[htt
 
 
 @pytest.mark.parametrize("trusted", [(), ("127.0.0.0/8",)])
-async def test_only_named_proxies_may_say_who_the_client_is(
+async def test_forwarded_addresses_are_trusted_only_from_configured_proxies(
     services: Services, trusted: tuple[str, ...]
 ) -> None:
     admission = services.platform.request_limits.admission.model_copy(
@@ -214,27 +214,27 @@ async def test_only_named_proxies_may_say_who_the_client_is(
             headers = {"X-Forwarded-For": address}
             answer = await client.post("/auth/login", json=body, headers=headers)
             statuses.append(answer.status_code)
-    # The proxy saw the last one as 192.0.2.2: what a client writes before it is not believed.
+    # The proxy saw the last one as 192.0.2.2: what a client writes before it is not trusted.
     assert statuses == ([401, 401, 429] if trusted else [401, 429, 429])
 
 
 @contextmanager
-def crowded(services: Services, requests: int, work: int) -> Iterator[Services]:
-    """Services that are full but for nothing: every place is taken."""
+def services_at_capacity(services: Services, requests: int, work: int) -> Iterator[Services]:
+    """Services whose admission slots of /tts-synthesize are all taken."""
     config = services.platform.request_limits.admission.model_copy(
         update={"requests": requests, "work_per_core": {"/tts-synthesize": work}}
     )
     in_flight = AdmissionControl(config, cores=1)
-    leave = [in_flight.enter("/tts-synthesize") for _ in range(work)]
+    release = [in_flight.enter("/tts-synthesize") for _ in range(work)]
     yield with_infrastructure(services, admission=in_flight)
-    for one in leave:
+    for one in release:
         one()
 
 
-async def test_work_beyond_the_number_is_refused_at_once_and_other_requests_are_not(
+async def test_admission_control_refuses_work_at_capacity_and_admits_other_requests(
     services: Services, auth: dict[str, str], tmp_path: Path
 ) -> None:
-    with crowded(services, 100, 4) as busy:
+    with services_at_capacity(services, 100, 4) as busy:
         transport = httpx.ASGITransport(app=create_app(busy), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             await get(client, auth)
@@ -249,7 +249,7 @@ async def test_work_beyond_the_number_is_refused_at_once_and_other_requests_are_
             assert chat.status_code == 200
 
 
-def test_a_burst_is_taken_on_and_a_lasting_overload_is_not(services: Services) -> None:
+def test_admission_control_admits_a_burst_but_no_lasting_overload(services: Services) -> None:
     path, now = "/tts-synthesize", 0.0
     config = services.platform.request_limits.admission.model_copy(
         update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 5.0}
@@ -257,42 +257,42 @@ def test_a_burst_is_taken_on_and_a_lasting_overload_is_not(services: Services) -
     in_flight = AdmissionControl(config, cores=1, clock=lambda: now)
 
     def admitted() -> list[Callable[[], None]]:
-        leaves = []
+        releases = []
         with suppress(ApiError):
             while True:
-                leaves.append(in_flight.enter(path))
-        return leaves
+                releases.append(in_flight.enter(path))
+        return releases
 
     burst = admitted()
     assert len(burst) == 8
-    now += 6  # none of them has ended
+    now += 6  # all of them still run
     assert admitted() == []
-    for leave in burst[:-1]:
-        leave()
+    for release in burst[:-1]:
+        release()
     rest = admitted()
-    assert len(rest) == 1  # beside the last of the burst
-    for leave in [burst[-1], *rest]:
-        leave()
-    now += 10  # calm: a second of patience is back
+    assert len(rest) == 1  # in addition to the last of the burst
+    for release in [burst[-1], *rest]:
+        release()
+    now += 10  # idle: a second of the burst budget is back
     again = admitted()
     assert len(again) == 8
     now += 1
-    for leave in again[2:]:
-        leave()
+    for release in again[2:]:
+        release()
     assert admitted() == []
 
 
-def test_while_requests_are_refused_no_patience_comes_back(services: Services) -> None:
+def test_the_burst_budget_does_not_recover_while_requests_are_refused(services: Services) -> None:
     path, now, most = "/tts-synthesize", 0.0, 0
     config = services.platform.request_limits.admission.model_copy(
         update={"work_per_core": {path: 8}, "lasting_per_core": {path: 2}, "burst_s": 1.0}
     )
     in_flight = AdmissionControl(config, cores=1, clock=lambda: now)
-    under_way: list[tuple[float, Callable[[], None]]] = []  # with when each ends
+    under_way: list[tuple[float, Callable[[], None]]] = []  # end time and release of each
     while now < 30:
-        for ends, leave in [one for one in under_way if one[0] <= now]:
-            leave()
-            under_way.remove((ends, leave))
+        for ends, release in [one for one in under_way if one[0] <= now]:
+            release()
+            under_way.remove((ends, release))
         with suppress(ApiError):
             under_way.append((now + 0.2, in_flight.enter(path)))
         if now > 5:
@@ -301,7 +301,7 @@ def test_while_requests_are_refused_no_patience_comes_back(services: Services) -
     assert most == 2
 
 
-async def test_places_are_given_back_however_a_request_ends(
+async def test_admission_slots_are_released_however_a_request_ends(
     services: Services, auth: dict[str, str]
 ) -> None:
     work = dict.fromkeys(services.platform.request_limits.admission.work_per_core, 1)
@@ -330,7 +330,7 @@ async def test_places_are_given_back_however_a_request_ends(
         assert last.status_code == 200, last.text
 
 
-async def test_too_many_requests_of_any_kind_are_refused_but_health_is_told(
+async def test_requests_over_the_total_limit_are_refused_but_health_checks_are_not(
     services: Services, auth: dict[str, str]
 ) -> None:
     config = services.platform.request_limits.admission.model_copy(update={"requests": 1})
@@ -344,13 +344,13 @@ async def test_too_many_requests_of_any_kind_are_refused_but_health_is_told(
         assert (await client.get("/healthz")).status_code == 200
 
 
-def test_every_path_with_a_limit_of_its_own_is_a_route(app: FastAPI, services: Services) -> None:
+def test_every_path_with_an_admission_limit_is_a_route(app: FastAPI, services: Services) -> None:
     paths = {getattr(route, "path", "") for route in app.routes}
     admission = services.platform.request_limits.admission
     assert set(admission.lasting_per_core) <= set(admission.work_per_core) <= paths
 
 
-async def test_a_process_holds_at_most_so_many_sockets(services: Services) -> None:
+async def test_the_number_of_sockets_per_process_is_limited(services: Services) -> None:
     sockets = SocketRegistry(
         services.infrastructure.sockets.limits,
         services.platform.accounts.authenticator,

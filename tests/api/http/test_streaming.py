@@ -21,7 +21,7 @@ FRAMES = CompletionFrames("chatcmpl-1", 1_700_000_000, "svc/echo")
 
 
 def parse(frame: bytes) -> dict[str, Any]:
-    """As the strictest reader would: one line of ASCII, `data: `, JSON, an empty line."""
+    """Parses strictly: one line of ASCII, `data: `, JSON, an empty line."""
     text = frame.decode("ascii")
     assert text.startswith("data: ") and text.endswith("\n\n")
     assert text.count("\n") == 2 and "\r" not in text
@@ -30,18 +30,18 @@ def parse(frame: bytes) -> dict[str, Any]:
 
 
 @given(st.text())
-def test_any_text_survives_in_one_line(text: str) -> None:
+def test_any_text_is_encoded_in_one_event_line(text: str) -> None:
     body = parse(FRAMES.content(text))
     assert body["choices"] == [{"index": 0, "delta": {"content": text}, "finish_reason": None}]
 
 
 @given(st.text(), st.text(), st.lists(st.text(), max_size=4))
-def test_thoughts_and_calls_survive_in_one_line_each(
-    said: str, thought: str, pieces: list[str]
+def test_reasoning_and_tool_calls_are_encoded_in_event_lines_without_loss(
+    content: str, reasoning: str, pieces: list[str]
 ) -> None:
     head = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": ""}}
     deltas = [
-        GenerationDelta(said, reasoning=thought),
+        GenerationDelta(content, reasoning=reasoning),
         GenerationDelta(tool_calls=({"index": 0, **head},)),
         *(
             GenerationDelta(tool_calls=({"index": 0, "function": {"arguments": piece}},))
@@ -53,13 +53,13 @@ def test_thoughts_and_calls_survive_in_one_line_each(
         whole += delta
         choice = parse(FRAMES.piece(delta))["choices"][0]["delta"]
         calls = tuple(choice.get("tool_calls", ()))
-        thoughts = choice.get("reasoning_content", "")
-        read += GenerationDelta(choice["content"], tool_calls=calls, reasoning=thoughts)
+        reasonings = choice.get("reasoning_content", "")
+        read += GenerationDelta(choice["content"], tool_calls=calls, reasoning=reasonings)
     assert answer_body(read) == answer_body(whole)
     assert whole.calls()[0]["function"]["arguments"] == "".join(pieces)
 
 
-def test_what_comes_at_once_has_a_line_for_the_text_and_one_for_each_piece_of_a_call() -> None:
+def test_a_delta_with_text_and_tool_call_pieces_becomes_one_event_line_each() -> None:
     pieces = tuple({"index": 0, "function": {"arguments": text}} for text in ("{", "}"))
     together = FRAMES.piece(GenerationDelta("text", tool_calls=pieces))
     lines = [parse(line + b"\n\n") for line in together.split(b"\n\n")[:-1]]
@@ -68,13 +68,13 @@ def test_what_comes_at_once_has_a_line_for_the_text_and_one_for_each_piece_of_a_
     assert deltas == [{"content": "text"}, *calls]
 
 
-def test_an_answer_without_calls_or_thoughts_has_only_its_text() -> None:
+def test_an_answer_body_without_tool_calls_and_reasoning_has_only_text() -> None:
     answer = GenerationDelta()
     assert answer_body(answer) == {"role": "assistant", "content": ""}
 
 
 @given(st.text(), st.sampled_from(["overloaded", "unavailable"]))
-def test_any_error_survives_in_one_line(message: str, code: str) -> None:
+def test_any_error_is_encoded_in_one_event_line(message: str, code: str) -> None:
     body = parse(error_frame(ApiError(code, message)))
     assert body["type"] == "error" and body["message"] == message
     assert body["error"] == {
@@ -85,7 +85,7 @@ def test_any_error_survives_in_one_line(message: str, code: str) -> None:
     }
 
 
-def test_every_line_has_what_openai_clients_read() -> None:
+def test_every_event_has_the_fields_that_openai_clients_read() -> None:
     usage = TokenUsage(3, 4)
     for frame in (
         FRAMES.begin("some-chat"),
@@ -101,21 +101,21 @@ def test_every_line_has_what_openai_clients_read() -> None:
         assert isinstance(body["choices"][0]["delta"]["content"], str)
 
 
-def test_the_done_line_carries_the_usage() -> None:
+def test_the_done_event_carries_the_token_usage() -> None:
     body = parse(FRAMES.done(12, TokenUsage(3, 4)))
     assert body["type"] == "done" and body["response_time_ms"] == 12
     assert body["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
 
 class Connection:
-    """An ASGI connection whose client leaves when told."""
+    """An ASGI connection whose client disconnects when `disconnected` is set."""
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
-        self.left = asyncio.Event()
+        self.disconnected = asyncio.Event()
 
     async def receive(self) -> Message:
-        await self.left.wait()
+        await self.disconnected.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
@@ -126,7 +126,7 @@ class Connection:
         return b"".join(m.get("body", b"") for m in self.sent)
 
 
-async def test_a_stream_ends_with_its_last_frame() -> None:
+async def test_an_event_stream_sends_all_frames_with_streaming_headers() -> None:
     async def frames() -> AsyncGenerator[bytes, None]:
         yield FRAMES.content("a")
         yield DONE
@@ -140,7 +140,7 @@ async def test_a_stream_ends_with_its_last_frame() -> None:
     assert b"content-length" not in headers
 
 
-async def test_a_client_that_leaves_closes_the_frames_while_one_is_awaited() -> None:
+async def test_a_disconnect_closes_the_frame_generator_while_it_awaits_a_frame() -> None:
     closed = asyncio.Event()
 
     async def frames() -> AsyncGenerator[bytes, None]:
@@ -151,14 +151,14 @@ async def test_a_client_that_leaves_closes_the_frames_while_one_is_awaited() -> 
             closed.set()
 
     connection = Connection()
-    asyncio.get_running_loop().call_later(0.05, connection.left.set)
+    asyncio.get_running_loop().call_later(0.05, connection.disconnected.set)
     response = EventStream(frames())
     async with asyncio.timeout(PATIENCE_S):
         await response({"type": "http"}, connection.receive, connection.send)
     assert closed.is_set()
 
 
-async def test_an_idle_stream_gets_comment_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_stream_sends_keep_alive_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "KEEP_ALIVE_AFTER_S", 0.02)
 
     connection = Connection()
@@ -175,7 +175,7 @@ async def test_an_idle_stream_gets_comment_lines(monkeypatch: pytest.MonkeyPatch
     assert connection.body.replace(b": keep-alive\n\n", b"") == FRAMES.content("a") + DONE
 
 
-async def test_work_is_cancelled_when_the_client_leaves() -> None:
+async def test_work_is_cancelled_when_the_client_disconnects() -> None:
     connection = Connection()
     cancelled = asyncio.Event()
 
@@ -186,13 +186,13 @@ async def test_work_is_cancelled_when_the_client_leaves() -> None:
             cancelled.set()
             raise
 
-    asyncio.get_running_loop().call_later(0.02, connection.left.set)
+    asyncio.get_running_loop().call_later(0.02, connection.disconnected.set)
     with pytest.raises(ClientDisconnect):
         await while_connected(connection.receive, work())
     assert cancelled.is_set()
 
 
-async def test_work_gives_its_result_or_its_error_to_a_client_that_stays() -> None:
+async def test_while_connected_returns_the_result_or_raises_the_error_of_the_work() -> None:
     async def work(fails: bool) -> int:
         if fails:
             raise ValueError("broken")
@@ -203,7 +203,7 @@ async def test_work_gives_its_result_or_its_error_to_a_client_that_stays() -> No
         await while_connected(Connection().receive, work(True))
 
 
-async def test_a_client_that_leaves_before_the_first_frame_ends_its_source() -> None:
+async def test_a_disconnect_before_the_first_frame_closes_the_source() -> None:
     class Source:
         closed = False
 
@@ -215,9 +215,9 @@ async def test_a_client_that_leaves_before_the_first_frame_ends_its_source() -> 
         yield b""
 
     async def send(message: Message) -> None:
-        await asyncio.Event().wait()  # the connection is full
+        await asyncio.Event().wait()  # the client reads nothing
 
     connection, source = Connection(), Source()
-    connection.left.set()
+    connection.disconnected.set()
     await EventStream(frames(), source)({"type": "http"}, connection.receive, send)
     assert source.closed

@@ -1,4 +1,4 @@
-"""What belongs to one workspace does not exist for another, on every route that there is."""
+"""Isolation of tenants: on every route, data of one workspace does not exist for another."""
 
 import re
 from typing import Any, cast
@@ -15,15 +15,15 @@ Ids = dict[str, str]
 Operation = tuple[str, str]  # method and path
 
 CHAT = "/v1/chat/completions"
-OF_THE_PLATFORM = {"model_id", "plan_id"}  # ids of what the platform offers
-SIGNED = {"file_id"}  # the signed address is the credential; tests of files try other addresses
-NEVER: Ids = {
+PLATFORM_IDS = {"model_id", "plan_id"}  # not owned by a workspace
+SIGNED_IDS = {"file_id"}  # the signed address is the credential; tests of files try other addresses
+UNKNOWN_IDS: Ids = {
     **dict.fromkeys(("chat_id", "voice_id", "webhook_id", "delivery_id"), str(uuid4())),
     "key_id": "1",
 }
 IN_BODIES: dict[str, list[Operation]] = {
     "chat_id": [("POST", CHAT), ("POST", f"/openai{CHAT}")],
-    "voice_id": [("POST", "/tts-synthesize")],  # /tts-stream says it in a line: its own tests
+    "voice_id": [("POST", "/tts-synthesize")],  # /tts-stream reports it in a line: own tests
 }
 BODIES: dict[Operation, dict[str, Any]] = {
     ("PATCH", "/webhooks/{webhook_id}"): {"events": ["tts.failed"]},
@@ -40,17 +40,17 @@ OPERATIONS: list[Operation] = [
 
 
 def ids_in(path: str) -> set[str]:
-    return set(re.findall(r"{(\w+)}", path)) - OF_THE_PLATFORM - SIGNED
+    return set(re.findall(r"{(\w+)}", path)) - PLATFORM_IDS - SIGNED_IDS
 
 
-def tries() -> list[Operation]:
-    """Every operation that takes an id of a workspace; what deletes comes last, inside out."""
+def operations_with_ids() -> list[Operation]:
+    """Every operation that takes an id of a workspace; deletions last, nested resources first."""
     found = [one for one in OPERATIONS if ids_in(one[1])] + sum(IN_BODIES.values(), [])
     return sorted(found, key=lambda one: (one[0] == "DELETE", -len(ids_in(one[1])), one))
 
 
-async def belongings(client: httpx.AsyncClient, headers: Headers, services: Services) -> Ids:
-    """The ids of one of each thing that a workspace can have."""
+async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Services) -> Ids:
+    """Creates one of each resource that a workspace owns, and returns their ids."""
 
     async def made(path: str, body: dict[str, Any]) -> dict[str, Any]:
         answer = await client.post(path, headers=headers, json=body)
@@ -74,7 +74,7 @@ async def belongings(client: httpx.AsyncClient, headers: Headers, services: Serv
     }
 
 
-async def attempt(
+async def send(
     client: httpx.AsyncClient, headers: Headers, operation: Operation, ids: Ids
 ) -> httpx.Response:
     method, path = operation
@@ -85,39 +85,39 @@ async def attempt(
     return await client.request(method, path.format(**ids), headers=headers, json=body)
 
 
-def test_every_id_that_a_request_takes_is_tried_here() -> None:
+def test_every_id_parameter_of_the_api_is_covered_here() -> None:
     in_paths = {name for _, path in OPERATIONS for name in ids_in(path)}
-    assert in_paths <= set(NEVER), f"make one in `belongings`: {in_paths - set(NEVER)}"
+    assert in_paths <= set(UNKNOWN_IDS), (
+        f"make one in `resources_of`: {in_paths - set(UNKNOWN_IDS)}"
+    )
     bodies = re.findall(
         r"#/components/schemas/(\w+)",
         str([one.get("requestBody") for ops in DOCUMENT["paths"].values() for one in ops.values()]),
     )
     schemas = DOCUMENT["components"]["schemas"]
     in_bodies = {name for body in bodies for name in schemas[body]["properties"]}
-    unknown = (
-        {name for name in in_bodies if name.endswith("_id")} - OF_THE_PLATFORM - set(IN_BODIES)
-    )
+    unknown = {name for name in in_bodies if name.endswith("_id")} - PLATFORM_IDS - set(IN_BODIES)
     assert not unknown, f"try them in IN_BODIES: {unknown}"
 
 
-async def test_a_strangers_answer_is_that_of_an_id_that_never_was(
+async def test_ids_of_another_workspace_are_answered_like_ids_that_do_not_exist(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
-    mine = await belongings(client, auth, services)
-    for operation in tries():
-        theirs = await attempt(client, other_auth, operation, mine)
-        never = await attempt(client, other_auth, operation, NEVER)
+    mine = await resources_of(client, auth, services)
+    for operation in operations_with_ids():
+        theirs = await send(client, other_auth, operation, mine)
+        never = await send(client, other_auth, operation, UNKNOWN_IDS)
         assert theirs.status_code == 404, operation
         assert (never.status_code, never.json()) == (404, theirs.json()), operation
-    for operation in tries():
-        assert (await attempt(client, auth, operation, mine)).status_code == 200, operation
+    for operation in operations_with_ids():
+        assert (await send(client, auth, operation, mine)).status_code == 200, operation
 
 
-async def test_lists_hold_only_what_is_the_workspaces_own(
+async def test_list_routes_show_only_data_of_the_callers_workspace(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
-    mine = set((await belongings(client, auth, services)).values())
-    theirs = set((await belongings(client, other_auth, services)).values())
+    mine = set((await resources_of(client, auth, services)).values())
+    theirs = set((await resources_of(client, other_auth, services)).values())
     seen = set()
     for method, path in OPERATIONS:
         if method != "GET" or "{" in path:
@@ -137,7 +137,7 @@ async def test_lists_hold_only_what_is_the_workspaces_own(
     }
 
 
-async def test_a_token_of_one_workspace_reads_its_own_profile_only(
+async def test_a_token_reads_and_changes_only_its_own_profile(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers
 ) -> None:
     answer = await client.put("/auth/profile", headers=other_auth, json={"name": "Other"})

@@ -25,7 +25,7 @@ def form(*parts: bytes) -> bytes:
     return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
 
 
-class Sent:
+class Upload:
     """A request that arrives in chunks, and counts how many were read."""
 
     def __init__(
@@ -48,12 +48,12 @@ class Sent:
         return {"type": "http.request", "body": chunk or b"", "more_body": chunk is not None}
 
 
-async def receive(sent: Sent, limits: UploadLimits = LIMITS) -> tuple[MultipartForm, list[bytes]]:
+async def receive(sent: Upload, limits: UploadLimits = LIMITS) -> tuple[MultipartForm, list[bytes]]:
     async with receive_form(sent.request, limits) as received:
         return received, [file.path.read_bytes() for file in received.files]
 
 
-async def refusal(sent: Sent, limits: UploadLimits = LIMITS) -> ApiError:
+async def refusal(sent: Upload, limits: UploadLimits = LIMITS) -> ApiError:
     with pytest.raises(ApiError) as caught:
         await receive(sent, limits)
     assert caught.value.status == 400
@@ -61,18 +61,18 @@ async def refusal(sent: Sent, limits: UploadLimits = LIMITS) -> ApiError:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000, 1_000_000])
-async def test_fields_and_files_arrive_whole_however_they_are_cut(chunk: int) -> None:
+async def test_form_fields_and_files_are_complete_for_every_chunk_size(chunk: int) -> None:
     data = bytes(range(256)) * 20 + b"\r\n--edg"
     body = form(part("language", "françês".encode()), part("audio", data, "../../a.wav"))
-    received, contents = await receive(Sent(body, chunk))
+    received, contents = await receive(Upload(body, chunk))
     assert received.fields == {"language": "françês"}
     assert contents == [data]
     assert received.files[0].size_bytes == len(data)
 
 
-async def test_a_filename_is_never_a_path_and_files_are_deleted() -> None:
+async def test_filenames_are_never_used_as_paths_and_files_are_deleted() -> None:
     body = form(part("audio", b"x", "../../etc/passwd"), part("audio", b"y", "/etc/passwd"))
-    async with receive_form(Sent(body).request, LIMITS) as received:
+    async with receive_form(Upload(body).request, LIMITS) as received:
         paths = [file.path for file in received.files]
         assert [path.name for path in paths] == ["0", "1"]
         assert paths[0].parent.stat().st_mode & 0o077 == 0
@@ -80,38 +80,38 @@ async def test_a_filename_is_never_a_path_and_files_are_deleted() -> None:
     assert not paths[0].parent.exists()
 
 
-async def test_files_are_deleted_when_the_work_fails() -> None:
+async def test_uploaded_files_are_deleted_when_the_request_fails() -> None:
     path = Path()
     with pytest.raises(RuntimeError):
-        async with receive_form(Sent(form(part("audio", b"x", "a"))).request, LIMITS) as received:
+        async with receive_form(Upload(form(part("audio", b"x", "a"))).request, LIMITS) as received:
             path = received.files[0].path
             raise RuntimeError
     assert not path.parent.exists()
 
 
 async def test_a_declared_length_over_the_limit_is_refused_before_reading() -> None:
-    sent = Sent(form(part("audio", b"x", "a")), headers={"content-length": "999999999"})
+    sent = Upload(form(part("audio", b"x", "a")), headers={"content-length": "999999999"})
     error = await refusal(sent)
     assert (error.code, error.headers, sent.read) == ("file_too_large", {"Connection": "close"}, 0)
 
 
-async def test_a_large_body_can_be_refused_before_reading() -> None:
+async def test_a_callback_can_refuse_a_large_body_before_reading() -> None:
     async def refuse() -> None:
         raise ApiError("plan_required", "no room")
 
     limits = UploadLimits(max_file_bytes=2**21)
-    small = Sent(form(part("audio", b"x", "a")), headers={"content-length": "1048576"})
+    small = Upload(form(part("audio", b"x", "a")), headers={"content-length": "1048576"})
     async with receive_form(small.request, limits, refuse) as received:
         assert len(received.files) == 1
-    large = Sent(b"", headers={"content-length": "1048577"})
+    large = Upload(b"", headers={"content-length": "1048577"})
     with pytest.raises(ApiError, match="no room"):
         async with receive_form(large.request, limits, refuse):
             pass
     assert large.read == 0
 
 
-async def test_an_undeclared_length_is_counted_while_it_arrives() -> None:
-    sent = Sent(form(part("audio", b"x" * 10_000_000, "a")), chunk=10_000)
+async def test_a_body_without_content_length_is_refused_at_the_size_limit() -> None:
+    sent = Upload(form(part("audio", b"x" * 10_000_000, "a")), chunk=10_000)
     assert (await refusal(sent)).code == "file_too_large"
     assert sent.read < 20
 
@@ -131,8 +131,8 @@ async def test_an_undeclared_length_is_counted_while_it_arrives() -> None:
         (b"--edge\r\nX: " + b"y" * 100_000, "validation_error"),
     ],
 )
-async def test_a_bad_form_is_refused(body: bytes, error: str) -> None:
-    assert (await refusal(Sent(body))).code == error
+async def test_a_malformed_or_oversized_form_is_refused(body: bytes, error: str) -> None:
+    assert (await refusal(Upload(body))).code == error
 
 
 @pytest.mark.parametrize(
@@ -144,5 +144,5 @@ async def test_a_bad_form_is_refused(body: bytes, error: str) -> None:
         (f"multipart/form-data; boundary={'x' * 100}", "validation_error"),
     ],
 )
-async def test_another_media_type_is_refused(content_type: str, error: str) -> None:
-    assert (await refusal(Sent(b"", headers={"content-type": content_type}))).code == error
+async def test_a_wrong_media_type_or_boundary_is_refused(content_type: str, error: str) -> None:
+    assert (await refusal(Upload(b"", headers={"content-type": content_type}))).code == error
