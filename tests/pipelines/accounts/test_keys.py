@@ -1,4 +1,4 @@
-"""The number of API keys, on both databases."""
+"""The limit on the number of API keys of a workspace, on both databases."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from pipelines.accounts.service import Accounts
 from pipelines.errors import InvalidRequest
 
 
-async def test_keys_that_are_made_at_once_keep_to_the_limit(
+async def test_concurrent_key_creations_do_not_exceed_the_key_limit(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "MAX_KEYS", 4)

@@ -1,4 +1,4 @@
-"""Passwords are hashed slowly, and no request learns from the work which accounts there are."""
+"""Password hashing: Unicode normalisation, no timing attack on unknown accounts, a queue."""
 
 import asyncio
 from typing import Any
@@ -11,18 +11,18 @@ from pipelines.accounts.service import Passwords
 from pipelines.errors import HashingBusy
 
 
-async def test_the_right_password_matches_however_it_is_composed() -> None:
+async def test_a_password_matches_in_every_unicode_normalisation_form() -> None:
     stored = await Passwords().hash("caf\u00e9 au lait")
     assert "caf" not in stored
     assert await Passwords().verify(stored, "cafe\u0301 au lait")
     assert not await Passwords().verify(stored, "cafe au lait")
 
 
-async def test_no_password_fits_an_account_that_does_not_exist() -> None:
+async def test_verification_fails_for_an_unknown_account() -> None:
     assert not await Passwords().verify(None, "the account does not exist")
 
 
-async def test_an_account_that_does_not_exist_costs_the_same_work(
+async def test_verification_does_the_same_hashing_work_for_an_unknown_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hasher = Passwords()
@@ -30,18 +30,18 @@ async def test_an_account_that_does_not_exist_costs_the_same_work(
     await hasher.verify(None, "the first of a process")
     verify, seen = PasswordHasher.verify, list[object]()
 
-    def noting(self: PasswordHasher, given: str, password: str) -> Any:
+    def record_parameters(self: PasswordHasher, given: str, password: str) -> Any:
         seen.append(extract_parameters(given))
         return verify(self, given, password)
 
-    monkeypatch.setattr(PasswordHasher, "verify", noting)
+    monkeypatch.setattr(PasswordHasher, "verify", record_parameters)
     monkeypatch.setattr(PasswordHasher, "hash", None)
     for one in (stored, None):
         assert not await hasher.verify(one, "a wrong password")
     assert len(seen) == 2 and seen[0] == seen[1]
 
 
-async def test_more_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hashing_beyond_the_queue_length_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "QUEUE_LENGTH", 1)
     hasher = Passwords()
     outcomes = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""Keys that are used for what they may not do, in the audit log, on both databases."""
+"""Refused API keys in the audit log: revoked, expired or without the scope; both databases."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,8 +24,8 @@ from tests.clock import WallClock
 SECRETS = Secrets(("t" * 48,), api_key_pepper="p" * 48, url_key="u" * 48, data_keys=())
 
 
-class House:
-    """A workspace as several gateways see it."""
+class Tenant:
+    """A workspace whose requests reach several gateways."""
 
     def __init__(self, database: Database, gateways: list[Accounts], owner: Principal) -> None:
         self.database, self.gateways, self.owner = database, gateways, owner
@@ -37,14 +37,14 @@ class House:
     async def key(self, **options: Any) -> NewKey:
         return await self.accounts.create_key(self.owner, "pelican", **options)
 
-    async def refused(self, key: NewKey, times: int = 1) -> None:
-        """By every gateway, so often."""
+    async def use(self, key: NewKey, times: int = 1) -> None:
+        """Uses the key at every gateway, `times` times; each refuses it."""
         for gateway in self.gateways * times:
             with pytest.raises(Unauthorized, match=f"^{UNAUTHORIZED}$"):
                 await gateway.authenticator.authenticate(key.key)
 
-    async def told(self, key: NewKey) -> list[dict[str, Any]]:
-        """What the audit log has of it, oldest first, once nothing more is written."""
+    async def refusals(self, key: NewKey) -> list[dict[str, Any]]:
+        """Details of the key's audit log entries, oldest first, once all are written."""
         for gateway in self.gateways:
             await gateway.authenticator._tasks.join()
         chain = await self.database.read(audit_chain, self.owner.workspace_id)
@@ -54,8 +54,8 @@ class House:
         assert {entry.actor for entry in mine} <= {f"key:{key.row.id}"}
         return [entry.details for entry in mine]
 
-    async def an_hour_later(self, key: NewKey) -> None:
-        """Of the database and of each gateway."""
+    async def pass_audit_interval(self, key: NewKey) -> None:
+        """Ages the last refusal in the database, and clears what gateways remember of it."""
 
         def age(session: Session) -> None:
             ago = utc_now() - authentication.AUDIT_INTERVAL
@@ -67,96 +67,96 @@ class House:
 
 
 @pytest.fixture
-async def house(database: Database) -> AsyncIterator[House]:
+async def tenant(database: Database) -> AsyncIterator[Tenant]:
     gateways = [Accounts(database, SECRETS, load_yaml(PlansConfig, "plans")) for _ in range(3)]
     first = await gateways[0].ensure_first_workspace()
     assert first is not None
-    yield House(database, gateways, await gateways[0].authenticator.authenticate(first))
+    yield Tenant(database, gateways, await gateways[0].authenticator.authenticate(first))
 
 
-async def test_a_revoked_key_that_is_used_is_told_of_once_an_hour(house: House) -> None:
-    key = await house.key()
-    await house.accounts.delete_key(house.owner, key.row.id)
-    await house.refused(key, times=5)
-    assert await house.told(key) == [{"reason": "revoked"}]
-    await house.an_hour_later(key)
-    await house.refused(key, times=5)
-    assert await house.told(key) == [{"reason": "revoked"}] * 2
+async def test_the_use_of_a_revoked_key_is_audited_once_an_hour(tenant: Tenant) -> None:
+    key = await tenant.key()
+    await tenant.accounts.delete_key(tenant.owner, key.row.id)
+    await tenant.use(key, times=5)
+    assert await tenant.refusals(key) == [{"reason": "revoked"}]
+    await tenant.pass_audit_interval(key)
+    await tenant.use(key, times=5)
+    assert await tenant.refusals(key) == [{"reason": "revoked"}] * 2
 
 
-async def test_gateways_that_refuse_at_once_tell_once(house: House) -> None:
-    key = await house.key()
-    await house.accounts.delete_key(house.owner, key.row.id)
-    await asyncio.gather(*(house.refused(key) for _ in range(10)))
-    assert await house.told(key) == [{"reason": "revoked"}]
+async def test_concurrent_refusals_by_several_gateways_are_audited_once(tenant: Tenant) -> None:
+    key = await tenant.key()
+    await tenant.accounts.delete_key(tenant.owner, key.row.id)
+    await asyncio.gather(*(tenant.use(key) for _ in range(10)))
+    assert await tenant.refusals(key) == [{"reason": "revoked"}]
 
 
-async def test_an_expired_key_that_is_used_is_told_of(
-    house: House, monkeypatch: pytest.MonkeyPatch
+async def test_the_use_of_an_expired_key_is_audited(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = WallClock(monkeypatch)
-    key = await house.key(expires_at=utc_now() + timedelta(hours=1))
+    key = await tenant.key(expires_at=utc_now() + timedelta(hours=1))
     clock.ahead = timedelta(hours=1)
-    await house.refused(key, times=2)
-    assert await house.told(key) == [{"reason": "expired"}]
+    await tenant.use(key, times=2)
+    assert await tenant.refusals(key) == [{"reason": "expired"}]
 
 
-async def test_a_key_that_ends_is_told_of_anew(house: House) -> None:
-    key = await house.key(scopes=["tts"])
-    for gateway in house.gateways:
+async def test_a_key_audited_for_missing_scopes_is_audited_when_revoked(tenant: Tenant) -> None:
+    key = await tenant.key(scopes=["tts"])
+    for gateway in tenant.gateways:
         weak = await gateway.authenticator.authenticate(key.key)
         gateway.authenticator.note_missing_scopes(weak, ("chat",))
         gateway.authenticator.note_missing_scopes(weak, ("voices",))
-    assert await house.told(key) == [{"reason": "scope", "scopes": ["chat"]}]
-    await house.accounts.delete_key(house.owner, key.row.id)
-    for gateway in house.gateways[1:]:  # as after a few seconds
-        gateway.authenticator.forget_workspace(house.owner.workspace_id)
-    await house.refused(key, times=2)
-    assert (await house.told(key))[1:] == [{"reason": "revoked"}]
+    assert await tenant.refusals(key) == [{"reason": "scope", "scopes": ["chat"]}]
+    await tenant.accounts.delete_key(tenant.owner, key.row.id)
+    for gateway in tenant.gateways[1:]:  # as after the TTL of their caches
+        gateway.authenticator.forget_workspace(tenant.owner.workspace_id)
+    await tenant.use(key, times=2)
+    assert (await tenant.refusals(key))[1:] == [{"reason": "revoked"}]
 
 
-async def test_a_key_that_would_make_a_stronger_one_is_told_of(house: House) -> None:
-    key = await house.key(scopes=["keys"])
-    weak = await house.accounts.authenticator.authenticate(key.key)
+async def test_an_attempt_to_create_a_key_with_more_scopes_is_audited(tenant: Tenant) -> None:
+    key = await tenant.key(scopes=["keys"])
+    weak = await tenant.accounts.authenticator.authenticate(key.key)
     with pytest.raises(InsufficientScope):
-        await house.accounts.create_key(weak, "more", ["keys", "stt", "tts"])
-    assert await house.told(key) == [{"reason": "scope", "scopes": ["tts", "stt"]}]
+        await tenant.accounts.create_key(weak, "more", ["keys", "stt", "tts"])
+    assert await tenant.refusals(key) == [{"reason": "scope", "scopes": ["tts", "stt"]}]
 
 
-async def test_a_session_whose_key_ends_is_no_use_of_it(house: House) -> None:
-    key = await house.key()
-    await house.accounts.delete_key(house.owner, key.row.id)
+async def test_rechecking_the_revoked_key_of_a_session_is_not_audited(tenant: Tenant) -> None:
+    key = await tenant.key()
+    await tenant.accounts.delete_key(tenant.owner, key.row.id)
     with pytest.raises(Unauthorized):
-        await house.accounts.authenticator.recheck(key.key)
-    assert await house.told(key) == []
+        await tenant.accounts.authenticator.recheck(key.key)
+    assert await tenant.refusals(key) == []
 
 
-async def test_a_revoked_key_is_nowhere_but_in_its_refusals(house: House) -> None:
-    key = await house.key()
-    before = len(await house.accounts.list_keys(house.owner))
-    await house.accounts.delete_key(house.owner, key.row.id)
-    assert len(await house.accounts.list_keys(house.owner)) == before - 1
+async def test_a_revoked_key_is_not_listed_and_loses_its_name(tenant: Tenant) -> None:
+    key = await tenant.key()
+    before = len(await tenant.accounts.list_keys(tenant.owner))
+    await tenant.accounts.delete_key(tenant.owner, key.row.id)
+    assert len(await tenant.accounts.list_keys(tenant.owner)) == before - 1
     with pytest.raises(NotFound):
-        await house.accounts.delete_key(house.owner, key.row.id)
+        await tenant.accounts.delete_key(tenant.owner, key.row.id)
 
     def name(session: Session) -> str:
         return session.exec(select(ApiKey.name).where(ApiKey.id == key.row.id)).one()
 
-    assert await house.database.read(name) == ""
+    assert await tenant.database.read(name) == ""
 
 
-async def test_what_could_not_be_written_is_told_of_next_time(
-    house: House, monkeypatch: pytest.MonkeyPatch
+async def test_a_refusal_is_audited_next_time_after_the_database_failed(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = await house.key()
-    await house.accounts.delete_key(house.owner, key.row.id)
+    key = await tenant.key()
+    await tenant.accounts.delete_key(tenant.owner, key.row.id)
 
     def fail(*_: object) -> None:
         raise DatabaseUnavailable("down")
 
     with monkeypatch.context() as patch:
         patch.setattr(authentication, "audit_refusal", fail)
-        await house.refused(key)
-        assert await house.told(key) == []
-    await house.refused(key)
-    assert await house.told(key) == [{"reason": "revoked"}]
+        await tenant.use(key)
+        assert await tenant.refusals(key) == []
+    await tenant.use(key)
+    assert await tenant.refusals(key) == [{"reason": "revoked"}]

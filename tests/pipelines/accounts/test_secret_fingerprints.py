@@ -1,4 +1,4 @@
-"""A database is used with the same secrets by every process."""
+"""Fingerprints of secrets: every process must use a database with the same ones."""
 
 import asyncio
 from base64 import b64encode
@@ -15,7 +15,7 @@ OLD, NEW = b64encode(b"o" * 32).decode(), b64encode(b"n" * 32).decode()
 SECRETS = Secrets(("t" * 32,), "p" * 32, "u" * 32, (OLD,))
 
 
-async def test_processes_that_start_at_once_agree(database: Database) -> None:
+async def test_concurrent_starts_with_the_same_secrets_are_accepted(database: Database) -> None:
     await asyncio.gather(*(check_secret_fingerprints(database, SECRETS) for _ in range(4)))
 
 
@@ -28,7 +28,7 @@ async def test_processes_that_start_at_once_agree(database: Database) -> None:
         (replace(SECRETS, data_keys=(NEW,)), "ANTIPHON_DATA_KEYS"),
     ],
 )
-async def test_another_secret_is_refused_until_it_is_accepted(
+async def test_a_changed_secret_is_refused_until_an_operator_accepts_it(
     database: Database, others: Secrets, variable: str
 ) -> None:
     await check_secret_fingerprints(database, SECRETS)
@@ -42,24 +42,24 @@ async def test_another_secret_is_refused_until_it_is_accepted(
         await check_secret_fingerprints(database, SECRETS)
 
 
-async def test_a_token_key_can_be_changed_as_the_manual_says(database: Database) -> None:
+async def test_token_keys_can_be_rotated_as_the_manual_describes(database: Database) -> None:
     await check_secret_fingerprints(database, SECRETS)
     old, new = "t" * 32, "n" * 32
     await check_secret_fingerprints(database, replace(SECRETS, token_keys=(new, old)))
     await check_secret_fingerprints(database, replace(SECRETS, token_keys=(old, new)))
     await check_secret_fingerprints(database, replace(SECRETS, token_keys=(new, old)))
     await check_secret_fingerprints(database, replace(SECRETS, token_keys=(new,)))
-    with pytest.raises(SettingsError):  # it could not read what the others sign now
+    with pytest.raises(SettingsError):  # it could not verify the tokens that others sign now
         await check_secret_fingerprints(database, SECRETS)
 
 
-async def test_a_data_key_can_be_changed_as_the_manual_says(database: Database) -> None:
+async def test_data_keys_can_be_rotated_as_the_manual_describes(database: Database) -> None:
     await check_secret_fingerprints(database, SECRETS)
-    with pytest.raises(SettingsError, match="PEPPER"):  # who is refused changes nothing
+    with pytest.raises(SettingsError, match="PEPPER"):  # a refused start stores no fingerprints
         stranger = replace(SECRETS, api_key_pepper="x" * 32, data_keys=(NEW, OLD))
         await check_secret_fingerprints(database, stranger)
     await check_secret_fingerprints(database, SECRETS)
     await check_secret_fingerprints(database, replace(SECRETS, data_keys=(NEW, OLD)))
     await check_secret_fingerprints(database, replace(SECRETS, data_keys=(NEW,)))
-    with pytest.raises(SettingsError):  # it could not open what the others seal now
+    with pytest.raises(SettingsError):  # it could not decrypt what others encrypt now
         await check_secret_fingerprints(database, SECRETS)

@@ -1,4 +1,4 @@
-"""Slices of live audio, on a clock of the test's own."""
+"""Charging live audio in slices: holds, captures and database failures; with a manual clock."""
 
 import asyncio
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
-class Watched(Billing):
-    """Says what it held, and fails while it is told to."""
+class FlakyBilling(Billing):
+    """Counts holds, and raises DatabaseUnavailable while `is_down`."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database, load_yaml(PlansConfig, "plans").prices, plain)
@@ -43,11 +43,11 @@ class Watched(Billing):
 
 
 class Session:
-    """A meter with a clock that is set by hand."""
+    """An audio meter with a manual clock."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.billing = Watched(database)
+        self.billing = FlakyBilling(database)
         self.now = 100.0
         self.meter = AudioMeter(self.billing, WORKSPACE, lambda: self.now)
 
@@ -55,10 +55,10 @@ class Session:
         while self.meter.heard_ms < seconds * 1000:
             self.now += step_s
             await self.meter.cover(self.meter.heard_ms + round(step_s * 1000))
-            await asyncio.sleep(0.002)  # for what is held beside it
+            await asyncio.sleep(0.002)  # for holds in the background
 
     async def end(self) -> tuple[int, int]:
-        """What was charged, and the credit that is left once all is settled."""
+        """The charge and the remaining credit, in micro-USD, once all is settled."""
         await self.meter.settle()
         await self.billing.wait_for_settlements()
         assert await self.database.read(discrepancies) == []
@@ -71,7 +71,7 @@ async def session(database: Database) -> Session:
     return Session(database)
 
 
-async def test_one_slice_is_held_until_its_end_comes_near(session: Session) -> None:
+async def test_the_next_slice_is_held_shortly_before_the_current_one_ends(session: Session) -> None:
     await session.hear_until(30)
     assert session.billing.holds == 1
     await session.hear_until(50)
@@ -79,17 +79,17 @@ async def test_one_slice_is_held_until_its_end_comes_near(session: Session) -> N
     assert await session.end() == (5000, 10 * SLICE - 5000)
 
 
-async def test_slices_join_without_a_gap_or_an_overlap(session: Session) -> None:
+async def test_consecutive_slices_charge_every_second_exactly_once(session: Session) -> None:
     await session.hear_until(200)
     assert await session.end() == (20_000, 10 * SLICE - 20_000)
 
 
-async def test_one_message_may_be_longer_than_a_slice(session: Session) -> None:
+async def test_one_message_longer_than_a_slice_is_charged_in_full(session: Session) -> None:
     await session.meter.cover(3 * SLICE_MS + 1)
     assert await session.end() == (3 * SLICE + 1, 7 * SLICE - 1)
 
 
-async def test_a_database_that_is_away_between_the_ends_is_not_noticed(session: Session) -> None:
+async def test_a_database_failure_within_a_slice_does_not_interrupt_audio(session: Session) -> None:
     await session.hear_until(35)
     session.billing.is_down = True
     await session.hear_until(55)
@@ -98,10 +98,10 @@ async def test_a_database_that_is_away_between_the_ends_is_not_noticed(session: 
     assert await session.end() == (10_000, 9 * SLICE - 4000)
 
 
-async def test_a_database_that_is_away_at_the_end_of_a_slice_is_told(session: Session) -> None:
+async def test_a_database_failure_at_the_end_of_a_slice_raises_an_error(session: Session) -> None:
     await session.hear_until(55)
     await asyncio.sleep(0.01)
-    await session.hear_until(90)  # the next one was held in time
+    await session.hear_until(90)  # the next slice was held before that
     session.billing.is_down = True
     with pytest.raises(DatabaseUnavailable):
         await session.hear_until(130)
@@ -109,7 +109,7 @@ async def test_a_database_that_is_away_at_the_end_of_a_slice_is_told(session: Se
     assert (await session.end())[0] == 2 * SLICE
 
 
-async def test_without_credit_nothing_more_is_heard_until_there_is_some(session: Session) -> None:
+async def test_audio_beyond_the_credit_is_refused_until_credit_is_added(session: Session) -> None:
     await session.database.run(open_account, 2, SLICE)
     meter = AudioMeter(session.billing, 2, lambda: session.now)
     await meter.cover(59_000)
@@ -122,7 +122,7 @@ async def test_without_credit_nothing_more_is_heard_until_there_is_some(session:
     assert meter.charged == 6100
 
 
-async def test_credit_for_less_than_a_slice_is_heard_to_its_end(session: Session) -> None:
+async def test_the_last_slice_is_as_long_as_the_remaining_credit(session: Session) -> None:
     await session.database.run(open_account, 2, SLICE + 1234)
     meter = AudioMeter(session.billing, 2, lambda: session.now)
     await meter.cover(60_000)
@@ -135,7 +135,7 @@ async def test_credit_for_less_than_a_slice_is_heard_to_its_end(session: Session
     assert await session.database.read(credit_of, 2) == 0
 
 
-async def test_less_credit_than_for_a_second_is_none(session: Session) -> None:
+async def test_credit_for_less_than_one_second_of_audio_is_refused(session: Session) -> None:
     await session.database.run(open_account, 2, 99)
     meter = AudioMeter(session.billing, 2, lambda: session.now)
     with pytest.raises(InsufficientCredit, match=r"0\.000100 USD"):
@@ -144,8 +144,8 @@ async def test_less_credit_than_for_a_second_is_none(session: Session) -> None:
     assert meter.charged == 0
 
 
-async def test_audio_that_is_free_is_held_in_whole_slices(database: Database) -> None:
-    billing = Watched(database)
+async def test_free_audio_is_held_in_whole_slices_and_not_charged(database: Database) -> None:
+    billing = FlakyBilling(database)
     billing._prices = billing._prices.model_copy(update={"stt_second": 0})
     await database.run(open_account, WORKSPACE, 0)
     meter = AudioMeter(billing, WORKSPACE)
@@ -154,7 +154,7 @@ async def test_audio_that_is_free_is_held_in_whole_slices(database: Database) ->
     assert (billing.holds, meter.charged) == (10, 0)
 
 
-async def test_a_slow_trickle_is_charged_before_its_hold_expires(session: Session) -> None:
+async def test_a_slice_of_slow_audio_is_charged_before_its_hold_expires(session: Session) -> None:
     await session.meter.cover(1000)
     session.now += SLICE_LASTS_S + 1
     await session.meter.cover(2000)
@@ -163,13 +163,13 @@ async def test_a_slow_trickle_is_charged_before_its_hold_expires(session: Sessio
     assert session.meter.charged == 200
 
 
-async def test_audio_that_was_lost_is_not_charged(session: Session) -> None:
+async def test_audio_on_which_the_service_failed_is_not_charged(session: Session) -> None:
     await session.hear_until(10)
     session.meter.forgive(4000)
     assert (await session.end())[0] == 600
 
 
-async def test_leaving_while_a_slice_is_held_gives_it_back(session: Session) -> None:
+async def test_cancelling_while_a_slice_is_held_releases_the_hold(session: Session) -> None:
     covering = asyncio.create_task(session.meter.cover(1000))
     await asyncio.sleep(0)
     covering.cancel()
@@ -177,7 +177,7 @@ async def test_leaving_while_a_slice_is_held_gives_it_back(session: Session) -> 
     assert await session.end() == (0, 10 * SLICE)
 
 
-async def test_it_is_settled_once(session: Session) -> None:
+async def test_settling_twice_charges_once(session: Session) -> None:
     await session.hear_until(10)
     await session.meter.settle()
     assert await session.end() == (1000, 10 * SLICE - 1000)

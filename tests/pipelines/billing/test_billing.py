@@ -1,4 +1,4 @@
-"""Holds as the paths use them: cancelled callers, databases that go away, prices."""
+"""Holds and captures: prices, cancelled callers, and a database that fails or loses commits."""
 
 import asyncio
 import threading
@@ -30,11 +30,11 @@ CREDIT = 5_000_000
 
 
 class FlakyDatabase(Database):
-    """Answers nothing while `down`, or does the work and loses the answer."""
+    """Raises DatabaseUnavailable while `down`, or after a commit whose response is lost."""
 
     down = False
-    loses_answers = 0  # of the next transactions
-    gate: threading.Event | None = None  # for which transactions wait
+    lost_responses = 0  # how many next commits lose their response
+    gate: threading.Event | None = None  # transactions wait until it is set
 
     async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await self._flaky(super().run, work, *args, **kwargs)
@@ -58,8 +58,8 @@ class FlakyDatabase(Database):
             return work(transaction, *args, **kwargs)
 
         result = await run(gated, *args, **kwargs)
-        if self.loses_answers:
-            self.loses_answers -= 1
+        if self.lost_responses:
+            self.lost_responses -= 1
             raise DatabaseUnavailable("the connection was lost at the commit")
         return result
 
@@ -81,12 +81,12 @@ def bills(database: FlakyDatabase) -> Billing:
 
 
 async def kinds(database: Database) -> list[str]:
-    """Of every entry but the first grant."""
+    """The kinds of all ledger entries after the first grant."""
     query = select(LedgerEntry.kind).order_by(LedgerEntry.id)  # type: ignore[arg-type]
     return list(await database.read(lambda session: session.exec(query).all()))[1:]
 
 
-async def test_work_costs_what_the_plans_say(bills: Billing) -> None:
+async def test_costs_follow_the_prices_of_the_plans(bills: Billing) -> None:
     assert bills.cost("chat", 1000) == 20_000
     assert bills.cost("tts", 5000) == 75_000
     assert bills.cost("stt", 60_000) == 6_000
@@ -94,17 +94,17 @@ async def test_work_costs_what_the_plans_say(bills: Billing) -> None:
 
 
 @pytest.mark.parametrize(("milliseconds", "cost"), [(0, 0), (1, 1), (10, 1), (11, 2), (1000, 100)])
-def test_a_part_of_a_micro_usd_counts_as_a_whole(
+def test_costs_are_rounded_up_to_a_whole_micro_usd(
     bills: Billing, milliseconds: int, cost: int
 ) -> None:
     assert bills.cost("stt", milliseconds) == cost
 
 
-def test_money_is_shown_with_6_decimals() -> None:
+def test_micro_usd_are_converted_to_usd_with_six_decimals() -> None:
     assert [to_usd(micro) for micro in (0, 1, 20, 4_999_985)] == [0.0, 0.000001, 0.00002, 4.999985]
 
 
-async def test_a_capture_charges_for_the_units_used_and_no_more_than_held(bills: Billing) -> None:
+async def test_a_capture_charges_no_more_than_was_held_and_only_once(bills: Billing) -> None:
     hold = await bills.hold(WORKSPACE, "tts", 100)
     assert hold.micro_usd == 1500
     assert await bills.credit(WORKSPACE) == CREDIT - 1500
@@ -114,7 +114,7 @@ async def test_a_capture_charges_for_the_units_used_and_no_more_than_held(bills:
     assert await bills.credit(WORKSPACE) == CREDIT - 1500
 
 
-async def test_work_that_may_cost_too_much_is_refused_before_it(bills: Billing) -> None:
+async def test_a_hold_that_exceeds_the_credit_is_refused(bills: Billing) -> None:
     with pytest.raises(InsufficientCredit, match=r"may cost 6\.000000 USD"):
         await bills.hold(WORKSPACE, "voice", 6)
     with pytest.raises(InsufficientCredit):
@@ -122,7 +122,7 @@ async def test_work_that_may_cost_too_much_is_refused_before_it(bills: Billing) 
     assert await bills.credit(WORKSPACE) == CREDIT
 
 
-async def test_refusals_for_want_of_credit_are_counted(bills: Billing) -> None:
+async def test_refusals_for_insufficient_credit_are_counted_in_a_metric(bills: Billing) -> None:
     def refusals() -> float:
         labels = {"service": "voice"}
         name = "antiphon_credit_refusals_total"
@@ -135,7 +135,7 @@ async def test_refusals_for_want_of_credit_are_counted(bills: Billing) -> None:
     assert refusals() == before + 1
 
 
-async def test_free_prices_still_count_the_use(database: FlakyDatabase) -> None:
+async def test_usage_is_recorded_also_when_prices_are_zero(database: FlakyDatabase) -> None:
     free = Prices(chat_token=0, tts_character=0, stt_second=0, custom_voice=0)
     hold = await Billing(database, free, plain).hold(WORKSPACE, "chat", 50)
     assert await hold.capture(40) == 0
@@ -144,7 +144,7 @@ async def test_free_prices_still_count_the_use(database: FlakyDatabase) -> None:
     assert [(day.service, day.units, day.cost) for day in days] == [("chat", 40, 0)]
 
 
-async def test_a_caller_that_leaves_while_it_holds_leaves_nothing_held(
+async def test_a_hold_is_released_when_its_caller_is_cancelled_meanwhile(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     database.gate = threading.Event()
@@ -158,7 +158,7 @@ async def test_a_caller_that_leaves_while_it_holds_leaves_nothing_held(
     assert await kinds(database) == ["hold", "release"]
 
 
-async def test_a_caller_that_leaves_while_it_captures_is_charged(
+async def test_a_capture_is_completed_when_its_caller_is_cancelled_meanwhile(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     hold = await bills.hold(WORKSPACE, "tts", 100)
@@ -174,11 +174,11 @@ async def test_a_caller_that_leaves_while_it_captures_is_charged(
     assert await bills.credit(WORKSPACE) == CREDIT - 150
 
 
-async def test_a_charge_without_an_answer_is_undone_when_the_work_is_not_answered(
+async def test_a_capture_whose_commit_response_was_lost_is_refunded_on_release(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     hold = await bills.hold(WORKSPACE, "tts", 100)
-    database.loses_answers = 1
+    database.lost_responses = 1
     with pytest.raises(DatabaseUnavailable):
         await hold.capture(100)
     await hold.release()
@@ -186,11 +186,11 @@ async def test_a_charge_without_an_answer_is_undone_when_the_work_is_not_answere
     assert await bills.credit(WORKSPACE) == CREDIT
 
 
-async def test_a_charge_without_an_answer_is_not_made_twice(
+async def test_a_capture_retried_after_a_lost_commit_response_charges_once(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     hold = await bills.hold(WORKSPACE, "tts", 100)
-    database.loses_answers = 1
+    database.lost_responses = 1
     with pytest.raises(DatabaseUnavailable):
         await hold.capture(10)
     assert await hold.capture(10) == 150
@@ -198,10 +198,10 @@ async def test_a_charge_without_an_answer_is_not_made_twice(
 
 
 @pytest.mark.parametrize("operation", [None, IdempotentOperation("request")])
-async def test_a_hold_without_an_answer_is_given_back_when_its_caller_left(
+async def test_a_hold_with_a_lost_commit_response_is_released_for_a_cancelled_caller(
     bills: Billing, database: FlakyDatabase, operation: IdempotentOperation | None
 ) -> None:
-    database.gate, database.loses_answers = threading.Event(), 1
+    database.gate, database.lost_responses = threading.Event(), 1
     holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100, operation=operation))
     await asyncio.sleep(0.05)
     holding.cancel()
@@ -211,11 +211,11 @@ async def test_a_hold_without_an_answer_is_given_back_when_its_caller_left(
     assert await kinds(database) == ["hold", "release"]
 
 
-async def test_a_caller_that_leaves_while_the_database_goes_is_charged_later(
+async def test_a_capture_with_a_lost_commit_response_is_settled_for_a_cancelled_caller(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     hold = await bills.hold(WORKSPACE, "tts", 100)
-    database.gate, database.loses_answers = threading.Event(), 1
+    database.gate, database.lost_responses = threading.Event(), 1
     capturing = asyncio.create_task(hold.capture(10))
     await asyncio.sleep(0.05)
     capturing.cancel()
@@ -226,7 +226,7 @@ async def test_a_caller_that_leaves_while_the_database_goes_is_charged_later(
     assert await bills.credit(WORKSPACE) == CREDIT - 150
 
 
-async def test_a_repeated_request_that_was_paid_and_fails_now_costs_nothing(
+async def test_a_charge_is_refunded_when_the_repeated_request_fails(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     async def hold_again() -> Charge:
@@ -243,7 +243,7 @@ async def test_a_repeated_request_that_was_paid_and_fails_now_costs_nothing(
     assert await (await hold_again()).capture(100) == 1500
 
 
-async def test_settlements_wait_for_a_database_that_is_down(
+async def test_settlements_are_retried_until_the_database_is_back(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     kept, returned = [await bills.hold(WORKSPACE, "tts", 100) for _ in range(2)]
@@ -258,7 +258,7 @@ async def test_settlements_wait_for_a_database_that_is_down(
     assert sorted(await kinds(database)) == ["capture", "hold", "hold", "release"]
 
 
-async def test_settlements_are_given_up_in_the_end_and_expire(
+async def test_unsettled_holds_expire_when_the_database_stays_down(
     bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold = await bills.hold(WORKSPACE, "tts", 100, lasts_s=0)

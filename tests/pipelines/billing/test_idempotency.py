@@ -1,4 +1,4 @@
-"""Answers that are kept, on both databases: one request of several runs, and none is lost."""
+"""Idempotency keys, on both databases: claims, stored responses, leases and expiry."""
 
 import asyncio
 from datetime import timedelta
@@ -26,7 +26,7 @@ HEADERS = [["content-type", "application/json"]]
 
 
 @pytest.fixture
-def answers(database: Database, tmp_path: Path) -> IdempotencyStore:
+def store(database: Database, tmp_path: Path) -> IdempotencyStore:
     files = files_in(tmp_path, database)
     return IdempotencyStore(database, ENCRYPTION, files, "p" * 48)
 
@@ -36,56 +36,56 @@ async def workspace_id(database: Database) -> int:
     return await add_workspace(database)
 
 
-async def claim(answers: IdempotencyStore, workspace_id: int) -> Claim | FinishedRequest | None:
-    """None when the request runs."""
+async def claim(store: IdempotencyStore, workspace_id: int) -> Claim | FinishedRequest | None:
+    """None while another request runs with the same key."""
     try:
-        return await answers.claim(workspace_id, "/tts-synthesize", "key")
+        return await store.claim(workspace_id, "/tts-synthesize", "key")
     except RequestRunning:
         return None
 
 
-async def test_of_claims_at_once_one_may_run(answers: IdempotencyStore, workspace_id: int) -> None:
-    claims = await asyncio.gather(*(claim(answers, workspace_id) for _ in range(8)))
+async def test_one_concurrent_claim_is_granted(store: IdempotencyStore, workspace_id: int) -> None:
+    claims = await asyncio.gather(*(claim(store, workspace_id) for _ in range(8)))
     [got] = [one for one in claims if one is not None]
     assert isinstance(got, Claim)
     await got.release()
-    again = await claim(answers, workspace_id)
+    again = await claim(store, workspace_id)
     assert isinstance(again, Claim) and again.operation != got.operation
     await again.release()
 
 
 @pytest.mark.parametrize("size", [10, ROW_BYTES + 1])
-async def test_an_answer_is_kept_for_the_same_body_only(
-    answers: IdempotencyStore, workspace_id: int, size: int
+async def test_a_stored_response_is_returned_for_the_same_request_body_only(
+    store: IdempotencyStore, workspace_id: int, size: int
 ) -> None:
-    got = await claim(answers, workspace_id)
+    got = await claim(store, workspace_id)
     assert isinstance(got, Claim)
     answer = StoredAnswer(200, HEADERS, b"a" * size)
     await got.finish(b"digest", answer)
-    kept = await claim(answers, workspace_id)
+    kept = await claim(store, workspace_id)
     assert isinstance(kept, FinishedRequest)
     assert await kept.answer_to(b"digest") == answer
     assert await kept.answer_to(b"other") is None
 
 
-async def test_one_follows_a_request_whose_process_died(
-    answers: IdempotencyStore, database: Database, workspace_id: int
+async def test_the_claim_of_a_dead_process_passes_to_one_other_request(
+    store: IdempotencyStore, database: Database, workspace_id: int
 ) -> None:
-    dead = await claim(answers, workspace_id)
+    dead = await claim(store, workspace_id)
     assert isinstance(dead, Claim)
     await database.run(_end_leases)
-    claims = await asyncio.gather(*(claim(answers, workspace_id) for _ in range(8)))
+    claims = await asyncio.gather(*(claim(store, workspace_id) for _ in range(8)))
     [next_one] = [one for one in claims if one is not None]
     assert isinstance(next_one, Claim)
     assert next_one.operation == dead.operation  # so that it is not charged twice
     await dead.finish(b"late", StoredAnswer(200, HEADERS, b"late"))
-    assert await claim(answers, workspace_id) is None
+    assert await claim(store, workspace_id) is None
     await next_one.finish(b"digest", StoredAnswer(200, HEADERS, b"in time"))
-    kept = await claim(answers, workspace_id)
+    kept = await claim(store, workspace_id)
     assert isinstance(kept, FinishedRequest) and await kept.answer_to(b"late") is None
 
 
-async def test_expired_answers_go_some_at_once(database: Database, workspace_id: int) -> None:
+async def test_expired_keys_are_deleted_in_batches(database: Database, workspace_id: int) -> None:
     await database.run(_add_many, workspace_id, AT_ONCE + 3)
     expired = (IdempotentAnswer, IdempotentAnswer.expires_at, utc_now())
     rounds = [await database.run(delete_older, *expired) for _ in range(3)]

@@ -65,7 +65,7 @@ def test_the_next_billing_date_is_the_first_one_after_now(
     assert ((due.year - anchor.year) * 12 + due.month - anchor.month) % MONTHS[cycle] == 0
 
 
-class World:
+class Tenant:
     """Subscriptions over a database with one signed-up workspace, and a clock."""
 
     def __init__(self, database: Database) -> None:
@@ -83,25 +83,25 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
     with sqlite_database(tmp_path) as database:
-        made = World(database)
+        made = Tenant(database)
         made.token = (await made.accounts.sign_up("a@b.example", "password", "", "")).token
         yield made
 
 
-async def test_a_plan_is_seen_by_the_next_request(world: World) -> None:
-    before = await world.principal()
+async def test_a_new_plan_applies_from_the_next_request(tenant: Tenant) -> None:
+    before = await tenant.principal()
     assert before.plan == "free"
-    await world.subscriptions.subscribe(before.workspace_id, before.actor, "pro", "monthly")
-    assert (await world.principal()).plan == "pro"
+    await tenant.subscriptions.subscribe(before.workspace_id, before.actor, "pro", "monthly")
+    assert (await tenant.principal()).plan == "pro"
 
 
-async def test_the_same_plan_again_keeps_its_dates_and_a_change_begins_anew(world: World) -> None:
-    caller = await world.principal()
+async def test_only_a_change_of_plan_or_cycle_restarts_the_billing_cycle(tenant: Tenant) -> None:
+    caller = await tenant.principal()
 
     async def subscribe(plan: str, cycle: str) -> tuple[object, str]:
-        made = await world.subscriptions.subscribe(
+        made = await tenant.subscriptions.subscribe(
             caller.workspace_id,
             caller.actor,
             plan,
@@ -111,32 +111,32 @@ async def test_the_same_plan_again_keeps_its_dates_and_a_change_begins_anew(worl
 
     identity, due = await subscribe("pro", "monthly")
     assert due == "2027-02-28"
-    world.now = day("2027-02-10")
+    tenant.now = day("2027-02-10")
     assert await subscribe("pro", "monthly") == (identity, "2027-02-28")
     assert await subscribe("pro", "annual") == (identity, "2028-02-10")
-    world.now = day("2027-03-01")
+    tenant.now = day("2027-03-01")
     assert await subscribe("free", "monthly") == (identity, "2027-04-01")
-    current = await world.subscriptions.current_plan(caller.workspace_id)
+    current = await tenant.subscriptions.current_plan(caller.workspace_id)
     assert (current.plan.id, current.billing_cycle) == ("free", "monthly")
 
 
-async def test_a_new_workspace_is_free_and_monthly_from_the_day_it_was_made(world: World) -> None:
-    caller = await world.principal()
-    world.now = datetime.now(UTC)
-    current = await world.subscriptions.current_plan(caller.workspace_id)
+async def test_a_new_workspace_has_the_free_plan_with_a_monthly_cycle(tenant: Tenant) -> None:
+    caller = await tenant.principal()
+    tenant.now = datetime.now(UTC)
+    current = await tenant.subscriptions.current_plan(caller.workspace_id)
     assert (current.plan.id, current.billing_cycle, current.id) == (
         "free",
         "monthly",
         None,
     )
-    assert timedelta(27) < current.next_billing_date - world.now < timedelta(32)
+    assert timedelta(27) < current.next_billing_date - tenant.now < timedelta(32)
 
 
-async def test_unknown_plans_and_workspaces_are_refused(world: World) -> None:
-    caller = await world.principal()
+async def test_unknown_plans_and_workspaces_are_refused(tenant: Tenant) -> None:
+    caller = await tenant.principal()
     with pytest.raises(PlanNotFound):
-        await world.subscriptions.subscribe(caller.workspace_id, "x", "gold", "monthly")
+        await tenant.subscriptions.subscribe(caller.workspace_id, "x", "gold", "monthly")
     with pytest.raises(NotFound):
-        await world.subscriptions.subscribe(404, "x", "pro", "monthly")
+        await tenant.subscriptions.subscribe(404, "x", "pro", "monthly")
     with pytest.raises(NotFound):
-        await world.subscriptions.current_plan(404)
+        await tenant.subscriptions.current_plan(404)

@@ -1,4 +1,4 @@
-"""A slow way to a Redis."""
+"""A TCP proxy that delays a Redis."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 @asynccontextmanager
 async def slow_proxy(url: str, delay_s: float) -> AsyncIterator[str]:
-    """Passes bytes on, each way late by half of `delay_s`."""
+    """Forwards bytes, delayed by half of `delay_s` in each direction."""
     port = int(url.rpartition(":")[2].partition("/")[0])
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

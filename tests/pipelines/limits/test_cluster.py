@@ -1,4 +1,4 @@
-"""Limits without Redis: one process counts, and gateways spend the blocks that it grants."""
+"""Rate limits without Redis: one process counts, gateways spend the blocks that it grants."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,17 +14,17 @@ from pipelines.limits.limits import SharedLimits, StoreLost
 
 @dataclass
 class Wire:
-    """Between gateways and the counter; both ways take a little, and it may be cut."""
+    """Remote calls from gateways to the counter: 2 ms each way, and all fail while `cut`."""
 
     counter: RequestCounter = field(default_factory=RequestCounter)
     cut: bool = False
-    asked: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     async def __call__(self, method: str, *arguments: Any) -> Any:
         await asyncio.sleep(0.002)
         if self.cut:
             raise StoreLost("cut")
-        self.asked.append(method)
+        self.calls.append(method)
         answer = await getattr(self.counter, method)(*arguments)
         await asyncio.sleep(0.002)
         return answer
@@ -40,11 +40,11 @@ async def gateway(wire: Wire) -> AsyncIterator[SharedLimits]:
 
 
 @pytest.fixture(autouse=True)
-def gateways_count_as_alone_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def lone_gateways_get_blocks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.limits.cluster.SETTLE_S", 0.0)
 
 
-async def test_a_gateway_asks_for_every_hit_until_it_is_known_to_be_alone(
+async def test_a_gateway_calls_the_counter_for_every_hit_until_it_is_known_to_be_the_only_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pipelines.limits.cluster.SETTLE_S", 60.0)
@@ -52,10 +52,10 @@ async def test_a_gateway_asks_for_every_hit_until_it_is_known_to_be_alone(
     async with gateway(wire) as one:
         windows = [await one.hit("w", 100) for _ in range(10)]
     assert [window.remaining for window in windows] == [*range(99, 89, -1)]
-    assert wire.asked.count("hits") == 10
+    assert wire.calls.count("hits") == 10
 
 
-async def until_known(wire: Wire, gateways: int) -> None:
+async def until_registered(wire: Wire, gateways: int) -> None:
     async with asyncio.timeout(3):
         while len(wire.counter._gateways) < gateways:
             await asyncio.sleep(0.001)
@@ -69,12 +69,12 @@ async def test_a_gateway_admits_exactly_the_limit_and_counts_down() -> None:
     assert len({window.reset_at for window in windows}) == 1
 
 
-async def test_most_hits_are_decided_without_a_question() -> None:
+async def test_a_lone_gateway_decides_most_hits_without_a_call() -> None:
     wire = Wire()
     async with gateway(wire) as one:
         for _ in range(900):
             assert (await one.hit("w", 1000)).allowed
-    assert wire.asked.count("hits") < 25
+    assert wire.calls.count("hits") < 25
 
 
 async def test_two_gateways_together_admit_exactly_the_limit() -> None:
@@ -88,7 +88,7 @@ async def test_two_gateways_together_admit_exactly_the_limit() -> None:
         assert not first.degraded and not second.degraded
 
 
-async def test_two_gateways_that_never_pause_admit_exactly_the_limit() -> None:
+async def test_two_gateways_under_constant_load_admit_exactly_the_limit() -> None:
     wire = Wire()
 
     async def hit(limits: SharedLimits) -> int:
@@ -98,17 +98,17 @@ async def test_two_gateways_that_never_pause_admit_exactly_the_limit() -> None:
         assert sum(await asyncio.gather(hit(first), hit(second))) == 500
 
 
-async def test_a_gateway_beside_another_asks_for_every_hit() -> None:
+async def test_one_of_several_gateways_calls_the_counter_for_every_hit() -> None:
     wire = Wire()
     async with gateway(wire) as first, gateway(wire) as second:
         await asyncio.gather(first.hit("x", 10), second.hit("x", 10))
-        await until_known(wire, 2)
+        await until_registered(wire, 2)
         await first.hit("w", 1001)
         window = await second.hit("w", 1001)
     assert window.remaining == 999
 
 
-async def test_a_gateway_that_stops_gives_back_what_it_did_not_spend() -> None:
+async def test_a_gateway_returns_its_unspent_block_when_it_closes() -> None:
     wire = Wire()
     async with gateway(wire) as one:
         assert (await one.hit("w", 100)).allowed
@@ -117,21 +117,21 @@ async def test_a_gateway_that_stops_gives_back_what_it_did_not_spend() -> None:
         assert (await other.hit("w", 100, cost=-1)).allowed
 
 
-async def test_another_limit_is_asked_for() -> None:
+async def test_a_block_granted_for_one_limit_is_not_spent_for_another_limit() -> None:
     async with gateway(Wire()) as one:
         assert (await one.hit("w", 100)).remaining == 99
         assert (await one.hit("w", 10)).allowed is False  # 1 hit and a block of 49 are counted
         assert (await one.hit("w", 100)).remaining == 98
 
 
-async def test_hits_of_one_moment_go_to_the_counter_together() -> None:
+async def test_concurrent_hits_are_sent_to_the_counter_in_batches() -> None:
     wire = Wire()
     async with gateway(wire) as one, gateway(wire):
         await asyncio.gather(*(one.hit("w", 1000) for _ in range(100)))
-    assert wire.asked.count("hits") <= 3
+    assert wire.calls.count("hits") <= 3
 
 
-async def test_leases_are_shared() -> None:
+async def test_leases_are_shared_between_gateways() -> None:
     wire = Wire()
     async with gateway(wire) as first, gateway(wire) as second:
         one = await first.acquire("w", 2)
@@ -142,7 +142,7 @@ async def test_leases_are_shared() -> None:
         assert await second.acquire("w", 2) is not None
 
 
-async def test_a_new_counter_learns_the_leases_that_gateways_renew(
+async def test_a_restarted_counter_learns_leases_from_their_renewal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pipelines.limits.limits.RENEW_S", 0.02)
@@ -150,11 +150,11 @@ async def test_a_new_counter_learns_the_leases_that_gateways_renew(
     async with gateway(wire) as one:
         assert await one.acquire("w", 1) is not None
         wire.counter = RequestCounter()
-        await until_known(wire, 1)
+        await until_registered(wire, 1)
         assert await one.acquire("w", 1) is None
 
 
-async def test_without_the_counter_each_gateway_has_its_share(
+async def test_each_gateway_enforces_its_share_of_the_limit_without_the_counter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pipelines.limits.limits.RENEW_S", 0.02)
@@ -162,8 +162,8 @@ async def test_without_the_counter_each_gateway_has_its_share(
     async with gateway(wire) as first, gateway(wire) as second:
         both = (first, second)
         await asyncio.gather(*(one.hit("x", 10) for one in both))
-        await until_known(wire, 2)
-        await asyncio.sleep(0.1)  # both have learnt of each other
+        await until_registered(wire, 2)
+        await asyncio.sleep(0.1)  # both know that there are two
         wire.cut = True
         for one in both:
             answers = [await one.hit("w", 10) for _ in range(10)]
@@ -171,7 +171,7 @@ async def test_without_the_counter_each_gateway_has_its_share(
             assert {window.limit for window in answers} == {10} and one.degraded
 
 
-async def test_a_counter_that_never_answers_stops_no_request() -> None:
+async def test_limits_hold_within_the_process_without_the_counter() -> None:
     async with gateway(Wire(cut=True)) as one:
         answers = [await one.hit("w", 5) for _ in range(10)]
         assert sum(window.allowed for window in answers) == 5

@@ -1,4 +1,4 @@
-"""Windows and leases of one process."""
+"""Rate limit windows and leases within one process."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def windows(clock: Clock) -> Windows:
     return Windows(clock, lambda: clock.now + 0.25)
 
 
-def test_a_window_lets_in_exactly_its_limit_and_begins_again_after_its_reset(
+def test_a_window_admits_exactly_its_limit_and_restarts_at_its_reset(
     windows: Windows, clock: Clock
 ) -> None:
     answers = [windows.hit(Hit("a", 3)) for _ in range(5)]
@@ -30,7 +30,7 @@ def test_a_window_lets_in_exactly_its_limit_and_begins_again_after_its_reset(
     assert again.allowed and again.remaining == 2 and again.reset_at == 1121
 
 
-def test_a_window_is_anchored_at_its_first_hit_and_not_at_the_minute(
+def test_a_window_starts_at_its_first_hit_and_not_at_the_full_minute(
     windows: Windows, clock: Clock
 ) -> None:
     windows.hit(Hit("a", 3))
@@ -39,24 +39,24 @@ def test_a_window_is_anchored_at_its_first_hit_and_not_at_the_minute(
     assert windows.hit(Hit("b", 3)).left_s == 60
 
 
-def test_a_plan_with_more_requests_counts_within_the_same_window(windows: Windows) -> None:
+def test_a_higher_limit_applies_within_the_current_window(windows: Windows) -> None:
     for _ in range(5):
         windows.hit(Hit("a", 3))
-    assert windows.hit(Hit("a", 10)).remaining == 6  # what was refused was not counted
+    assert windows.hit(Hit("a", 10)).remaining == 6  # refused hits are not counted
 
 
-def test_a_hit_can_be_given_back_but_never_more_than_there_were(windows: Windows) -> None:
+def test_hits_can_be_refunded_but_not_beyond_the_limit(windows: Windows) -> None:
     windows.hit(Hit("a", 3))
     assert windows.hit(Hit("a", 3, cost=-1)).remaining == 3
     assert windows.hit(Hit("a", 3, cost=-1)).remaining == 3
     assert windows.hit(Hit("b", 3, cost=-1)).remaining == 3 and len(windows) == 1
 
 
-def test_asking_counts_nothing(windows: Windows) -> None:
+def test_a_query_of_cost_zero_counts_no_hit(windows: Windows) -> None:
     assert windows.hit(Hit("a", 3, cost=0)).remaining == 3 and len(windows) == 0
 
 
-def test_windows_that_are_over_are_forgotten(windows: Windows, clock: Clock) -> None:
+def test_expired_windows_are_removed_from_memory(windows: Windows, clock: Clock) -> None:
     for index in range(100):
         windows.hit(Hit(str(index), 3))
     clock.now += 61
@@ -64,13 +64,13 @@ def test_windows_that_are_over_are_forgotten(windows: Windows, clock: Clock) -> 
     assert len(windows) == 1
 
 
-def test_addresses_that_are_made_up_cannot_fill_the_memory(windows: Windows) -> None:
+def test_the_number_of_windows_in_memory_is_bounded(windows: Windows) -> None:
     for index in range(MAX_WINDOWS + 10):
         windows.hit(Hit(str(index), 3))
     assert len(windows) == MAX_WINDOWS
 
 
-def test_what_another_process_counted_is_never_less_than_what_was_counted_here(
+def test_a_count_learned_from_another_process_never_lowers_the_own_count(
     windows: Windows,
 ) -> None:
     windows.hit(Hit("a", 5, cost=2))
@@ -81,7 +81,7 @@ def test_what_another_process_counted_is_never_less_than_what_was_counted_here(
     assert (window.remaining, window.left_s, window.reset_at) == (1, 30, 1031)
 
 
-def test_places_are_taken_given_back_and_expire(clock: Clock) -> None:
+def test_leases_are_acquired_renewed_released_and_expire(clock: Clock) -> None:
     leases = LeaseTable(clock)
     assert leases.acquire("a", "1", 2) and leases.acquire("a", "2", 2)
     assert not leases.acquire("a", "3", 2) and leases.acquire("b", "3", 2)
@@ -93,6 +93,6 @@ def test_places_are_taken_given_back_and_expire(clock: Clock) -> None:
     assert leases.acquire("a", "4", 2) and not leases.acquire("a", "5", 2)
 
 
-def test_a_place_is_the_members_however_often_it_asks(clock: Clock) -> None:
+def test_acquiring_a_lease_twice_takes_one_place(clock: Clock) -> None:
     leases = LeaseTable(clock)
     assert leases.acquire("a", "1", 1) and leases.acquire("a", "1", 1)

@@ -1,4 +1,4 @@
-"""Limits over a real Redis: exact while it is well, and never a failure when it is not."""
+"""Rate limits in a real Redis: exact while it works; no request fails while it is lost."""
 
 import asyncio
 import signal
@@ -59,7 +59,7 @@ async def test_two_gateways_admit_exactly_the_limit(url: str) -> None:
     assert left == list(range(300))
 
 
-async def test_a_window_is_over_at_its_reset_and_the_next_one_begins(url: str) -> None:
+async def test_a_window_ends_at_its_reset_and_the_next_one_starts(url: str) -> None:
     async with gateways(url, timeout_s=PATIENT_S) as [limits]:
         first = await limits.hit("w", 1, window_s=2)
         refused = await limits.hit("w", 1, window_s=2)
@@ -70,14 +70,14 @@ async def test_a_window_is_over_at_its_reset_and_the_next_one_begins(url: str) -
         assert again.allowed and again.reset_at > first.reset_at
 
 
-async def test_a_hit_can_be_given_back(url: str) -> None:
+async def test_a_hit_can_be_refunded(url: str) -> None:
     async with gateways(url, timeout_s=PATIENT_S) as [limits]:
         await limits.hit("w", 3)
         assert (await limits.hit("w", 3, cost=-1)).remaining == 3
         assert (await limits.hit("new", 3, cost=-1)).remaining == 3
 
 
-async def test_places_are_shared_and_given_back(url: str) -> None:
+async def test_leases_are_shared_between_gateways_and_released(url: str) -> None:
     async with gateways(url, 2, PATIENT_S) as both:
         taken = [await one.acquire("w", 3) for one in both for _ in range(3)]
         held = [lease for lease in taken if lease is not None]
@@ -88,19 +88,17 @@ async def test_places_are_shared_and_given_back(url: str) -> None:
         assert await both[0].acquire("w", 3) is None
 
 
-async def test_the_places_of_a_gateway_that_died_expire(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_leases_of_a_dead_gateway_expire(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.limits.redis.LEASE_S", 1.5)
     async with gateways(url, 2, PATIENT_S) as [dead, alive]:
         assert await dead.acquire("w", 1) is not None
         assert await alive.acquire("w", 1) is None
-        await dead.close()  # without a word about its leases
+        await dead.close()  # without releasing its leases
         await asyncio.sleep(1.6)
         assert await alive.acquire("w", 1) is not None
 
 
-async def test_a_clock_of_redis_that_was_set_back_keeps_nobody_out(url: str) -> None:
+async def test_windows_and_leases_recover_after_the_redis_clock_was_set_back(url: str) -> None:
     redis, later = Redis.from_url(url), time.time() + 3600
     redis.hset(f"{PREFIX}window:w", mapping={"used": 1, "ends": round((later + 60) * 1000)})
     redis.zadd(f"{PREFIX}leases:w", {"of one that died": (later + LEASE_S) * 1000})
@@ -113,7 +111,7 @@ async def test_a_clock_of_redis_that_was_set_back_keeps_nobody_out(url: str) -> 
         assert await limits.acquire("w", 1) is None
 
 
-async def test_places_that_are_renewed_stay_taken_also_after_redis_forgot_them(
+async def test_renewed_leases_are_restored_after_redis_lost_its_data(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.limits.redis.LEASE_S", 1.5)
@@ -136,12 +134,12 @@ async def test_places_that_are_renewed_stay_taken_also_after_redis_forgot_them(
 
 
 @pytest.fixture
-def own() -> Iterator[servers.Server]:
+def server() -> Iterator[servers.Server]:
     with servers.redis() as server:
         yield server
 
 
-async def storm(limits: SharedLimits, key: str, limit: int, seconds: float) -> list[float]:
+async def send_load(limits: SharedLimits, key: str, limit: int, seconds: float) -> list[float]:
     """Hits from five clients; every answer must be a window. Returns how long each took."""
     took: list[float] = []
     until = time.monotonic() + seconds
@@ -161,42 +159,42 @@ def p90(took: list[float]) -> float:
     return statistics.quantiles(took, n=10)[8]
 
 
-async def until_well(limits: SharedLimits) -> None:
+async def until_recovered(limits: SharedLimits) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while limits.degraded:
             await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("fault", ["stop", "kill"])
-async def test_a_lost_redis_costs_little_and_the_limit_holds_within_the_process(
-    own: servers.Server, fault: str
+async def test_a_lost_redis_adds_little_latency_and_the_limit_holds_within_the_process(
+    server: servers.Server, fault: str
 ) -> None:
-    async with gateways(own.url, timeout_s=0.2) as [limits]:
+    async with gateways(server.url, timeout_s=0.2) as [limits]:
         for _ in range(40):
             assert (await limits.hit("w", 60)).allowed
         if fault == "stop":
-            own.signal(signal.SIGSTOP)
+            server.signal(signal.SIGSTOP)
         else:
-            own.kill()
+            server.kill()
         answers = [await timed(limits, "w", 60) for _ in range(40)]
-        assert sum(window.allowed for _, window in answers) == 20  # it knows of the 40 before
+        assert sum(window.allowed for _, window in answers) == 20  # the 40 before count too
         assert {window.limit for _, window in answers} == {60}
         assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
-        assert p90(await storm(limits, "other", 10_000, 0.5)) < BOUND_S
+        assert p90(await send_load(limits, "other", 10_000, 0.5)) < BOUND_S
         assert limits.degraded
         if fault == "stop":
-            own.signal(signal.SIGCONT)
+            server.signal(signal.SIGCONT)
         else:
-            own.start()  # empty
-        await until_well(limits)
+            server.start()  # empty
+        await until_recovered(limits)
         assert (await limits.hit("fresh", 60)).allowed
-        assert Redis.from_url(own.url).exists("antiphon:window:fresh")
+        assert Redis.from_url(server.url).exists("antiphon:window:fresh")
 
 
-async def test_sockets_are_counted_in_the_process_while_redis_is_lost(own: servers.Server) -> None:
-    async with gateways(own.url) as [limits]:
+async def test_leases_are_counted_in_the_process_without_redis(server: servers.Server) -> None:
+    async with gateways(server.url) as [limits]:
         before = [await limits.acquire("w", 3) for _ in range(2)]
-        own.signal(signal.SIGSTOP)
+        server.signal(signal.SIGSTOP)
         with stopwatch() as waited_s:
             third, fourth = await limits.acquire("w", 3), await limits.acquire("w", 3)
         assert third is not None and fourth is None
@@ -205,10 +203,10 @@ async def test_sockets_are_counted_in_the_process_while_redis_is_lost(own: serve
         await before[0].release()
         leases: list[Lease | None] = [await limits.acquire("w", 3)]
         assert leases[0] is not None
-        own.signal(signal.SIGCONT)
+        server.signal(signal.SIGCONT)
 
 
-async def test_a_wrong_password_is_a_lost_redis(url: str) -> None:
+async def test_a_wrong_redis_password_falls_back_to_limits_in_the_process(url: str) -> None:
     wrong = url.replace("redis://", "redis://:wrong@")
     async with gateways(wrong) as [limits]:
         answers = [await timed(limits, "w", 5) for _ in range(20)]
@@ -216,26 +214,26 @@ async def test_a_wrong_password_is_a_lost_redis(url: str) -> None:
     assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
 
 
-async def test_a_redis_that_is_not_there_is_a_lost_one() -> None:
+async def test_an_unreachable_redis_falls_back_to_limits_in_the_process() -> None:
     async with gateways(f"redis://127.0.0.1:{servers.free_port()}/0") as [limits]:
         answers = [await timed(limits, "w", 5) for _ in range(20)]
     assert sum(window.allowed for _, window in answers) == 5
     assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
 
 
-async def test_a_slow_redis_is_a_lost_one(url: str) -> None:
+async def test_a_slow_redis_degrades_the_limits_and_adds_little_latency(url: str) -> None:
     async with slow_proxy(url, 0.2) as slow_url, gateways(slow_url) as [limits]:
-        took = await storm(limits, "w", 100_000, 2.5)  # probes too
+        took = await send_load(limits, "w", 100_000, 2.5)  # long enough for probes of Redis
         assert limits.degraded and p90(took) < BOUND_S
 
 
-async def test_gateways_know_of_each_other_and_share_the_limit_when_redis_is_lost(
-    own: servers.Server, monkeypatch: pytest.MonkeyPatch
+async def test_gateways_divide_the_limit_among_them_when_redis_is_lost(
+    server: servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.limits.limits.RENEW_S", 0.1)
-    async with gateways(own.url, 2, PATIENT_S) as both:
+    async with gateways(server.url, 2, PATIENT_S) as both:
         await asyncio.gather(*(limits.hit("w", 60) for limits in both))
         await asyncio.sleep(1.0)  # ten rounds of renewal
-        own.kill()
+        server.kill()
         answers = [await limits.hit("other", 60) for _ in range(60) for limits in both]
     assert sum(window.allowed for window in answers) == 60

@@ -1,4 +1,4 @@
-"""What was kept for long enough goes, and nothing else; on both databases."""
+"""Housekeeping deletes data after its retention period, and nothing else; both databases."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -52,7 +52,7 @@ async def _workspace(database: Database) -> int:
 
 
 async def _event(database: Database, workspace_id: int) -> str:
-    """An event on its way to one webhook."""
+    """An event with a pending delivery to one webhook."""
 
     def add(session: Session) -> str | None:
         hook = Webhook(
@@ -87,15 +87,15 @@ async def _settle(database: Database, event_id: str) -> None:
     await database.run(settle)
 
 
-def test_the_shipped_times_are_valid() -> None:
+def test_the_shipped_retention_config_is_valid() -> None:
     assert load_yaml(RetentionConfig, "retention").event_days == 30
 
 
-async def test_a_run_with_nothing_to_do_changes_nothing(housekeeper: Housekeeper) -> None:
+async def test_housekeeping_of_an_empty_database_changes_nothing(housekeeper: Housekeeper) -> None:
     assert set((await housekeeper.run_once()).values()) == {0}
 
 
-async def test_forgotten_holds_are_given_back(housekeeper: Housekeeper, database: Database) -> None:
+async def test_expired_holds_are_released(housekeeper: Housekeeper, database: Database) -> None:
     workspace_id = await _workspace(database)
     now = utc_now()
     await database.run(hold, workspace_id, "op", "tts", 600, now + timedelta(minutes=1))
@@ -109,7 +109,7 @@ async def test_forgotten_holds_are_given_back(housekeeper: Housekeeper, database
     assert await database.read(credit_of, workspace_id) == CREDIT
 
 
-async def test_old_bodies_of_events_are_blanked(
+async def test_event_bodies_are_deleted_after_the_retention_period(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)
@@ -126,13 +126,13 @@ async def test_old_bodies_of_events_are_blanked(
     assert "pelican" in (await _body(database, young) or "")
 
 
-async def test_events_of_a_workspace_that_keeps_nothing_are_blanked_once_delivered(
+async def test_event_bodies_of_a_zero_retention_workspace_are_deleted_once_delivered(
     housekeeper: Housekeeper, database: Database
 ) -> None:
-    quiet, loud = await _workspace(database), await _workspace(database)
-    await database.run(change_row, Workspace, quiet, retention="zero")
-    waiting, settled = await _event(database, quiet), await _event(database, quiet)
-    kept = await _event(database, loud)
+    zero, normal = await _workspace(database), await _workspace(database)
+    await database.run(change_row, Workspace, zero, retention="zero")
+    waiting, settled = await _event(database, zero), await _event(database, zero)
+    kept = await _event(database, normal)
     for event_id in (settled, kept):
         await _settle(database, event_id)
     assert (await housekeeper.run_once())["settled_events"] == 1
@@ -141,7 +141,7 @@ async def test_events_of_a_workspace_that_keeps_nothing_are_blanked_once_deliver
     assert await _body(database, kept) is not None
 
 
-async def test_old_events_go_with_their_deliveries(
+async def test_deliveries_are_deleted_after_the_retention_period(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)
@@ -162,7 +162,7 @@ async def test_old_events_go_with_their_deliveries(
     assert await database.read(left) == {young}
 
 
-async def test_the_delivery_of_a_dead_worker_ends_when_its_webhook_is_inactive(
+async def test_the_delivery_of_a_dead_worker_is_cancelled_when_its_webhook_is_inactive(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)
@@ -187,7 +187,7 @@ async def test_the_delivery_of_a_dead_worker_ends_when_its_webhook_is_inactive(
     assert await _body(database, event_id) is None
 
 
-async def test_a_secret_that_signs_no_more_is_forgotten(
+async def test_an_expired_old_webhook_secret_is_deleted(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)
@@ -208,7 +208,7 @@ async def test_a_secret_that_signs_no_more_is_forgotten(
     assert await database.read(old_secrets) == [None, b"old"]
 
 
-async def test_a_key_that_was_revoked_long_ago_is_forgotten(
+async def test_a_revoked_api_key_is_deleted_after_the_retention_period(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)
@@ -235,7 +235,7 @@ async def test_a_key_that_was_revoked_long_ago_is_forgotten(
     assert await database.read(left) == {"young", "live"}
 
 
-def test_what_is_swept_every_half_minute_is_found_by_an_index(
+def test_the_query_for_event_bodies_of_zero_retention_workspaces_uses_an_index(
     database: Database, database_url: str
 ) -> None:
     if not database_url.startswith("sqlite"):
@@ -250,7 +250,7 @@ def test_what_is_swept_every_half_minute_is_found_by_an_index(
 
 
 @pytest.mark.parametrize("days", [90, None])
-async def test_chats_that_nobody_used_are_deleted(
+async def test_unused_chats_are_deleted_after_the_retention_period(
     database: Database, files: Files, days: int | None
 ) -> None:
     workspace_id = await _workspace(database)
@@ -272,7 +272,7 @@ async def test_chats_that_nobody_used_are_deleted(
     assert await database.read(left) == ({young} if days else {old, young})
 
 
-async def test_answers_and_files_go_when_their_time_is_up(
+async def test_expired_idempotent_responses_and_files_are_deleted(
     housekeeper: Housekeeper, database: Database, files: Files, tmp_path: Path
 ) -> None:
     workspace_id = await _workspace(database)
@@ -297,7 +297,7 @@ async def test_answers_and_files_go_when_their_time_is_up(
     assert [path.name for path in (tmp_path / "files").rglob("file_*")] == [kept]
 
 
-async def test_a_chore_that_fails_does_not_stop_the_others(
+async def test_a_failed_housekeeping_task_does_not_stop_the_others(
     housekeeper: Housekeeper,
     database: Database,
     files: Files,
@@ -312,7 +312,7 @@ async def test_a_chore_that_fails_does_not_stop_the_others(
     assert (done["holds"], done["files"]) == (0, 1)
 
 
-async def test_what_is_deleted_is_not_left_in_the_files_of_sqlite(
+async def test_deleted_event_bodies_are_not_in_the_files_of_sqlite(
     housekeeper: Housekeeper, database: Database, database_url: str, tmp_path: Path
 ) -> None:
     if not database_url.startswith("sqlite"):
@@ -329,7 +329,7 @@ async def test_what_is_deleted_is_not_left_in_the_files_of_sqlite(
     assert found() == []
 
 
-async def test_accounts_that_do_not_add_up_are_counted(
+async def test_balances_that_differ_from_the_ledger_are_counted_in_a_metric(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)

@@ -1,4 +1,4 @@
-"""After a rotation the old key is needed no more, and nothing was lost."""
+"""Key rotation: all stored data is encrypted under the new key, and nothing is lost."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
-async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_path: Path) -> None:
+async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_path: Path) -> None:
     workspace_id = await add_workspace(database)
     before = Encryption([OLD])
     chat_id, plain_id, hook_id = uuid4(), uuid4(), uuid4()
@@ -85,7 +85,7 @@ async def test_all_that_lasts_is_sealed_by_the_new_key(database: Database, tmp_p
     assert sealed is not None and after.decrypt(sealed, secret_about(hook_id)) == b"whsec"
 
 
-async def test_without_the_old_key_nothing_is_touched(database: Database, tmp_path: Path) -> None:
+async def test_rotation_without_the_old_key_is_refused(database: Database, tmp_path: Path) -> None:
     workspace_id = await add_workspace(database)
     chat_id, answer = uuid4(), ChatMessage("assistant", "yes")
     history = ChatHistory(database, Encryption([OLD]))
@@ -99,7 +99,7 @@ async def test_without_the_old_key_nothing_is_touched(database: Database, tmp_pa
 
 
 @pytest.mark.parametrize("row_is_gone", [True, False])
-async def test_a_file_deleted_while_it_is_sealed_anew_does_not_come_back(
+async def test_a_file_deleted_during_its_rotation_is_not_restored(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_is_gone: bool
 ) -> None:
     workspace_id = await add_workspace(database)
@@ -113,7 +113,7 @@ async def test_a_file_deleted_while_it_is_sealed_anew_does_not_come_back(
         asyncio.run_coroutine_threadsafe(deleting, loop).result(10)
         return sealed(file, data)
 
-    if not row_is_gone:  # the one who deletes it has not come so far
+    if not row_is_gone:  # the deletion has not reached the row yet
         monkeypatch.setattr("pipelines.storage.files.delete_file", lambda session, file_id: None)
     monkeypatch.setattr(files, "_encrypted", delete_meanwhile)
     assert not await files.rotate(file_id)

@@ -1,4 +1,4 @@
-"""Files of a workspace in a folder of the test."""
+"""File storage in a temporary folder."""
 
 from base64 import b64encode
 from dataclasses import replace
@@ -13,7 +13,7 @@ ENCRYPTION = Encryption([b64encode(b"k" * 32).decode()])
 
 
 def files_in(place: Path | str, database: Database, encryption: Encryption = ENCRYPTION) -> Files:
-    """In the folder `files` of a path, or at an address of a store."""
+    """Stored in the folder `files` of a path, or at a storage URL."""
     url = place if isinstance(place, str) else f"file://{place / 'files'}"
     settings = local_settings(Path())
     settings = replace(settings, storage_url=url, public_url="https://speech.example")

@@ -1,4 +1,4 @@
-"""Sealed bytes open only under their key and their name."""
+"""Encryption at rest: ciphertext decrypts only with its key and its associated data."""
 
 import base64
 import os
@@ -11,7 +11,7 @@ OLD = base64.b64encode(os.urandom(32)).decode()
 NEW = base64.b64encode(os.urandom(32)).decode()
 
 
-def test_what_was_sealed_opens_again() -> None:
+def test_encrypted_bytes_decrypt_to_the_plaintext() -> None:
     encryption = Encryption([OLD])
     sealed = encryption.encrypt(b"a secret", "webhook:1")
     assert b"a secret" not in sealed
@@ -19,18 +19,18 @@ def test_what_was_sealed_opens_again() -> None:
     assert encryption.decrypt(sealed, "webhook:1") == b"a secret"
 
 
-def test_the_same_bytes_never_look_the_same() -> None:
+def test_equal_plaintexts_have_different_ciphertexts() -> None:
     encryption = Encryption([OLD])
     assert encryption.encrypt(b"a", "x") != encryption.encrypt(b"a", "x")
 
 
-def test_sealed_bytes_moved_to_another_row_do_not_open() -> None:
+def test_ciphertext_moved_to_another_row_does_not_decrypt() -> None:
     encryption = Encryption([OLD])
     with pytest.raises(DecryptionError):
         encryption.decrypt(encryption.encrypt(b"a secret", "webhook:1"), "webhook:2")
 
 
-def test_any_changed_byte_is_noticed() -> None:
+def test_altered_or_truncated_ciphertext_does_not_decrypt() -> None:
     encryption = Encryption([OLD])
     sealed = encryption.encrypt(b"a secret", "x")
     for place in range(len(sealed)):
@@ -43,7 +43,7 @@ def test_any_changed_byte_is_noticed() -> None:
             encryption.decrypt(sealed[:length], "x")
 
 
-def test_an_old_key_opens_and_the_new_one_seals() -> None:
+def test_old_keys_decrypt_and_the_newest_key_encrypts() -> None:
     sealed = Encryption([OLD]).encrypt(b"a secret", "x")
     both = Encryption([NEW, OLD])
     assert not both.is_newest(sealed)

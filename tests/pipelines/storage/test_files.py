@@ -1,4 +1,4 @@
-"""Files in the store: sealed, read in parts, gone on time whatever was interrupted."""
+"""Stored files: encryption, ranges, signed URLs, expiry, and failures of the store."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ def _stored(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES - 7])
 @pytest.mark.parametrize("store", ["file", "memory"])
-async def test_a_file_is_read_as_it_was_put(
+async def test_a_stored_file_is_read_back_in_full_and_in_ranges(
     database: Database, tmp_path: Path, size: int, store: str
 ) -> None:
     files = _files(database, f"{store}://{tmp_path / 'files'}")
@@ -70,13 +70,13 @@ async def test_a_file_is_read_as_it_was_put(
             assert part == data[start:end]
 
 
-async def test_what_lies_in_the_store_is_sealed(files: Files, tmp_path: Path) -> None:
+async def test_stored_files_are_encrypted_at_rest(files: Files, tmp_path: Path) -> None:
     await files.put(1, "speech", "audio/mpeg", CANARY * 50_000, DAY_S)
     (stored,) = _stored(tmp_path)
     assert CANARY not in stored.read_bytes()
 
 
-async def test_a_file_changed_in_the_store_is_not_given_out(files: Files, tmp_path: Path) -> None:
+async def test_a_file_altered_in_the_store_is_not_returned(files: Files, tmp_path: Path) -> None:
     file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     (stored,) = _stored(tmp_path)
     stored.write_bytes(stored.read_bytes()[:-1] + b"x")
@@ -84,7 +84,7 @@ async def test_a_file_changed_in_the_store_is_not_given_out(files: Files, tmp_pa
         await files.read(1, file_id)
 
 
-async def test_another_workspace_neither_reads_nor_deletes_it(files: Files) -> None:
+async def test_another_workspace_can_neither_read_nor_delete_a_file(files: Files) -> None:
     file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     with pytest.raises(NotFound):
         await files.read(2, file_id)
@@ -92,14 +92,14 @@ async def test_another_workspace_neither_reads_nor_deletes_it(files: Files) -> N
     assert await files.read(1, file_id) == CANARY
 
 
-async def test_a_signed_address_finds_its_file(files: Files) -> None:
+async def test_a_signed_url_finds_its_file(files: Files) -> None:
     file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     url = files.url(file_id, 1, DAY_S)
     assert url.startswith(f"https://speech.example/files/{file_id}?expires=")
     assert (await files.find_signed(*_signed(url))).id == file_id
 
 
-async def test_a_changed_expired_or_foreign_address_finds_nothing(files: Files) -> None:
+async def test_an_altered_expired_or_foreign_signed_url_is_not_found(files: Files) -> None:
     file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     other_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     _, expires, signature = _signed(files.url(file_id, 1, DAY_S))
@@ -121,7 +121,7 @@ async def test_a_changed_expired_or_foreign_address_finds_nothing(files: Files) 
             await files.find_signed(*attempt)
 
 
-async def test_a_deleted_file_leaves_nothing(files: Files, tmp_path: Path) -> None:
+async def test_deleting_a_file_removes_its_bytes_and_its_url(files: Files, tmp_path: Path) -> None:
     file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     url = files.url(file_id, 1, DAY_S)
     await files.delete(1, file_id)
@@ -131,7 +131,7 @@ async def test_a_deleted_file_leaves_nothing(files: Files, tmp_path: Path) -> No
     await files.delete(1, file_id)  # again is no error
 
 
-async def test_the_sweep_deletes_what_is_due_and_only_that(
+async def test_expired_files_are_deleted_and_no_others(
     files: Files, database: Database, tmp_path: Path
 ) -> None:
     kept = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
@@ -145,7 +145,7 @@ async def test_the_sweep_deletes_what_is_due_and_only_that(
     assert await files.delete_expired() == 0
 
 
-async def test_a_put_that_died_halfway_is_swept(
+async def test_the_file_of_an_interrupted_put_is_deleted_once_expired(
     files: Files, database: Database, tmp_path: Path
 ) -> None:
     moment = utc_now() - timedelta(hours=2)
@@ -166,7 +166,7 @@ async def test_a_put_that_died_halfway_is_swept(
 
 
 @pytest.mark.parametrize("erased", ["stored_file", "users"])
-async def test_a_file_of_a_workspace_that_was_erased_meanwhile_is_not_left(
+async def test_a_put_during_the_erasure_of_its_workspace_stores_nothing(
     files: Files,
     database: Database,
     tmp_path: Path,
@@ -188,26 +188,26 @@ async def test_a_file_of_a_workspace_that_was_erased_meanwhile_is_not_left(
         assert connection.exec_driver_sql("SELECT count(*) FROM stored_file").scalar() == 0
 
 
-async def test_a_store_that_fails_is_unavailable(database: Database, tmp_path: Path) -> None:
+async def test_store_errors_raise_storage_unavailable(database: Database, tmp_path: Path) -> None:
     (tmp_path / "files").write_text("a file where the folder should be")
     files = _files(database, f"file://{tmp_path / 'files'}")
     with pytest.raises(StorageUnavailable):
         await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
 
 
-async def test_a_store_that_hangs_fails_its_callers_and_holds_up_nobody_else(
+async def test_a_hanging_store_fails_its_callers_and_does_not_block_other_threads(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.storage.files.ANSWER_S", 0.1)
     files = _files(database, f"file://{tmp_path / 'files'}")
-    go_on = threading.Event()
+    let_continue = threading.Event()
     with monkeypatch.context() as hanging:
-        hanging.setattr(Files, "_pipe", lambda *_: go_on.wait())
+        hanging.setattr(Files, "_pipe", lambda *_: let_continue.wait())
         putting = [files.put(1, "speech", "audio/mpeg", CANARY, DAY_S) for _ in range(20)]
         outcomes = asyncio.gather(*putting, return_exceptions=True)
         await asyncio.wait_for(asyncio.to_thread(int), PATIENCE_S)  # the loop's threads are free
         assert {type(one) for one in await outcomes} == {StorageUnavailable}
-        go_on.set()
+        let_continue.set()
     async with asyncio.timeout(PATIENCE_S):
         while files.degraded:
             with contextlib.suppress(StorageUnavailable):
@@ -215,7 +215,7 @@ async def test_a_store_that_hangs_fails_its_callers_and_holds_up_nobody_else(
     await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
 
 
-async def test_a_file_that_cannot_be_deleted_keeps_no_later_one(
+async def test_a_file_that_cannot_be_deleted_does_not_block_the_deletion_of_others(
     files: Files, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.storage.files.BATCH", 2)
@@ -237,7 +237,7 @@ async def test_a_file_that_cannot_be_deleted_keeps_no_later_one(
     assert await files.delete_expired() == 1
 
 
-async def test_a_row_without_bytes_is_not_found(
+async def test_a_file_row_without_stored_bytes_is_not_found(
     files: Files, database: Database, tmp_path: Path
 ) -> None:
     file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)

@@ -1,4 +1,4 @@
-"""A store of files that does not work is told of at the start, and when it works again."""
+"""The probe of the file store reports failures at the start, and the recovery."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ from tests.pipelines.storage.on_disk import files_in
 
 
 class BucketError(Exception):
-    """As the errors of a store's own library: no OSError."""
+    """An error of a storage library that is not an OSError."""
 
 
 class Bucket(MemoryFileSystem):  # type: ignore[misc]
-    """A store that fails or hangs as it is told."""
+    """A store that raises `error`, and hangs for `hangs_s` seconds."""
 
     protocol = "bucket"
     store: ClassVar[dict[str, Any]] = {}
@@ -57,7 +57,7 @@ async def until(files: Files, *, degraded: bool) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_store_that_works_is_left_as_it_was(files: Files) -> None:
+async def test_probing_a_working_store_leaves_nothing_in_it(files: Files) -> None:
     assert await storage_problem(files) == ""
     assert not files.degraded and not Bucket.store
 
@@ -70,7 +70,7 @@ async def test_a_store_that_works_is_left_as_it_was(files: Files) -> None:
         (BucketError("no credentials"), "BucketError: no credentials"),
     ],
 )
-async def test_what_is_wrong_with_a_store_is_told(
+async def test_the_error_of_a_failing_store_is_reported(
     files: Files, error: Exception, says: str
 ) -> None:
     Bucket.error = error
@@ -80,12 +80,12 @@ async def test_what_is_wrong_with_a_store_is_told(
         await files.put(1, "speech", "audio/mpeg", b"sound", None)
 
 
-async def test_a_store_that_forgets_is_told(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_writes_are_reported(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bucket, "pipe_file", lambda *_args, **_options: None)
     assert "does not have what it was given" in await storage_problem(files)
 
 
-async def test_a_store_that_comes_back_is_seen(
+async def test_the_recovery_of_a_store_is_logged_once(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -97,10 +97,10 @@ async def test_a_store_that_comes_back_is_seen(
     await asyncio.sleep(0.05)
     watching.cancel()
     events = [record.getMessage() for record in caplog.records]
-    assert events.count("file_store_works") == 1  # it is not asked again while it works
+    assert events.count("file_store_works") == 1  # not probed again while it works
 
 
-async def test_a_store_that_hangs_is_told_of_and_asked_once(
+async def test_a_hanging_store_is_reported_and_probed_once(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     Bucket.hangs_s = 0.3
