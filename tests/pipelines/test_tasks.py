@@ -33,7 +33,7 @@ class Loader:
         return loaded
 
 
-async def test_a_task_is_kept_until_it_ends() -> None:
+async def test_a_task_set_holds_a_task_until_it_ends() -> None:
     tasks = TaskSet()
     task = tasks.start(answer(0.01), name="ask")
     assert len(tasks) == 1 and task.get_name() == "ask"
@@ -58,7 +58,7 @@ async def test_a_task_set_cancels_and_awaits_its_tasks_on_close() -> None:
     assert ended.is_set() and len(tasks) == 0
 
 
-async def test_a_task_set_reports_failures_but_no_cancellation() -> None:
+async def test_a_task_set_reports_failures_but_not_cancellations() -> None:
     failures: list[BaseException] = []
 
     async def fail() -> None:
@@ -84,7 +84,7 @@ async def test_a_detached_task_does_not_see_the_context_of_its_request() -> None
     assert await tasks.start(seen(), detached=True) == "none"
 
 
-async def test_a_cached_value_is_loaded_again_after_its_time() -> None:
+async def test_an_expired_cache_value_is_loaded_again() -> None:
     cache: TtlCache[str, int] = TtlCache(0.05, 10)
     load = Loader()
     assert [await cache.get("a", load), await cache.get("a", load)] == [1, 1]
@@ -93,7 +93,7 @@ async def test_a_cached_value_is_loaded_again_after_its_time() -> None:
     assert await cache.get("a", load) == 2
 
 
-async def test_the_time_to_live_counts_from_before_the_load() -> None:
+async def test_the_time_to_live_of_a_cached_value_starts_before_its_load() -> None:
     cache: TtlCache[str, int] = TtlCache(0.05, 10)
     load = Loader()
     load.gate.clear()
@@ -104,7 +104,7 @@ async def test_the_time_to_live_counts_from_before_the_load() -> None:
     assert await cache.get("a", load) == 2
 
 
-async def test_callers_at_the_same_time_share_a_load_which_outlives_a_cancelled_one() -> None:
+async def test_concurrent_callers_share_a_cache_load_that_survives_a_cancelled_caller() -> None:
     cache: TtlCache[str, int] = TtlCache(5, 10)
     load = Loader()
     load.gate.clear()
@@ -115,7 +115,7 @@ async def test_callers_at_the_same_time_share_a_load_which_outlives_a_cancelled_
     assert await second == 1 and load.loads == 1
 
 
-async def test_an_error_reaches_every_caller_and_is_not_kept() -> None:
+async def test_a_failed_cache_load_raises_in_every_caller_and_is_not_cached() -> None:
     cache: TtlCache[str, int] = TtlCache(5, 10)
     load = Loader()
     load.error = KeyError("x")
@@ -128,7 +128,7 @@ async def test_an_error_reaches_every_caller_and_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("matching", [True, False])
-async def test_a_load_that_a_change_overtook_is_not_kept(matching: bool) -> None:
+async def test_a_load_in_progress_during_an_invalidation_is_not_cached(matching: bool) -> None:
     cache: TtlCache[str, int] = TtlCache(5, 10)
     load = Loader()
     load.gate.clear()
@@ -142,7 +142,7 @@ async def test_a_load_that_a_change_overtook_is_not_kept(matching: bool) -> None
     assert await cache.get("a", load) == 2
 
 
-async def test_forgetting_drops_only_what_matches() -> None:
+async def test_forget_if_drops_only_matching_cache_values() -> None:
     cache: TtlCache[str, int] = TtlCache(5, 10)
     load = Loader()
     for key in "abc":
@@ -152,7 +152,7 @@ async def test_forgetting_drops_only_what_matches() -> None:
     assert await cache.get("a", load) == 4
 
 
-async def test_the_oldest_value_goes_when_the_cache_is_full() -> None:
+async def test_a_full_cache_drops_the_oldest_value() -> None:
     cache: TtlCache[str, int] = TtlCache(5, 2)
     load = Loader()
     for key in "abc":
@@ -161,7 +161,7 @@ async def test_the_oldest_value_goes_when_the_cache_is_full() -> None:
     assert [await cache.get(key, load) for key in "bca"] == [2, 3, 4]
 
 
-async def test_the_time_to_live_may_depend_on_the_value() -> None:
+async def test_the_time_to_live_may_depend_on_the_cached_value() -> None:
     cache: TtlCache[str, int] = TtlCache(lambda value: 0 if value == 1 else 5, 10)
     load = Loader()
     assert [await cache.get("a", load) for _ in range(3)] == [1, 2, 2]
@@ -180,7 +180,7 @@ def failing(times: int, error: Exception) -> Callable[[], Awaitable[str]]:
     return call
 
 
-async def test_a_call_is_made_again_until_it_succeeds() -> None:
+async def test_a_failing_call_is_retried_until_it_succeeds() -> None:
     errors: list[Exception] = []
     call = failing(2, OSError("away"))
     answered = await retry(call, OSError, within_s=5, first_pause_s=0.001, on_error=errors.append)
@@ -193,14 +193,14 @@ async def test_a_retry_gives_up_at_its_deadline() -> None:
             await retry(failing(10**6, OSError("away")), OSError, within_s=0.1, first_pause_s=0.01)
 
 
-async def test_another_error_is_not_retried() -> None:
+async def test_an_error_of_another_type_is_not_retried() -> None:
     call = failing(1, KeyError("x"))
     with pytest.raises(KeyError):
         await retry(call, OSError, within_s=5)
     assert await call() == "answer"
 
 
-async def test_a_lease_is_renewed_until_another_process_has_it() -> None:
+async def test_a_lease_is_renewed_despite_errors_until_another_process_holds_it() -> None:
     answers = [True, True, False, True]
 
     async def renew() -> bool:
@@ -213,20 +213,20 @@ async def test_a_lease_is_renewed_until_another_process_has_it() -> None:
     assert answers == [True]
 
 
-async def test_an_answer_that_is_late_is_not_waited_for() -> None:
+async def test_a_call_beyond_its_deadline_raises_timeout_error() -> None:
     async with asyncio.timeout(30):
         with pytest.raises(TimeoutError):
             await within_deadline(answer(3600), 0.05)
 
 
-async def test_an_answer_that_came_while_the_loop_was_busy_counts() -> None:
+async def test_an_answer_that_came_while_the_event_loop_was_blocked_is_returned() -> None:
     asked = asyncio.create_task(within_deadline(answer(0.01), 0.05))
     await asyncio.sleep(0)
     time.sleep(0.2)
     assert await asked == "answer"
 
 
-async def test_the_error_of_the_call_comes_through() -> None:
+async def test_within_deadline_raises_the_error_of_the_call() -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -234,7 +234,7 @@ async def test_the_error_of_the_call_comes_through() -> None:
         await within_deadline(fail(), 0.05)
 
 
-async def test_a_caller_that_is_cancelled_ends_the_call() -> None:
+async def test_cancelling_the_caller_cancels_the_call_with_a_deadline() -> None:
     ended = asyncio.Event()
 
     async def call() -> None:

@@ -1,4 +1,4 @@
-"""What a killed process leaves behind is deleted, and nothing else."""
+"""Temporary directories: those of killed processes are deleted, those in use are not."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from configs.settings import PROJECT_DIR
 from pipelines.temporary_directories import delete_leftover_directories, temporary_directory
 
-DIES = """
+KILLED_PROCESS = """
 import os, signal
 from pipelines.temporary_directories import temporary_directory
 
@@ -22,30 +22,30 @@ with temporary_directory("upload") as folder:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
-def names(place: Path) -> set[str]:
-    return {path.name for path in place.iterdir()}
+def names(root: Path) -> set[str]:
+    return {path.name for path in root.iterdir()}
 
 
-def test_a_folder_goes_with_all_that_is_in_it_also_after_a_failure(place: Path) -> None:
+def test_a_temporary_directory_is_private_and_deleted_even_after_an_error(root: Path) -> None:
     with pytest.raises(ValueError, match="no"), temporary_directory("upload") as folder:
         assert folder.stat().st_mode & 0o77 == 0
         (folder / "0").write_bytes(b"RIFF")
         raise ValueError("no")
-    assert names(place) == set()
+    assert names(root) == set()
 
 
-def test_what_a_killed_process_left_is_deleted_and_nothing_else(place: Path) -> None:
-    environment = {"TMPDIR": str(place), "PYTHONPATH": str(PROJECT_DIR)}
-    died = subprocess.run([sys.executable, "-c", DIES], env=environment, check=False)
-    assert died.returncode == -signal.SIGKILL
-    (left,) = place.iterdir()
-    assert (left / "0").read_bytes() == b"RIFF"
-    (place / "antiphon-uploaded").mkdir()
+def test_cleanup_deletes_directories_of_killed_processes_but_none_in_use(root: Path) -> None:
+    environment = {"TMPDIR": str(root), "PYTHONPATH": str(PROJECT_DIR)}
+    killed = subprocess.run([sys.executable, "-c", KILLED_PROCESS], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (leftover,) = root.iterdir()
+    assert (leftover / "0").read_bytes() == b"RIFF"
+    (root / "antiphon-uploaded").mkdir()
     with temporary_directory("upload") as folder, temporary_directory("recordings") as other:
         delete_leftover_directories("upload")
-        assert names(place) == {folder.name, other.name, "antiphon-uploaded"}
+        assert names(root) == {folder.name, other.name, "antiphon-uploaded"}

@@ -21,7 +21,7 @@ ONE_DB_UNDER = 10 ** (-1 / 20)
 
 
 def speechlike(duration_s: float, level: float, sample_rate: int = 24_000) -> Pcm:
-    """Noise of a voice's band in syllables."""
+    """Two tones and noise, modulated in the rhythm of syllables."""
     rng = np.random.default_rng(5)
     time_s = np.arange(round(duration_s * sample_rate)) / sample_rate
     carrier = np.sin(2 * np.pi * 180 * time_s) + 0.5 * np.sin(2 * np.pi * 1100 * time_s)
@@ -37,7 +37,7 @@ def decibels(level: float) -> float:
 @pytest.mark.parametrize("level", [0.01, 0.03, 0.2, 0.6])
 @pytest.mark.parametrize("duration_s", [0.15, 0.5, 3.0])
 @pytest.mark.parametrize("sample_rate", [16_000, 22_050, 24_000])
-def test_enhanced_speech_is_at_the_target(
+def test_enhanced_speech_reaches_the_target_loudness_below_the_true_peak_limit(
     level: float, duration_s: float, sample_rate: int
 ) -> None:
     shaped = enhance(speechlike(duration_s, level, sample_rate), sample_rate)
@@ -46,7 +46,7 @@ def test_enhanced_speech_is_at_the_target(
     assert shaped.dtype == np.float32
 
 
-def test_a_peak_is_limited_and_the_rest_untouched() -> None:
+def test_the_limiter_lowers_a_peak_and_keeps_the_audio_before_it() -> None:
     pcm = speechlike(1.0, 0.1)
     pcm[12_000:12_003] = 2.0
     limited = limit(pcm, 24_000)
@@ -55,18 +55,18 @@ def test_a_peak_is_limited_and_the_rest_untouched() -> None:
 
 
 @pytest.mark.parametrize("samples", [0, 1, 50, 24_000])
-def test_silence_stays_silence(samples: int) -> None:
+def test_enhanced_silence_stays_silence(samples: int) -> None:
     shaped = enhance(np.zeros(samples, dtype=np.float32), 24_000)
     assert len(shaped) == samples
     assert not np.any(shaped)
 
 
-def test_nearly_silent_noise_is_not_lifted_to_speech() -> None:
+def test_faint_noise_is_not_amplified_to_the_loudness_of_speech() -> None:
     noise = (1e-5 * np.random.default_rng(1).standard_normal(24_000)).astype(np.float32)
     assert measure_lufs(enhance(noise, 24_000), 24_000) < -40
 
 
-def test_rumble_is_taken_out_and_the_voice_is_kept() -> None:
+def test_the_high_pass_removes_rumble_and_keeps_the_voice() -> None:
     time_s = np.arange(24_000) / 24_000
 
     def kept(hz: float) -> float:
@@ -94,7 +94,7 @@ def normalise(normaliser: LoudnessNormaliser, pcm: Pcm, sizes: list[int]) -> Pcm
 
 @pytest.mark.parametrize("level", [0.004, 0.05, 0.3])
 @pytest.mark.parametrize("sizes", [[2400], [480, 12_000, 7], [1_000_000]])
-def test_a_stream_measures_as_the_whole_does(level: float, sizes: list[int]) -> None:
+def test_the_streaming_loudness_meter_matches_the_reference(level: float, sizes: list[int]) -> None:
     pcm = speech(9, level)
     meter = LoudnessMeter(SAMPLE_RATE)
     for part in cut(pcm, sizes):
@@ -103,7 +103,7 @@ def test_a_stream_measures_as_the_whole_does(level: float, sizes: list[int]) -> 
     assert 6 < meter.measured_s < 9.5
 
 
-def test_silence_has_no_loudness_and_stays_silence() -> None:
+def test_normalised_silence_has_no_loudness_and_stays_silence() -> None:
     normaliser = LoudnessNormaliser(-14.0)
     quiet = np.zeros(48_000, dtype=np.float32)
     assert not np.any(normalise(normaliser, quiet, [4800]))
@@ -112,7 +112,7 @@ def test_silence_has_no_loudness_and_stays_silence() -> None:
 
 @given(sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=6))
 @settings(max_examples=10, derandomize=True, database=None)
-def test_a_limited_stream_is_the_same_however_it_is_cut(sizes: list[int]) -> None:
+def test_the_streaming_limiter_does_not_depend_on_the_chunk_sizes(sizes: list[int]) -> None:
     pcm = np.concatenate([voiced(0.3, 0.9), voiced(0.2, 0.2), voiced(0.3, 1.5)])
     whole, parts = TruePeakLimiter(SAMPLE_RATE), TruePeakLimiter(SAMPLE_RATE)
     expected = np.concatenate([whole.process(pcm), whole.flush()])
@@ -125,7 +125,7 @@ def test_a_limited_stream_is_the_same_however_it_is_cut(sizes: list[int]) -> Non
 @pytest.mark.parametrize("target", [-14.0, -16.0])
 @pytest.mark.parametrize("level", [0.01, 0.05, 0.25])
 @pytest.mark.parametrize("knows", [True, False])
-def test_ten_seconds_are_within_one_lu_of_the_target(
+def test_ten_seconds_of_normalised_speech_are_within_one_lu_of_the_target(
     target: float, level: float, knows: bool
 ) -> None:
     pcm = speech(10, level)
@@ -136,16 +136,16 @@ def test_ten_seconds_are_within_one_lu_of_the_target(
     assert true_peak(normalised, SAMPLE_RATE) <= ONE_DB_UNDER
 
 
-def test_a_remembered_voice_begins_at_the_target() -> None:
+def test_speech_of_known_loudness_reaches_the_target_within_three_seconds() -> None:
     pcm = speech(3)
     normalised = normalise(LoudnessNormaliser(-16.0, measure_lufs(pcm, SAMPLE_RATE)), pcm, [2400])
     assert measure_lufs(normalised, SAMPLE_RATE) == pytest.approx(-16.0, abs=1.0)
 
 
-def test_the_gain_never_moves_audibly() -> None:
-    """A steady sound stays steady: no pumping, no step where chunks meet."""
+def test_the_gain_of_the_normaliser_changes_less_than_1_5_db_a_second() -> None:
+    """Steady audio stays steady: no pumping, no step where chunks meet."""
     pcm = speech(12)
-    known = measure_lufs(pcm, SAMPLE_RATE) - 2.0  # remembered a little wrong
+    known = measure_lufs(pcm, SAMPLE_RATE) - 2.0  # with an error of 2 dB
     normalised = normalise(LoudnessNormaliser(-20.0, known), pcm, [4801])
     sounding = np.abs(pcm) > 0.01
     gain_db = 20 * np.log10(np.abs(normalised[sounding]) / np.abs(pcm[sounding]))
@@ -154,7 +154,7 @@ def test_the_gain_never_moves_audibly() -> None:
     assert np.max(change) < 1.5  # dB a second
 
 
-def test_a_normaliser_goes_on_after_a_flush() -> None:
+def test_a_normaliser_keeps_its_measured_loudness_after_a_flush() -> None:
     pcm = speech(8)
     normaliser = LoudnessNormaliser(-14.0)
     first = normalise(normaliser, pcm[: len(pcm) // 2], [2400])

@@ -1,4 +1,4 @@
-"""Speech probabilities to stretches."""
+"""Speech segments from the probabilities of voice activity detection."""
 
 import numpy as np
 from hypothesis import given
@@ -21,27 +21,27 @@ def find(probabilities: list[float], **options: int) -> list[SpeechSegment]:
     )
 
 
-def test_silence_has_no_stretch() -> None:
+def test_silence_has_no_speech_segment() -> None:
     assert find([0.0] * 500) == []
     assert find([]) == []
 
 
-def test_speech_keeps_a_little_of_the_silence_around_it() -> None:
-    (stretch,) = find([0.0] * 100 + [0.9] * 50 + [0.0] * 100)
-    assert 90 * FRAME < stretch.start < 100 * FRAME
-    assert 150 * FRAME < stretch.end < 160 * FRAME
+def test_a_speech_segment_includes_some_silence_around_the_speech() -> None:
+    (segment,) = find([0.0] * 100 + [0.9] * 50 + [0.0] * 100)
+    assert 90 * FRAME < segment.start < 100 * FRAME
+    assert 150 * FRAME < segment.end < 160 * FRAME
 
 
-def test_a_click_is_not_speech() -> None:
+def test_a_click_gives_no_speech_segment() -> None:
     assert find([0.0] * 50 + [0.9] * 2 + [0.0] * 50) == []
 
 
-def test_a_short_pause_joins_and_a_long_one_parts() -> None:
+def test_a_short_pause_joins_speech_segments_and_a_long_one_separates_them() -> None:
     assert len(find([0.9] * 60 + [0.0] * 40 + [0.9] * 60)) == 1
     assert len(find([0.9] * 60 + [0.0] * 150 + [0.9] * 60)) == 2
 
 
-def test_long_speech_is_cut_where_it_is_quietest() -> None:
+def test_long_speech_is_cut_where_its_speech_probability_is_lowest() -> None:
     probabilities = [0.9] * 2000
     probabilities[700] = 0.6
     first, second, *_ = find(probabilities)
@@ -49,10 +49,10 @@ def test_long_speech_is_cut_where_it_is_quietest() -> None:
 
 
 @given(st.lists(st.floats(0, 1, width=32), max_size=3000))
-def test_stretches_are_in_order_short_enough_and_inside(probabilities: list[float]) -> None:
-    stretches = find(probabilities, min_speech_ms=0, min_silence_ms=100)
+def test_speech_segments_are_ordered_and_within_the_limit(probabilities: list[float]) -> None:
+    segments = find(probabilities, min_speech_ms=0, min_silence_ms=100)
     at = 0
-    for stretch in stretches:
-        assert at <= stretch.start < stretch.end <= len(probabilities) * FRAME
-        assert stretch.end - stretch.start <= MAX_SEGMENT_S * VAD_SAMPLE_RATE
-        at = stretch.end
+    for segment in segments:
+        assert at <= segment.start < segment.end <= len(probabilities) * FRAME
+        assert segment.end - segment.start <= MAX_SEGMENT_S * VAD_SAMPLE_RATE
+        at = segment.end

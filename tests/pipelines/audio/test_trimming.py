@@ -1,4 +1,4 @@
-"""Tempo and pitch are independent; seams do not click."""
+"""Time stretching, pitch shifting and trimming of silence."""
 
 import numpy as np
 import pytest
@@ -36,44 +36,44 @@ def f0_hz(pcm: Pcm) -> float:
 
 @pytest.mark.parametrize("tempo", [0.5, 0.8, 1.0, 1.25, 2.0])
 @pytest.mark.parametrize("pitch", [0.5, 0.8, 1.0, 1.25, 2.0])
-def test_tempo_and_pitch_are_independent(tempo: float, pitch: float) -> None:
+def test_tempo_and_pitch_are_changed_independently(tempo: float, pitch: float) -> None:
     pcm = voiced(2.0)
     shaped = stretch(pcm, SAMPLE_RATE, tempo=tempo, pitch=pitch)
     assert len(shaped) == pytest.approx(len(pcm) / tempo, rel=0.03)
     assert f0_hz(shaped) == pytest.approx(F0_HZ * pitch, rel=0.03)
 
 
-def test_unchanged_speech_is_the_same_array() -> None:
+def test_stretching_without_a_change_returns_the_same_array() -> None:
     pcm = voiced(0.2)
     assert stretch(pcm, SAMPLE_RATE) is pcm
 
 
 @pytest.mark.parametrize("samples", [0, 1, 100, 2000])
-def test_very_short_speech_is_stretched_too(samples: int) -> None:
+def test_very_short_speech_is_stretched_to_its_exact_length(samples: int) -> None:
     shaped = stretch(voiced(1)[:samples], SAMPLE_RATE, tempo=2.0, pitch=1.3)
     assert len(shaped) == round(samples / 2)
 
 
-def test_an_impulse_keeps_its_relative_place() -> None:
+def test_stretching_keeps_the_relative_position_of_an_impulse() -> None:
     pcm = silence(2.0, SAMPLE_RATE)
     pcm[SAMPLE_RATE] = 1.0
     shaped = stretch(pcm, SAMPLE_RATE, tempo=2.0)
     assert np.argmax(np.abs(shaped)) / SAMPLE_RATE == pytest.approx(0.5, abs=0.02)
 
 
-def test_stretching_never_leaves_the_range() -> None:
+def test_stretched_samples_stay_between_minus_one_and_one() -> None:
     loud = np.sign(voiced(1.0)).astype(np.float32)
     assert np.max(np.abs(stretch(loud, SAMPLE_RATE, tempo=0.7, pitch=1.2))) <= 1.0
 
 
-def test_trimming_takes_padding_and_leaves_no_step_at_the_ends() -> None:
+def test_trimming_removes_padding_and_fades_the_ends() -> None:
     pcm = np.concatenate([silence(0.5, SAMPLE_RATE), voiced(0.5), silence(0.5, SAMPLE_RATE)])
     trimmed = trim(pcm)
     assert 0.5 <= len(trimmed) / SAMPLE_RATE <= 0.57
     assert abs(trimmed[0]) < 1e-3
     assert abs(trimmed[-1]) < 1e-3
-    assert pcm[SAMPLE_RATE // 2 + 100] != 0  # the engine's own array is not written to
+    assert pcm[SAMPLE_RATE // 2 + 100] != 0  # the engine's array is not modified
 
 
-def test_silence_trims_to_nothing() -> None:
+def test_silence_is_trimmed_to_an_empty_array() -> None:
     assert len(trim(silence(1.0, SAMPLE_RATE))) == 0

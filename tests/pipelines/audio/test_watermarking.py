@@ -1,4 +1,4 @@
-"""What the setting names is marked, whole and as a stream, and nothing else."""
+"""Watermarks: which speech gets one, as a whole and as a stream, and their verification."""
 
 import asyncio
 import threading
@@ -22,14 +22,14 @@ from pipelines.tts.voices import AvailableVoice, ReadyCustomVoice
 from tests.pipelines.stt.voiced import VoicedSpeaker
 
 DELAY = 1_000  # samples
-WHOLE_PIECES = (10**9,)
-"""Sizes of an engine's chunks that make what comes together the same in each run: else it depends
-on how busy the machine is, and with it, by a little, the level that a stream is brought to."""
+ONE_CHUNK = (10**9,)
+"""Sizes of an engine's chunks: one for each text. With more, how many arrive together, and so the
+gain of a stream, would depend a little on how busy the machine is."""
 TEXT = "The harbour lay still that morning. Nobody expected the ship!"
 
 
 class Negation:
-    """A mark that is easy to see: every sample has the other sign. It is late, as real ones are."""
+    """A fake watermark that negates every sample; it is delayed by DELAY, as real ones are."""
 
     def __init__(self) -> None:
         self.held: Pcm = np.zeros(0, np.float32)
@@ -48,13 +48,13 @@ class FakeWatermark(Watermark):
         return Negation()
 
     def likelihoods(self, pcm: Pcm, sample_rate: int) -> list[tuple[float, float, float]]:
-        """The second of each is what it seems."""
+        """From, to and likelihood of each 4 s; only the part from 4 s to 8 s looks marked."""
         ends = range(4, len(pcm) // sample_rate + 1, 4)
         return [(end - 4.0, float(end), 0.8 if end == 8 else 0.1) for end in ends]
 
 
 class FakeDetector:
-    """Hears speech in all that is loud."""
+    """The probability of speech is the peak of each frame."""
 
     capabilities = VADCapabilities(frame_samples=512)
 
@@ -68,7 +68,7 @@ class FakeDetector:
 
 def pipeline(of: WatermarkOf) -> SpeechPipeline:
     config = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
-    speaker = VoicedSpeaker(sizes=WHOLE_PIECES)
+    speaker = VoicedSpeaker(sizes=ONE_CHUNK)
     return SpeechPipeline({"one": speaker}, config, watermarker=Watermarker(of, FakeWatermark()))
 
 
@@ -84,20 +84,20 @@ async def whole(of: WatermarkOf) -> Pcm:
 
 
 @pytest.mark.parametrize("enhance", [True, False])
-async def test_a_stream_is_marked_to_its_last_sample(enhance: bool) -> None:
+async def test_a_stream_is_watermarked_to_its_last_sample(enhance: bool) -> None:
     plain, marked = [await streamed(of, enhance=enhance) for of in ("off", "all")]
     assert np.array_equal(marked, -plain)
 
 
-async def test_a_whole_text_is_marked() -> None:
+async def test_speech_synthesised_as_a_whole_is_watermarked() -> None:
     assert np.array_equal(await whole("all"), -(await whole("off")))
 
 
-async def test_stock_voices_are_not_marked_where_only_clones_are() -> None:
+async def test_stock_voices_are_not_watermarked_when_only_custom_voices_are() -> None:
     assert np.array_equal(await whole("clones"), await whole("off"))
 
 
-async def test_clones_are_marked_unless_marks_are_off() -> None:
+async def test_the_setting_selects_the_voices_that_are_watermarked() -> None:
     speech = pipeline("off")
     stock = (await speech.plan(SpeechRequest(TEXT))).voice
     clone: AvailableVoice = replace(stock, custom=cast(ReadyCustomVoice, object()))
@@ -114,7 +114,7 @@ async def test_clones_are_marked_unless_marks_are_off() -> None:
 
 
 class FakeDecoder:
-    """Every file has speech in the stretches that are named."""
+    """Decodes every file to parts of 4 s; `loud` says which have speech."""
 
     def __init__(self, *loud: bool) -> None:
         self._pcm = np.repeat(np.array(loud, np.float32), 4 * 16_000)
@@ -127,7 +127,7 @@ class FakeDecoder:
     ("loud", "likelihood", "segments"),
     [((True, True, True), 0.8, 3), ((True, False, True), 0.1, 2), ((False,), 0.0, 0)],
 )
-async def test_only_what_is_spoken_can_be_marked(
+async def test_a_watermark_is_verified_in_speech_segments_only(
     loud: tuple[bool, ...], likelihood: float, segments: int
 ) -> None:
     vad = cast(VADEngine, FakeDetector())
@@ -137,29 +137,29 @@ async def test_only_what_is_spoken_can_be_marked(
     assert verdict.is_marked is (likelihood > 0.5)
 
 
-async def test_where_nothing_is_marked_nothing_can_be_verified() -> None:
+async def test_verification_raises_not_found_without_a_watermark_or_when_it_is_off() -> None:
     for watermarker in (Watermarker("all"), Watermarker("off", FakeWatermark())):
         with pytest.raises(NotFound):
             await watermarker.verify(cast(AudioDecoder, FakeDecoder(True)), Path("unused"))
 
 
 class SlowDetector(FakeDetector):
-    """Notes how many listen at once, and lasts until it is let go."""
+    """Records how many calls run concurrently; each runs until `go` is set."""
 
     def __init__(self) -> None:
         self.started, self.go = threading.Event(), threading.Event()
-        self.listening = self.most = 0
+        self.running = self.most = 0
 
     def probabilities(self, pcm: Pcm) -> Pcm:
-        self.listening += 1
-        self.most = max(self.most, self.listening)
+        self.running += 1
+        self.most = max(self.most, self.running)
         self.started.set()
         assert self.go.wait(10)
-        self.listening -= 1
+        self.running -= 1
         return super().probabilities(pcm)
 
 
-async def test_who_leaves_while_a_file_is_heard_makes_no_room_for_another() -> None:
+async def test_a_cancelled_verification_holds_its_slot_until_its_thread_ends() -> None:
     vad = SlowDetector()
     watermarker = Watermarker("all", FakeWatermark(), cast(VADEngine, vad))
     decoder = cast(AudioDecoder, FakeDecoder(True))

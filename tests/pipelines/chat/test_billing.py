@@ -1,4 +1,4 @@
-"""What a chat costs."""
+"""Billing of chats: holds, captures and releases."""
 
 import asyncio
 from collections.abc import Callable
@@ -57,7 +57,7 @@ async def test_an_answer_costs_the_tokens_of_prompt_and_completion(
     ]
 
 
-async def test_it_is_charged_before_the_last_piece(pipeline_of: Make, database: Database) -> None:
+async def test_capture_precedes_the_last_delta(pipeline_of: Make, database: Database) -> None:
     completion = await pipeline_of(ScriptedModel(["good"])).start(
         ChatRequest(WORKSPACE, said("hi"))
     )
@@ -70,7 +70,7 @@ async def test_it_is_charged_before_the_last_piece(pipeline_of: Make, database: 
     ("context", "max_tokens", "held"),
     [(512, None, 512), (512, 10_000, 512), (4096, 100, 64 + 8 + len("hi") + 100)],
 )
-async def test_the_most_that_it_can_cost_is_held(
+async def test_the_maximum_cost_of_a_chat_is_held(
     context: int, max_tokens: int | None, held: int, pipeline_of: Make, database: Database
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"], context_tokens=context))
@@ -81,7 +81,7 @@ async def test_the_most_that_it_can_cost_is_held(
     await completion.aclose()
 
 
-async def test_without_credit_no_model_is_asked(pipeline_of: Make, database: Database) -> None:
+async def test_no_model_is_called_without_credit(pipeline_of: Make, database: Database) -> None:
     model = ScriptedModel(["good"], context_tokens=CREDIT // PRICE + 1)
     with pytest.raises(InsufficientCredit):
         await pipeline_of(model).start(ChatRequest(WORKSPACE, said("hi")))
@@ -89,7 +89,7 @@ async def test_without_credit_no_model_is_asked(pipeline_of: Make, database: Dat
     assert await database.read(entries_of) == []
 
 
-async def test_who_leaves_pays_for_what_was_made(pipeline_of: Make, database: Database) -> None:
+async def test_an_aborted_chat_pays_for_its_tokens(pipeline_of: Make, database: Database) -> None:
     pipeline = pipeline_of(ScriptedModel(["good", " day", " to", " you"]))
     completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
     deltas = completion.deltas()
@@ -103,7 +103,7 @@ async def test_who_leaves_pays_for_what_was_made(pipeline_of: Make, database: Da
     )
 
 
-async def test_who_leaves_before_the_first_piece_is_sent_pays_for_that(
+async def test_a_chat_aborted_before_its_first_delta_is_sent_pays_for_that_delta(
     pipeline_of: Make, database: Database
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good", " day"]))
@@ -112,7 +112,7 @@ async def test_who_leaves_before_the_first_piece_is_sent_pays_for_that(
     assert (await settled(pipeline, database))[-1][:2] == ("capture", PROMPT + 1)
 
 
-async def test_who_leaves_before_there_is_a_piece_pays_nothing(
+async def test_a_chat_aborted_before_its_first_delta_exists_is_not_charged(
     pipeline_of: Make, database: Database
 ) -> None:
     class Slow(ScriptedModel):
@@ -132,7 +132,7 @@ async def test_who_leaves_before_there_is_a_piece_pays_nothing(
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
 
 
-async def test_a_failure_costs_nothing(pipeline_of: Make, database: Database) -> None:
+async def test_a_failed_chat_is_not_charged(pipeline_of: Make, database: Database) -> None:
     model = ScriptedModel(["good"])
     model.failure = EngineLost("gone")
     pipeline = pipeline_of(model)
@@ -141,7 +141,7 @@ async def test_a_failure_costs_nothing(pipeline_of: Make, database: Database) ->
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
 
 
-async def test_a_turn_that_cannot_be_saved_costs_nothing(
+async def test_a_turn_that_cannot_be_saved_is_not_charged(
     pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def save(*args: object, **kwargs: object) -> None:
@@ -154,7 +154,7 @@ async def test_a_turn_that_cannot_be_saved_costs_nothing(
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
 
 
-async def test_history_that_is_sent_again_is_held_for(
+async def test_the_hold_includes_the_history_of_the_chat(
     pipeline_of: Make, database: Database
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"], context_tokens=4096))

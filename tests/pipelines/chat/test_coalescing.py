@@ -1,4 +1,4 @@
-"""Pieces of a stream are joined, and nothing of it is lost."""
+"""Coalescing: the pieces of a stream are joined without loss."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,7 +9,7 @@ from pipelines.chat.coalescing import coalesce
 
 
 class Source:
-    """Letters, each after its pause; knows whether it was closed."""
+    """Yields letters, each after a pause; records whether it was closed."""
 
     def __init__(self, letters: str, pause_s: float, error: Exception | None = None) -> None:
         self._letters, self._pause_s, self._error = letters, pause_s, error
@@ -30,19 +30,19 @@ def joined(source: Source, interval_s: float) -> AsyncGenerator[str, None]:
     return coalesce(source.stream(), lambda left, right: left + right, interval_s)
 
 
-async def test_a_fast_stream_arrives_whole_in_few_pieces_the_first_alone() -> None:
+async def test_a_fast_stream_is_joined_into_few_pieces_after_the_first() -> None:
     pieces = [piece async for piece in joined(Source("abcdefghij" * 10, 0.001), 0.05)]
     assert "".join(pieces) == "abcdefghij" * 10
     assert pieces[0] == "a"
     assert len(pieces) < 20
 
 
-async def test_a_slow_stream_is_not_held_back() -> None:
+async def test_a_slow_stream_is_not_delayed() -> None:
     pieces = [piece async for piece in joined(Source("abc", 0.03), 0.001)]
     assert pieces == ["a", "b", "c"]
 
 
-async def test_the_end_is_not_held_back() -> None:
+async def test_the_end_of_a_stream_is_not_delayed_by_the_interval() -> None:
     loop = asyncio.get_running_loop()
     started = loop.time()
     pieces = [piece async for piece in joined(Source("ab", 0.01), 30.0)]
@@ -50,11 +50,11 @@ async def test_the_end_is_not_held_back() -> None:
     assert loop.time() - started < 5
 
 
-async def test_an_empty_stream_is_empty() -> None:
+async def test_an_empty_stream_yields_nothing() -> None:
     assert [piece async for piece in joined(Source("", 0), 0.01)] == []
 
 
-async def test_an_error_comes_after_what_preceded_it() -> None:
+async def test_an_error_is_raised_after_the_pieces_that_preceded_it() -> None:
     pieces: list[str] = []
     with pytest.raises(ValueError, match="broken"):
         async for piece in joined(Source("abc", 0.001, ValueError("broken")), 0.05):
@@ -62,7 +62,7 @@ async def test_an_error_comes_after_what_preceded_it() -> None:
     assert "".join(pieces) == "abc"
 
 
-async def test_leaving_early_closes_the_source() -> None:
+async def test_closing_the_joined_stream_closes_its_source() -> None:
     source = Source("abc" * 100, 0.01)
     stream = joined(source, 0.02)
     await anext(stream)

@@ -31,7 +31,7 @@ CREDIT = 1_000_000  # micro-USD
 
 
 class ScriptedModel:
-    """Says `words`; keeps the prompts; overflows beyond `limit` messages."""
+    """Generates `words`; records the prompts; its context holds `limit` messages."""
 
     def __init__(self, words: list[str], context_tokens: int | None = None, limit: int = 99):
         self.words = words
@@ -116,12 +116,12 @@ async def test_an_alias_is_answered_by_the_model_it_names(pipeline_of: Make) -> 
         await completion.aclose()
 
 
-async def test_an_unknown_model_is_refused_with_the_list(pipeline_of: Make) -> None:
+async def test_an_unknown_model_is_refused_with_the_list_of_models(pipeline_of: Make) -> None:
     with pytest.raises(ModelNotFound, match="svc/alias, svc/real"):
         await pipeline_of(ScriptedModel([])).start(ChatRequest(WORKSPACE, said("hi"), "gpt"))
 
 
-async def test_no_model_at_all_is_unavailable_and_not_unknown(database: Database) -> None:
+async def test_without_any_model_the_error_is_unavailable_not_unknown(database: Database) -> None:
     with pytest.raises(EngineLost):
         pipeline = ChatPipeline({}, history_of(database), billing_of(database))
         await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
@@ -151,7 +151,7 @@ async def test_a_continued_chat_sends_its_history(pipeline_of: Make) -> None:
     assert [m.content for m in model.prompts[-1]] == ["one", "good", "two", "good", "three"]
 
 
-async def test_a_chat_of_another_workspace_does_not_exist(
+async def test_a_chat_of_another_workspace_is_not_found(
     pipeline_of: Make, database: Database
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"]))
@@ -165,13 +165,13 @@ async def test_a_chat_of_another_workspace_does_not_exist(
     assert await database.run(delete_chat, WORKSPACE, completion.chat_id)
 
 
-async def test_a_chat_that_is_not_to_be_saved_is_not(pipeline_of: Make, database: Database) -> None:
+async def test_save_chat_false_saves_no_chat(pipeline_of: Make, database: Database) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"]))
     await answer(pipeline, ChatRequest(WORKSPACE, said("one"), save_chat=False))
     assert await database.read(list_chats, WORKSPACE, 1, 20) == ([], 0)
 
 
-async def test_leaving_stops_the_model_and_saves_what_was_made(
+async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(
     pipeline_of: Make, database: Database
 ) -> None:
     model = ScriptedModel(["good", " day", " to", " you"])
@@ -189,15 +189,15 @@ async def test_leaving_stops_the_model_and_saves_what_was_made(
     assert entries[-1].completion_tokens == 2
 
 
-async def test_leaving_while_the_turn_is_being_saved_does_not_lose_it(
+async def test_a_turn_being_saved_when_the_client_disconnects_is_not_lost(
     pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on = asyncio.Event(), asyncio.Event()
+    begun, proceed = asyncio.Event(), asyncio.Event()
     save = ChatHistory.save
 
     async def save_late(*args: Any, **kwargs: Any) -> None:
         begun.set()
-        await go_on.wait()
+        await proceed.wait()
         await save(*args, **kwargs)
 
     monkeypatch.setattr(ChatHistory, "save", save_late)
@@ -206,13 +206,13 @@ async def test_leaving_while_the_turn_is_being_saved_does_not_lose_it(
     await begun.wait()
     answering.cancel()
     await asyncio.wait([answering])
-    go_on.set()
+    proceed.set()
     async with asyncio.timeout(PATIENCE_S):
         while (await database.read(list_chats, WORKSPACE, 1, 20))[1] == 0:
             await asyncio.sleep(0.01)
 
 
-async def test_what_no_database_can_store_is_left_out(
+async def test_null_characters_are_removed_before_a_chat_is_stored(
     pipeline_of: Make, database: Database
 ) -> None:
     await answer(pipeline_of(ScriptedModel(["a\0b"])), ChatRequest(WORKSPACE, said("c\0d")))
@@ -222,7 +222,7 @@ async def test_what_no_database_can_store_is_left_out(
     assert [entry.content for entry in entries] == ["cd", "ab"]
 
 
-async def test_what_is_said_is_sealed_at_rest(pipeline_of: Make, database: Database) -> None:
+async def test_chats_are_encrypted_at_rest(pipeline_of: Make, database: Database) -> None:
     await answer(pipeline_of(ScriptedModel(["pelican"])), ChatRequest(WORKSPACE, said("ostrich")))
     (chat,), _ = await database.read(list_chats, WORKSPACE, 1, 20)
     entries = await read_entries(database, WORKSPACE, chat.id)
@@ -231,7 +231,7 @@ async def test_what_is_said_is_sealed_at_rest(pipeline_of: Make, database: Datab
     assert all(text.startswith("sealed:") and "ostrich" not in text for text in stored)
 
 
-async def test_chats_of_before_there_was_sealing_are_read(database: Database) -> None:
+async def test_chats_stored_before_encryption_can_be_read(database: Database) -> None:
     user = User(id=WORKSPACE, email="a@example.com", password_hash="x")
     workspace = Workspace(id=WORKSPACE, owner_id=WORKSPACE, name="w", plan="free")
     await database.run(add_user, user, workspace)
@@ -243,7 +243,7 @@ async def test_chats_of_before_there_was_sealing_are_read(database: Database) ->
     assert (await history_of(database).load(WORKSPACE, chat_id))[0].extra == {"name": "a"}
 
 
-async def test_a_failure_on_the_way_is_raised_and_the_rest_is_saved(
+async def test_an_error_mid_answer_is_raised_and_the_partial_answer_is_saved(
     pipeline_of: Make, database: Database
 ) -> None:
     model = ScriptedModel(["good"])
@@ -256,7 +256,7 @@ async def test_a_failure_on_the_way_is_raised_and_the_rest_is_saved(
             await asyncio.sleep(0.01)
 
 
-async def test_a_deleted_chat_does_not_come_back(pipeline_of: Make, database: Database) -> None:
+async def test_a_deleted_chat_is_not_saved_again(pipeline_of: Make, database: Database) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"]))
     first = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
     assert [d async for d in first.deltas()]
@@ -266,7 +266,7 @@ async def test_a_deleted_chat_does_not_come_back(pipeline_of: Make, database: Da
     assert await read_entries(database, WORKSPACE, first.chat_id) is None
 
 
-async def test_history_that_overflows_is_shortened_and_sent_again(pipeline_of: Make) -> None:
+async def test_history_beyond_the_context_is_shortened_and_sent_again(pipeline_of: Make) -> None:
     model = ScriptedModel(["good"])
     pipeline = pipeline_of(model)
     first = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
@@ -279,13 +279,13 @@ async def test_history_that_overflows_is_shortened_and_sent_again(pipeline_of: M
     assert contents in (["four", "good", "five"], ["five"])
 
 
-async def test_messages_of_the_caller_are_never_cut(pipeline_of: Make) -> None:
+async def test_messages_of_a_request_are_never_cut_to_fit_the_context(pipeline_of: Make) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"], limit=2))
     with pytest.raises(ContextLengthExceeded):
         await pipeline.start(ChatRequest(WORKSPACE, said("a", "b", "c")))
 
 
-def test_history_within_the_budget_keeps_whole_turns_and_instructions() -> None:
+def test_history_cut_to_the_budget_keeps_whole_turns_and_the_system_message() -> None:
     history = [
         ChatMessage("system", "Be kind."),
         ChatMessage("user", "x" * 300),
@@ -299,7 +299,7 @@ def test_history_within_the_budget_keeps_whole_turns_and_instructions() -> None:
     assert [m.content for m in continued(history, users("new"), 0)] == ["Be kind.", "new"]
 
 
-def test_new_instructions_replace_the_old() -> None:
+def test_a_new_system_message_replaces_the_old_one() -> None:
     history = [ChatMessage("system", "Be kind."), *users("a"), ChatMessage("assistant", "b")]
     prompt = continued(history, (ChatMessage("system", "Be brief."), *users("c")), None)
     assert [m.content for m in prompt] == ["Be brief.", "a", "b", "c"]

@@ -1,4 +1,4 @@
-"""Calls of tools in the history of a chat."""
+"""Tool calls in the history of a chat."""
 
 from typing import Any
 
@@ -28,14 +28,14 @@ HISTORY = (
 )
 
 
-def test_a_result_keeps_its_call_and_the_question_however_little_room_there_is() -> None:
+def test_a_tool_result_keeps_its_call_and_question_with_a_budget_of_zero() -> None:
     prompt = continued(HISTORY, (result("a"),), 0)
     assert [message.role for message in prompt] == ["system", "user", "assistant", "tool"]
     assert prompt[1].content == "The weather?"
     assert continued(HISTORY, (result("a"),), None) == (*HISTORY, result("a"))
 
 
-def test_a_result_may_answer_a_call_of_the_history_or_of_the_same_request() -> None:
+def test_a_tool_result_may_answer_a_call_in_the_history_or_in_the_request() -> None:
     check_results(HISTORY, (result("a"),))
     check_results((), (ChatMessage("user", "hi"), called("b"), result("b")))
 
@@ -48,12 +48,12 @@ def test_a_result_may_answer_a_call_of_the_history_or_of_the_same_request() -> N
         (ChatMessage("tool", "sunny"),),
     ],
 )
-def test_a_result_of_a_call_that_was_never_made_is_refused(said: tuple[ChatMessage, ...]) -> None:
+def test_a_tool_result_without_its_call_is_refused(said: tuple[ChatMessage, ...]) -> None:
     with pytest.raises(InvalidRequest, match="tool_call_id"):
         check_results(HISTORY, said)
 
 
-def test_calls_and_tools_count_as_what_they_take() -> None:
+def test_token_estimates_include_tool_calls_and_definitions() -> None:
     long = called("a", '{"text": "' + "x" * 3000 + '"}')
     assert estimate_tokens([long]) > 1000
     assert most_tokens([long]) > 3000

@@ -1,4 +1,4 @@
-"""The caller's dictionary."""
+"""Replacements by the caller's dictionary."""
 
 import pytest
 from hypothesis import example, given
@@ -19,24 +19,24 @@ def replaced(text: str, *pairs: tuple[str, str]) -> str:
 
 @given(st.text("abAB İiſsẞßK+.-'", max_size=30), ENTRIES)
 @example("ſ s", [DictionaryEntry("S", "x")])
-def test_no_term_is_left_outside_of_what_was_put_in(
+def test_no_dictionary_term_remains_outside_of_replacements(
     text: str, entries: list[DictionaryEntry]
 ) -> None:
     dictionary = Dictionary(entries)
     edits = list(dictionary.edits(text))
     corrected = apply_edits(text, edits)
-    put_in = []
+    inserted = []
     shift = 0
     for edit in edits:
-        put_in.append((edit.start + shift, edit.start + shift + len(edit.replacement)))
+        inserted.append((edit.start + shift, edit.start + shift + len(edit.replacement)))
         shift += len(edit.replacement) - (edit.end - edit.start)
-    for left in dictionary.edits(corrected):
+    for found in dictionary.edits(corrected):
         assert any(
-            left.start < end
-            and start < left.end
+            found.start < end
+            and start < found.end
             or start == end
-            and left.start <= start <= left.end
-            for start, end in put_in
+            and found.start <= start <= found.end
+            for start, end in inserted
         )
 
 
@@ -55,7 +55,7 @@ def test_no_term_is_left_outside_of_what_was_put_in(
         ("C++ and c++11", "CPP and CPP11"),
     ],
 )
-def test_terms_are_whole_words_of_any_case_and_the_longest_wins(text: str, expected: str) -> None:
+def test_terms_match_whole_words_of_any_case_and_the_longest_wins(text: str, expected: str) -> None:
     pairs = [
         ("k8s", "Kubernetes"), ("new york", "NYC"), ("New York City", "the city"), ("us", "we"),
         ("US", "USA"), ("北京", "Peking"), ("cafe", "coffee house"), ("C++", "CPP"),
@@ -63,11 +63,11 @@ def test_terms_are_whole_words_of_any_case_and_the_longest_wins(text: str, expec
     assert replaced(text, *pairs) == expected
 
 
-def test_what_was_put_in_is_not_replaced_again() -> None:
+def test_a_replacement_is_not_replaced_again() -> None:
     assert replaced("a b", ("a", "b"), ("b", "a b")) == "b a b"
 
 
-def test_of_equal_terms_the_first_counts() -> None:
+def test_the_first_of_equal_dictionary_terms_wins() -> None:
     assert replaced("a", ("a", "1"), ("a", "2")) == "1"
     assert replaced("A", ("a", "1"), ("a", "2")) == "1"
 
@@ -84,5 +84,5 @@ def test_a_replacement_may_be_empty() -> None:
         ("Acme? acme.com", "ACME Corp.? ACME Corp..com"),
     ],
 )
-def test_a_sentence_that_ends_with_an_abbreviation_has_one_stop(text: str, expected: str) -> None:
+def test_a_replacement_ending_with_a_full_stop_does_not_double_it(text: str, expected: str) -> None:
     assert replaced(text, ("acme", "ACME Corp.")) == expected

@@ -1,4 +1,4 @@
-"""Edits of edits."""
+"""Composition of edits."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ def edits_of(draw: st.DrawFn, text: str) -> list[Edit]:
 
 
 @given(st.data())
-def test_composed_edits_do_what_both_steps_do(data: st.DataObject) -> None:
+def test_composed_edits_equal_applying_both_steps(data: st.DataObject) -> None:
     text = data.draw(TEXTS)
     first = data.draw(edits_of(text))
     middle = apply_edits(text, first)
@@ -31,12 +31,12 @@ def test_composed_edits_do_what_both_steps_do(data: st.DataObject) -> None:
     assert all(text[edit.start : edit.end] != edit.replacement for edit in both)
 
 
-def test_an_edit_beside_another_stays_its_own() -> None:
+def test_adjacent_edits_stay_separate() -> None:
     fixed = [Edit(0, 4, "done", "spelling")]
     ended = [Edit(4, 4, ".", "punctuation")]
     assert compose("dnoe", fixed, ended) == [*fixed, *ended]
 
 
-def test_an_edit_taken_back_is_none() -> None:
+def test_an_edit_that_is_undone_disappears() -> None:
     there = [Edit(0, 5, "their", "grammar")]
     assert compose("there", there, [Edit(0, 5, "there", "grammar")]) == []

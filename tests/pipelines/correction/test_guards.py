@@ -1,4 +1,4 @@
-"""What a language model may not do to a text."""
+"""Guards against the hallucinations of a language model in corrections."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +34,7 @@ SPANS = [
         (TEXT.replace("copies of the report", "pictures of a garden"), "meaning"),
     ],
 )
-def test_it_is_refused_with_a_reason(proposed: str, reason: str) -> None:
+def test_an_unfaithful_correction_is_refused_with_a_reason(proposed: str, reason: str) -> None:
     assert refusal(TEXT, proposed, rewords=False) == reason
 
 
@@ -49,29 +49,29 @@ def test_it_is_refused_with_a_reason(proposed: str, reason: str) -> None:
         ("Ich habe gegessen Brot.", "Ich habe Brot gegessen.", False),
     ],
 )
-def test_a_correction_passes(original: str, proposed: str, rewords: bool) -> None:
+def test_a_faithful_correction_is_accepted(original: str, proposed: str, rewords: bool) -> None:
     assert refusal(original, proposed, rewords=rewords) is None
 
 
 @given(
     st.sampled_from(SPANS), st.sampled_from(["", "7", "x1", "http://evil.example"]), st.booleans()
 )
-def test_nothing_that_is_protected_may_change(span: str, other: str, rewords: bool) -> None:
+def test_a_change_of_a_protected_span_is_refused(span: str, other: str, rewords: bool) -> None:
     text = f"We saw {span} there yesterday evening, as was said."
     assert refusal(text, text, rewords=rewords) is None
     assert refusal(text, text.replace(span, other), rewords=rewords) is not None
 
 
 @given(st.text(max_size=80), st.text(max_size=80), st.booleans())
-def test_any_two_texts_can_be_judged(original: str, proposed: str, rewords: bool) -> None:
+def test_guards_judge_any_texts_without_errors(original: str, proposed: str, rewords: bool) -> None:
     refusal(original, proposed, rewords=rewords)
 
 
 @given(st.text("Ab1 .?'😀`\n", min_size=1, max_size=40).filter(str.strip), st.booleans())
-def test_a_text_may_stand_for_itself(text: str, rewords: bool) -> None:
+def test_an_unchanged_text_is_accepted(text: str, rewords: bool) -> None:
     assert refusal(text, text, rewords=rewords) is None
 
 
-def test_a_new_tone_may_not_leave_half_of_it_out() -> None:
+def test_a_change_of_tone_that_drops_a_clause_is_refused() -> None:
     said = "We lost the order and the customer is angry."
     assert refusal(said, "The customer is angry.", rewords=True) is not None

@@ -1,4 +1,4 @@
-"""What corrections leave alone."""
+"""Protected spans and names, and the passages of prose between them."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ from pipelines.correction.protection import names, protected_spans
         ("gr8 work", []),
     ],
 )
-def test_it_is_found(text: str, held: list[str]) -> None:
+def test_protected_spans_are_found(text: str, held: list[str]) -> None:
     spans = protected_spans(text, frozenset({"gr8"}))
     assert [text[span.start : span.end] for span in spans] == held
 
@@ -36,21 +36,21 @@ ODD = ["a", "1", "`", "a.", "/", "{", "@", "a-", "_", "a1", "😀", "A", "~~~\n"
 
 @pytest.mark.parametrize("odd", [*ODD, "a@", "A'", "%(", "://"])
 @pytest.mark.timeout(30)  # seconds; tens of times less with bounded patterns
-def test_no_text_takes_long(odd: str) -> None:
+def test_protection_takes_bounded_time_on_repetitive_text(odd: str) -> None:
     text = (odd * 20_000)[:20_000]
     protected_spans(text)
     names(text)
 
 
 @given(st.text("ab. \n`!?A-1。", max_size=120), st.integers(5, 30))
-def test_pieces_are_all_of_the_text_in_order(text: str, most: int) -> None:
+def test_passages_cover_the_text_in_order_within_the_limit(text: str, most: int) -> None:
     pieces = list(cut(text, most))
     assert "".join(text[piece.start : piece.end] for piece in pieces) == text
     assert all(piece.end - piece.start <= most for piece in pieces if piece.is_prose)
     assert all(text[piece.start : piece.end].strip() for piece in pieces if piece.is_prose)
 
 
-def test_wrapped_lines_stay_together_and_items_apart() -> None:
+def test_wrapped_lines_are_one_passage_and_list_items_are_separate() -> None:
     text = "This is a line of an e-mail that is wrapped by a program\nand goes on.\n- one\n- two"
     assert [text[p.start : p.end] for p in cut(text, 600) if p.is_prose] == [
         "This is a line of an e-mail that is wrapped by a program\nand goes on.", "- one", "- two",

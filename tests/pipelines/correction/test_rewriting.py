@@ -1,4 +1,4 @@
-"""What a language model's answers do to a text, with models that say what they are told to."""
+"""Corrections by a language model, with scripted answers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -15,7 +15,7 @@ CONFIG = load_yaml(CorrectionConfig, "correction")
 
 
 class Scripted:
-    """Answers with what `answer` makes of the sentence."""
+    """Answers each sentence with `answer` of it."""
 
     def __init__(self, answer: Callable[[str], str], pause_s: float = 0.0) -> None:
         self.asked: list[GenerationRequest] = []
@@ -46,34 +46,34 @@ async def rewritten(
     return apply_edits(text, await rewriter.edits(text)), rewriter.usage
 
 
-async def test_an_answer_that_passes_stands_sentence_by_sentence() -> None:
+async def test_accepted_answers_are_applied_sentence_by_sentence() -> None:
     model = Scripted(lambda sentence: sentence.replace("was", "were"))
     text, used = await rewritten(model, "We was here.  They was  there.\r\nGood.")
     assert text == "We were here.  They were  there.\r\nGood."
     assert used == TokenUsage(90, 30)
 
 
-async def test_chatter_and_other_numbers_are_refused_and_still_counted() -> None:
+async def test_refused_answers_leave_the_text_unchanged_but_count_their_tokens() -> None:
     for answer in ("Sure! We met 2 of them.", "We met 3 of them.", "", "I cannot help with that."):
         replies = {"We met 2 of them.": answer}
         text, used = await rewritten(Scripted(replies.__getitem__), "We met 2 of them.")
         assert text == "We met 2 of them." and used.total_tokens == 40
 
 
-async def test_an_answer_that_rules_find_worse_is_refused() -> None:
+async def test_an_answer_with_more_mistakes_by_the_rules_is_refused() -> None:
     model = Scripted(lambda sentence: sentence.replace("is", "are"))
     text, _ = await rewritten(model, "It is late.", is_worse=lambda before, after: True)
     assert text == "It is late."
 
 
-async def test_an_answer_that_takes_too_long_is_left_and_counted() -> None:
+async def test_an_answer_beyond_the_timeout_is_dropped_but_its_tokens_count() -> None:
     config = CONFIG.model_copy(update={"sentence_s": 0.05})
     model = Scripted(lambda sentence: sentence.replace("was", "were"), pause_s=5)
     text, used = await rewritten(model, "We was here.", config=config)
     assert text == "We was here." and used == TokenUsage(30, 5)
 
 
-async def test_the_tone_and_the_limit_reach_the_model() -> None:
+async def test_the_tone_and_the_token_limit_are_sent_to_the_model() -> None:
     model = Scripted(lambda sentence: sentence)
     await rewritten(model, "Give me the report.", "friendly")
     (asked,) = model.asked
@@ -83,7 +83,7 @@ async def test_the_tone_and_the_limit_reach_the_model() -> None:
     assert most_for(request, CONFIG) > asked.sampling.max_tokens + 40
 
 
-async def test_what_has_no_words_or_too_many_is_not_asked() -> None:
+async def test_text_without_words_or_above_the_token_limit_is_not_sent_to_the_model() -> None:
     model = Scripted(lambda sentence: sentence)
     for text in ("1 2 3 ...", "😀", "word " * 2000):
         await rewritten(model, text)

@@ -1,4 +1,4 @@
-"""English by rules, with Harper and the counts of words."""
+"""Corrections of English by rules, with Harper and word frequencies."""
 
 import pytest
 from hypothesis import given, settings
@@ -44,7 +44,7 @@ def corrected(rules: CorrectionRules, text: str) -> str:
         ("Please call Kowalcyzk, he is form Gdansk.", "Please call Kowalcyzk, he is from Gdansk."),
     ],
 )
-def test_mistakes_are_corrected(rules: CorrectionRules, faulty: str, right: str) -> None:
+def test_english_mistakes_are_corrected(rules: CorrectionRules, faulty: str, right: str) -> None:
     assert corrected(rules, faulty) == right
 
 
@@ -62,7 +62,7 @@ def test_mistakes_are_corrected(rules: CorrectionRules, faulty: str, right: str)
         "Il a dit que la voiture est dans la rue.",
     ],
 )
-def test_what_is_right_stays(rules: CorrectionRules, text: str) -> None:
+def test_correct_text_is_unchanged(rules: CorrectionRules, text: str) -> None:
     assert corrected(rules, text) == text
 
 
@@ -76,7 +76,7 @@ def test_what_is_right_stays(rules: CorrectionRules, text: str) -> None:
         max_size=12,
     ).map(" ".join)
 )
-def test_what_is_protected_comes_back(rules: CorrectionRules, text: str) -> None:
+def test_protected_spans_survive_corrections(rules: CorrectionRules, text: str) -> None:
     after = corrected(rules, text)
     for span in protected_spans(text):
         held = text[span.start : span.end]

@@ -1,4 +1,4 @@
-"""A detector and a recogniser that do as they are told."""
+"""Fakes of live transcription: a VAD by loudness and a scripted recogniser."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ FRAME = 512
 
 
 class LoudnessVAD(VADEngine):
-    """Hears speech in every loud frame."""
+    """Detects speech in every loud frame."""
 
     capabilities = VADCapabilities(frame_samples=FRAME)
 
@@ -30,7 +30,7 @@ class LoudnessVAD(VADEngine):
 
 
 class ToldTranscriber:
-    """Answers with the number of the request, after `gate` is open."""
+    """Transcribes each request as its number, once `gate` is set."""
 
     def __init__(self) -> None:
         self.requests: list[TranscriptionRequest] = []

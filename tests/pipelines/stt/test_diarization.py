@@ -1,4 +1,4 @@
-"""Who said what: groups of voices, words at their borders, and voices that we speak ourselves."""
+"""Diarization: clusters of voices, words at their borders, and synthesised voices."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -76,14 +76,14 @@ def said(utterances: Sequence[SpeakerUtterance]) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_speakers_are_counted_and_named_as_they_appear(
+def test_speakers_are_counted_and_named_in_order_of_appearance(
     turns: Turns, expected: list[tuple[str, str]]
 ) -> None:
     segment, voices = conversation(turns)
     assert said(cluster_speakers([segment], voices, " ")) == expected
 
 
-def test_a_sentence_goes_with_the_words_of_its_speaker() -> None:
+def test_an_utterance_has_the_words_text_and_times_of_its_speaker() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
     first, second = cluster_speakers([segment], voices, " ")
     times = [first.start, first.end, second.start, second.end]
@@ -92,44 +92,44 @@ def test_a_sentence_goes_with_the_words_of_its_speaker() -> None:
     assert first.text == " ".join(word.word for word in first.words)
 
 
-def test_one_odd_window_is_no_speaker() -> None:
+def test_a_single_outlier_window_makes_no_new_speaker() -> None:
     segment, voices = conversation([(0, 0, 8), (1, 8.2, 9.2), (0, 9.4, 16)])
     assert {one.speaker for one in cluster_speakers([segment], voices, " ")} == {"A"}
 
 
-def test_without_voices_all_is_one_speakers() -> None:
+def test_without_speaker_embeddings_all_words_have_one_speaker() -> None:
     segment, _ = conversation([(0, 0, 3)])
     no_voices = WindowEmbeddings(np.zeros((0, 2)), np.zeros((0, EMBEDDING_SIZE), np.float32))
     assert said(cluster_speakers([segment], no_voices, " ")) == [("A", "0")]
     assert cluster_speakers([], no_voices, " ") == ()
 
 
-def test_a_segment_without_words_stays_whole() -> None:
+def test_a_segment_without_word_times_stays_one_utterance() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
     whole = [Segment("one", 0, 6, -0.1, 0), Segment("two", 6.5, 12, -0.1, 0)]
     assert [one.text for one in cluster_speakers(whole, voices, " ")] == ["one", "two"]
 
 
-def test_words_beside_their_windows_find_the_nearest() -> None:
+def test_words_outside_of_all_windows_get_the_speaker_of_the_nearest() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 8, 14)])
     late = Segment("late", 20, 21, -0.1, 0, (Word("late", 20, 21, 0.9),))
     assert [one.speaker for one in cluster_speakers([segment, late], voices, " ")] == ["A", "B"]
 
 
-def test_names_go_on_after_z() -> None:
+def test_speaker_names_continue_with_two_letters_after_z() -> None:
     assert [speaker_name(n) for n in (0, 25, 26, 51, 52)] == ["A", "Z", "AA", "AZ", "BA"]
 
 
-def test_windows_lie_within_speech_and_reach_its_ends() -> None:
+def test_embedding_windows_lie_within_speech_and_reach_its_ends() -> None:
     speech_s = [(1.0, 1.2), (2.0, 3.0), (4.0, 9.0)]
     times = np.arange(0, 10, FRAME / STT_SAMPLE_RATE)
     probabilities = np.zeros(len(times), np.float32)
     for start, end in speech_s:
         probabilities[(times >= start) & (times < end)] = 1
-    stretch = SpeechSegment(FRAME * 16, STT_SAMPLE_RATE * 10)  # from 0.512 s on
+    segment = SpeechSegment(FRAME * 16, STT_SAMPLE_RATE * 10)  # from 0.512 s on
     windows = [
         tuple(0.512 + sample / STT_SAMPLE_RATE for sample in window)
-        for window in voice_windows(probabilities, FRAME, stretch)
+        for window in voice_windows(probabilities, FRAME, segment)
     ]
     ends = [*windows[0], windows[1][0], windows[-1][1]]
     assert ends == pytest.approx([2.0, 3.0, 4.0, 9.0], abs=0.04)
@@ -146,7 +146,7 @@ def kokoro(voice: str, text: str) -> Pcm:
 
 
 @pytest.mark.weights
-async def test_two_voices_are_told_apart(weights: WeightStore) -> None:
+async def test_two_synthesised_voices_are_separated_into_speakers(weights: WeightStore) -> None:
     try:
         encoder = load(SPEAKER, "speaker/resemblyzer", weights)
         transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights), encoder)

@@ -1,4 +1,4 @@
-"""The state machine of utterances, by hand and under any probabilities."""
+"""Endpointing: the state machine of utterances, by examples and any probabilities."""
 
 from collections.abc import Sequence
 from random import Random
@@ -44,7 +44,7 @@ def play(
     return events + machine.finish()
 
 
-def test_speech_starts_with_the_second_frame_and_ends_after_the_silence(
+def test_speech_starts_at_its_second_frame_and_ends_after_enough_silence(
     config: EndpointingConfig,
 ) -> None:
     started, likely, ended = play(config, [SILENCE] * 20 + [SPEECH] * 10 + [SILENCE] * 20)
@@ -53,7 +53,7 @@ def test_speech_starts_with_the_second_frame_and_ends_after_the_silence(
     assert ended == UtteranceEnded(started.start, 20 * FRAME, 30 * FRAME, 35 * FRAME, 10)
 
 
-def test_the_end_comes_at_the_first_frame_after_utterance_end_ms(
+def test_an_utterance_ends_at_the_first_frame_after_utterance_end_ms(
     config: EndpointingConfig,
 ) -> None:
     for end_ms in (300, 500, 1000):
@@ -66,11 +66,11 @@ def test_the_end_comes_at_the_first_frame_after_utterance_end_ms(
         assert (frames - 1) * 32 < end_ms <= frames * 32
 
 
-def test_one_frame_is_no_speech(config: EndpointingConfig) -> None:
+def test_a_single_speech_frame_starts_no_utterance(config: EndpointingConfig) -> None:
     assert play(config, [SILENCE, SPEECH] * 50) == []
 
 
-def test_a_doubtful_frame_keeps_speech_running_but_does_not_begin_it(
+def test_a_doubtful_frame_continues_an_utterance_but_does_not_start_one(
     config: EndpointingConfig,
 ) -> None:
     assert play(config, [MAYBE] * 100) == []
@@ -85,19 +85,19 @@ def test_speech_after_a_likely_end_resumes_the_utterance(config: EndpointingConf
     assert [type(event) for event in events] == kinds
 
 
-def test_a_click_in_the_silence_does_not_put_off_the_end(config: EndpointingConfig) -> None:
+def test_a_click_in_the_silence_does_not_delay_the_endpoint(config: EndpointingConfig) -> None:
     silence = [SILENCE] * 20
     silence[12] = SPEECH
     plain = play(config, [SPEECH] * 10 + [SILENCE] * 20)
     assert play(config, [SPEECH] * 10 + silence) == plain
 
 
-def test_the_end_waits_for_the_second_frame_of_speech(config: EndpointingConfig) -> None:
+def test_speech_beginning_at_the_endpoint_resumes_the_utterance(config: EndpointingConfig) -> None:
     events = play(config, [SPEECH] * 5 + [SILENCE] * 15 + [SPEECH] * 5)
     assert [type(event) for event in events] == [SpeechStarted, LikelyEnd, Resumed, UtteranceEnded]
 
 
-def test_long_speech_is_cut_where_it_is_quietest_and_goes_on(config: EndpointingConfig) -> None:
+def test_a_long_utterance_is_cut_at_its_quietest_frame(config: EndpointingConfig) -> None:
     frames = 1000  # 32 s
     levels = [1.0] * frames
     for frame in (100, 700, 701, 702):
@@ -111,7 +111,7 @@ def test_long_speech_is_cut_where_it_is_quietest_and_goes_on(config: Endpointing
     assert cut.speech_frames + ended.speech_frames == frames
 
 
-def test_a_long_wait_for_the_end_does_not_make_an_utterance_too_long(
+def test_a_long_utterance_end_ms_does_not_exceed_the_maximum_length(
     config: EndpointingConfig,
 ) -> None:
     speech = [SPEECH] * 800
@@ -121,7 +121,7 @@ def test_a_long_wait_for_the_end_does_not_make_an_utterance_too_long(
     assert sum(event.speech_frames for event in ends) == 1600
 
 
-def test_a_configuration_in_disorder_is_refused(config: EndpointingConfig) -> None:
+def test_inconsistent_endpointing_thresholds_are_refused(config: EndpointingConfig) -> None:
     for change in ({"silence_threshold": 0.6}, {"cut_search_s": 20.0}):
         with pytest.raises(ValidationError):
             EndpointingConfig.model_validate(config.model_dump() | change)
@@ -139,7 +139,7 @@ runs = st.lists(
     longest=st.sampled_from([2.0, 5.0, 28.0]),
     levels=st.randoms(use_true_random=False),
 )
-def test_events_alternate_and_no_speech_is_lost_or_heard_twice(
+def test_endpointing_events_alternate_and_cover_all_speech_exactly_once(
     runs: list[tuple[float, int]], frame: int, end_ms: int, longest: float, levels: Random
 ) -> None:
     config = load_yaml(ListeningConfig, "listening").endpointing

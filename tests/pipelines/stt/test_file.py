@@ -1,4 +1,4 @@
-"""Files to text over the scripted engine."""
+"""Transcription of files by the scripted engine."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ from tests.models.sounds import speak, wordless
 
 
 class LoudnessVAD(VADEngine):
-    """Hears speech in every loud frame."""
+    """Detects speech in every loud frame."""
 
     capabilities = VADCapabilities(frame_samples=512)
 
@@ -36,7 +36,7 @@ class LoudnessVAD(VADEngine):
 
 
 class RecordingTranscriber:
-    """Answers `languages` in turn and remembers what it was asked."""
+    """Answers `languages` in turn and records the requests."""
 
     def __init__(self, info: ModelInfo, languages: tuple[str, ...] = ("de",)) -> None:
         self.info = info
@@ -96,7 +96,7 @@ def silence(seconds: float) -> np.ndarray:
     return np.zeros(int(16_000 * seconds), np.float32)
 
 
-async def test_silence_gives_empty_text(
+async def test_silence_gives_an_empty_transcript(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     result = await transcribe(pipeline, write(tmp_path / "0", silence(3)), FileRequest())
@@ -104,7 +104,7 @@ async def test_silence_gives_empty_text(
     assert transcriber.requests == []
 
 
-async def test_stretches_are_joined_with_their_offsets(
+async def test_speech_segments_are_joined_with_their_time_offsets(
     decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
 ) -> None:
     local = LocalSTTModel(*load_model(STT, "stt/scripted", weights))
@@ -119,7 +119,7 @@ async def test_stretches_are_joined_with_their_offsets(
     assert result.confidence == pytest.approx(np.exp(-0.1))
 
 
-async def test_the_first_words_decide_the_language_of_the_file(
+async def test_the_first_segment_with_words_decides_the_language_of_the_file(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     transcriber.languages = ("-", "es", "it")
@@ -129,7 +129,7 @@ async def test_the_first_words_decide_the_language_of_the_file(
     assert [request.language for request in transcriber.requests] == [None, None, "es", "es"]
 
 
-async def test_long_files_keep_few_calls_in_flight(
+async def test_a_long_file_has_a_limited_number_of_calls_in_flight(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(200))
@@ -138,7 +138,7 @@ async def test_long_files_keep_few_calls_in_flight(
     assert transcriber.most_in_flight == IN_FLIGHT
 
 
-async def test_a_profile_decides_beam_and_terms(
+async def test_a_profile_sets_the_beam_size_and_the_initial_prompt(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(1))
@@ -151,7 +151,7 @@ async def test_a_profile_decides_beam_and_terms(
     assert german.options.initial_prompt is None
 
 
-async def test_the_phone_profile_hears_only_the_band_of_a_phone(
+async def test_the_phone_call_profile_filters_audio_to_the_telephone_band(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(1, hz=60) * 0.5 + tone(1, hz=1000) * 0.5)
@@ -160,7 +160,7 @@ async def test_the_phone_profile_hears_only_the_band_of_a_phone(
     assert spectrum[45] < 0.02 * spectrum[750]
 
 
-async def test_a_region_is_dropped_and_an_unknown_language_refused(
+async def test_a_region_is_dropped_from_the_language_and_an_unknown_one_refused(
     pipeline: TranscriptionPipeline, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(1))
@@ -184,7 +184,7 @@ def test_every_profile_of_the_interface_is_configured(pipeline: TranscriptionPip
 
 
 @pytest.mark.weights
-async def test_real_speech_between_noises_is_heard_and_noise_is_not(
+async def test_real_speech_between_noises_is_transcribed_without_hallucinations(
     decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
 ) -> None:
     try:

@@ -1,4 +1,4 @@
-"""Live sessions over a detector and a recogniser that do as they are told."""
+"""Live sessions with a VAD by loudness and a scripted recogniser."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,12 +35,12 @@ STEP = 960  # 60 ms
 
 
 @pytest.fixture
-def told() -> ToldTranscriber:
+def model() -> ToldTranscriber:
     return ToldTranscriber()
 
 
 class Live:
-    """A session and what it told."""
+    """A session and the events that it emitted."""
 
     def __init__(self, listener: LiveSession, events: list[LiveEvent]) -> None:
         self.listener = listener
@@ -66,7 +66,7 @@ class Live:
 
 @asynccontextmanager
 async def listening(
-    told: ToldTranscriber, options: SessionOptions | None = None, **limits: float
+    model: ToldTranscriber, options: SessionOptions | None = None, **limits: float
 ) -> AsyncIterator[Live]:
     config = load_yaml(ListeningConfig, "listening")
     changed = config.limits.model_copy(update=limits)
@@ -76,7 +76,7 @@ async def listening(
     async def emit(event: LiveEvent) -> None:
         events.append(event)
 
-    pipeline = LiveTranscriptionPipeline(told, LoudnessVAD(), config)
+    pipeline = LiveTranscriptionPipeline(model, LoudnessVAD(), config)
     listener = LiveSession(pipeline, options or SessionOptions(), emit)
     task = asyncio.create_task(listener.run())
     try:
@@ -88,14 +88,14 @@ async def listening(
         assert not listener._tasks
 
 
-async def test_a_text_is_ready_when_the_utterance_ends(told: ToldTranscriber) -> None:
-    async with listening(told) as live:
+async def test_an_utterance_ends_with_its_speculative_transcript(model: ToldTranscriber) -> None:
+    async with listening(model) as live:
         await live.hear(quiet(1), loud(1), quiet(0.4))
-        assert told.urgencies == [SPECULATIVE]
+        assert model.urgencies == [SPECULATIVE]
         assert live.events == [LiveSpeechStarted(31 * 512 / 16_000)]
         await live.hear(quiet(0.2))
         (final,) = live.finals
-        assert told.urgencies == [SPECULATIVE]
+        assert model.urgencies == [SPECULATIVE]
         assert (final.text, final.language, final.sentence_id) == ("text 0", "en", 1)
         assert final.start_s == pytest.approx(1, abs=0.04)
         assert final.duration_s == pytest.approx(1, abs=0.07)
@@ -103,72 +103,72 @@ async def test_a_text_is_ready_when_the_utterance_ends(told: ToldTranscriber) ->
         assert final.words[0].start == pytest.approx(1, abs=0.04)  # after 0.3 s of pre-roll
 
 
-async def test_a_text_is_doubted_only_as_long_as_it_is_in_time(told: ToldTranscriber) -> None:
+async def test_speculative_requests_may_retry_until_the_endpoint(model: ToldTranscriber) -> None:
     options = SessionOptions(utterance_end_ms=800)
-    async with listening(told, options, retry_within_s=0.1) as live:
+    async with listening(model, options, retry_within_s=0.1) as live:
         await live.hear(loud(1), quiet(1))
         await live.listener.accept_pcm(loud(1))
         await live.listener.finish()
-    early, late = told.requests
+    early, late = model.requests
     assert (early.urgency, late.urgency) == (SPECULATIVE, FINAL)
     assert early.retry_within_s == pytest.approx(0.8 - 0.16 + 0.1, abs=0.04)
     assert late.retry_within_s == pytest.approx(0.1)
 
 
-async def test_speech_that_goes_on_throws_the_early_text_away(told: ToldTranscriber) -> None:
-    told.gate.clear()
-    async with listening(told) as live:
+async def test_resumed_speech_cancels_the_speculative_transcript(model: ToldTranscriber) -> None:
+    model.gate.clear()
+    async with listening(model) as live:
         await live.hear(loud(1), quiet(0.3), loud(1), quiet(0.3))
-        assert told.cancelled == [0]
-        told.gate.set()
+        assert model.cancelled == [0]
+        model.gate.set()
         await live.hear(quiet(0.5))
         assert [final.text for final in live.finals] == ["text 1"]
-        assert told.urgencies == [SPECULATIVE, SPECULATIVE]
-        assert len(told.requests[1].pcm) == pytest.approx(2.46 * 16_000, abs=1100)
+        assert model.urgencies == [SPECULATIVE, SPECULATIVE]
+        assert len(model.requests[1].pcm) == pytest.approx(2.46 * 16_000, abs=1100)
 
 
-async def test_interims_come_at_their_pace_and_before_their_final(told: ToldTranscriber) -> None:
-    async with listening(told, SessionOptions(interim_ms=300)) as live:
+async def test_interims_come_at_their_interval_before_the_final(model: ToldTranscriber) -> None:
+    async with listening(model, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(2), quiet(1))
-    assert told.urgencies == [INTERIM] * 5 + [SPECULATIVE]
+    assert model.urgencies == [INTERIM] * 5 + [SPECULATIVE]
     assert [event.sentence_id for event in live.interims] == [1] * 5
-    assert not any(request.options.words for request in told.requests[:5])
+    assert not any(request.options.words for request in model.requests[:5])
     assert live.events[-1] == live.finals[0]
     durations = [interim.duration_s for interim in live.interims]
     assert durations == sorted(durations)
 
 
-async def test_a_late_interim_is_dropped(told: ToldTranscriber) -> None:
-    told.gate.clear()
-    async with listening(told, SessionOptions(interim_ms=300)) as live:
+async def test_a_late_interim_is_dropped(model: ToldTranscriber) -> None:
+    model.gate.clear()
+    async with listening(model, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(2))
-        assert told.urgencies == [INTERIM]  # the others would have been too many
+        assert model.urgencies == [INTERIM]  # one at a time
         await live.hear(quiet(1))
-        assert told.cancelled == [0]
-        told.gate.set()
+        assert model.cancelled == [0]
+        model.gate.set()
         await live.listener.finish()
         assert live.interims == []
         assert len(live.finals) == 1
 
 
-async def test_no_interim_passes_a_text_that_is_still_to_come(told: ToldTranscriber) -> None:
-    told.gate.clear()
-    async with listening(told, SessionOptions(interim_ms=300)) as live:
+async def test_interims_wait_for_the_final_of_the_last_utterance(model: ToldTranscriber) -> None:
+    model.gate.clear()
+    async with listening(model, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(0.2), quiet(1), loud(2))
         assert live.finals == []
-        assert told.urgencies == [SPECULATIVE]
-        told.gate.set()
+        assert model.urgencies == [SPECULATIVE]
+        model.gate.set()
         await live.hear(loud(0.5))
-        told_ids = [event.sentence_id for event in live.events if isinstance(event, LiveTranscript)]
-        assert told_ids[0] == 1 and set(told_ids[1:]) == {2}
+        ids = [event.sentence_id for event in live.events if isinstance(event, LiveTranscript)]
+        assert ids[0] == 1 and set(ids[1:]) == {2}
 
 
-async def test_finals_come_in_the_order_of_their_utterances(told: ToldTranscriber) -> None:
+async def test_finals_come_in_the_order_of_their_utterances(model: ToldTranscriber) -> None:
     gates = [asyncio.Event() for _ in range(3)]
-    told.gate = gates[0]
-    async with listening(told) as live:
+    model.gate = gates[0]
+    async with listening(model) as live:
         for number in range(3):
-            told.gate = gates[number]
+            model.gate = gates[number]
             await live.hear(loud(1), quiet(1))
         gates[2].set()
         gates[1].set()
@@ -180,57 +180,57 @@ async def test_finals_come_in_the_order_of_their_utterances(told: ToldTranscribe
         assert [final.sentence_id for final in live.finals] == [1, 2, 3]
 
 
-async def test_stopping_gives_the_text_of_what_was_said_so_far(told: ToldTranscriber) -> None:
-    async with listening(told) as live:
+async def test_finish_transcribes_the_unfinished_utterance(model: ToldTranscriber) -> None:
+    async with listening(model) as live:
         await live.hear(quiet(0.5), loud(0.705))
         await live.listener.finish()
         assert [final.text for final in live.finals] == ["text 0"]
-        assert told.urgencies == [FINAL]
-        assert len(told.requests[0].pcm) == pytest.approx((0.3 + 0.705) * 16_000, abs=1024)
+        assert model.urgencies == [FINAL]
+        assert len(model.requests[0].pcm) == pytest.approx((0.3 + 0.705) * 16_000, abs=1024)
 
 
-async def test_a_lost_replica_gets_one_more_try(told: ToldTranscriber) -> None:
-    told.errors = [EngineLost("gone")]
-    async with listening(told) as live:
+async def test_a_request_to_a_lost_replica_is_retried_once(model: ToldTranscriber) -> None:
+    model.errors = [EngineLost("gone")]
+    async with listening(model) as live:
         await live.hear(loud(1), quiet(1))
-        assert told.urgencies == [SPECULATIVE, FINAL]
+        assert model.urgencies == [SPECULATIVE, FINAL]
         assert [final.text for final in live.finals] == ["text 1"]
 
 
-async def test_an_error_is_told_and_the_next_utterance_is_heard(told: ToldTranscriber) -> None:
-    told.errors = [EngineLost("gone"), EngineLost("gone again")]
-    async with listening(told) as live:
+async def test_a_repeated_error_fails_only_its_utterance(model: ToldTranscriber) -> None:
+    model.errors = [EngineLost("gone"), EngineLost("gone again")]
+    async with listening(model) as live:
         await live.hear(loud(1), quiet(1), loud(1), quiet(1))
         failed = [event for event in live.events if isinstance(event, FailedUtterance)]
         assert [(event.sentence_id, str(event.error)) for event in failed] == [(1, "gone again")]
         assert [final.sentence_id for final in live.finals] == [2]
 
 
-async def test_an_error_that_would_come_again_is_not_tried_again(told: ToldTranscriber) -> None:
-    told.errors = [UnsupportedLanguage("no")]
-    async with listening(told) as live:
+async def test_a_permanent_error_is_not_retried(model: ToldTranscriber) -> None:
+    model.errors = [UnsupportedLanguage("no")]
+    async with listening(model) as live:
         await live.hear(loud(1), quiet(1))
         assert isinstance(live.events[-1], FailedUtterance)
-        assert len(told.requests) == 1
+        assert len(model.requests) == 1
 
 
-async def test_a_recogniser_that_hangs_is_an_error(told: ToldTranscriber) -> None:
-    told.gate.clear()
-    async with listening(told, decode_timeout_s=0.02) as live:
+async def test_a_recogniser_timeout_fails_the_utterance(model: ToldTranscriber) -> None:
+    model.gate.clear()
+    async with listening(model, decode_timeout_s=0.02) as live:
         await live.hear(loud(1), quiet(1))
         await live.listener.finish()
         assert isinstance(live.events[-1], FailedUtterance)
 
 
-async def test_silence_and_clicks_are_not_decoded(told: ToldTranscriber) -> None:
-    async with listening(told) as live:
+async def test_silence_and_clicks_are_not_transcribed(model: ToldTranscriber) -> None:
+    async with listening(model) as live:
         await live.hear(quiet(3), loud(0.06), quiet(1))
         await live.listener.finish()
-        assert told.requests == []
+        assert model.requests == []
         assert [final.text for final in live.finals] == [""]
 
 
-async def test_a_rejected_text_is_an_empty_final(told: ToldTranscriber) -> None:
+async def test_a_hallucinated_transcript_is_an_empty_final(model: ToldTranscriber) -> None:
     def reject(number: int, request: TranscriptionRequest) -> Transcript:
         texts = [
             "",
@@ -246,78 +246,78 @@ async def test_a_rejected_text_is_an_empty_final(told: ToldTranscriber) -> None:
             return Transcript("de", 0.001, plain.segments)
         return plain
 
-    told.answer = reject
-    async with listening(told) as live:
-        for seconds in (1, 0.5, 2, 0.5, 2):  # nothing, a phantom, thrice believed, wrong language
+    model.answer = reject
+    async with listening(model) as live:
+        for seconds in (1, 0.5, 2, 0.5, 2):  # empty, rejected, long, confident, wrong language
             await live.hear(loud(seconds), quiet(1))
-        believed = [bool(final.text) for final in live.finals]
-        assert believed == [False, False, True, True, False]
+        accepted = [bool(final.text) for final in live.finals]
+        assert accepted == [False, False, True, True, False]
         empty = live.finals[0]
         assert (empty.language, empty.confidence, empty.words) == ("de", 0.0, ())
 
 
-async def test_long_speech_is_told_in_sentences_without_a_gap(told: ToldTranscriber) -> None:
-    async with listening(told) as live:
+async def test_long_speech_is_cut_into_finals_without_a_gap(model: ToldTranscriber) -> None:
+    async with listening(model) as live:
         await live.hear(loud(60), quiet(1))
         assert [final.cut for final in live.finals] == [True, True, False]
         assert [final.sentence_id for final in live.finals] == [1, 2, 3]
-        lengths = [len(request.pcm) for request in told.requests]
+        lengths = [len(request.pcm) for request in model.requests]
         assert max(lengths) <= 28.1 * 16_000
         assert sum(lengths) == pytest.approx(60.2 * 16_000, abs=2048)
         assert sum(isinstance(event, LiveSpeechStarted) for event in live.events) == 1
 
 
-async def test_languages_reach_the_recogniser_and_can_change(told: ToldTranscriber) -> None:
-    async with listening(told, SessionOptions(languages=("de",))) as live:
+async def test_languages_reach_the_recogniser_and_can_change(model: ToldTranscriber) -> None:
+    async with listening(model, SessionOptions(languages=("de",))) as live:
         await live.hear(loud(1), quiet(0.3))
         live.listener.change_languages(("en", "de"))
         await live.hear(quiet(0.4))
         live.listener.change_languages(())
         await live.hear(loud(1), quiet(1))
-        asked = [(request.language, request.languages) for request in told.requests]
+        asked = [(request.language, request.languages) for request in model.requests]
         assert asked == [("de", ("de",)), (None, ("en", "de")), (None, ())]
-        assert told.urgencies == [SPECULATIVE, FINAL, SPECULATIVE]
+        assert model.urgencies == [SPECULATIVE, FINAL, SPECULATIVE]
         assert len(live.finals) == 2
 
 
-async def test_new_languages_leave_no_interim_of_the_old_ones(told: ToldTranscriber) -> None:
-    told.gate.clear()
-    async with listening(told, SessionOptions(interim_ms=300)) as live:
+async def test_a_change_of_languages_drops_interims_in_progress(model: ToldTranscriber) -> None:
+    model.gate.clear()
+    async with listening(model, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(1))
         live.listener.change_languages(("de",))
-        told.gate.set()
+        model.gate.set()
         await live.hear(loud(1), quiet(1))
-        assert told.cancelled == [0]
+        assert model.cancelled == [0]
         assert {event.language for event in live.interims + live.finals} == {"de"}
 
 
 @pytest.mark.parametrize(("probability", "expected"), [(0.9, "de"), (0.3, None)])
 async def test_the_next_utterance_is_expected_in_the_language_of_the_last(
-    told: ToldTranscriber, probability: float, expected: str | None
+    model: ToldTranscriber, probability: float, expected: str | None
 ) -> None:
-    told.answer = lambda number, request: replace(
+    model.answer = lambda number, request: replace(
         transcript(number, request), language="de", language_probability=probability
     )
-    async with listening(told) as live:
+    async with listening(model) as live:
         await live.hear(loud(1), quiet(1), loud(1), quiet(1))
         live.listener.change_languages(("de", "en"))
         await live.hear(loud(1), quiet(1))
-    assert [request.expected for request in told.requests] == [None, expected, None]
+    assert [request.expected for request in model.requests] == [None, expected, None]
 
 
-async def test_a_language_is_the_likelier_the_longer_it_was_spoken(told: ToldTranscriber) -> None:
+async def test_expected_times_count_utterances_in_one_language(model: ToldTranscriber) -> None:
     languages = ["de", "de", "en", "en"]
-    told.answer = lambda number, request: replace(
+    model.answer = lambda number, request: replace(
         transcript(number, request), language=languages[number], language_probability=0.9
     )
-    async with listening(told) as live:
+    async with listening(model) as live:
         await live.hear(*[loud(1), quiet(1)] * 4)
-    heard = [(request.expected, request.expected_times) for request in told.requests]
+    heard = [(request.expected, request.expected_times) for request in model.requests]
     assert heard == [(None, 1), ("de", 1), ("de", 2), ("en", 1)]
 
 
 async def test_the_next_interim_waits_until_the_client_has_read_the_last(
-    told: ToldTranscriber,
+    model: ToldTranscriber,
 ) -> None:
     read = asyncio.Event()
     interims = 0
@@ -329,47 +329,47 @@ async def test_the_next_interim_waits_until_the_client_has_read_the_last(
             await read.wait()
 
     pipeline = LiveTranscriptionPipeline(
-        told, LoudnessVAD(), load_yaml(ListeningConfig, "listening")
+        model, LoudnessVAD(), load_yaml(ListeningConfig, "listening")
     )
     live = Live(LiveSession(pipeline, SessionOptions(interim_ms=300), emit), [])
     await live.hear(loud(2), quiet(0.3))
-    assert told.urgencies == [INTERIM, SPECULATIVE]
+    assert model.urgencies == [INTERIM, SPECULATIVE]
     read.set()
     await live.hear(loud(0.5))
     assert interims > 1
     await live.listener.close()
 
 
-async def test_the_names_of_languages_are_those_of_the_engine(told: ToldTranscriber) -> None:
+async def test_language_tags_are_mapped_to_codes_of_the_engine(model: ToldTranscriber) -> None:
     pipeline = LiveTranscriptionPipeline(
-        told, LoudnessVAD(), load_yaml(ListeningConfig, "listening")
+        model, LoudnessVAD(), load_yaml(ListeningConfig, "listening")
     )
     assert await pipeline.engine_languages(("de-AT", "jv", "DE")) == ("de", "jw")
     with pytest.raises(InvalidRequest, match="languages: 'xx'"):
         await pipeline.engine_languages(("xx",))
 
 
-async def test_audio_waits_while_too_much_is_undecoded(told: ToldTranscriber) -> None:
-    told.gate.clear()
-    async with listening(told, backlog_s=5) as live:
+async def test_a_full_backlog_applies_backpressure_to_audio(model: ToldTranscriber) -> None:
+    model.gate.clear()
+    async with listening(model, backlog_s=5) as live:
         hearing = asyncio.create_task(live.hear(*[loud(3), quiet(1)] * 8))
         await asyncio.sleep(0.3)
         assert not hearing.done()
-        assert len(told.requests) <= 3
-        told.gate.set()
+        assert len(model.requests) <= 3
+        model.gate.set()
         await hearing
         await live.listener.finish()
         assert len(live.finals) == 8
 
 
-async def test_audio_that_comes_at_once_is_heard_as_if_it_came_in_time(
-    told: ToldTranscriber,
+async def test_audio_in_one_burst_is_transcribed_like_audio_in_real_time(
+    model: ToldTranscriber,
 ) -> None:
     speech = np.concatenate([quiet(1), loud(1), quiet(1), loud(2), quiet(1)])
-    async with listening(told) as live:
+    async with listening(model) as live:
         await live.hear(speech)
         slow = [(final.sentence_id, final.start_s, final.duration_s) for final in live.finals]
-    async with listening(told) as live:
+    async with listening(model) as live:
         await live.listener.accept_pcm(speech)
         await live.listener.finish()
         fast = [(final.sentence_id, final.start_s, final.duration_s) for final in live.finals]
@@ -377,7 +377,7 @@ async def test_audio_that_comes_at_once_is_heard_as_if_it_came_in_time(
     assert len(fast) == 2
 
 
-async def test_a_session_keeps_only_the_audio_that_it_needs(told: ToldTranscriber) -> None:
-    async with listening(told) as live:
+async def test_a_session_drops_audio_that_it_no_longer_needs(model: ToldTranscriber) -> None:
+    async with listening(model) as live:
         await live.hear(quiet(5), loud(1), quiet(10))
         assert len(live.listener._frames._kept) * 512 < 16_000

@@ -17,23 +17,23 @@ def test_srt_numbers_its_cues_and_breaks_at_sentences() -> None:
     )
 
 
-def test_vtt_escapes_marks() -> None:
+def test_vtt_escapes_angle_brackets() -> None:
     assert to_vtt([(None, WORDS)]).startswith(
         "WEBVTT\n\n00:00:00.500 --> 00:00:01.500\nHello &lt;world&gt;.\n\n"
     )
 
 
-def test_a_long_line_becomes_several_cues() -> None:
+def test_a_long_text_is_split_into_several_cues() -> None:
     words = [Word("word", float(second), second + 0.9, 0.9) for second in range(30)]
     assert to_srt([(None, words)]).count("-->") == 30 // int(MAX_CUE_S)
 
 
-def test_no_words_give_no_cues() -> None:
+def test_an_empty_transcript_gives_no_cues() -> None:
     assert to_srt([]) == ""
     assert to_vtt([]) == "WEBVTT\n\n"
 
 
-def test_languages_without_spaces_join_their_words() -> None:
+def test_words_of_languages_without_spaces_are_joined_directly() -> None:
     words = [Word("你", 0, 1, 0.9), Word("好", 1, 2, 0.9)]
     assert "你好" in to_srt([(None, words)], "")
 

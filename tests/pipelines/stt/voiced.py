@@ -1,4 +1,4 @@
-"""Sound with the rhythm of speech, and engines that say it in pieces."""
+"""Audio with the rhythm of speech, and a fake TTS model that streams it in chunks."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -33,7 +33,7 @@ def voiced(duration_s: float, level: float = 0.1, sample_rate: int = SAMPLE_RATE
 
 
 def cut(pcm: Pcm, sizes: Sequence[int]) -> list[Pcm]:
-    """Consecutive pieces of these sizes, over and over, until all is cut."""
+    """Consecutive pieces of these sizes, which repeat until the end of `pcm`."""
     pieces: list[Pcm] = []
     start = 0
     while start < len(pcm):
@@ -44,7 +44,7 @@ def cut(pcm: Pcm, sizes: Sequence[int]) -> list[Pcm]:
 
 
 class VoicedSpeaker(TTSModel):
-    """0.06 s a character between silences of its own, in chunks; says when each word sounds."""
+    """Synthesises 0.06 s a character between silences, in chunks, with word times."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class VoicedSpeaker(TTSModel):
         self.calls.append(request)
         self.flying += 1
         padding = np.zeros(round(PADDING_S * SAMPLE_RATE), dtype=np.float32)
-        sound = voiced(len(request.text) * CHARACTER_S, self._level)
+        speech = voiced(len(request.text) * CHARACTER_S, self._level)
         words = _words(request.text) if request.timings and self._times else []
         position = 0
         try:
-            for pcm in cut(np.concatenate([padding, sound, padding]), self._sizes):
+            for pcm in cut(np.concatenate([padding, speech, padding]), self._sizes):
                 await asyncio.sleep(self._delay_s)
                 self.made += 1
                 begins, ends = position / SAMPLE_RATE, (position + len(pcm)) / SAMPLE_RATE

@@ -1,4 +1,4 @@
-"""Hard cases of where sentences end; "|" stands where one does."""
+"""Hard cases of sentence segmentation; "|" marks the end of each sentence."""
 
 from pipelines.text.segmentation import sentence_spans
 

@@ -1,4 +1,4 @@
-"""The caller's words in what is spoken."""
+"""Alignment of the caller's words with the spoken text."""
 
 import pytest
 from hypothesis import given
@@ -11,13 +11,13 @@ LANGUAGES = frozenset("en hi ar fr de es it nl pl pt bn ja zh".split())
 
 
 def aligned(text: str, language: str) -> list[tuple[str, str]]:
-    """Each of the caller's words, and what is said for it."""
+    """Each of the caller's words with the part of the spoken text that says it."""
     return [
-        (word.word, piece.text[word.spoken_start : word.spoken_end])
-        for piece in read_chunks(
+        (word.word, chunk.text[word.spoken_start : word.spoken_end])
+        for chunk in read_chunks(
             text, languages=frozenset({language}), language=language, words=True
         )
-        for word in piece.words
+        for word in chunk.words
     ]
 
 
@@ -51,7 +51,7 @@ def aligned(text: str, language: str) -> list[tuple[str, str]]:
         ("en", "\uff28\uff49 a\u0301\u200b", [("\uff28\uff49", "Hi"), ("a\u0301\u200b", "á")]),
     ],
 )  # fmt: skip
-def test_each_word_has_what_is_said_for_it(
+def test_each_written_word_is_aligned_with_its_spoken_form(
     language: str, text: str, words: list[tuple[str, str]]
 ) -> None:
     assert aligned(text, language) == words
@@ -63,34 +63,34 @@ def test_each_word_has_what_is_said_for_it(
     st.sampled_from(["en", "de", "hi", "zh", None]),
     st.booleans(),
 )
-def test_words_and_gaps_make_up_the_text(text: str, language: str | None, early: bool) -> None:
+def test_word_spans_are_ordered_and_disjoint(text: str, language: str | None, early: bool) -> None:
     position = 0
     policy = FirstChunkPolicy() if early else None
-    for piece in read_chunks(
+    for chunk in read_chunks(
         text, languages=LANGUAGES, language=language, words=True, first_chunk_policy=policy
     ):
         spoken = 0
-        for word in piece.words:
+        for word in chunk.words:
             assert text[word.start : word.end] == word.word
             assert position <= word.start < word.end
-            assert spoken <= word.spoken_start <= word.spoken_end <= len(piece.text)
+            assert spoken <= word.spoken_start <= word.spoken_end <= len(chunk.text)
             position, spoken = word.end, word.spoken_end
 
 
 @given(st.lists(st.text("abcdefgxyz'", min_size=1, max_size=8), min_size=1, max_size=200))
-def test_plain_words_are_all_there_and_are_themselves(words: list[str]) -> None:
+def test_plain_words_are_aligned_with_themselves(words: list[str]) -> None:
     spoken = [word for word in words if any(map(str.isalnum, word))]
     found = aligned(" ".join(words), "en")
     assert [word for word, _ in found] == spoken
     assert all(word.strip("'") == said.strip("'") for word, said in found)
 
 
-def test_words_of_a_long_text_are_all_found_in_order() -> None:
+def test_every_word_of_a_long_text_is_aligned_in_order() -> None:
     text = "The quick fox, aged 12, paid $5. " * 500
     found = [word for word, _ in aligned(text, "en")]
     assert found == text.split()
 
 
-def test_a_script_without_spaces_is_cut_between_letters() -> None:
+def test_a_script_without_spaces_is_segmented_between_grapheme_clusters() -> None:
     text = "กำลังเรียน"
     assert [text[start:end] for start, end in spans(text)] == ["กำ", "ลั", "ง", "เรี", "ย", "น"]

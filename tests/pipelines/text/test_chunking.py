@@ -1,4 +1,4 @@
-"""The lazy reading of a text."""
+"""Chunking: a text is cut lazily into what each call of an engine speaks."""
 
 import itertools
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ PROSE = (
 FRENCH = "Bonjour tout le monde, je suis très content de vous voir ici aujourd'hui."
 
 
-def pieces(
+def chunks(
     text: str, language: str | None = "en", *, words: bool = False, early: bool = False
 ) -> list[TextChunk]:
     policy = FirstChunkPolicy() if early else None
@@ -44,20 +44,20 @@ def letters(text: str) -> str:
 
 
 @pytest.mark.parametrize(("language", "marked"), HARD_CASES)
-def test_each_sentence_is_a_piece(language: str, marked: str) -> None:
+def test_each_sentence_becomes_one_chunk(language: str, marked: str) -> None:
     sentences = marked.split("|")
     text = ("" if language in ("zh", "ja") else " ").join(sentences)
     found = list(read_chunks(text, languages=frozenset({language}), language=language))
-    assert [piece.text for piece in found] == [normalise(one, language) for one in sentences]
-    assert all(piece.ends_sentence for piece in found)
-    assert [piece.ends_paragraph for piece in found] == [False] * (len(found) - 1) + [True]
+    assert [chunk.text for chunk in found] == [normalise(one, language) for one in sentences]
+    assert all(chunk.ends_sentence for chunk in found)
+    assert [chunk.ends_paragraph for chunk in found] == [False] * (len(found) - 1) + [True]
 
 
 @pytest.mark.parametrize("text", [PROSE * 60, "你好，今天天气很好。我们去公园吧！" * 300])
-def test_blocks_leave_no_trace_in_the_pieces(text: str) -> None:
+def test_reading_in_blocks_does_not_change_the_chunks(text: str) -> None:
     language = "en" if text.isascii() else "zh"
     assert len(text) > 2 * BLOCK
-    assert [piece.text for piece in pieces(text, language)] == [
+    assert [chunk.text for chunk in chunks(text, language)] == [
         normalise(sentence, language) for sentence in split_sentences(text, language)
     ]
 
@@ -66,42 +66,42 @@ def test_blocks_leave_no_trace_in_the_pieces(text: str) -> None:
     st.text(st.sampled_from('abcéж你 ठเก\u0301.,;!?\u2019"()-\n\u200d'), max_size=900),
     st.booleans(),
 )
-def test_every_letter_is_read_once_and_in_order(text: str, early: bool) -> None:
-    found = pieces(text, early=early)
-    assert letters("".join(piece.text for piece in found)) == letters(clean(text))
+def test_chunks_hold_every_letter_once_in_order_within_the_limit(text: str, early: bool) -> None:
+    found = chunks(text, early=early)
+    assert letters("".join(chunk.text for chunk in found)) == letters(clean(text))
     assert all(
-        0 < len(piece.text) and spoken_length(piece.text) <= MAX_CHUNK_LENGTH for piece in found
+        0 < len(chunk.text) and spoken_length(chunk.text) <= MAX_CHUNK_LENGTH for chunk in found
     )
 
 
 @given(st.text(max_size=300), st.sampled_from([*sorted(LANGUAGES), "xx", None]))
-def test_no_text_breaks_it(text: str, language: str | None) -> None:
-    for piece in pieces(text, language, early=True):
-        assert piece.text == piece.text.strip() != ""
+def test_any_text_is_chunked_without_errors(text: str, language: str | None) -> None:
+    for chunk in chunks(text, language, early=True):
+        assert chunk.text == chunk.text.strip() != ""
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "...", "\U0001f600\n\u200b", "$ %", "\n" * 9000])
-def test_what_cannot_be_spoken_gives_no_pieces(text: str) -> None:
-    assert pieces(text) == []
+def test_unspeakable_text_gives_no_chunks(text: str) -> None:
+    assert chunks(text) == []
 
 
-def test_a_newline_is_a_hard_boundary() -> None:
-    found = pieces("one\r\ntwo\n\n ... \nthree. four")
-    assert [piece.text for piece in found] == ["one", "two", "three.", "four"]
-    assert [piece.ends_paragraph for piece in found] == [True, True, False, True]
+def test_a_newline_always_ends_a_chunk_and_its_paragraph() -> None:
+    found = chunks("one\r\ntwo\n\n ... \nthree. four")
+    assert [chunk.text for chunk in found] == ["one", "two", "three.", "four"]
+    assert [chunk.ends_paragraph for chunk in found] == [True, True, False, True]
 
 
-def test_a_very_long_paragraph_ends_only_once() -> None:
-    found = pieces("word " * 4000)
-    assert [piece.ends_paragraph for piece in found[-2:]] == [False, True]
-    assert not any(piece.ends_sentence for piece in found[:-1])
-    assert letters("".join(piece.text for piece in found)) == "word" * 4000
+def test_only_the_last_chunk_of_a_very_long_paragraph_ends_it() -> None:
+    found = chunks("word " * 4000)
+    assert [chunk.ends_paragraph for chunk in found[-2:]] == [False, True]
+    assert not any(chunk.ends_sentence for chunk in found[:-1])
+    assert letters("".join(chunk.text for chunk in found)) == "word" * 4000
 
 
-def test_each_paragraph_is_read_in_its_own_language() -> None:
+def test_each_paragraph_is_chunked_in_its_detected_language() -> None:
     text = f"Hello there, this is the first line.\n{FRENCH}\nOK.\nनमस्ते दुनिया\n12\nParis"
-    assert [piece.language for piece in pieces(text, "en")] == ["en", "fr", "en", "hi", "en", "en"]
-    assert [piece.language for piece in pieces(text, None)] == ["en", "fr", "fr", "hi", "hi", "hi"]
+    assert [chunk.language for chunk in chunks(text, "en")] == ["en", "fr", "en", "hi", "en", "en"]
+    assert [chunk.language for chunk in chunks(text, None)] == ["en", "fr", "fr", "hi", "hi", "hi"]
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_each_paragraph_is_read_in_its_own_language() -> None:
     ],
 )
 def test_names_and_short_lines_keep_the_language_of_the_voice(text: str) -> None:
-    assert {piece.language for piece in pieces(text, "en")} == {"en"}
+    assert {chunk.language for chunk in chunks(text, "en")} == {"en"}
 
 
-def test_a_language_without_a_voice_is_not_chosen() -> None:
+def test_a_paragraph_in_an_unavailable_language_keeps_the_language_of_the_voice() -> None:
     found = list(read_chunks(FRENCH + "\nनमस्ते", languages=frozenset({"en"}), language="en"))
-    assert {piece.language for piece in found} == {"en"}
+    assert {chunk.language for chunk in found} == {"en"}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_language_without_a_voice_is_not_chosen() -> None:
                 "everybody went home and slept for a long time.",
             ],
         ),
-        ("en", "The quick brown fox likes the lazy old dog.", None),  # no breath: whole
+        ("en", "The quick brown fox likes the lazy old dog.", None),  # no clause: whole
         ("en", "Thank you very much for your help.", None),
         (
             "en",
@@ -167,12 +167,12 @@ def test_a_language_without_a_voice_is_not_chosen() -> None:
         ),
     ],
 )
-def test_an_early_start_cuts_the_first_sentence_where_it_breathes(
+def test_an_early_start_cuts_the_first_sentence_at_a_clause_or_phrase(
     language: str, text: str, expected: list[str] | None
 ) -> None:
-    found = pieces(text, language, early=True)
-    assert [piece.text for piece in found] == (expected or [text])
-    assert [piece.ends_sentence for piece in found] == [False] * (len(found) - 1) + [True]
+    found = chunks(text, language, early=True)
+    assert [chunk.text for chunk in found] == (expected or [text])
+    assert [chunk.ends_sentence for chunk in found] == [False] * (len(found) - 1) + [True]
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_an_early_start_cuts_the_first_sentence_where_it_breathes(
         ),
     ],
 )
-def test_long_figures_are_weighed_as_they_are_said(text: str, first: str) -> None:
-    found = pieces(text, early=True)
+def test_long_figures_count_by_their_spoken_length_in_a_first_chunk(text: str, first: str) -> None:
+    found = chunks(text, early=True)
     assert found[0].text.endswith(first) and len(found) > 1
     assert not found[0].ends_sentence
 
@@ -206,9 +206,9 @@ LONG = (
 
 
 @pytest.mark.parametrize("shift", range(0, 96, 6))
-def test_names_and_numbers_are_never_cut_in_two(shift: int) -> None:
+def test_names_and_numbers_are_never_split_between_chunks(shift: int) -> None:
     text = "quiet " * (shift // 6) + LONG
-    spoken = [piece.text for piece in pieces(text, early=True)]
+    spoken = [chunk.text for chunk in chunks(text, early=True)]
     assert len(spoken) > 2
     for cut in itertools.pairwise(spoken):
         last, first = cut[0].split()[-1], cut[1].split()[0]
@@ -217,23 +217,23 @@ def test_names_and_numbers_are_never_cut_in_two(shift: int) -> None:
         assert first not in {"fifty", "years", "months"}
 
 
-def test_the_first_pieces_of_an_early_start_grow() -> None:
-    found = [spoken_length(piece.text) for piece in pieces(LONG * 3, early=True)]
+def test_the_first_chunks_of_an_early_start_grow_in_length() -> None:
+    found = [spoken_length(chunk.text) for chunk in chunks(LONG * 3, early=True)]
     assert found[0] <= FirstChunkPolicy.max_length
     assert found[1] <= 3 * found[0] * 2  # numbers may be twice as long when they are spoken
     assert found[0] < found[1] < found[2]
 
 
-def test_pieces_for_a_slow_and_crowded_engine_begin_shorter_and_grow_less() -> None:
+def test_a_policy_for_a_slow_engine_starts_with_shorter_chunks_that_grow_less() -> None:
     policy = FirstChunkPolicy(max_length=22, ramp_up=lambda: 1.2)
     read_out = read_chunks(LONG * 3, languages=LANGUAGES, language="en", first_chunk_policy=policy)
-    found = [spoken_length(piece.text) for piece in read_out]
+    found = [spoken_length(chunk.text) for chunk in read_out]
     assert found[0] == len("The old city of New York")  # no better place within 22 letters
-    for piece, following in itertools.pairwise(found[:6]):
-        assert following <= max(22, 1.2 * piece) * 2
+    for chunk, following in itertools.pairwise(found[:6]):
+        assert following <= max(22, 1.2 * chunk) * 2
 
 
-def test_a_first_sentence_is_cut_between_words_when_the_engine_needs_it() -> None:
+def test_a_first_sentence_without_clauses_is_cut_between_words() -> None:
     text = "The train to the coast leaves at nine this morning"
     policy = FirstChunkPolicy(max_length=22)
     first = next(read_chunks(text, languages=LANGUAGES, language="en", first_chunk_policy=policy))
@@ -241,14 +241,14 @@ def test_a_first_sentence_is_cut_between_words_when_the_engine_needs_it() -> Non
 
 
 @pytest.mark.parametrize(("slack", "second"), [(2.0, 41), (4 / 3, 36)])
-def test_the_end_of_a_first_sentence_is_made_in_the_time_that_its_engine_has(
+def test_the_sentence_slack_limits_the_second_chunk_of_the_first_sentence(
     slack: float, second: int
 ) -> None:
     text = "The train to the coast leaves at nine this morning. Nobody waits for it."
     policy = FirstChunkPolicy(max_length=21, sentence_slack=slack)
     found = [
-        piece.text
-        for piece in read_chunks(
+        chunk.text
+        for chunk in read_chunks(
             text, languages=LANGUAGES, language="en", first_chunk_policy=policy
         )
     ]
@@ -257,8 +257,8 @@ def test_the_end_of_a_first_sentence_is_made_in_the_time_that_its_engine_has(
     assert " ".join(found) == text
 
 
-def test_without_an_early_start_a_sentence_is_whole() -> None:
-    assert len(pieces(LONG)) == 1
+def test_a_long_sentence_without_an_early_start_is_one_chunk() -> None:
+    assert len(chunks(LONG)) == 1
 
 
 TEXTS = {
@@ -274,7 +274,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("unit", TEXTS.values(), ids=TEXTS)
-def test_the_first_piece_of_a_long_text_comes_as_soon_as_that_of_a_short_one(unit: str) -> None:
+def test_the_first_chunk_costs_the_same_cpu_time_for_long_and_short_texts(unit: str) -> None:
     def first_units(length: int) -> float:
         text = (unit * (length // len(unit) + 1))[:length]
 
@@ -298,7 +298,7 @@ def test_the_first_piece_of_a_long_text_comes_as_soon_as_that_of_a_short_one(uni
     assert first_units(50_000) - first_units(50) < 4
 
 
-def test_only_what_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_chunk_reads_only_the_first_block(monkeypatch: pytest.MonkeyPatch) -> None:
     cleaned = 0
 
     def counting(text: str) -> str:
@@ -331,7 +331,7 @@ def test_only_what_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None
         "A.B",
     ],
 )
-def test_reading_takes_linear_time(unit: str) -> None:
+def test_chunking_takes_linear_time(unit: str) -> None:
     text = (unit * 20_000)[:20_000]
 
     def read() -> None:
@@ -342,17 +342,17 @@ def test_reading_takes_linear_time(unit: str) -> None:
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_piece_knows_how_far_the_text_is_read(early: bool) -> None:
+def test_text_end_of_a_chunk_covers_exactly_the_text_read_so_far(early: bool) -> None:
     text = "A boat came in, slowly and late. Nobody waved!\n\nIt was dark; the lamp was out. " * 40
     said = ""
-    for piece in pieces(text, early=early):
-        said += piece.text
-        assert letters(text[: piece.text_end]) == letters(said)
+    for chunk in chunks(text, early=early):
+        said += chunk.text
+        assert letters(text[: chunk.text_end]) == letters(said)
 
 
 @given(st.text(alphabet=st.sampled_from("ab .\n\u0301\U0001f600ﬃ你é"), max_size=300))
 @settings(max_examples=60)
-def test_no_piece_ends_beyond_the_text_or_before_another(text: str) -> None:
-    ends = [piece.text_end for piece in pieces(text)]
+def test_text_ends_of_chunks_are_in_order_and_within_the_text(text: str) -> None:
+    ends = [chunk.text_end for chunk in chunks(text)]
     assert ends == sorted(ends)
     assert all(0 <= end <= len(text) for end in ends)

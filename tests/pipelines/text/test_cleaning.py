@@ -1,4 +1,4 @@
-"""Cleaning text."""
+"""Cleaning of text before it is spoken."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from tests.cpu_time import cpu_units
 
 
 @given(st.text(max_size=200))
-def test_cleaning_twice_changes_nothing_more(text: str) -> None:
+def test_cleaning_is_idempotent(text: str) -> None:
     once = clean(text)
     assert clean(once) == once
 
@@ -27,7 +27,7 @@ def test_cleaning_twice_changes_nothing_more(text: str) -> None:
         ("\u01c7\u200d\u0628", "LJ\u0628"),
     ],
 )
-def test_what_no_voice_can_say_is_removed(text: str, cleaned: str) -> None:
+def test_invisible_characters_are_removed_and_letters_normalised(text: str, cleaned: str) -> None:
     assert clean(text) == cleaned
 
 

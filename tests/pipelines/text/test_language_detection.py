@@ -1,4 +1,4 @@
-"""Which language a text is in."""
+"""Language detection of texts and paragraphs."""
 
 import pytest
 
@@ -37,11 +37,11 @@ OFFERED = frozenset("en hi ar fr de es it nl pl pt bn gu kn ml mr pa ta te ja zh
         ("你好世界", "zh"),
     ],
 )
-def test_the_language_is_recognised(text: str, language: str) -> None:
+def test_the_language_of_a_text_is_detected(text: str, language: str) -> None:
     assert detect_language(text, OFFERED) == language
 
 
-def test_only_offered_languages_are_answered() -> None:
+def test_only_offered_languages_are_detected() -> None:
     assert detect_language("Ich habe heute leider keine Zeit.", {"en", "fr"}) in {"en", "fr"}
     assert detect_language("你好世界", {"en"}) == "en"
     assert detect_language("Привет", {"de"}) == "de"
@@ -71,6 +71,6 @@ def test_a_paragraph_keeps_the_language_of_the_voice_unless_it_is_clearly_anothe
     assert paragraph_language(text, OFFERED, voice, voice) == language
 
 
-def test_without_a_voice_a_short_paragraph_is_in_the_language_before() -> None:
+def test_a_short_paragraph_without_a_voice_keeps_the_language_of_the_previous_one() -> None:
     assert paragraph_language("Paris", OFFERED, None, "fr") == "fr"
     assert paragraph_language("12", OFFERED, None, None) == "en"

@@ -1,4 +1,4 @@
-"""Names of languages."""
+"""Names, codes and accents of languages."""
 
 import pytest
 
@@ -22,11 +22,11 @@ def test_a_language_has_an_english_and_a_native_name(code: str, name: str, nativ
     assert (names.name, names.native_name) == (name, native)
 
 
-def test_an_unknown_code_names_itself() -> None:
+def test_an_unknown_language_code_is_its_own_name() -> None:
     assert name_language("xx").name == "xx"
 
 
-def test_a_code_that_iso_withdrew_is_shown_and_understood_as_todays() -> None:
+def test_a_withdrawn_iso_code_and_its_successor_name_the_same_language() -> None:
     assert name_language("jw").code == "jv"
     assert "jw" in engine_codes("jv")
 
@@ -39,7 +39,7 @@ def test_a_code_that_iso_withdrew_is_shown_and_understood_as_todays() -> None:
         *(("tgl", "tl"), ("srp", "sr"), ("yue", "yue")),
     ],
 )
-def test_a_language_is_understood_by_the_names_that_callers_use(named: str, code: str) -> None:
+def test_language_tags_and_iso_639_2_codes_map_to_engine_codes(named: str, code: str) -> None:
     assert code in engine_codes(named)
 
 
@@ -50,10 +50,10 @@ def test_a_language_is_understood_by_the_names_that_callers_use(named: str, code
         *(("en-US", "American"), ("en", None), ("en-AU", None), ("de-GB", None), ("gb", None)),
     ],
 )
-def test_a_region_may_tell_the_accent(code: str, accent: str | None) -> None:
+def test_the_region_of_a_language_tag_determines_the_accent(code: str, accent: str | None) -> None:
     assert accent_of(code) == accent
 
 
-def test_what_names_no_language_is_told_from_what_does() -> None:
+def test_is_language_accepts_known_language_codes_only() -> None:
     assert all(map(is_language, ("en", "eng", "de-AT", "PT_br", "haw", "yue", "tl", "jw")))
     assert not any(map(is_language, ("", "xx", "qqq", "english", "12")))

@@ -1,4 +1,4 @@
-"""What people say for what is written."""
+"""Normalisation: numbers, dates and abbreviations as words."""
 
 import pytest
 from hypothesis import given
@@ -75,12 +75,12 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("written", "spoken"), ENGLISH)
-def test_english_is_written_as_people_say_it(written: str, spoken: str) -> None:
+def test_english_numbers_dates_and_abbreviations_become_words(written: str, spoken: str) -> None:
     assert normalise(written, "en") == spoken
 
 
 @pytest.mark.parametrize(("language", "written", "spoken"), OTHERS)
-def test_other_languages_have_their_own_marks_and_words(
+def test_other_languages_are_normalised_by_their_own_rules(
     language: str, written: str, spoken: str
 ) -> None:
     assert normalise(written, language) == spoken
@@ -107,17 +107,17 @@ def test_other_languages_have_their_own_marks_and_words(
         f"{'9' * 40}.55 km",
     ],  # fmt: skip
 )
-def test_every_language_says_something_for_every_form(language: str, text: str) -> None:
+def test_every_number_form_has_spoken_words_in_every_language(language: str, text: str) -> None:
     assert any(map(str.isalnum, normalise(text, language)))
 
 
 @given(st.text(max_size=100), st.sampled_from(["en", "de", "fr", "hi", "ar", "ja", "xx"]))
-def test_no_text_breaks_it(text: str, language: str) -> None:
+def test_any_text_is_normalised_without_errors(text: str, language: str) -> None:
     normalise(clean(text), language)
 
 
 @given(st.from_regex(r"[-$€+]?[0-9.,:/ -]{1,20}[%a-zé°]{0,3}", fullmatch=True))
-def test_no_number_breaks_it(text: str) -> None:
+def test_any_number_is_normalised_without_errors(text: str) -> None:
     for language in ("en", "de", "fr", "pl", "hi", "bn"):
         normalise(text, language)
 
@@ -145,7 +145,7 @@ def test_no_number_breaks_it(text: str) -> None:
     ],
 )
 @pytest.mark.parametrize("language", ["en", "fr", "hi"])
-def test_normalising_takes_linear_time(unit: str, language: str) -> None:
+def test_normalisation_takes_linear_time(unit: str, language: str) -> None:
     text = (unit * 50_000)[:50_000]
     # The slowest takes about 10; quadratic is thousands.
     assert cpu_units(lambda: normalise(text, language)) < 150

@@ -1,4 +1,4 @@
-"""Where sentences end."""
+"""Sentence segmentation, also of a text that grows."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from tests.pipelines.text.sentence_corpus import HARD_CASES, split_sentences
 
 
 @pytest.mark.parametrize(("language", "marked"), HARD_CASES)
-def test_hard_cases_are_told_apart(language: str, marked: str) -> None:
+def test_hard_cases_are_split_at_their_sentence_boundaries(language: str, marked: str) -> None:
     sentences = marked.split("|")
     joiner = "" if language in ("zh", "ja") else " "
     assert split_sentences(joiner.join(sentences), language) == sentences
@@ -25,7 +25,7 @@ def test_hard_cases_are_told_apart(language: str, marked: str) -> None:
         ("en", "  \u00a0 ", []),
     ],
 )
-def test_odd_texts_are_split_too(language: str, text: str, sentences: list[str]) -> None:
+def test_unusual_texts_are_split_correctly(language: str, text: str, sentences: list[str]) -> None:
     assert split_sentences(text, language) == sentences
 
 
@@ -33,7 +33,7 @@ def test_odd_texts_are_split_too(language: str, text: str, sentences: list[str])
     st.text(st.sampled_from('abcAB éж你好。！？“”「」 ठ।1.,;!?\u2019"()-[]@/ '), max_size=300),
     st.sampled_from(["en", "de", "fr", "hi", "ar", "zh", "ja", "xx"]),
 )
-def test_only_spaces_lie_between_sentences(text: str, language: str) -> None:
+def test_only_whitespace_is_outside_of_the_sentence_spans(text: str, language: str) -> None:
     position = 0
     for start, end in sentence_spans(text, language):
         assert position <= start < end
@@ -60,7 +60,7 @@ def test_only_spaces_lie_between_sentences(text: str, language: str) -> None:
         ("en", "", "", ""),
     ],
 )
-def test_a_text_that_grows_is_finished_up_to_its_last_whole_sentence(
+def test_a_growing_text_is_finished_up_to_its_last_complete_sentence(
     language: str, text: str, sure: str, likely: str
 ) -> None:
     assert text[: finished(text, language)] == sure
@@ -72,5 +72,5 @@ def test_a_text_that_grows_is_finished_up_to_its_last_whole_sentence(
     st.sampled_from(["en", "de", "hi", "zh", "xx"]),
     st.booleans(),
 )
-def test_what_is_finished_is_a_part_of_the_text(text: str, language: str, sure: bool) -> None:
+def test_the_finished_length_is_within_the_text(text: str, language: str, sure: bool) -> None:
     assert 0 <= finished(text, language, sure=sure) <= len(text)

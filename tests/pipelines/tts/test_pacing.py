@@ -1,4 +1,4 @@
-"""Streams with an ample lead make way for those without; underruns are measured."""
+"""The scheduler of streams by their lead, and the metrics of underruns."""
 
 import asyncio
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def stream_of(
     stream.stop()
 
 
-def test_a_lead_shrinks_while_the_audio_is_played() -> None:
+def test_the_lead_of_a_stream_shrinks_while_its_audio_is_played() -> None:
     clock = Clock()
     stream = PlaybackClock(FairScheduler(), clock=clock)
     assert stream.lead_s == 0.0
@@ -40,7 +40,7 @@ def test_a_lead_shrinks_while_the_audio_is_played() -> None:
     assert stream.lead_s == pytest.approx(1.0)
 
 
-def test_a_stream_is_busy_until_its_lead_is_ample() -> None:
+def test_the_scheduler_counts_streams_without_an_ample_lead_as_busy() -> None:
     scheduler, clock = FairScheduler(), Clock()
     with stream_of(scheduler, clock) as started, stream_of(scheduler, clock):
         assert scheduler.busy == 2
@@ -49,16 +49,16 @@ def test_a_stream_is_busy_until_its_lead_is_ample() -> None:
     assert scheduler.busy == 0
 
 
-async def test_a_stream_with_an_ample_lead_waits_while_another_has_none() -> None:
+async def test_a_stream_with_an_ample_lead_waits_for_one_without() -> None:
     scheduler, clock = FairScheduler(), Clock()
-    with stream_of(scheduler, clock) as rich:
-        rich.audio_sent(AMPLE_LEAD_S + 10)
-        with stream_of(scheduler, clock) as poor:
-            await scheduler.admit(poor)  # at once
-            waiting = asyncio.create_task(scheduler.admit(rich))
+    with stream_of(scheduler, clock) as ahead:
+        ahead.audio_sent(AMPLE_LEAD_S + 10)
+        with stream_of(scheduler, clock) as behind:
+            await scheduler.admit(behind)  # at once
+            waiting = asyncio.create_task(scheduler.admit(ahead))
             await asyncio.sleep(0.25)
             assert not waiting.done()
-            poor.audio_sent(AMPLE_LEAD_S + 10)
+            behind.audio_sent(AMPLE_LEAD_S + 10)
             async with asyncio.timeout(PATIENCE_S):
                 await waiting
 
@@ -99,7 +99,7 @@ async def test_streams_of_a_slow_engine_start_one_after_another() -> None:
             await waiting
 
 
-async def test_no_stream_waits_for_long_for_older_ones() -> None:
+async def test_a_starting_stream_waits_no_longer_than_the_first_deadline() -> None:
     scheduler, clock = FairScheduler(), Clock()
     with stream_of(scheduler, clock) as first, stream_of(scheduler, clock) as second:
         first.audio_sent(1.0)
@@ -132,7 +132,7 @@ def value(name: str, **labels: str) -> float:
 
 
 def play(clock: Clock, *steps: tuple[float, float], consumer_s: float = 0.0) -> PlaybackClock:
-    """Each step: seconds of work, and of the speech that it gives; `consumer_s` follows each."""
+    """Each step: seconds of work, and of its audio; the client takes it `consumer_s` later."""
     stream = PlaybackClock(FairScheduler(), asked_at=clock.now, clock=clock)
     for work_s, audio_s in steps:
         clock.now += work_s
@@ -148,36 +148,36 @@ def gaps(clock: Clock, *steps: tuple[float, float], consumer_s: float = 0.0) -> 
     return value("tts_gap_seconds_total") - before
 
 
-def test_speech_ahead_of_its_playback_has_no_gap() -> None:
+def test_a_stream_ahead_of_its_playback_has_no_underrun() -> None:
     smooth = value("tts_streams_total", outcome="smooth")
     assert gaps(Clock(), (0.4, 1), (0.9, 1), (1.0, 1)) == 0
     assert value("tts_streams_total", outcome="smooth") == smooth + 1
 
 
-def test_a_gap_is_as_long_as_the_audio_is_late() -> None:
+def test_underruns_are_as_long_as_the_audio_is_late() -> None:
     late = value("tts_streams_total", outcome="late")
     assert gaps(Clock(), (0.4, 1), (1.5, 1), (1.2, 1)) == pytest.approx(0.7)
     assert value("tts_streams_total", outcome="late") == late + 1
 
 
-def test_a_client_that_takes_its_chunks_late_makes_no_gap() -> None:
+def test_a_client_that_takes_its_chunks_late_causes_no_underrun() -> None:
     assert gaps(Clock(), (0.1, 0.5), (0.0, 0.5), consumer_s=3.0) == 0
 
 
-def test_first_audio_is_measured_from_when_the_text_came() -> None:
+def test_time_to_first_audio_is_measured_from_the_arrival_of_the_text() -> None:
     name = "tts_first_audio_seconds_sum"
     before, clock = value(name), Clock()
     gaps(clock, (0.25, 1), (0.1, 1))
     assert value(name) - before == pytest.approx(0.25)
 
 
-def test_a_stream_that_its_client_leaves_is_neither_smooth_nor_late() -> None:
+def test_a_stream_whose_client_disconnects_is_counted_as_left() -> None:
     left, clock = value("tts_streams_total", outcome="left"), Clock()
     play(clock, (0, 1)).count(is_finished=False)
     assert value("tts_streams_total", outcome="left") == left + 1
 
 
-def test_silence_counts_no_stream() -> None:
+def test_a_stream_without_audio_is_not_counted() -> None:
     before = sum(value("tts_streams_total", outcome=one) for one in ("smooth", "late", "left"))
     assert gaps(Clock()) == 0
     after = sum(value("tts_streams_total", outcome=one) for one in ("smooth", "late", "left"))

@@ -35,7 +35,7 @@ INFO = ModelInfo("svc/fake", "tts", "fake", "x", 0, ("en", "de"), sample_rate=16
 
 
 class ScriptedSpeaker(TTSModel):
-    """Says 0.2 s of tone a call; remembers the calls."""
+    """Synthesises 0.2 s of tone a call; records the requests."""
 
     def __init__(self, info: ModelInfo = INFO, *, delay_s: float = 0.0) -> None:
         self.info = info
@@ -57,7 +57,7 @@ class ScriptedSpeaker(TTSModel):
         self.flying += 1
         self.most_flying = max(self.most_flying, self.flying)
         try:
-            # Later sentences are quicker, so order is kept only when it is kept on purpose.
+            # Later sentences are quicker, so their order must be kept on purpose.
             await asyncio.sleep(self._delay_s / len(self.calls))
             if self.down:
                 raise EngineLost("down")
@@ -85,7 +85,7 @@ async def chosen(
     return plan.voice.voice.key
 
 
-async def test_the_voice_is_the_one_that_was_named() -> None:
+async def test_a_voice_is_found_by_name_or_id_and_an_unknown_one_is_refused() -> None:
     speech = pipeline(one=ScriptedSpeaker())
     assert await chosen(speech, voice="aNN") == "a"
     assert await chosen(speech, voice_id=VOICES[2].voice_id.upper()) == "d"
@@ -95,7 +95,7 @@ async def test_the_voice_is_the_one_that_was_named() -> None:
             await chosen(speech, **wrong)
 
 
-async def test_without_a_name_the_language_decides() -> None:
+async def test_without_a_voice_name_the_language_of_the_text_selects_the_voice() -> None:
     speech = pipeline(one=ScriptedSpeaker())
     assert await chosen(speech) == "b"
     # The configured voice of German is not deployed, another German one is.
@@ -103,7 +103,7 @@ async def test_without_a_name_the_language_decides() -> None:
     assert await chosen(speech, text="你好世界") == "b"
 
 
-async def test_a_model_that_is_down_does_not_take_the_others_with_it() -> None:
+async def test_a_lost_model_does_not_affect_the_voices_of_others() -> None:
     dead = ScriptedSpeaker(replace(INFO, id="svc/dead"))
     dead.down = True
     assert await chosen(pipeline(dead=dead, one=ScriptedSpeaker())) == "b"
@@ -111,7 +111,7 @@ async def test_a_model_that_is_down_does_not_take_the_others_with_it() -> None:
         await chosen(pipeline(dead=dead))
 
 
-async def test_a_model_that_was_taken_away_since_its_voice_was_chosen_is_unavailable() -> None:
+async def test_a_model_removed_after_the_plan_is_unavailable() -> None:
     speakers = {"one": ScriptedSpeaker()}
     speech = SpeechPipeline(speakers, CONFIG)
     plan = await speech.plan(SpeechRequest("Hello there my friend."))
@@ -120,7 +120,7 @@ async def test_a_model_that_was_taken_away_since_its_voice_was_chosen_is_unavail
         await anext(speech.stream(plan))
 
 
-async def test_a_voice_is_unknown_only_once_every_model_is_known() -> None:
+async def test_an_unknown_voice_is_not_found_only_when_all_models_are_available() -> None:
     late = ScriptedSpeaker(replace(INFO, id="svc/late"))
     late.down = True
     speech = pipeline(one=ScriptedSpeaker(), late=late)
@@ -185,12 +185,12 @@ async def test_an_error_of_a_later_sentence_reaches_the_caller() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "!!!", "\U0001f600", "\u200b"])
-async def test_nothing_to_say_is_an_invalid_request(text: str) -> None:
+async def test_text_without_anything_to_speak_is_an_invalid_request(text: str) -> None:
     with pytest.raises(InvalidRequest, match="text"):
         await speak(pipeline(one=ScriptedSpeaker()), SpeechRequest(text))
 
 
-async def test_an_engine_that_changes_tempo_itself_is_told_and_not_stretched_again() -> None:
+async def test_an_engine_with_native_speed_gets_the_speed_and_is_not_stretched_again() -> None:
     speaker = ScriptedSpeaker(replace(INFO, native_speed=True))
     said = await speak(pipeline(one=speaker), SpeechRequest("Hello.", speed=2.0))
     assert speaker.calls[0].speed == 2.0
@@ -201,7 +201,7 @@ async def test_an_engine_that_changes_tempo_itself_is_told_and_not_stretched_aga
     assert said.audio.duration_s == pytest.approx(0.1, abs=0.01)
 
 
-async def test_enhance_sets_the_loudness_and_without_it_the_level_is_the_engines(
+async def test_enhance_sets_the_target_loudness_and_without_it_the_level_is_unchanged(
     tmp_path: Path,
 ) -> None:
     engine, info = load_model(TTS, "tts/tone", WeightStore(tmp_path))
@@ -213,15 +213,15 @@ async def test_enhance_sets_the_loudness_and_without_it_the_level_is_the_engines
     assert np.max(np.abs(plain.pcm)) == pytest.approx(0.3, abs=0.01)
 
 
-async def test_numbers_are_read_in_the_language_of_the_voice() -> None:
+async def test_numbers_are_spoken_in_the_language_of_the_voice() -> None:
     speaker = ScriptedSpeaker()
     await speak(pipeline(one=speaker), SpeechRequest("It costs 5 today.", voice="Dora"))
     assert speaker.calls[0].text == "It costs fünf today."
     assert speaker.calls[0].language == "de"
 
 
-async def test_a_swapped_model_is_asked_for_its_voices_again() -> None:
-    """The first description is of a model that is gone: its voice is unknown to the engine."""
+async def test_a_swapped_model_is_described_again_and_its_voice_is_used() -> None:
+    """The first description is of the replaced model, whose voice the engine does not know."""
     engine, info = load_model(TTS, "tts/tone", WeightStore(Path("unused")))
     gone = replace(info, voices=(replace(info.voices[0], key="gone"),))
 

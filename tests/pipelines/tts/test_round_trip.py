@@ -1,4 +1,4 @@
-"""What the pipeline speaks, as a stream and as a whole, the recogniser writes down again."""
+"""Synthesised speech, as a stream and as a whole, is transcribed back to its text."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.weights
 TEXT = "The harbour lay still that morning, and nobody expected the ship. It carried a piano."
 
 
-def errors(audio: AudioChunk) -> float:
-    """Character errors of what is heard."""
+def character_error_rate(audio: AudioChunk) -> float:
+    """Of the transcript of `audio` to TEXT."""
     pcm = resample(audio.pcm, audio.sample_rate, LISTENING_HZ)
     return float(jiwer.cer(plain(TEXT, "en"), plain(listen(pcm, "en"), "en")))
 
@@ -40,14 +40,14 @@ def pipeline(engine: str) -> tuple[SpeechPipeline, SpeechRequest]:
 
 
 def check(audio: AudioChunk, words: Sequence[TimedWord]) -> None:
-    assert errors(audio) <= 0.08
+    assert character_error_rate(audio) <= 0.08
     assert measure_lufs(audio.pcm, audio.sample_rate) == pytest.approx(-16.0, abs=1.0)
     assert true_peak(audio.pcm, audio.sample_rate) <= 10 ** (-1 / 20)
     assert [word.word for word in words] == TEXT.split()
 
 
 @pytest.mark.parametrize("engine", ["hibari", "kokoro"])
-async def test_what_is_streamed_is_heard(engine: str) -> None:
+async def test_streamed_speech_is_transcribed_back_to_its_text(engine: str) -> None:
     speech, request = pipeline(engine)
     plan = await speech.plan(request, early_start=True)
     async with aclosing(speech.stream(plan)) as stream:
@@ -57,7 +57,7 @@ async def test_what_is_streamed_is_heard(engine: str) -> None:
     check(AudioChunk(pcm, chunks[0].audio.sample_rate), words)
 
 
-async def test_what_is_written_to_a_file_is_heard() -> None:
+async def test_speech_synthesised_as_a_whole_is_transcribed_back_to_its_text() -> None:
     speech, request = pipeline("hibari")
     whole = await speak(speech, request)
     check(whole.audio, whole.words)

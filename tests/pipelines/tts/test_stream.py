@@ -1,4 +1,4 @@
-"""Streams: early, seamless, even, stopped at once, and with the caller's own words."""
+"""Streams of speech: latency, seams, loudness, cancellation, errors and word timings."""
 
 import asyncio
 import time
@@ -59,7 +59,7 @@ def flux(pcm: Pcm, at: int) -> float:
 
 @given(sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=5), level=st.floats(0.001, 0.5))
 @settings(max_examples=40, derandomize=True, database=None)
-def test_trimming_a_stream_gives_the_same_however_it_is_cut(sizes: list[int], level: float) -> None:
+def test_the_seam_trimmer_does_not_depend_on_chunk_sizes(sizes: list[int], level: float) -> None:
     padding = silence(0.3, SAMPLE_RATE)
     pcm = np.concatenate([padding, voiced(0.4, level), padding, voiced(0.1, level), padding])
     trimmer = SeamTrimmer(SAMPLE_RATE)
@@ -67,7 +67,7 @@ def test_trimming_a_stream_gives_the_same_however_it_is_cut(sizes: list[int], le
     np.testing.assert_array_equal(np.concatenate([*parts, trimmer.finish()]), trim(pcm))
 
 
-def test_speech_passes_the_trimmer_but_for_4_ms() -> None:
+def test_the_seam_trimmer_passes_speech_on_at_once() -> None:
     trimmer = SeamTrimmer(SAMPLE_RATE)
     given_out = len(trimmer.push(np.concatenate([silence(0.2, SAMPLE_RATE), voiced(0.31)])))
     assert given_out / SAMPLE_RATE == pytest.approx(0.31 + 0.03, abs=0.03)
@@ -75,7 +75,7 @@ def test_speech_passes_the_trimmer_but_for_4_ms() -> None:
 
 @pytest.mark.parametrize("speed", [1.0, 1.4])
 @pytest.mark.parametrize("pitch", [1.0, 0.8])
-async def test_a_stream_is_sample_for_sample_the_whole(speed: float, pitch: float) -> None:
+async def test_a_stream_equals_the_whole_audio_sample_by_sample(speed: float, pitch: float) -> None:
     request = SpeechRequest(TEXT, enhance=False, speed=speed, pitch=pitch)
     speech = pipeline(VoicedSpeaker())
     streamed = joined(await spoken(speech, request))
@@ -83,7 +83,7 @@ async def test_a_stream_is_sample_for_sample_the_whole(speed: float, pitch: floa
     np.testing.assert_array_equal(streamed, whole)
 
 
-async def test_no_seam_clicks_or_jumps() -> None:
+async def test_seams_between_chunks_have_no_clicks() -> None:
     """The step and the change of spectrum where chunks meet are no greater than elsewhere."""
     chunks = await spoken(pipeline(VoicedSpeaker(level=0.05)), SpeechRequest(TEXT))
     pcm = joined(chunks)
@@ -97,7 +97,7 @@ async def test_no_seam_clicks_or_jumps() -> None:
 
 
 @pytest.mark.parametrize("level", [0.01, 0.1])
-async def test_the_first_stream_of_a_voice_and_later_ones_are_at_the_target(level: float) -> None:
+async def test_first_and_later_streams_of_a_voice_have_the_target_loudness(level: float) -> None:
     speech = pipeline(VoicedSpeaker(level=level))
     for _ in range(2):
         pcm = joined(await spoken(speech, SpeechRequest(TEXT)))
@@ -107,28 +107,28 @@ async def test_the_first_stream_of_a_voice_and_later_ones_are_at_the_target(leve
     assert measure_lufs(first_s, SAMPLE_RATE) == pytest.approx(-16.0, abs=1.5)
 
 
-async def test_chunks_come_as_the_engine_makes_them() -> None:
+async def test_chunks_are_streamed_as_the_engine_produces_them() -> None:
     speaker = VoicedSpeaker(sizes=(4800,), chunk_delay_s=0.02)
     speech = pipeline(speaker)
     plan = await speech.plan(SpeechRequest(TEXT, enhance=False))
     async with aclosing(speech.stream(plan)) as chunks:
         await anext(chunks)
-        assert speaker.made <= 3  # 0.2 s of padding, and the first sound
+        assert speaker.made <= 3  # 0.2 s of padding, and the first speech
         assert len(speaker.calls) == 1
 
 
 @pytest.mark.parametrize("enhance", [False, True])
-async def test_the_end_of_a_piece_is_no_chunk_of_its_own(enhance: bool) -> None:
+async def test_a_stream_has_no_inner_chunk_shorter_than_50_ms(enhance: bool) -> None:
     speech = pipeline(VoicedSpeaker())
     chunks = await spoken(speech, SpeechRequest(TEXT, enhance=enhance))
     assert len(chunks) > 5
     assert min(chunk.audio.duration_s for chunk in chunks[1:-1]) >= 0.05
 
 
-async def test_a_long_text_starts_as_soon_as_a_short_one() -> None:
+async def test_the_stream_of_a_long_text_starts_as_soon_as_that_of_a_short_one() -> None:
     async def first_s(text: str) -> float:
         speech = pipeline(VoicedSpeaker())
-        began = time.process_time()  # of this engine, which takes no time itself
+        began = time.process_time()  # the fake engine itself takes none
         plan = await speech.plan(SpeechRequest(text, voice="Vera"), early_start=True)
         async with aclosing(speech.stream(plan)) as chunks:
             await anext(chunks)
@@ -140,13 +140,13 @@ async def test_a_long_text_starts_as_soon_as_a_short_one() -> None:
     assert long < short + 0.05
 
 
-async def test_the_second_piece_is_there_when_the_first_ends() -> None:
+async def test_each_chunk_is_requested_before_the_audio_of_the_previous_one_ends() -> None:
     speaker = VoicedSpeaker(sizes=(4800,), chunk_delay_s=0.01)
     speech = pipeline(speaker)
     await spoken(speech, SpeechRequest(TEXT))
     slack = [call.deadline_s for call in speaker.calls]
-    assert slack[0] == FIRST_DEADLINE_S  # those who listen already go first
-    assert all(later > 0.0 for later in slack[1:])  # the listener still has sound of the one before
+    assert slack[0] == FIRST_DEADLINE_S  # streams that play already go first
+    assert all(later > 0.0 for later in slack[1:])  # audio of the previous chunk is left
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ async def test_the_second_piece_is_there_when_the_first_ends() -> None:
         (0.25, ["The train", "to the coast leaves", "at nine this morning."]),
     ],
 )
-async def test_a_slow_engine_is_asked_for_no_more_than_it_makes_in_time(
+async def test_the_first_chunks_for_a_slow_engine_are_shorter(
     cost: float, opening: list[str]
 ) -> None:
     speaker = VoicedSpeaker(info=replace(INFO, real_time_factor=cost))
@@ -169,7 +169,7 @@ async def test_a_slow_engine_is_asked_for_no_more_than_it_makes_in_time(
     assert [call.text for call in speaker.calls][: len(opening)] == opening
 
 
-async def test_who_begins_in_a_crowd_begins_with_more() -> None:
+async def test_a_second_stream_of_a_slow_engine_starts_with_a_longer_chunk() -> None:
     slow = replace(INFO, real_time_factor=0.3)
     speech = pipeline(VoicedSpeaker(info=slow, chunk_delay_s=0.01))
     request = SpeechRequest("The captain smiled at the old harbour in the grey morning light. " * 9)
@@ -182,7 +182,7 @@ async def test_who_begins_in_a_crowd_begins_with_more() -> None:
     assert len(after.first.text) == len(alone.first.text)
 
 
-async def test_leaving_stops_the_engine_at_once() -> None:
+async def test_closing_a_stream_stops_the_engine_within_100_ms() -> None:
     speaker = VoicedSpeaker(sizes=(2400,), chunk_delay_s=0.01)
     speech = pipeline(speaker)
     stream = speech.stream(await speech.plan(SpeechRequest(TEXT * 20)))
@@ -195,7 +195,7 @@ async def test_leaving_stops_the_engine_at_once() -> None:
     assert (speaker.flying, speaker.made) == (0, made)
 
 
-async def test_a_slow_listener_makes_the_engine_wait() -> None:
+async def test_a_slow_client_pauses_the_engine_by_backpressure() -> None:
     speaker = VoicedSpeaker()
     speech = pipeline(speaker)
     stream = speech.stream(await speech.plan(SpeechRequest(TEXT * 20)))
@@ -207,8 +207,8 @@ async def test_a_slow_listener_makes_the_engine_wait() -> None:
 
 @pytest.mark.parametrize("times", [True, False])
 @pytest.mark.parametrize("speed", [1.0, 2.0])
-async def test_words_are_the_callers_and_sound_when_they_say(times: bool, speed: float) -> None:
-    """With times of the engine, and without: then by the share of the letters."""
+async def test_word_timings_match_the_caller_words_and_the_audio(times: bool, speed: float) -> None:
+    """With word times of the engine, and without: then estimated by the share of letters."""
     speech = pipeline(VoicedSpeaker(times=times))
     chunks = await spoken(speech, SpeechRequest(TEXT, timings=True, speed=speed))
     words = [word for chunk in chunks for word in chunk.words]
@@ -238,7 +238,7 @@ def matched(words: Sequence[SourceWord], times: Sequence[WordTime]) -> list[tupl
     return [(one.source.word, round(one.end_s, 2)) for one in found]
 
 
-def test_a_word_spoken_as_several_lasts_as_long_as_they_do() -> None:
+def test_a_word_spoken_as_several_ends_with_the_last_of_them() -> None:
     words = (SourceWord("$12", 0, 3, 0, 14), SourceWord("please", 4, 10, 15, 21))
     times = [
         WordTime(0, 6, 0.0, 0.5),
@@ -248,12 +248,12 @@ def test_a_word_spoken_as_several_lasts_as_long_as_they_do() -> None:
     assert matched(words, times) == [("$12", 1.0), ("please", 1.5)]
 
 
-def test_words_that_an_engine_joins_share_its_time() -> None:
+def test_words_that_an_engine_times_as_one_share_its_duration() -> None:
     words = (SourceWord("of", 0, 2, 0, 2), SourceWord("the", 3, 6, 3, 6))
     assert matched(words, [WordTime(0, 6, 0.0, 0.6)]) == [("of", 0.2), ("the", 0.6)]
 
 
-def test_a_word_of_which_an_engine_says_nothing_lies_between_its_neighbours() -> None:
+def test_a_word_without_an_engine_time_is_placed_between_its_neighbours() -> None:
     words = (
         SourceWord("a", 0, 1, 0, 1),
         SourceWord("b", 2, 3, 2, 3),
@@ -264,7 +264,7 @@ def test_a_word_of_which_an_engine_says_nothing_lies_between_its_neighbours() ->
     assert 0.5 <= found[1][1] <= 1.0
 
 
-async def test_an_error_in_the_middle_comes_after_what_was_spoken() -> None:
+async def test_an_engine_error_is_raised_after_the_audio_that_preceded_it() -> None:
     class Dies(VoicedSpeaker):
         async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
             if self.calls:
@@ -281,7 +281,7 @@ async def test_an_error_in_the_middle_comes_after_what_was_spoken() -> None:
     assert joined(heard).size > SAMPLE_RATE
 
 
-async def test_a_stream_chooses_again_when_its_voice_went_with_a_swapped_model() -> None:
+async def test_a_stream_selects_another_voice_when_a_model_swap_removed_its_voice() -> None:
     gone = replace(INFO, voices=(replace(VOICE, key="gone"),))
 
     class Swapped(VoicedSpeaker):
@@ -296,7 +296,7 @@ async def test_a_stream_chooses_again_when_its_voice_went_with_a_swapped_model()
     assert joined(chunks).size > SAMPLE_RATE
 
 
-async def test_a_voice_that_says_nothing_is_an_invalid_request() -> None:
+async def test_a_voice_that_synthesises_only_silence_is_an_invalid_request() -> None:
     class Mute(VoicedSpeaker):
         async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
             yield AudioChunk(silence(0.5, SAMPLE_RATE), SAMPLE_RATE)
@@ -305,7 +305,7 @@ async def test_a_voice_that_says_nothing_is_an_invalid_request() -> None:
         await spoken(pipeline(Mute()), SpeechRequest(TEXT))
 
 
-async def test_a_paragraph_is_read_in_its_language_by_a_voice_that_crosses_languages() -> None:
+async def test_a_cross_lingual_voice_reads_each_paragraph_in_its_language() -> None:
     text = "Good morning to all of you.\nGuten Morgen, ich habe heute leider keine Zeit für euch."
     for crosses, languages in ((True, {"en", "de"}), (False, {"en"})):
         info = replace(INFO, languages=("de", "en"), crosses_languages=crosses)
@@ -315,20 +315,20 @@ async def test_a_paragraph_is_read_in_its_language_by_a_voice_that_crosses_langu
 
 
 class AtOnceSpeaker(VoicedSpeaker):
-    """Gives all of a piece a moment after its first chunk, as engines do that make it whole."""
+    """All other parts of a chunk follow the first at once, as from engines that do not stream."""
 
     def __init__(self) -> None:
         super().__init__(sizes=(2400,), chunk_delay_s=0.001)
 
 
-async def test_a_request_counts_all_that_its_listener_is_about_to_get(
+async def test_the_deadline_of_the_next_chunk_counts_audio_that_is_already_synthesised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
         "pipelines.tts.pipeline.PlaybackClock", partial(PlaybackClock, clock=lambda: 0.0)
     )  # no time passes
-    monkeypatch.setattr("pipelines.tts.pacing._SETTLES_S", 60.0)  # a busy machine's moment
+    monkeypatch.setattr("pipelines.tts.pacing._SETTLES_S", 60.0)  # long enough for a busy machine
     speaker = AtOnceSpeaker()
     await spoken(pipeline(speaker), SpeechRequest("Nobody expected the ship at seven. " * 4))
-    # Of the first piece, whose first chunk lasts 0.1 s.
+    # Of all of the first chunk, whose first part lasts 0.1 s.
     assert speaker.calls[1].deadline_s > 1.5

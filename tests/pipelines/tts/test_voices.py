@@ -1,4 +1,4 @@
-"""A workspace's voices on their way to the engine: packs travel once, deleted voices no more."""
+"""Custom voices in the speech pipeline: their lookup, caches, packs and deletion."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -32,7 +32,7 @@ PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.5, np.float32)))
 
 
 class Watched(LocalTTSModel):
-    """A speaker that notes which requests carried a pack."""
+    """A model that records which requests carried a voice pack."""
 
     def __init__(self, engine: object, info: ModelInfo) -> None:
         super().__init__(engine, info)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def pipeline(speaker: Watched, own: ReadyCustomVoices) -> SpeechPipeline:
     return SpeechPipeline({"tone": speaker}, CONFIG, own)
 
 
-async def test_a_pack_travels_once_to_each_engine(
+async def test_a_voice_pack_is_sent_once_to_each_engine(
     database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
@@ -100,7 +100,7 @@ async def test_a_pack_travels_once_to_each_engine(
     assert another.carried == [False, True]
 
 
-async def test_requests_at_once_read_the_pack_once(
+async def test_concurrent_requests_read_the_voice_pack_once(
     database: Database, files: Files, own: ReadyCustomVoices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
@@ -119,7 +119,7 @@ async def test_requests_at_once_read_the_pack_once(
     assert (set(packs), reads) == ({PACK}, 1)
 
 
-async def test_a_voice_whose_pack_is_gone_is_not_found(
+async def test_a_custom_voice_whose_pack_is_deleted_is_not_found(
     database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
@@ -132,7 +132,7 @@ async def test_a_voice_whose_pack_is_gone_is_not_found(
         await speech.speak(await speech.plan(request))
 
 
-async def test_a_deleted_voice_leaves_no_pack_in_any_memory(
+async def test_the_pack_of_a_deleted_voice_is_removed_from_every_cache_and_engine(
     database: Database, files: Files, speaker: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.tts.voices.REMEMBERED_S", 0.2)
@@ -152,7 +152,7 @@ async def test_a_deleted_voice_leaves_no_pack_in_any_memory(
         await anext(speaker.synthesize(asked))
 
 
-async def test_what_was_deleted_elsewhere_is_gone_when_the_memory_fades(
+async def test_forget_clears_the_voice_cache_of_this_process_only(
     database: Database, files: Files, own: ReadyCustomVoices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
@@ -166,7 +166,7 @@ async def test_what_was_deleted_elsewhere_is_gone_when_the_memory_fades(
     assert await elsewhere.find(workspace_id, name="ann") is not None
 
 
-async def test_a_voice_without_its_model_is_unavailable_and_not_unknown(
+async def test_a_custom_voice_without_its_model_is_unavailable_and_not_listed(
     database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
@@ -180,7 +180,7 @@ async def test_a_voice_without_its_model_is_unavailable_and_not_unknown(
     assert str(voice_id) not in {one.voice.voice_id for one in offered}
 
 
-async def test_new_voices_are_for_the_engine_that_makes_them(
+async def test_the_model_for_new_custom_voices_is_chosen_by_engine_name(
     own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     other = Watched(*load_model(TTS, "tts/tone", WeightStore(Path("/nowhere"))))
@@ -190,7 +190,7 @@ async def test_new_voices_are_for_the_engine_that_makes_them(
         assert (await speech.directory.custom_voice_model(engine)).engine == expected
 
 
-async def test_a_custom_voice_comes_before_another_of_its_name(
+async def test_a_custom_voice_takes_precedence_over_a_stock_voice_of_the_same_name(
     database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)

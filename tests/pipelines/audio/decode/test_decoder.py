@@ -27,7 +27,7 @@ def pitch_hz(pcm: Pcm, rate: int) -> float:
 
 
 @pytest.mark.parametrize("kind", CONTAINERS)
-async def test_every_format_sounds_the_same(
+async def test_every_container_format_is_decoded_to_the_same_tone(
     decoder: AudioDecoder, tmp_path: Path, kind: str
 ) -> None:
     path = tmp_path / "0"
@@ -41,21 +41,21 @@ async def test_every_format_sounds_the_same(
     assert list(tmp_path.iterdir()) == [path]
 
 
-async def test_channels_are_mixed_to_one(decoder: AudioDecoder, tmp_path: Path) -> None:
+async def test_channels_are_mixed_down_to_mono(decoder: AudioDecoder, tmp_path: Path) -> None:
     path = tmp_path / "0"
     path.write_bytes(wav(np.tile(np.array([16384, 0], "<i2"), 16_000).tobytes(), channels=2))
     audio = await decoder.decode(path)
     assert audio.pcm == pytest.approx(np.full(16_000, 0.25))
 
 
-async def test_the_limit_is_on_what_is_decoded(decoder: AudioDecoder, tmp_path: Path) -> None:
+async def test_the_length_limit_is_on_decoded_audio(decoder: AudioDecoder, tmp_path: Path) -> None:
     path = tmp_path / "0"
     path.write_bytes(encode("flac", tone(10)))
     with pytest.raises(AudioTooLong):
         await decoder.decode(path, max_duration_s=5)
 
 
-async def test_a_dead_worker_is_replaced_and_harms_nobody_else(
+async def test_a_killed_worker_is_replaced_and_the_file_is_decoded(
     decoder: AudioDecoder, tmp_path: Path
 ) -> None:
     path = tmp_path / "0"
@@ -76,7 +76,7 @@ async def test_a_file_that_kills_every_worker_is_refused(
         await decoder.decode(path)
 
 
-async def test_a_worker_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+async def test_a_worker_that_does_not_answer_is_killed_after_the_timeout(tmp_path: Path) -> None:
     path = tmp_path / "0"
     path.write_bytes(wav(b"\0\0" * 16_000))
     async with AudioDecoder(timeout_s=0.2) as decoder:
@@ -87,12 +87,12 @@ async def test_a_worker_that_does_not_answer_is_given_up(tmp_path: Path) -> None
         assert process.returncode is not None
 
 
-async def test_a_cancelled_upload_stops_its_worker(decoder: AudioDecoder, tmp_path: Path) -> None:
+async def test_a_cancelled_decoding_kills_its_worker(decoder: AudioDecoder, tmp_path: Path) -> None:
     path = tmp_path / "0"
     path.write_bytes(encode("flac", tone(300)))
     await decoder.start()
     process = await decoder._workers[0].start()
-    process.send_signal(signal.SIGSTOP)  # so that it is never done
+    process.send_signal(signal.SIGSTOP)  # so that it never ends
     work, idle = asyncio.create_task(decoder.decode(path)), decoder._idle.qsize()
     async with asyncio.timeout(PATIENCE_S):
         while decoder._idle.qsize() == idle:
@@ -105,7 +105,7 @@ async def test_a_cancelled_upload_stops_its_worker(decoder: AudioDecoder, tmp_pa
     assert (await decoder.decode(path)).duration_s == pytest.approx(1)
 
 
-async def test_a_full_queue_says_so_at_once(tmp_path: Path) -> None:
+async def test_a_full_decoder_queue_raises_decoder_busy(tmp_path: Path) -> None:
     path = tmp_path / "0"
     path.write_bytes(wav(b"\0\0" * 16_000))
     async with AudioDecoder(workers=1, max_waiting=0) as decoder:
@@ -113,7 +113,7 @@ async def test_a_full_queue_says_so_at_once(tmp_path: Path) -> None:
             await decoder.decode(path)
 
 
-async def test_the_worker_knows_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_workers_inherit_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTIPHON_TOKEN_KEY", "secret")
     async with AudioDecoder() as decoder:
         await decoder.start()

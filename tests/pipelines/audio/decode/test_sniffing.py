@@ -1,4 +1,4 @@
-"""Formats by their first bytes."""
+"""Sniffing: the format of a file by its first bytes."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.hostile.audio_files import CONTAINERS, encode, tone
 
 
 @pytest.mark.parametrize("kind", CONTAINERS)
-def test_a_file_is_known_by_its_first_bytes(kind: str) -> None:
+def test_the_container_format_is_sniffed_from_the_first_bytes(kind: str) -> None:
     rate = 48_000 if kind in ("ogg", "webm") else 16_000
     assert sniff(encode(kind, tone(0.5, rate), rate)[:HEAD_BYTES]) == kind
 
@@ -28,6 +28,6 @@ def test_a_file_is_known_by_its_first_bytes(kind: str) -> None:
         b"\x1a\x45\xdf\xa3\x93\x42\x82\x88matroska",
     ],
 )
-def test_everything_else_is_refused(head: bytes) -> None:
+def test_unknown_or_unsupported_first_bytes_are_refused(head: bytes) -> None:
     with pytest.raises(InvalidAudio):
         sniff(head)

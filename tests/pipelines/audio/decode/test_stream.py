@@ -1,4 +1,4 @@
-"""Bytes of live clients, in any pieces."""
+"""Live audio: the bytes of a client, cut anywhere, to PCM."""
 
 import base64
 from fractions import Fraction
@@ -32,7 +32,7 @@ def sine(hz: float, sample_rate: int, seconds: float = 1.0) -> Pcm:
 
 @given(data=st.data())
 @settings(max_examples=40)
-def test_any_cuts_of_the_bytes_give_the_same_pcm(data: st.DataObject) -> None:
+def test_live_audio_does_not_depend_on_where_the_bytes_are_cut(data: st.DataObject) -> None:
     encoding = data.draw(st.sampled_from(get_args(LiveEncoding)))
     sample_rate = data.draw(st.sampled_from(get_args(LiveSampleRate)))
     stream = np.random.default_rng(0).integers(0, 256, 9000, np.uint8).tobytes()
@@ -44,7 +44,7 @@ def test_any_cuts_of_the_bytes_give_the_same_pcm(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("sample_rate", get_args(LiveSampleRate))
-def test_a_tone_keeps_its_shape_and_place_at_every_rate(sample_rate: int) -> None:
+def test_a_tone_is_resampled_without_distortion_or_delay_at_every_rate(sample_rate: int) -> None:
     data = float_to_pcm16(sine(1000, sample_rate))
     pieces = [data[at : at + 333] for at in range(0, len(data), 333)]
     pcm = convert(pieces, "linear", sample_rate)
@@ -52,18 +52,18 @@ def test_a_tone_keeps_its_shape_and_place_at_every_rate(sample_rate: int) -> Non
     assert np.abs(pcm - sine(1000, 16_000)[: len(pcm)])[200:-200].max() < 0.002
 
 
-def test_the_telephone_band_has_no_image_above_4_khz() -> None:
+def test_resampling_from_8_khz_creates_no_image_above_4_khz() -> None:
     pcm = convert([float_to_pcm16(sine(3400, 8000))], "linear", 8000)
     spectrum = np.abs(np.fft.rfft(pcm * np.hanning(len(pcm))))
     assert spectrum[4600] < spectrum[3400] / 300
 
 
-def test_mulaw_is_that_of_g711() -> None:
+def test_mulaw_is_decoded_by_g711() -> None:
     samples = decode_mulaw(bytes([0xFF, 0x7F, 0x80, 0x00, 0xF0, 0x8F])) * 32768
     assert samples.tolist() == [0, 0, 32124, -32124, 120, 16764]
 
 
-def test_a_change_of_format_loses_nothing() -> None:
+def test_a_change_of_encoding_mid_stream_loses_no_audio() -> None:
     audio = LiveAudio()
     first = audio.accept_bytes(float_to_pcm16(sine(440, 48_000)), "linear", 48_000)
     second = audio.accept_bytes(bytes(8000), "mulaw", 8000)
@@ -73,7 +73,7 @@ def test_a_change_of_format_loses_nothing() -> None:
     assert audio.received_s == 2 + Fraction(16, 16_000)
 
 
-def test_a_byte_left_over_does_not_shift_the_next_format() -> None:
+def test_an_odd_byte_is_dropped_when_the_encoding_changes() -> None:
     audio = LiveAudio()
     assert len(audio.accept_bytes(b"\x01", "linear", 16_000)) == 0
     assert len(audio.accept_bytes(b"\x01", "mulaw", 16_000)) == 1
@@ -81,11 +81,11 @@ def test_a_byte_left_over_does_not_shift_the_next_format() -> None:
 
 
 @pytest.mark.parametrize("text", ["?", "YQ", "YQ==YQ==", "äöü", "Y Q==", "=" * 5])
-def test_base64_that_is_none_is_refused(text: str) -> None:
+def test_invalid_base64_is_refused(text: str) -> None:
     with pytest.raises(InvalidAudio, match="base64"):
         decode_base64(text)
 
 
-def test_base64_gives_its_bytes() -> None:
+def test_valid_base64_is_decoded() -> None:
     assert decode_base64(base64.b64encode(b"abc").decode()) == b"abc"
     assert decode_base64("") == b""

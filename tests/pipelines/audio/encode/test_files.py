@@ -1,4 +1,4 @@
-"""Encoded speech decodes to what was promised."""
+"""Encoded files decode to the reported duration and sample rate and to the same audio."""
 
 import io
 from itertools import pairwise
@@ -31,7 +31,7 @@ def decode(data: bytes) -> tuple[Pcm, int]:
 @pytest.mark.parametrize("output_format", FORMATS)
 @pytest.mark.parametrize("sample_rate", [16_000, 22_050, 24_000])
 @pytest.mark.parametrize("samples", [240, 777, 24_001, 50_000])
-def test_length_and_rate_are_those_of_a_decoder(
+def test_reported_duration_and_sample_rate_match_the_decoded_file(
     output_format: OutputFormat, sample_rate: int, samples: int
 ) -> None:
     file = encode(AudioChunk(sine(samples, sample_rate), sample_rate), output_format)
@@ -42,7 +42,7 @@ def test_length_and_rate_are_those_of_a_decoder(
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
-def test_the_sound_survives(output_format: OutputFormat) -> None:
+def test_a_tone_keeps_its_frequency_and_level_in_every_format(output_format: OutputFormat) -> None:
     file = encode(AudioChunk(sine(24_000, 24_000), 24_000), output_format)
     pcm, sample_rate = decode(file.data)
     spectrum = np.abs(np.fft.rfft(pcm[: sample_rate // 2]))
@@ -51,7 +51,7 @@ def test_the_sound_survives(output_format: OutputFormat) -> None:
 
 
 @pytest.mark.parametrize("output_format", CODECS)
-def test_a_stream_of_pieces_is_one_file(output_format: FileFormat) -> None:
+def test_chunks_are_encoded_into_one_file(output_format: FileFormat) -> None:
     pcm = sine(30_000, 24_000)
     encoder = FileEncoder(output_format, 24_000)
     edges = [0, 1, 5_000, 5_000, 17_123, 30_000]
@@ -64,7 +64,7 @@ def test_a_stream_of_pieces_is_one_file(output_format: FileFormat) -> None:
     assert len(decoded) / sample_rate == pytest.approx(1.25, abs=0.09)
 
 
-def test_too_loud_samples_are_clipped_not_wrapped() -> None:
+def test_samples_beyond_full_scale_are_clipped_not_wrapped() -> None:
     loud = np.full(2400, 1.5, dtype=np.float32)
     pcm, _ = decode(encode(AudioChunk(loud, 24_000), "wav").data)
     assert np.min(pcm) > 0.99

@@ -1,4 +1,4 @@
-"""What the TTS socket sends decodes to the sound that went in, without seams."""
+"""Encoders of the TTS socket: their messages decode to the same audio, without seams."""
 
 import io
 from itertools import pairwise
@@ -32,7 +32,7 @@ def encode(encoder: AudioEncoder, pcm: Pcm, sample_rate: int = SAMPLE_RATE) -> l
 
 
 def decode_mulaw(data: bytes) -> Pcm:
-    """By FFmpeg's decoder."""
+    """Decodes with FFmpeg."""
     container = av.open(io.BytesIO(data), "r", format="mulaw", options={"ar": "8000"})
     with container:
         frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
@@ -53,20 +53,20 @@ def decode_mulaw(data: bytes) -> Pcm:
         (("MP3", 24_000), FALLBACK),
     ],
 )
-def test_pairs_that_do_not_go_together_fall_back(
+def test_unusable_encoding_and_sample_rate_pairs_fall_back_to_the_default(
     asked: tuple[str, int], used: tuple[str, int]
 ) -> None:
     assert usable_pair(*asked) == used
     assert open_socket_encoder(*usable_pair(*asked)).flush() == []
 
 
-def test_an_unusable_pair_is_refused() -> None:
+def test_opening_an_unusable_encoding_and_sample_rate_is_refused() -> None:
     with pytest.raises(ValueError, match="OGG_OPUS"):
         open_socket_encoder("OGG_OPUS", 8000)
 
 
 @pytest.mark.parametrize("sample_rate", [8000, 16_000, 24_000, 48_000])
-def test_a_stream_is_resampled_as_the_whole_would_be(sample_rate: int) -> None:
+def test_a_stream_is_resampled_like_the_whole_audio(sample_rate: int) -> None:
     pcm = speech()
     sent = pcm16_to_float(b"".join(encode(open_socket_encoder("LINEAR16", sample_rate), pcm)))
     whole = soxr.resample(pcm, SAMPLE_RATE, sample_rate, quality="HQ")
@@ -74,7 +74,7 @@ def test_a_stream_is_resampled_as_the_whole_would_be(sample_rate: int) -> None:
     np.testing.assert_allclose(sent, whole, atol=1.0 / 32767)
 
 
-def test_an_encoder_goes_on_after_a_flush_and_with_another_rate() -> None:
+def test_an_encoder_continues_after_a_flush_and_at_another_input_rate() -> None:
     encoder = open_socket_encoder("PCM", 16_000)
     first = b"".join(encode(encoder, speech()))
     second = b"".join(encode(encoder, speech()))
@@ -85,7 +85,7 @@ def test_an_encoder_goes_on_after_a_flush_and_with_another_rate() -> None:
     assert len(b"".join(changed)) == 2 * (32_000 + 32_000)
 
 
-def test_mulaw_is_g711() -> None:
+def test_mulaw_is_encoded_to_the_nearest_g711_level() -> None:
     """Every int16 goes to the level that is nearest to it, as FFmpeg decodes levels."""
     linear = np.arange(-32_768, 32_768)
     codes = encode_mulaw((linear / 32767.0).astype(np.float32))
@@ -98,7 +98,7 @@ def test_mulaw_is_g711() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["MULAW", "ULAW"])
-def test_mulaw_is_a_byte_a_sample_at_8000_hz(encoding: str) -> None:
+def test_mulaw_has_one_byte_per_sample_at_8000_hz(encoding: str) -> None:
     pcm = speech()
     data = b"".join(encode(open_socket_encoder(*usable_pair(encoding, 8000)), pcm))
     decoded = decode_mulaw(data)
@@ -108,7 +108,7 @@ def test_mulaw_is_a_byte_a_sample_at_8000_hz(encoding: str) -> None:
     assert 10 * np.log10(np.sum(whole**2) / np.sum(noise**2)) > 34
 
 
-def test_each_opus_message_decodes_alone_to_its_share_of_the_sound() -> None:
+def test_each_opus_message_decodes_alone_and_all_add_up_to_the_audio() -> None:
     pcm = speech()
     files = encode(open_socket_encoder("OGG_OPUS", 24_000), pcm)
     decoded = [decode(file)[0] for file in files]
@@ -140,7 +140,7 @@ def test_joined_opus_messages_have_no_gap_and_no_click() -> None:
     assert np.max(steps[seams - 1]) <= np.max(np.abs(np.diff(whole))) * 1.2
 
 
-def test_a_long_chunk_is_one_opus_file() -> None:
+def test_a_long_chunk_is_encoded_as_one_opus_file() -> None:
     pcm = speech(20.0)
     (file,) = open_socket_encoder("OGG_OPUS", 24_000).encode(AudioChunk(pcm, SAMPLE_RATE))
     assert len(decode(file)[0]) == 20 * 48_000
