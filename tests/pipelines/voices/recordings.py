@@ -1,4 +1,4 @@
-"""Recordings of a speaker who does not exist, in every way that they can be wrong."""
+"""Recordings of a synthetic speaker: good, noisy or clipped, and in several formats."""
 
 import io
 import wave
@@ -29,14 +29,14 @@ def _sentences() -> tuple[Pcm, ...]:
 
 
 def recording(number: int, seconds: float, *, deep: bool = False) -> Pcm:
-    """So much of what one person says in a quiet room; `deep` is another one."""
+    """`seconds` of speech in a quiet room; the same speaker always, and another if `deep`."""
     random = np.random.default_rng(number)
     parts: list[Pcm] = []
     while sum(map(len, parts)) < 2 * seconds * RATE:
         parts.append(_sentences()[random.integers(len(TEXTS))])
         parts.append(np.zeros(int(random.uniform(0.2, 0.5) * RATE), np.float32))
     pcm = np.concatenate(parts)
-    if deep:  # as a tape that runs slowly
+    if deep:  # slowed down, like a tape that runs slowly
         pcm = resample(pcm, RATE, round(RATE * 1.35))
     pcm = pcm[: int(seconds * RATE)]
     room = 10 ** (-70 / 20) * random.standard_normal(len(pcm))
@@ -44,14 +44,14 @@ def recording(number: int, seconds: float, *, deep: bool = False) -> Pcm:
 
 
 def noisy(pcm: Pcm, snr_db: float) -> Pcm:
-    """With white noise, so much below it."""
+    """With white noise at this signal-to-noise ratio."""
     level = float(np.sqrt(np.square(pcm).mean())) * 10 ** (-snr_db / 20)
     noise = np.random.default_rng(1).standard_normal(len(pcm)) * level
     return np.asarray(np.clip(pcm + noise, -1, 1), np.float32)
 
 
 def clipped(pcm: Pcm) -> Pcm:
-    """Recorded far too loud."""
+    """With clipped peaks, as if recorded far too loud."""
     ceiling = 2.5 * float(np.sqrt(np.square(pcm).mean()))
     return np.asarray(np.clip(pcm, -ceiling, ceiling) / ceiling * 0.9, np.float32)
 
@@ -72,7 +72,7 @@ def encoded(pcm: Pcm, output_format: OutputFormat) -> bytes:
 
 @cache
 def good_files() -> tuple[tuple[str, bytes], ...]:
-    """Names and contents that a voice can be made of: a little over two minutes."""
+    """Names and contents of valid samples of one voice: a little over two minutes in all."""
     return (
         ("one.wav", wav(recording(1, 42))),
         ("two.flac", encoded(recording(2, 42), "flac")),

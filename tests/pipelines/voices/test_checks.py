@@ -1,4 +1,4 @@
-"""Validation of recordings, and its messages."""
+"""Validation of the recordings of a custom voice, and its error messages."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -90,7 +90,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str, str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-async def test_a_bad_recording_is_refused_by_its_name(
+async def test_a_bad_recording_is_refused_with_its_file_name(
     checker: SampleChecker, tmp_path: Path, kind: str
 ) -> None:
     make, code, words = BAD[kind]
@@ -106,12 +106,12 @@ async def test_the_same_recording_twice_is_refused(checker: SampleChecker, tmp_p
     assert code == "validation_error" and "'again.wav' is the same as 'one.wav'" in message
 
 
-async def test_two_minutes_are_needed_in_all(checker: SampleChecker, tmp_path: Path) -> None:
+async def test_less_than_two_minutes_are_refused(checker: SampleChecker, tmp_path: Path) -> None:
     code, message = await refusal(checker, tmp_path, *good_files()[:2])
     assert code == "validation_error" and "84.0 seconds in all; at least 120" in message
 
 
-async def test_another_speaker_is_refused(checker: SampleChecker, tmp_path: Path) -> None:
+async def test_a_file_of_another_speaker_is_refused(checker: SampleChecker, tmp_path: Path) -> None:
     rules = SampleRules(**{**RULES.model_dump(), "min_similarity": 0.9})  # for an average spectrum
     strict = SampleChecker(checker._decoder, checker._vad, checker._encoder, rules)
     other = ("other.wav", wav(recording(5, 42, deep=True)))
@@ -119,8 +119,8 @@ async def test_another_speaker_is_refused(checker: SampleChecker, tmp_path: Path
     assert code == "validation_error" and "'other.wav' does not sound like" in message
 
 
-def voices(*speakers: int) -> Embeddings:
-    """A piece of each of these speakers, with a little of its own."""
+def embeddings_of(*speakers: int) -> Embeddings:
+    """Speaker embeddings [n, 256], one per excerpt, with a little noise."""
     random = np.random.default_rng(sum(speakers))
     pieces = np.zeros((len(speakers), 256), np.float32)
     for row, speaker in enumerate(speakers):
@@ -129,27 +129,27 @@ def voices(*speakers: int) -> Embeddings:
     return np.asarray(pieces / np.linalg.norm(pieces, axis=1, keepdims=True), np.float32)
 
 
-def test_the_odd_one_out_is_named_also_when_it_comes_first() -> None:
-    pieces = [voices(1, 1, 1), voices(2, 2), voices(2, 2, 2)]
+def test_the_first_file_is_named_when_it_has_another_speaker() -> None:
+    pieces = [embeddings_of(1, 1, 1), embeddings_of(2, 2), embeddings_of(2, 2, 2)]
     with pytest.raises(PipelineError, match="'a' does not sound like the speaker of"):
         check_speakers(["a", "b", "c"], pieces, RULES)
     check_speakers(["b", "c"], pieces[1:], RULES)
 
 
-def test_as_many_files_of_each_of_two_speakers_are_refused() -> None:
-    pieces = [voices(1, 1), voices(2, 2), voices(1, 1), voices(2, 2)]
+def test_equally_many_files_of_two_speakers_are_refused() -> None:
+    pieces = [embeddings_of(1, 1), embeddings_of(2, 2), embeddings_of(1, 1), embeddings_of(2, 2)]
     with pytest.raises(PipelineError, match="one speaker"):
         check_speakers(["a", "b", "c", "d"], pieces, RULES)
 
 
-def test_a_conversation_in_one_file_is_refused() -> None:
-    pieces = [voices(1, 1, 1), voices(1, 1, 2), voices(1, 1, 1)]
+def test_a_file_with_two_speakers_is_refused() -> None:
+    pieces = [embeddings_of(1, 1, 1), embeddings_of(1, 1, 2), embeddings_of(1, 1, 1)]
     with pytest.raises(PipelineError, match="'b' seems to hold more than one speaker"):
         check_speakers(["a", "b", "c"], pieces, RULES)
 
 
 @pytest.mark.parametrize("hz", [80, 120, 210, 330])
-def test_the_pitch_of_a_buzz_is_found(hz: int) -> None:
+def test_the_pitch_of_a_harmonic_tone_is_measured(hz: int) -> None:
     time_s = np.arange(2 * RATE) / RATE
     buzz = sum(np.sin(2 * np.pi * hz * k * time_s) / k for k in range(1, 8))
     found = pitch_hz(np.asarray(0.1 * buzz, np.float32))
@@ -163,7 +163,7 @@ def test_noise_and_silence_have_no_pitch() -> None:
     assert pitch_hz(np.zeros(10, np.float32)) is None
 
 
-def test_clipping_is_seen_at_any_level() -> None:
+def test_clipping_is_detected_at_any_level() -> None:
     clean = recording(6, 10)
     assert clipped_share(clean) < RULES.max_clipped_share / 4
     for gain in (1.0, 0.2):
@@ -172,19 +172,19 @@ def test_clipping_is_seen_at_any_level() -> None:
 
 
 class FixedEncoder:
-    """Hears the same speaker in everything."""
+    """Returns the same speaker embedding for all audio."""
 
     def embed(self, pcm: Pcm) -> Embedding:
         return np.asarray(np.eye(1, 256)[0], np.float32)
 
 
 @pytest.mark.parametrize(("likeness", "passes"), [(0.95, True), (0.7, False)])
-async def test_who_begins_a_file_must_be_the_speaker_of_the_others(
+async def test_the_speaker_of_the_consent_sentence_must_match_the_other_files(
     likeness: float, passes: bool
 ) -> None:
     other = np.zeros(256, np.float32)
     other[:2] = likeness, np.sqrt(1 - likeness**2)
-    own = np.eye(1, 256, 5, dtype=np.float32)[0]  # of the file itself, which says nothing
+    own = np.eye(1, 256, 5, dtype=np.float32)[0]  # of the file itself, which is not compared
     speakers = np.stack([own, other, other])
     pcm = np.zeros(RATE, np.float32)
     samples = tuple(

@@ -1,4 +1,4 @@
-"""A sentence of consent counts when it is said, in time, and in its own workspace."""
+"""Spoken consent: the sentence must be said before it expires, in its own workspace."""
 
 import time
 from dataclasses import replace
@@ -24,11 +24,11 @@ from tests.models.sounds import speak
 
 KEY = "A" * 43 + "="
 CONFIG = load_yaml(ConsentConfig, "consent")
-SOUND: Pcm = np.full(16_000 * 40, 0.1, np.float32)
+AUDIO: Pcm = np.full(16_000 * 40, 0.1, np.float32)
 
 
-class Hears:
-    """A recogniser that hears these texts one after the other."""
+class Recogniser:
+    """A recogniser that returns these texts one after the other."""
 
     def __init__(self, *texts: str) -> None:
         self._texts = list(texts)
@@ -46,10 +46,10 @@ class Hears:
 
 
 def consent(transcriber: STTModel | None = None, config: ConsentConfig = CONFIG) -> Consent:
-    return Consent(Encryption([KEY]), config, transcriber or Hears())
+    return Consent(Encryption([KEY]), config, transcriber or Recogniser())
 
 
-def test_a_token_holds_its_sentence_for_its_workspace_alone() -> None:
+def test_a_consent_token_is_valid_in_its_workspace_only() -> None:
     issuer = consent()
     sentence, token = issuer.issue(7)
     assert issuer.open(7, token) == sentence
@@ -60,7 +60,7 @@ def test_a_token_holds_its_sentence_for_its_workspace_alone() -> None:
             issuer.open(workspace, wrong)
 
 
-def test_a_sentence_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consent_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     issuer, began = consent(), time.time()
     sentence, token = issuer.issue(7)
     assert began + 3599 <= sentence.expires <= time.time() + 3601  # in whole seconds
@@ -70,7 +70,7 @@ def test_a_sentence_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("language", list(CONFIG.sentences))
-def test_every_sentence_is_known_when_it_is_said_and_no_other(language: str) -> None:
+def test_a_spoken_consent_sentence_is_recognised_and_other_speech_is_not(language: str) -> None:
     issuer = consent()
     sentence, _ = issuer.issue(1, f"{language}-XX")
     other = replace(sentence, words=issuer.issue(1, language)[0].words)
@@ -87,7 +87,7 @@ def test_every_sentence_is_known_when_it_is_said_and_no_other(language: str) -> 
 
 
 @pytest.mark.parametrize("language", list(CONFIG.sentences))
-def test_no_word_is_taken_for_another(language: str) -> None:
+def test_the_words_of_consent_sentences_are_not_confusable(language: str) -> None:
     of_language = CONFIG.sentences[language]
     words = [plain(word) for word in of_language.words]
     others = plain(of_language.sentence).split()
@@ -96,30 +96,30 @@ def test_no_word_is_taken_for_another(language: str) -> None:
             assert fuzz.ratio(word, other) < CONFIG.word_likeness, (word, other)
 
 
-def test_a_language_without_a_sentence_is_refused_by_name() -> None:
+def test_a_language_without_a_consent_sentence_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="'xx'.*en, de"):
         consent().issue(1, "xx")
 
 
-async def test_any_file_may_begin_with_it_and_only_beginnings_are_heard() -> None:
-    hears = Hears("Something else.", "")
-    issuer = consent(hears)
+async def test_any_file_may_begin_with_consent_and_only_beginnings_are_transcribed() -> None:
+    recogniser = Recogniser("Something else.", "")
+    issuer = consent(recogniser)
     sentence, _ = issuer.issue(1)
-    hears._texts.append(sentence.text)
-    place, said = await issuer.find(sentence, [SOUND, SOUND, SOUND, SOUND])
+    recogniser._texts.append(sentence.text)
+    place, said = await issuer.find(sentence, [AUDIO, AUDIO, AUDIO, AUDIO])
     seconds = 0.5 * len(sentence.text.split()) - 0.1  # until its last word
     assert (place, len(said)) == (2, int(seconds * 16_000))
-    assert len(hears.requests) == 3  # the last was not needed
-    assert {len(one.pcm) for one in hears.requests} == {28 * 16_000}
-    assert {one.language for one in hears.requests} == {"en"}
+    assert len(recogniser.requests) == 3  # the last was not needed
+    assert {len(one.pcm) for one in recogniser.requests} == {28 * 16_000}
+    assert {one.language for one in recogniser.requests} == {"en"}
 
 
-async def test_who_speaks_before_and_after_it_is_not_taken_for_who_says_it() -> None:
-    hears = Hears()
-    issuer = consent(hears)
+async def test_speech_before_and_after_the_consent_sentence_is_cut_off() -> None:
+    recogniser = Recogniser()
+    issuer = consent(recogniser)
     sentence, _ = issuer.issue(1)
     # Another speaker talks for seconds and happens to say one of the words.
-    hears._texts.append(
+    recogniser._texts.append(
         f"{sentence.words[0]} and what more there was. {sentence.text} " + "Oh " * 8
     )
     _, said = await issuer.find(sentence, [np.arange(16_000 * 40, dtype=np.float32)])
@@ -127,16 +127,16 @@ async def test_who_speaks_before_and_after_it_is_not_taken_for_who_says_it() -> 
     assert (said[0], len(said)) == (6 * 8_000, int((0.5 * length - 0.1) * 16_000))
 
 
-async def test_where_nobody_says_it_the_message_repeats_it() -> None:
-    issuer = consent(Hears("Something else.", "I agree."))
+async def test_missing_consent_is_refused_with_the_sentence_to_say() -> None:
+    issuer = consent(Recogniser("Something else.", "I agree."))
     sentence, _ = issuer.issue(1)
     with pytest.raises(InvalidRequest) as refused:
-        await issuer.find(sentence, [SOUND, SOUND])
+        await issuer.find(sentence, [AUDIO, AUDIO])
     assert sentence.text in str(refused.value)
 
 
 @pytest.mark.weights
-async def test_the_recogniser_of_the_service_understands_it() -> None:
+async def test_the_shipped_recogniser_understands_the_consent_sentence() -> None:
     weights = WeightStore(weights_dir())
     issuer = consent(LocalSTTModel(*load_model(STT, "stt/whisper_base", weights)))
     sentence, _ = issuer.issue(1)

@@ -1,4 +1,4 @@
-"""What happens to one voice at the same time happens one after the other, on both databases."""
+"""Custom voices and their queue under concurrent requests, on both databases."""
 
 import asyncio
 from dataclasses import replace
@@ -46,7 +46,7 @@ MADE = ("tone", b"the pack", 0.9, b"{}")
 
 
 class House:
-    """A workspace with its voices and their queue, over one database."""
+    """A workspace with its custom voices and their queue, in one database."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self.database = database
@@ -76,7 +76,7 @@ class House:
         path = self.folder / "sample"
         path.write_bytes(b"a recording")
         sample = Sample(SampleFile("a.wav", path), "audio/wav", 40.0, 0.8, 30.0, -20.0, 0.0)
-        heard = SimpleNamespace(samples=(sample,) * 3)  # no more of it is kept
+        heard = SimpleNamespace(samples=(sample,) * 3)  # only the samples are stored
         voice_id = uuid4()
         voice = Voice(
             id=voice_id,
@@ -105,15 +105,15 @@ async def house(database: Database, tmp_path: Path) -> House:
     return built
 
 
-async def test_requests_at_once_do_not_pass_the_plan(house: House) -> None:
+async def test_concurrent_requests_do_not_exceed_the_voices_of_the_plan(house: House) -> None:
     results = await asyncio.gather(*(house.add() for _ in range(5)), return_exceptions=True)
     assert sum(isinstance(one, Voice) for one in results) == 1, results
     assert all(isinstance(one, Voice | PlanRequired) for one in results), results
-    assert house.stored() == 3  # what was refused is not kept
+    assert house.stored() == 3  # samples of refused requests are not stored
     assert await house.spent() == PLANS.prices.custom_voice
 
 
-async def test_the_next_voice_gets_a_later_estimate(house: House) -> None:
+async def test_the_estimated_completion_of_a_voice_includes_its_wait(house: House) -> None:
     first = await house.add()
     await house.move_in()  # another workspace
     second = await house.add()
@@ -129,14 +129,14 @@ async def test_the_next_voice_gets_a_later_estimate(house: House) -> None:
     )
 
 
-async def test_a_voice_is_either_published_or_deleted(house: House) -> None:
+async def test_a_voice_deleted_while_published_is_charged_only_if_published(house: House) -> None:
     published = 0
     for _ in range(6):
         voice = await house.add()
         work = await house.queue.claim()
         assert work is not None and work.id == voice.id
         hold = await house.billing.hold(house.principal.workspace_id, "tts", 10)
-        # Other work of the workspace, which takes the same locks in its own way.
+        # Other work of the workspace that takes the same locks.
         others = (hold.capture(10), house.queue.renew(work, 0.5))
         done, gone, *_ = await asyncio.gather(
             house.queue.publish(work, *MADE),
@@ -152,7 +152,7 @@ async def test_a_voice_is_either_published_or_deleted(house: House) -> None:
     assert await house.spent() == published * PLANS.prices.custom_voice + tts
 
 
-async def test_two_workers_publish_once(house: House) -> None:
+async def test_a_voice_published_by_several_workers_is_charged_once(house: House) -> None:
     await house.add()
     work = await house.queue.claim()
     assert work is not None
@@ -163,7 +163,7 @@ async def test_two_workers_publish_once(house: House) -> None:
     assert house.stored() == 5  # three samples, the pack and the report
 
 
-async def test_the_price_is_held_for_as_long_as_a_voice_waits(house: House) -> None:
+async def test_the_hold_of_a_waiting_voice_is_renewed_and_released_on_failure(house: House) -> None:
     await house.add()
     retention = RetentionConfig(chat_days=None, event_days=30, delivery_days=30)
 
@@ -181,13 +181,13 @@ async def test_the_price_is_held_for_as_long_as_a_voice_waits(house: House) -> N
     assert (done["voice_holds"], done["holds"], await house.spent()) == (0, 0, 0)
 
 
-async def test_a_voice_added_while_its_workspace_is_erased_leaves_nothing(house: House) -> None:
+async def test_a_voice_added_during_the_erasure_of_its_workspace_is_removed(house: House) -> None:
     for _ in range(6):
         workspace = await house.database.get(Workspace, house.principal.workspace_id)
         assert workspace is not None
-        who = replace(house.principal, user_id=workspace.owner_id)
+        owner = replace(house.principal, user_id=workspace.owner_id)
         added, erased = await asyncio.gather(
-            house.add(), house.database.run(erase_rows, who), return_exceptions=True
+            house.add(), house.database.run(erase_rows, owner), return_exceptions=True
         )
         assert isinstance(added, Voice | Unauthorized | StorageUnavailable), added
         assert not isinstance(erased, BaseException), erased
@@ -201,13 +201,13 @@ def _held(session: Session) -> int:
     return session.exec(select(func.count()).select_from(CreditHold)).one()
 
 
-async def test_where_consent_is_required_nothing_begins_without_it(house: House) -> None:
+async def test_a_voice_without_the_required_consent_is_refused(house: House) -> None:
     house.voices._consent_needed = "attest"
     with pytest.raises(InvalidRequest, match="consent: "):
         await house.voices.create(house.principal, NewVoice("Ann"), [])
 
 
-async def test_housekeeping_gives_up_and_forgets(house: House) -> None:
+async def test_housekeeping_fails_hopeless_voices_and_deletes_old_failed_ones(house: House) -> None:
     voice = await house.add()
     retention = RetentionConfig(
         chat_days=None, event_days=30, delivery_days=30, failed_voice_days=30
@@ -230,7 +230,7 @@ async def test_housekeeping_gives_up_and_forgets(house: House) -> None:
     assert (done["hopeless_voices"], done["failed_voices"]) == (0, 1)
 
 
-async def test_a_long_queue_is_no_reason_to_give_up(house: House) -> None:
+async def test_a_voice_that_waits_in_a_long_queue_is_not_failed_as_hopeless(house: House) -> None:
     first = await house.add()
     await house.move_in()
     last = await house.add()

@@ -1,4 +1,4 @@
-"""The course of a fit, in a world without an engine."""
+"""A voice fit from its start to its result, with synthetic outcomes and no engine."""
 
 import io
 import json
@@ -17,8 +17,8 @@ from tests.pipelines.voices.fitting.world import CONFIG, VOICES, fit, outcome_of
 SHORT = CONFIG.model_copy(update={"evaluations": 48, "generation": 12})
 
 
-def made(one: Fit, *, shuffle: bool = False) -> list[Trial]:
-    """Runs it to its end; all trials in order."""
+def run_fit(one: Fit, *, shuffle: bool = False) -> list[Trial]:
+    """Runs a fit to its end; returns all trials in order."""
     every: list[Trial] = []
     while trials := one.next_trials():
         every += trials
@@ -29,7 +29,7 @@ def made(one: Fit, *, shuffle: bool = False) -> list[Trial]:
     return every
 
 
-def same(one: Trial, other: Trial) -> bool:
+def same_trial(one: Trial, other: Trial) -> bool:
     return (
         one.text == other.text
         and one.filters == other.filters
@@ -37,9 +37,9 @@ def same(one: Trial, other: Trial) -> bool:
     )
 
 
-def test_a_voice_is_found_that_sounds_like_the_speaker() -> None:
+def test_a_fit_finds_a_voice_similar_to_the_speaker() -> None:
     one = fit(SHORT)
-    made(one)
+    run_fit(one)
     voice = one.result()
     assert isinstance(voice, FittedVoice)
     assert voice.similarity > 0.9
@@ -48,17 +48,17 @@ def test_a_voice_is_found_that_sounds_like_the_speaker() -> None:
     assert read_pack(voice.pack).filter is not None
 
 
-def test_a_british_voice_says_english_so_in_each_trial_and_in_the_end() -> None:
+def test_a_british_accent_is_set_in_the_target_and_in_the_voice_pack() -> None:
     one = fit(SHORT, british=True)
     assert one.target.british
-    made(one)
+    run_fit(one)
     voice = one.result()
     assert isinstance(voice, FittedVoice) and read_pack(voice.pack).british
 
 
-def test_the_report_has_all_that_its_page_shows() -> None:
+def test_the_report_of_a_fit_has_all_that_the_report_page_shows() -> None:
     one = fit(SHORT)
-    made(one)
+    run_fit(one)
     report = VoiceReport.model_validate(one.result().report)
     assert report.evaluations == 48
     assert len(report.similarity_curve) == 4
@@ -70,21 +70,21 @@ def test_the_report_has_all_that_its_page_shows() -> None:
     assert len(report.model_dump_json().encode()) < 200_000
 
 
-def test_the_order_of_outcomes_changes_nothing() -> None:
+def test_the_order_of_outcomes_does_not_change_the_trials() -> None:
     plain, shuffled = fit(SHORT), fit(SHORT)
-    for one, other in zip(made(plain), made(shuffled, shuffle=True), strict=True):
-        assert same(one, other)
+    for one, other in zip(run_fit(plain), run_fit(shuffled, shuffle=True), strict=True):
+        assert same_trial(one, other)
 
 
 def test_another_seed_tries_other_styles() -> None:
-    assert not same(fit(SHORT).next_trials()[1], fit(SHORT, seed=2).next_trials()[1])
+    assert not same_trial(fit(SHORT).next_trials()[1], fit(SHORT, seed=2).next_trials()[1])
 
 
 @pytest.mark.parametrize("asked", [1, 3, 4, 5])
-def test_a_fit_goes_on_where_it_was_stopped(asked: int) -> None:
-    """After generations, before the choice and before the judgement."""
+def test_a_fit_resumed_from_a_checkpoint_ends_like_an_uninterrupted_one(asked: int) -> None:
+    """Stopped after generations, before the selection and before the final rating."""
     whole = fit(SHORT)
-    every = made(whole)
+    every = run_fit(whole)
     first = fit(SHORT)
     done = 0
     for _ in range(asked):
@@ -94,7 +94,7 @@ def test_a_fit_goes_on_where_it_was_stopped(asked: int) -> None:
     searched, progress = read_checkpoint(first.checkpoint(), FitProgress, prior().space.size)
     second = fit(SHORT, searched=searched, progress=progress)
     assert second.progress == pytest.approx(first.progress)
-    rest = made(second)
+    rest = run_fit(second)
     assert [trial.text for trial in rest] == [trial.text for trial in every[done:]]
     assert rest[0].number == every[done].number
     styles = [(one.style, other.style) for one, other in zip(rest, every[done:], strict=True)]
@@ -106,7 +106,7 @@ def test_a_fit_goes_on_where_it_was_stopped(asked: int) -> None:
     assert resumed.similarity == pytest.approx(uninterrupted.similarity, abs=0.01)
 
 
-def test_a_generation_that_was_stopped_is_tried_again() -> None:
+def test_an_interrupted_generation_is_repeated_after_resuming() -> None:
     one = fit(SHORT)
     one.observe([outcome_of(trial) for trial in one.next_trials()])
     asked = one.next_trials()
@@ -116,14 +116,14 @@ def test_a_generation_that_was_stopped_is_tried_again() -> None:
     assert [trial.text for trial in asked] == [trial.text for trial in again]
 
 
-def test_a_checkpoint_of_the_longest_fit_is_small() -> None:
+def test_a_checkpoint_of_the_longest_fit_is_smaller_than_a_megabyte() -> None:
     one = fit(CONFIG.model_copy(update={"evaluations": 60}))
-    made(one)
+    run_fit(one)
     per_evaluation = len(one.checkpoint()) / 60
     assert per_evaluation * CONFIG.evaluations < 1_000_000
 
 
-def test_a_checkpoint_with_any_wrong_byte_is_refused_or_read() -> None:
+def test_reading_a_corrupted_checkpoint_raises_only_checkpoint_errors() -> None:
     one = fit(SHORT)
     one.observe([outcome_of(trial) for trial in one.next_trials()])
     state, draw = one.checkpoint(), random.Random(3)
@@ -136,14 +136,14 @@ def test_a_checkpoint_with_any_wrong_byte_is_refused_or_read() -> None:
             continue
 
 
-def test_a_search_that_no_longer_helps_is_ended() -> None:
+def test_a_search_without_further_improvement_ends_early() -> None:
     one = fit(CONFIG.model_copy(update={"evaluations": 10_000, "generation": 12}))
-    trials = made(one)
+    trials = run_fit(one)
     assert len(trials) < 1000
     assert one.progress == 1.0
 
 
-def test_progress_never_goes_back() -> None:
+def test_the_progress_of_a_fit_never_decreases() -> None:
     one = fit(SHORT)
     seen = [one.progress]
     while trials := one.next_trials():
@@ -152,9 +152,9 @@ def test_progress_never_goes_back() -> None:
     assert seen == sorted(seen) and seen[0] == 0.0 and seen[-1] == 1.0
 
 
-def test_a_voice_below_the_floor_fails_with_what_it_reached() -> None:
+def test_a_voice_below_the_similarity_threshold_fails_with_a_report() -> None:
     one = fit(SHORT.model_copy(update={"min_similarity": 1.0}))
-    made(one)
+    run_fit(one)
     failed = one.result()
     assert isinstance(failed, FailedFit)
     assert failed.code == "similarity_too_low"
@@ -163,7 +163,7 @@ def test_a_voice_below_the_floor_fails_with_what_it_reached() -> None:
     assert failed.report.judged.similarity < 1.0
 
 
-def test_a_voice_that_is_not_understood_fails() -> None:
+def test_a_voice_that_the_recogniser_does_not_understand_fails() -> None:
     one = fit(SHORT)
     while trials := one.next_trials():
         outcomes = [outcome_of(trial) for trial in trials]
@@ -178,7 +178,7 @@ def test_a_voice_that_is_not_understood_fails() -> None:
     assert (failed.code, failed.reason[:12]) == ("speech_not_understood", "100% of the ")
 
 
-def test_trials_without_speech_teach_nothing_and_harm_nothing() -> None:
+def test_a_fit_succeeds_when_some_trials_have_no_speech() -> None:
     one = fit(SHORT)
     while trials := one.next_trials():
         outcomes = [outcome_of(trial) for trial in trials]
@@ -189,8 +189,8 @@ def test_trials_without_speech_teach_nothing_and_harm_nothing() -> None:
     assert isinstance(one.result(), FittedVoice)
 
 
-def test_a_checkpoint_from_when_formants_were_fitted_is_resumed() -> None:
-    """It names a candidate with a warp; the voice is now made without."""
+def test_a_checkpoint_of_a_former_version_with_a_formant_warp_is_resumed() -> None:
+    """It has a candidate with a warp; the resumed fit makes a voice pack without one."""
     one = fit(SHORT)
     while not one._progress.choice:
         one.observe([outcome_of(trial) for trial in one.next_trials()])
@@ -210,7 +210,7 @@ def test_a_checkpoint_from_when_formants_were_fitted_is_resumed() -> None:
     np.savez(target, **every)
     searched, state = read_checkpoint(target.getvalue(), FitProgress, prior().space.size)
     again = fit(SHORT, searched=searched, progress=state)
-    made(again)
+    run_fit(again)
     voice = again.result()
     assert isinstance(voice, FittedVoice)
     assert voice.report is not None

@@ -12,7 +12,7 @@ from pipelines.voices.fitting.prior import PRIOR_FILE, read_prior
 
 
 @pytest.mark.weights
-def test_the_prior_has_voices_that_are_not_offered(
+def test_the_fitting_prior_includes_stock_voices_that_are_not_offered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from configs.settings import weights_dir

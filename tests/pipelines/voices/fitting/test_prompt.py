@@ -1,4 +1,4 @@
-"""The selection of a recording that an engine continues, and its voice pack."""
+"""Voices of engines that continue a recording: selection of that prompt, and its voice pack."""
 
 import pickle
 import random
@@ -41,8 +41,8 @@ CONFIG = load_yaml(CustomVoicesConfig, "custom_voices").prompt
 SAID = "Nobody had expected the letter."
 
 
-class Reader(STTEngine):
-    """A recogniser that hears the same in everything, and is as sure configured."""
+class FakeSTT(STTEngine):
+    """A recogniser that returns the same text and log probability for all audio."""
 
     capabilities = STTCapabilities(languages=("en",))
 
@@ -60,8 +60,8 @@ class Rater(QualityEngine):
         return Quality(3.0, 3.5, 3.25)
 
 
-class Parrot(TTSEngine):
-    """Says everything as a second of the recording of its pack."""
+class FakeTTS(TTSEngine):
+    """Speaks every text as the first two seconds of the recording in the voice pack."""
 
     capabilities = TTSCapabilities(
         sample_rate=PROMPT_SAMPLE_RATE, languages=("en",), takes_voice_packs=True
@@ -90,13 +90,13 @@ def begin(recordings: Sequence[Pcm], config: PromptConfig = CONFIG) -> PromptFit
 
 
 @cache
-def usual() -> PromptFit:
-    """Of three recordings of one person; not to be changed."""
+def shared() -> PromptFit:
+    """A fit of three recordings of one speaker; shared by tests, not to be changed."""
     return begin([recording(number, 20) for number in (1, 2, 3)])
 
 
-def fresh(config: PromptConfig = CONFIG) -> PromptFit:
-    return PromptFit(usual().target, usual().next_trials(), config)
+def new_fit(config: PromptConfig = CONFIG) -> PromptFit:
+    return PromptFit(shared().target, shared().next_trials(), config)
 
 
 def outcome(number: int, similarity: float = 0.9, **changes: object) -> PromptOutcome:
@@ -104,7 +104,7 @@ def outcome(number: int, similarity: float = 0.9, **changes: object) -> PromptOu
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def test_a_stretch_begins_and_ends_in_pauses_and_is_long_enough() -> None:
+def test_a_prompt_starts_and_ends_in_pauses_and_has_a_valid_length() -> None:
     pcm = recording(5, 30)
     found = best_prompt_segment(pcm, tools()[0], CONFIG)
     assert found is not None
@@ -116,7 +116,7 @@ def test_a_stretch_begins_and_ends_in_pauses_and_is_long_enough() -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda pcm: noisy(pcm, 12), clipped], ids=["noisy", "clipped"])
-def test_the_clean_part_of_a_recording_is_taken(spoil: object) -> None:
+def test_the_clean_part_of_a_recording_is_selected_as_the_prompt(spoil: object) -> None:
     assert callable(spoil)
     half = 18 * SPEAKER_SAMPLE_RATE
     pcm = recording(6, 36)
@@ -128,13 +128,13 @@ def test_the_clean_part_of_a_recording_is_taken(spoil: object) -> None:
         assert (found.start + found.end < 2 * half) == keeps_first
 
 
-def test_speech_without_pauses_far_enough_apart_is_no_stretch() -> None:
+def test_speech_without_two_pauses_far_enough_apart_has_no_prompt() -> None:
     assert best_prompt_segment(recording(7, 5), tools()[0], CONFIG) is None
     with pytest.raises(InvalidAudio, match="between two pauses"):
         begin([recording(number, 5) for number in (1, 2, 3)])
 
 
-def test_the_best_recordings_are_tried_and_the_others_judge() -> None:
+def test_the_best_recordings_become_trials_compared_with_the_others() -> None:
     clean = [recording(number, 20) for number in (1, 2, 3)]
     fit = begin([noisy(clean[0], 15), *clean[1:]], CONFIG.model_copy(update={"candidates": 2}))
     trials = fit.next_trials()
@@ -151,18 +151,18 @@ def test_the_best_recordings_are_tried_and_the_others_judge() -> None:
     assert len(fit.target.texts) == CONFIG.judged_sentences
 
 
-def test_a_language_without_sentences_is_judged_by_the_recordings_alone() -> None:
+def test_a_trial_in_a_language_without_sentences_compares_recordings_only() -> None:
     data = [wav(recording(number, 20)) for number in (1, 2, 3)]
     fit = PromptFit.begin(data, "xx", CONFIG, *tools())
     assert fit.target.texts == ()
-    trials = PromptTrials(Parrot(), SpeechRaters(Reader(), Rater()), tools()[1], fit.target)
+    trials = PromptTrials(FakeTTS(), SpeechRaters(FakeSTT(), Rater()), tools()[1], fit.target)
     measured = trials.run(fit.next_trials()[0])
     assert measured.sound is None and measured.similarity > 0.8
 
 
-def test_a_trial_speaks_and_is_heard() -> None:
-    fit, engine = fresh(), Parrot()
-    trials = PromptTrials(engine, SpeechRaters(Reader(), Rater()), tools()[1], fit.target)
+def test_a_trial_synthesises_sentences_and_measures_the_speech() -> None:
+    fit, engine = new_fit(), FakeTTS()
+    trials = PromptTrials(engine, SpeechRaters(FakeSTT(), Rater()), tools()[1], fit.target)
     measured = trials.run(fit.next_trials()[0])
     assert [request.text for request in engine.heard] == list(fit.target.texts)
     pack = engine.heard[0].pack
@@ -175,35 +175,35 @@ def test_a_trial_speaks_and_is_heard() -> None:
     assert measured.sound is not None and len(measured.sound) == 2 * SPEAKER_SAMPLE_RATE
 
 
-@pytest.mark.parametrize("engine", [None, Parrot(level=0.0)], ids=["none", "silent"])
-def test_without_sound_of_an_engine_the_recording_is_compared(engine: Parrot | None) -> None:
-    fit = fresh()
-    measured = PromptTrials(engine, SpeechRaters(Reader(), Rater()), tools()[1], fit.target).run(
+@pytest.mark.parametrize("engine", [None, FakeTTS(level=0.0)], ids=["none", "silent"])
+def test_a_trial_without_engine_audio_compares_the_recording(engine: FakeTTS | None) -> None:
+    fit = new_fit()
+    measured = PromptTrials(engine, SpeechRaters(FakeSTT(), Rater()), tools()[1], fit.target).run(
         fit.next_trials()[0]
     )
     assert measured.similarity > 0.8
     assert measured.sound is None and measured.error_rate is None and measured.quality is None
 
 
-def test_a_recording_without_words_is_not_spoken_from() -> None:
-    fit, engine = fresh(), Parrot()
-    trials = PromptTrials(engine, SpeechRaters(Reader(""), Rater()), tools()[1], fit.target)
+def test_a_recording_without_a_transcript_is_not_used_as_a_prompt() -> None:
+    fit, engine = new_fit(), FakeTTS()
+    trials = PromptTrials(engine, SpeechRaters(FakeSTT(""), Rater()), tools()[1], fit.target)
     measured = [trials.run(trial) for trial in fit.next_trials()]
     assert not engine.heard and not any(one.transcript for one in measured)
     fit.observe(measured)
     assert isinstance(fit.result(), FailedFit)
 
 
-def test_more_words_than_anybody_says_are_not_believed() -> None:
-    judges = SpeechRaters(Reader("and again " * 200), Rater())
-    found = PromptTrials(None, judges, tools()[1], usual().target).run(usual().next_trials()[0])
+def test_a_transcript_with_implausibly_many_words_is_discarded() -> None:
+    judges = SpeechRaters(FakeSTT("and again " * 200), Rater())
+    found = PromptTrials(None, judges, tools()[1], shared().target).run(shared().next_trials()[0])
     assert (found.transcript, found.confidence) == ("", 0.0)
 
 
-def test_the_most_alike_becomes_the_voice_in_whatever_order_it_is_measured() -> None:
+def test_the_most_similar_prompt_is_selected_in_any_order_of_outcomes() -> None:
     packs = set()
     for seed in range(3):
-        fit = fresh()
+        fit = new_fit()
         assert fit.progress == 0.0
         measured = [outcome(0, 0.8), outcome(1, 0.9), outcome(2, 0.7)]
         random.Random(seed).shuffle(measured)
@@ -213,14 +213,14 @@ def test_the_most_alike_becomes_the_voice_in_whatever_order_it_is_measured() -> 
         assert isinstance(voice, FittedVoice) and voice.similarity == 0.9
         prompt = read_prompt(voice.pack)
         assert (prompt.transcript, prompt.language) == ("Text 1.", "en")
-        assert len(prompt.pcm) == len(usual().next_trials()[1].recording)
+        assert len(prompt.pcm) == len(shared().next_trials()[1].recording)
         packs.add(voice.pack)
         assert VoiceReport.model_validate(voice.report).judged is None  # nothing was spoken
     assert len(packs) == 1
 
 
-def test_the_report_tells_what_was_heard() -> None:
-    fit = fresh()
+def test_the_report_has_the_measurements_of_the_selected_prompt() -> None:
+    fit = new_fit()
     sound = np.zeros(2 * SPEAKER_SAMPLE_RATE, np.int16)
     heard = {"sound": sound, "error_rate": 0.1, "quality": 3.1}
     fit.observe([outcome(0, 0.8), outcome(1, 0.9, **heard), outcome(2, 0.7)])
@@ -232,8 +232,8 @@ def test_the_report_tells_what_was_heard() -> None:
     assert report.samples.sentence == fit.target.texts[0]
 
 
-def test_of_voices_that_are_as_alike_the_clearest_is_taken() -> None:
-    fit = fresh()
+def test_the_clearest_of_equally_similar_prompts_is_selected() -> None:
+    fit = new_fit()
     fit.observe(
         [outcome(0, 0.9), outcome(1, 0.89, confidence=1.0), outcome(2, 0.9, error_rate=0.3)]
     )
@@ -241,8 +241,8 @@ def test_of_voices_that_are_as_alike_the_clearest_is_taken() -> None:
     assert isinstance(voice, FittedVoice) and voice.similarity == 0.89
 
 
-def test_words_that_are_not_clear_are_not_taken() -> None:
-    fit = fresh()
+def test_prompts_with_an_unclear_or_empty_transcript_are_not_selected() -> None:
+    fit = new_fit()
     fit.observe(
         [outcome(0, 0.8), outcome(1, 0.95, confidence=0.2), outcome(2, 0.94, transcript="")]
     )
@@ -250,8 +250,8 @@ def test_words_that_are_not_clear_are_not_taken() -> None:
     assert isinstance(voice, FittedVoice) and voice.similarity == 0.8
 
 
-def test_a_voice_that_is_not_alike_fails_with_what_it_reached() -> None:
-    fit = fresh()
+def test_a_prompt_below_the_similarity_threshold_fails_with_a_report() -> None:
+    fit = new_fit()
     fit.observe([outcome(number, 0.4) for number in range(3)])
     failed = fit.result()
     assert isinstance(failed, FailedFit) and failed.code == TOO_UNLIKE

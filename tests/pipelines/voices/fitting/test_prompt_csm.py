@@ -1,4 +1,4 @@
-"""From recordings to speech with an engine of random weights."""
+"""From recordings to speech with a CSM engine of random weights."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from models.weights.store import WeightStore
 from pipelines.voices.fitting.prompt import PromptFit, PromptTrials
 from pipelines.voices.fitting.trials import SpeechRaters
 from pipelines.voices.report import FittedVoice
-from tests.pipelines.voices.fitting.test_prompt import Rater, Reader
+from tests.pipelines.voices.fitting.test_prompt import FakeSTT, Rater
 from tests.pipelines.voices.recordings import recording, wav
 
 LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
@@ -27,7 +27,7 @@ from models.tts.csm import engine as csm_engine  # noqa: E402 it imports the lib
 from tests.models.tts.csm.tiny_csm import make_tiny_csm  # noqa: E402
 
 
-def test_the_pack_that_is_made_of_recordings_is_spoken_with(
+def test_csm_speaks_with_a_voice_pack_fitted_from_recordings(
     tmp_path: Path, weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tiny_csm(tmp_path)
@@ -42,7 +42,7 @@ def test_the_pack_that_is_made_of_recordings_is_spoken_with(
     encoder = load(SPEAKER, "speaker/bands", weights)
     samples = [wav(recording(number, 16)) for number in (1, 2, 3)]
     fit = PromptFit.begin(samples, "en", config, load(VAD, "vad/webrtc", weights), encoder)
-    trials = PromptTrials(engine, SpeechRaters(Reader(), Rater()), encoder, fit.target)
+    trials = PromptTrials(engine, SpeechRaters(FakeSTT(), Rater()), encoder, fit.target)
     fit.observe([trials.run(trial) for trial in fit.next_trials()])
     voice = fit.result()
     assert isinstance(voice, FittedVoice) and voice.report is not None

@@ -1,4 +1,4 @@
-"""What a fit hears of its recordings."""
+"""Decoding of the recordings of a voice fit."""
 
 import tempfile
 from pathlib import Path
@@ -12,7 +12,7 @@ from pipelines.voices.fitting import features as recordings
 from tests.pipelines.voices.recordings import recording, wav
 
 
-def test_recordings_have_the_time_that_a_busy_service_leaves(
+def test_decoding_for_a_fit_has_a_long_timeout_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An upload has a shorter timeout: a client waits for it."""
@@ -25,7 +25,7 @@ def test_recordings_have_the_time_that_a_busy_service_leaves(
         recordings.decode_all([sent])
 
 
-def test_decoding_deletes_what_a_killed_process_left(
+def test_decoding_deletes_temporary_folders_of_killed_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

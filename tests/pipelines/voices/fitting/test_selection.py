@@ -1,4 +1,4 @@
-"""Which candidate becomes the voice."""
+"""The selection of the candidate that becomes the voice."""
 
 from dataclasses import replace
 
@@ -23,22 +23,22 @@ STOCK = replace(GOOD, similarity=0.6)
         (replace(GOOD, similarity=0.87), STOCK),
     ],
 )
-def test_likeness_does_not_outweigh_a_voice_that_is_hard_to_listen_to(
+def test_similarity_does_not_outweigh_poor_quality_or_word_errors(
     worse: SelectionResult, stock: SelectionResult
 ) -> None:
     assert GOOD.score(stock, FLOOR) > worse.score(stock, FLOOR)
 
 
-def test_what_stock_voices_do_as_well_costs_nothing() -> None:
+def test_quality_and_word_errors_like_a_stock_voice_have_no_penalty() -> None:
     assert GOOD.score(STOCK, FLOOR) == GOOD.similarity
     assert replace(GOOD, error_rate=0.03).score(STOCK, FLOOR) == pytest.approx(GOOD.similarity)
 
 
-def test_a_language_that_the_recogniser_does_not_know_is_judged_without_it() -> None:
+def test_the_score_ignores_word_errors_in_a_language_unknown_to_the_recogniser() -> None:
     assert replace(GOOD, error_rate=None).score(STOCK, FLOOR) == GOOD.similarity
 
 
-def test_candidates_are_as_the_search_ended_and_milder() -> None:
+def test_candidates_are_the_end_of_the_search_and_milder_versions_of_it() -> None:
     one = fit()
     one.observe([outcome_of(trial) for trial in one.next_trials()])
     found = candidates_of(prior().space, one._search.state)

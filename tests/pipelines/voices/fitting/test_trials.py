@@ -18,7 +18,7 @@ from pipelines.voices.fitting.trials import (
     Trials,
     pack_of,
 )
-from tests.pipelines.voices.fitting.test_prompt import Rater, Reader
+from tests.pipelines.voices.fitting.test_prompt import FakeSTT, Rater
 from tests.pipelines.voices.recordings import recording, wav
 
 TEXT = "Bring the small box from the top shelf."
@@ -35,11 +35,11 @@ def trials(weights: WeightStore) -> Trials:
         engine,
         encoder,
         target,
-        lambda: SpeechRaters(Reader("bring the small fox from the top shelf"), Rater()),
+        lambda: SpeechRaters(FakeSTT("bring the small fox from the top shelf"), Rater()),
     )
 
 
-def test_one_sound_is_measured_through_all_filters(trials: Trials) -> None:
+def test_one_synthesis_is_measured_through_every_filter(trials: Trials) -> None:
     filters = (tuple([0.0] * 14), tuple([0.0] * 7 + [12.0] * 7))
     outcome = trials.run(Trial(3, TEXT, np.ones(256, np.float32), filters=filters))
     assert outcome.number == 3
@@ -57,13 +57,13 @@ def test_a_stock_voice_is_rated(trials: Trials) -> None:
     assert outcome.sound is not None and outcome.sound.dtype == np.int16
 
 
-def test_a_text_without_sound_is_like_no_speaker(trials: Trials) -> None:
+def test_a_trial_without_audio_has_an_embedding_of_zeros(trials: Trials) -> None:
     outcome = trials.run(Trial(1, "A", np.zeros(256, np.float32), filters=((0.0,) * 14,)))
     assert outcome.duration_s == 0.0
     assert not outcome.embeddings.any()
 
 
-def test_a_pack_has_the_rows_and_the_filter() -> None:
+def test_a_voice_pack_has_the_style_rows_the_filter_and_the_accent() -> None:
     rows = np.arange(510 * 256, dtype=np.float32).reshape(510, 256)
     target = Target(ZEROS, ZEROS, "en", rows)
     style = np.ones(256, np.float32)
@@ -75,7 +75,7 @@ def test_a_pack_has_the_rows_and_the_filter() -> None:
     assert plain.filter is None and plain.british
 
 
-def test_the_end_of_each_recording_is_kept_out(weights: WeightStore) -> None:
+def test_the_end_of_each_recording_is_held_out_of_the_fit(weights: WeightStore) -> None:
     encoder = load(SPEAKER, "speaker/bands", weights)
     high, deep = recording(1, 12.0), recording(2, 12.0, deep=True)
     plain = analyse(decode_all([wav(high), wav(recording(3, 12.0))]), encoder)
@@ -87,6 +87,6 @@ def test_the_end_of_each_recording_is_kept_out(weights: WeightStore) -> None:
     assert mixed.embedding @ mixed.held_out < plain.embedding @ plain.held_out
 
 
-def test_what_is_no_recording_is_refused() -> None:
+def test_data_that_is_not_audio_is_refused() -> None:
     with pytest.raises(InvalidAudio):
         decode_all([b"RIFF nothing at all"])

@@ -1,4 +1,4 @@
-"""A fit with the real engines, as short as it can be."""
+"""A voice fit with the real engines, with as few trials as possible."""
 
 import pytest
 
@@ -27,7 +27,7 @@ SHORT = CONFIG.model_copy(
 
 
 @pytest.mark.weights
-def test_a_voice_is_nearer_to_its_speaker_than_any_stock_voice(weights: WeightStore) -> None:
+def test_a_fitted_voice_is_closer_to_its_speaker_than_any_stock_voice(weights: WeightStore) -> None:
     try:
         encoder = load(SPEAKER, "speaker/resemblyzer", weights)
         config = load_yaml(KokoroConfig, "tts/kokoro").model_copy(update={"threads": 2})

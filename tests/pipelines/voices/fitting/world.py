@@ -1,4 +1,4 @@
-"""A synthetic world for fits: embeddings are a fixed sum of a style, without an engine."""
+"""Synthetic outcomes for fits without an engine: embeddings are a projection of styles."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,13 +29,13 @@ def unit(vectors: Vectors) -> Vectors:
 
 
 @cache
-def _sum() -> Vectors:
+def _projection() -> Vectors:
     return np.random.default_rng(0).normal(size=(STYLE_SHAPE[1], EMBEDDING_SIZE)) / 16 / SPREAD
 
 
-def sound_of(style: Vectors, bands: Sequence[float] = ()) -> Vectors:
+def embeddings_of(style: Vectors, bands: Sequence[float] = ()) -> Vectors:
     """Embeddings of styles [..., 256]; a filter that is not flat changes them."""
-    heard = 1.5 + style @ _sum()
+    heard = 1.5 + style @ _projection()
     if len(bands):
         heard = heard + 0.02 * np.resize(bands, EMBEDDING_SIZE)
     return unit(np.maximum(heard, 0))
@@ -51,8 +51,8 @@ def prior() -> FittingPrior:
     marks = np.tile([np.log(120.0), 0.2], (len(points), 1))
     sentences = draw.integers(40, size=len(points))
     spectra = np.tile(FLAT, (len(points), 1)).astype(np.float64)
-    heard = sound_of(space.style(points))
-    stock = sound_of(space.stock)
+    heard = embeddings_of(space.style(points))
+    stock = embeddings_of(space.stock)
     return FittingPrior(
         space, MixturePrior(points, heard, spectra, marks, sentences, stock, space.fingerprint)
     )
@@ -60,11 +60,11 @@ def prior() -> FittingPrior:
 
 @cache
 def speaker() -> TargetSpeaker:
-    """Between the stock voices, through a filter."""
+    """A speaker between the stock voices, changed by a filter."""
     space = prior().space
     point = np.random.default_rng(2).normal(size=space.size)
     bands = np.linspace(-3, 3, 14).tolist()
-    heard = sound_of(space.style(point), bands).astype(np.float32)
+    heard = embeddings_of(space.style(point), bands).astype(np.float32)
     return TargetSpeaker(
         embedding=heard,
         held_out=heard,
@@ -95,13 +95,13 @@ def fit(
 
 
 def outcome_of(trial: Trial) -> Outcome:
-    """As a worker measures it."""
+    """The outcome that a worker would measure."""
     space = prior().space
     style = (
         space.stock[space.names.index(trial.voice)] if trial.style is None else trial.style
     ).astype(np.float64)
     noise = 0.05 * np.random.default_rng(trial.number).normal(size=EMBEDDING_SIZE)
-    heard = [unit(sound_of(style, bands) + noise / 16) for bands in trial.filters or [()]]
+    heard = [unit(embeddings_of(style, bands) + noise / 16) for bands in trial.filters or [()]]
     made = Outcome(
         number=trial.number,
         embeddings=np.array(heard, np.float32),

@@ -18,7 +18,7 @@ from pipelines.voices.fitting.search.cma_es import (
 from pipelines.voices.fitting.search.search import MIN_POPULATION
 from pipelines.voices.fitting.search.style_space import HALF, Vectors
 from pipelines.voices.fitting.search.surrogate import Surrogate
-from tests.pipelines.voices.fitting.test_fit import SHORT, made
+from tests.pipelines.voices.fitting.test_fit import SHORT, run_fit
 from tests.pipelines.voices.fitting.world import fit, outcome_of, prior
 
 SPACE = prior().space
@@ -29,7 +29,7 @@ def evolution(population: int = 16, seed: int = 1) -> Evolution:
 
 
 def distance(points: Vectors) -> Vectors:
-    """From a point whose prosody does not matter."""
+    """Squared distances from a point whose prosody does not matter."""
     return np.asarray(np.square(points[:, SPACE.halves[0]] - 1.0).sum(axis=1))
 
 
@@ -40,13 +40,13 @@ def test_the_halves_of_a_space_are_timbre_and_prosody() -> None:
     assert not SPACE.directions[prosody, :HALF].any()
 
 
-def test_an_evolution_finds_what_costs_least() -> None:
+def test_an_evolution_converges_to_the_minimum_of_a_cost() -> None:
     one = evolution()
     one.evolve(distance, 120)
     assert distance(one.mean[None])[0] < 0.01
 
 
-def test_each_half_evolves_without_the_other() -> None:
+def test_timbre_and_prosody_evolve_independently() -> None:
     one, other = evolution(), evolution()
     for _ in range(5):
         points = one.ask()
@@ -67,7 +67,7 @@ def test_candidates_stay_within_bounds() -> None:
     assert np.abs(one.mean).max() <= BOUND
 
 
-def test_an_evolution_goes_on_as_if_it_had_never_stopped() -> None:
+def test_an_evolution_resumed_twice_with_one_seed_asks_for_equal_points() -> None:
     one = evolution()
     one.evolve(distance, 7)
     first = Evolution.resume(SPACE, one.state(), 16, seed=5)
@@ -81,7 +81,7 @@ def test_an_evolution_goes_on_as_if_it_had_never_stopped() -> None:
     assert not np.array_equal(again.ask(), Evolution.resume(SPACE, one.state(), 16, seed=5).ask())
 
 
-def test_an_evolution_of_another_space_is_refused() -> None:
+def test_resuming_an_evolution_of_another_space_is_refused() -> None:
     state = evolution().state()
     with pytest.raises(ValueError, match="another space"):
         Evolution.resume(SPACE, {**state, "1_mean": np.zeros(3)}, 16, seed=1)
@@ -89,12 +89,12 @@ def test_an_evolution_of_another_space_is_refused() -> None:
         Evolution.resume(SPACE, {}, 16, seed=1)
 
 
-def test_the_same_trials_follow_after_a_fit_was_killed() -> None:
+def test_a_fit_resumed_from_a_checkpoint_repeats_the_lost_trials() -> None:
     first = fit(SHORT)
     for _ in range(2):
         first.observe([outcome_of(trial) for trial in first.next_trials()])
     read = partial(read_checkpoint, first.checkpoint(), FitProgress, SPACE.size)
-    asked = first.next_trials()  # and its outcomes are lost
+    asked = first.next_trials()  # whose outcomes are lost
     searched, progress = read()
     again = fit(SHORT, searched=searched, progress=progress).next_trials()
     for one, other in zip(asked, again, strict=True):
@@ -103,8 +103,8 @@ def test_the_same_trials_follow_after_a_fit_was_killed() -> None:
         np.testing.assert_array_equal(np.array(one.style), np.array(other.style))
 
 
-def test_a_checkpoint_without_an_evolution_continues_at_its_centre() -> None:
-    """As those of a search by the surrogate alone, which former versions had."""
+def test_a_checkpoint_without_an_evolution_is_resumed_at_its_centre() -> None:
+    """Former versions wrote such checkpoints, of a search by the surrogate alone."""
     first = fit(SHORT)
     first.observe([outcome_of(trial) for trial in first.next_trials()])
     searched, progress = read_checkpoint(first.checkpoint(), FitProgress, SPACE.size)
@@ -116,11 +116,11 @@ def test_a_checkpoint_without_an_evolution_continues_at_its_centre() -> None:
     second.observe([outcome_of(trial) for trial in second.next_trials()])
 
 
-def test_each_style_of_a_generation_says_another_sentence() -> None:
+def test_each_trial_of_a_generation_has_a_different_sentence() -> None:
     assert len({trial.text for trial in fit(SHORT).next_trials()}) == SHORT.generation
 
 
-def test_a_population_moves_away_from_styles_that_do_not_speak(
+def test_the_search_moves_away_from_styles_without_speech(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(search_module, "PREDICTED_GENERATIONS", 0)
@@ -139,7 +139,7 @@ def test_a_population_moves_away_from_styles_that_do_not_speak(
 
 
 @pytest.mark.parametrize("search", ["cma-es", "surrogate"])
-def test_a_search_that_was_removed_is_refused_by_name(search: str) -> None:
+def test_a_removed_search_method_is_refused_in_the_config(search: str) -> None:
     with pytest.raises(ValidationError, match="cma-es with surrogate"):
         FitConfig.model_validate(SHORT.model_dump() | {"search": search})
     assert FitConfig.model_validate(SHORT.model_dump() | {"search": "cma-es with surrogate"})
@@ -148,5 +148,5 @@ def test_a_search_that_was_removed_is_refused_by_name(search: str) -> None:
     assert FitConfig.model_validate(without) == SHORT
 
 
-def test_a_generation_may_be_smaller_than_its_population() -> None:
-    made(fit(SHORT.model_copy(update={"generation": 3, "evaluations": 8})))
+def test_a_fit_runs_with_a_generation_smaller_than_the_population() -> None:
+    run_fit(fit(SHORT.model_copy(update={"generation": 3, "evaluations": 8})))

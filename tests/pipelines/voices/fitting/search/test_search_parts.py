@@ -18,21 +18,21 @@ from pipelines.voices.fitting.search.search import similarity
 from pipelines.voices.fitting.search.style_space import style_space
 from pipelines.voices.fitting.search.surrogate import Surrogate
 from pipelines.voices.fitting.trials import sentences_of, word_errors, words_of
-from tests.pipelines.voices.fitting.world import prior, sound_of, unit
+from tests.pipelines.voices.fitting.world import embeddings_of, prior, unit
 
 
-def test_the_surrogate_predicts_styles_that_are_near_to_what_was_heard() -> None:
+def test_the_surrogate_predicts_embeddings_of_styles_near_observed_ones() -> None:
     known = prior()
     surrogate = Surrogate(known.mixtures.observations(known.space), own=False)
     draw = np.random.default_rng(3)
     points = known.mixtures.points[:20] + 0.1 * draw.normal(size=(20, known.space.size))
     predicted = surrogate.sounds(known.space.style(points))[:, :256]
-    truth = sound_of(known.space.style(points))
+    truth = embeddings_of(known.space.style(points))
     plain = unit(known.mixtures.embeddings.mean(axis=0))
     assert (unit(predicted) * truth).sum(axis=1).mean() > (truth @ plain).mean()
 
 
-def test_the_gradient_of_similarity_is_that_of_its_values() -> None:
+def test_the_gradient_of_similarity_matches_finite_differences() -> None:
     draw = np.random.default_rng(5)
     vector, target, step = draw.normal(size=(3, 256))
     target, step = unit(target), step * 1e-5
@@ -47,7 +47,7 @@ def test_points_and_styles_are_converted_both_ways() -> None:
     np.testing.assert_allclose(space.style(space.point(space.stock)), space.stock, atol=1e-6)
 
 
-def test_the_first_filter_makes_one_spectrum_of_another() -> None:
+def test_the_filter_between_two_spectra_has_the_gains_between_them() -> None:
     source = np.full(40, 1 / 40)
     bands = np.linspace(-6, 6, BANDS)
     found = bands_between(source, source * gains(bands))
@@ -56,16 +56,16 @@ def test_the_first_filter_makes_one_spectrum_of_another() -> None:
 
 
 @pytest.mark.parametrize("rate", [16_000, 24_000])
-def test_the_taps_of_a_filter_have_its_gains(rate: int) -> None:
+def test_the_taps_of_a_filter_have_its_frequency_response(rate: int) -> None:
     bands = np.zeros(BANDS)
     bands[6] = 6.0  # the bands are three mel bands apart
     made = taps(bands, rate)
-    assert len(made) % 2 == 1 and made == pytest.approx(made[::-1])  # no delay but its half
+    assert len(made) % 2 == 1 and made == pytest.approx(made[::-1])  # linear phase
     _, response = freqz(made, worN=[300.0, mel_centres_hz()[18], 6000.0], fs=rate)
     assert 20 * np.log10(np.abs(response)) == pytest.approx([0, 6, 0], abs=1.0)
 
 
-def test_a_prior_is_read_as_it_was_written() -> None:
+def test_a_prior_is_read_back_as_it_was_written() -> None:
     mixtures = prior().mixtures
     read = read_prior(write_prior(mixtures))
     np.testing.assert_allclose(read.points, mixtures.points, atol=0.01)
@@ -79,7 +79,7 @@ def test_a_prior_made_with_other_stock_voices_is_refused() -> None:
     packs = {name: draw.normal(size=STYLE_SHAPE).astype(np.float32) for name in ("a", "b", "c")}
     space = style_space(packs)
     mixtures = replace(prior().mixtures, fingerprint=space.fingerprint)
-    check_prior(mixtures, style_space(dict(reversed(packs.items()))))  # in whatever order
+    check_prior(mixtures, style_space(dict(reversed(packs.items()))))  # in any order
     packs["b"][7, 7] += np.float32(1e-6)
     renamed = {"d" if name == "c" else name: pack for name, pack in packs.items()}
     for other in (packs, renamed):
@@ -112,6 +112,6 @@ def test_word_errors_are_counted(said: str, heard: str, wrong: int) -> None:
     assert word_errors(said, heard, "en") == (len(said.split()), wrong)
 
 
-def test_characters_count_where_words_have_no_spaces() -> None:
+def test_characters_count_as_words_in_languages_without_spaces() -> None:
     assert words_of("古い 港。", "ja") == ["古", "い", "港"]
     assert words_of("यह किताब।", "hi") == ["यह", "किताब"]
