@@ -1,4 +1,4 @@
-"""A migrated database, an authority, and a courier whose clock a test turns."""
+"""A workspace with webhooks, a certificate authority, and a dispatcher with a manual clock."""
 
 import asyncio
 from base64 import b64encode
@@ -31,24 +31,24 @@ SECRET = "whsec_" + b64encode(bytes(range(32))).decode()
 
 @dataclass
 class Clock:
-    """The dispatcher's own time: it stands still, but is never behind what was written last."""
+    """A manual clock for the dispatcher: it stands still between `advance` and `catch_up`."""
 
     moment: datetime = field(default_factory=utc_now)
 
     def __call__(self) -> datetime:
         return self.moment
 
-    def pass_(self, **time: float) -> None:
+    def advance(self, **time: float) -> None:
         self.moment += timedelta(**time)
 
     def catch_up(self) -> None:
-        """What was written until now, with the real time, is due by this clock."""
+        """Advances to the real time, so that rows written until now are due."""
         self.moment = max(self.moment, utc_now())
 
 
 @dataclass
-class Workshop:
-    """All that a test of deliveries needs."""
+class Tenant:
+    """A workspace with webhooks, and the dispatcher of their deliveries."""
 
     database: Database
     encryption: Encryption
@@ -56,7 +56,7 @@ class Workshop:
     webhooks: Webhooks
     principal: Principal
     clock: Clock
-    courier: WebhookDispatcher
+    dispatcher: WebhookDispatcher
     sender: Sender
 
     async def register(
@@ -64,7 +64,7 @@ class Workshop:
     ) -> Webhook:
         return await self.webhooks.register(self.principal, url, events, secret)
 
-    async def happen(self, kind: EventKind = "voice.ready", **data: Any) -> str | None:
+    async def emit(self, kind: EventKind = "voice.ready", **data: Any) -> str | None:
         event = NewEvent(kind, {"id": "v", **data})
         event_id = await self.database.run(
             add_event, self.principal.workspace_id, event, self.encryption.encrypt_text
@@ -73,22 +73,22 @@ class Workshop:
         return event_id
 
     async def deliver(self) -> int:
-        """Attempts what is due by the clock, to its end."""
+        """Attempts all deliveries that are due by the clock; returns how many."""
         self.clock.catch_up()
         count = 0
-        while started := await self.courier.start_due():
+        while started := await self.dispatcher.start_due():
             count += started
-            await settle(self.courier)
+            await settle(self.dispatcher)
         return count
 
     @asynccontextmanager
     async def delivering(self, held: Held) -> AsyncIterator[None]:
-        """While the courier runs; then what is held is let go, and every attempt ends."""
-        running = asyncio.create_task(self.courier.run())
+        """Runs the dispatcher; at the end, releases the held responses so that attempts end."""
+        running = asyncio.create_task(self.dispatcher.run())
         yield
         running.cancel()
-        held.let_go.set()
-        await settle(self.courier)
+        held.release.set()
+        await settle(self.dispatcher)
 
     async def listed(self, webhook_id: UUID) -> list[ListedDelivery]:
         found, _ = await self.database.read(deliveries.deliveries_of, webhook_id, 1, 100, None)
@@ -101,21 +101,21 @@ class Workshop:
     async def status(self, webhook_id: UUID) -> str:
         return (await self.webhooks.get(self.principal, webhook_id)).status
 
-    async def neighbour(self) -> "Workshop":
-        """Another workspace with the same courier."""
+    async def other_tenant(self) -> "Tenant":
+        """Another workspace with the same dispatcher."""
         other = await add_workspace(self.database, "neighbour@b.co")
         return replace(self, principal=replace(self.principal, workspace_id=other))
 
-    def another_courier(self, time_scale: float = 1.0) -> WebhookDispatcher:
+    def another_dispatcher(self, time_scale: float = 1.0) -> WebhookDispatcher:
         return WebhookDispatcher(
             self.database, self.encryption, self.sender, time_scale=time_scale, now=self.clock
         )
 
 
-async def settle(courier: WebhookDispatcher) -> None:
-    """Waits until no attempt of the courier runs."""
-    while courier._running:
-        await asyncio.wait(courier._running)
+async def settle(dispatcher: WebhookDispatcher) -> None:
+    """Waits until no attempt of the dispatcher runs."""
+    while dispatcher._running:
+        await asyncio.wait(dispatcher._running)
 
 
 @pytest.fixture(scope="session")
@@ -124,23 +124,23 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture
-async def workshop(
+async def tenant(
     database: Database,
     authority: Authority,
     tmp_path: Path,
-) -> AsyncIterator[Workshop]:
+) -> AsyncIterator[Tenant]:
     settings = replace(local_settings(tmp_path), webhooks=authority.settings())
     encryption = Encryption(settings.secrets.data_keys)
     principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
     clock = Clock()
     async with aclosing(Sender(settings.webhooks)) as sender:
-        yield Workshop(
+        yield Tenant(
             database=database,
             encryption=encryption,
             settings=settings,
             webhooks=Webhooks(database, encryption, settings),
             principal=principal,
             clock=clock,
-            courier=WebhookDispatcher(database, encryption, sender, now=clock),
+            dispatcher=WebhookDispatcher(database, encryption, sender, now=clock),
             sender=sender,
         )

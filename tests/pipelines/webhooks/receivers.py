@@ -1,4 +1,4 @@
-"""Receivers of webhooks on TLS sockets of this machine, and a workspace that registers them."""
+"""HTTPS receivers of webhooks on this machine, and the authority of their certificates."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @dataclass
 class Authority:
-    """Who signs the receivers' certificates."""
+    """The authority that signs the certificates of the receivers."""
 
     ca: trustme.CA
     ca_file: str
@@ -54,14 +54,14 @@ class Received:
 
 @dataclass
 class Receiver:
-    """Notes what came, and answers as it is told."""
+    """Stores what it receives, and responds with a status or by a handler."""
 
     url: str = ""
     answer: Answering | int = 200
     received: list[Received] = field(default_factory=list)
 
     async def until(self, count: int, seconds: float = 10.0) -> list[Received]:
-        """What came, once it is at least `count` messages."""
+        """The received messages, once there are at least `count`."""
         async with asyncio.timeout(seconds):
             while len(self.received) < count:
                 await asyncio.sleep(0.01)
@@ -78,12 +78,12 @@ class Receiver:
 
 @dataclass
 class Held:
-    """An answer that is held back until it is released."""
+    """A response that waits until `release` is set."""
 
-    let_go: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        await self.let_go.wait()
+        await self.release.wait()
         return web.Response()
 
 

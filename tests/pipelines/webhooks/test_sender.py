@@ -26,7 +26,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any
 
 
 class Resolver(AbstractResolver):
-    """Answers each question with the next of its addresses."""
+    """Resolves each query to the next of its addresses."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses = list(addresses)
@@ -51,7 +51,7 @@ async def post(settings: WebhookSettings, url: str, **options: Any) -> AttemptRe
 
 @asynccontextmanager
 async def raw_receiver(authority: Authority, talk: Talk) -> AsyncIterator[str]:
-    """A TLS server that says what it likes."""
+    """A TLS server whose handler writes raw bytes."""
     server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=authority.tls("127.0.0.1"))
     port = server.sockets[0].getsockname()[1]
     try:
@@ -71,18 +71,18 @@ CLOSED = [
 
 
 @pytest.mark.parametrize("text", " ".join(CLOSED).split())
-def test_an_address_that_is_not_public_may_not_be_dialled(text: str) -> None:
+def test_connecting_to_a_non_public_address_is_refused_against_ssrf(text: str) -> None:
     assert not may_dial(ip_address(text), ())
 
 
 @pytest.mark.parametrize(
     "text", ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8"]
 )
-def test_a_public_address_may_be_dialled(text: str) -> None:
+def test_connecting_to_a_public_address_is_allowed(text: str) -> None:
     assert may_dial(ip_address(text), ())
 
 
-def test_an_allowed_network_opens_itself_and_nothing_else() -> None:
+def test_an_allowed_network_permits_its_own_addresses_only() -> None:
     allowed = (ip_network("10.1.0.0/16"), ip_network("fd00::/8"))
     for text, is_open in (("10.1.2.3", 1), ("::ffff:10.1.2.3", 1), ("fd00::1", 1), ("10.2.0.1", 0)):
         assert may_dial(ip_address(text), allowed) == bool(is_open)
@@ -91,7 +91,7 @@ def test_an_allowed_network_opens_itself_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "localhost", "0x7f000001", "0"]
 )
-async def test_every_spelling_of_this_machine_is_refused_when_it_is_dialled(
+async def test_every_spelling_of_localhost_is_refused_when_connecting(
     authority: Authority, host: str
 ) -> None:
     closed = replace(authority.settings(), allowed_networks=())
@@ -102,13 +102,13 @@ async def test_every_spelling_of_this_machine_is_refused_when_it_is_dialled(
     assert answer.error in ("refused_address", "protocol", "dns"), answer
 
 
-async def test_a_name_that_turns_to_this_machine_after_it_was_checked_is_refused(
+async def test_dns_rebinding_to_a_non_public_address_is_refused(
     authority: Authority,
 ) -> None:
     name = "rebinding.example.com"
     settings = authority.settings()
     async with receiver(authority, host=name) as hook:
-        # The first answer leads to the allowed network, the next one beside it.
+        # The first lookup resolves into the allowed network, the next ones outside it.
         resolver = Resolver("127.0.0.1", "169.254.169.254", "::1")
         async with aclosing(Sender(settings, resolver=resolver)) as sender:
             answers = [await sender.post(hook.url, {}, b"{}") for _ in range(3)]
@@ -117,14 +117,14 @@ async def test_a_name_that_turns_to_this_machine_after_it_was_checked_is_refused
     assert [one.error for one in answers] == [None, "refused_address", "refused_address"]
 
 
-async def test_the_name_of_the_certificate_must_be_that_of_the_url(authority: Authority) -> None:
+async def test_a_certificate_of_another_host_name_is_refused(authority: Authority) -> None:
     async with receiver(authority, host="other.example.com") as hook:
         url = hook.url.replace("other.example.com", "127.0.0.1")
         assert (await post(authority.settings(), url)).error == "tls"
         assert hook.received == []
 
 
-async def test_an_authority_that_is_not_trusted_is_refused(authority: Authority) -> None:
+async def test_a_certificate_of_an_untrusted_authority_is_refused(authority: Authority) -> None:
     async with receiver(authority) as hook:
         strict = replace(authority.settings(), ca_file=None)
         assert (await post(strict, hook.url)).error == "tls"
@@ -141,7 +141,7 @@ async def test_a_redirect_is_not_followed(authority: Authority) -> None:
         assert target.received == []
 
 
-async def test_a_receiver_that_hangs_is_a_timeout(authority: Authority) -> None:
+async def test_a_hanging_receiver_results_in_a_timeout(authority: Authority) -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -154,7 +154,7 @@ async def test_a_receiver_that_hangs_is_a_timeout(authority: Authority) -> None:
     assert 300 <= answer.milliseconds <= 1000 * took_s
 
 
-async def test_a_head_that_drips_is_a_timeout(authority: Authority) -> None:
+async def test_slowly_sent_response_headers_end_without_a_status(authority: Authority) -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
@@ -168,7 +168,7 @@ async def test_a_head_that_drips_is_a_timeout(authority: Authority) -> None:
         assert (await post(authority.settings(), url, total_s=0.3)).status_code is None
 
 
-async def test_a_body_that_never_ends_does_not_hold_a_success_back(authority: Authority) -> None:
+async def test_an_endless_response_body_does_not_delay_a_success(authority: Authority) -> None:
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -185,7 +185,7 @@ async def test_a_body_that_never_ends_does_not_hold_a_success_back(authority: Au
 
 
 @pytest.mark.parametrize("said", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 2"])
-async def test_an_answer_that_is_none_is_a_failure(authority: Authority, said: bytes) -> None:
+async def test_a_malformed_response_is_a_failure(authority: Authority, said: bytes) -> None:
     async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
         writer.close()
@@ -195,14 +195,14 @@ async def test_an_answer_that_is_none_is_a_failure(authority: Authority, said: b
     assert answer.status_code is None and answer.error in ("connection", "protocol"), answer
 
 
-async def test_nobody_there_and_no_such_name_are_told_apart(authority: Authority) -> None:
+async def test_connection_and_dns_failures_are_distinguished(authority: Authority) -> None:
     async with receiver(authority) as hook:
         url = hook.url
     assert (await post(authority.settings(), url)).error == "connection"
     assert (await post(authority.settings(), "https://nobody.invalid/")).error == "dns"
 
 
-async def test_names_that_answer_slowly_do_not_delay_others(
+async def test_slow_dns_lookups_do_not_delay_other_attempts(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer, look_up = threading.Event(), socket.getaddrinfo
@@ -228,7 +228,7 @@ async def test_names_that_answer_slowly_do_not_delay_others(
         assert {one.error for one in await asyncio.gather(*slow)} == {"dns"}
 
 
-async def test_a_connection_that_is_reset_is_a_failure(authority: Authority) -> None:
+async def test_a_connection_reset_is_a_failure(authority: Authority) -> None:
     async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         opened = writer.get_extra_info("socket")
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -239,7 +239,7 @@ async def test_a_connection_that_is_reset_is_a_failure(authority: Authority) -> 
     assert (answer.status_code, answer.error) == (None, "connection")
 
 
-async def test_a_moment_that_is_none_does_not_break_the_attempt(authority: Authority) -> None:
+async def test_an_invalid_retry_after_date_is_ignored(authority: Authority) -> None:
     async def busy(request: web.BaseRequest) -> web.StreamResponse:
         later = "1 Jan 99999999999999999999 0:0:0 GMT"
         return web.Response(status=503, headers={"Retry-After": later})

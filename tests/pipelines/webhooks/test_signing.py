@@ -1,4 +1,4 @@
-"""Secrets and waits; that signatures are right is for the verifiers of others to say."""
+"""Signing secrets and waits between attempts; test_dispatcher.py verifies signatures."""
 
 from base64 import b64encode
 from datetime import UTC, datetime
@@ -14,12 +14,12 @@ from pipelines.webhooks.signing import signing_key
 
 
 @given(st.binary(min_size=24, max_size=64))
-def test_a_prefixed_secret_is_the_bytes_of_its_base64(key: bytes) -> None:
+def test_a_secret_with_the_whsec_prefix_is_decoded_from_base64(key: bytes) -> None:
     assert signing_key("whsec_" + b64encode(key).decode()) == key
 
 
 @pytest.mark.parametrize("secret", ["password", "x" * 256, "whisper whisper", "ünïcöde secret"])
-def test_any_other_secret_is_its_own_bytes(secret: str) -> None:
+def test_a_secret_without_a_prefix_is_used_as_its_utf_8_bytes(secret: str) -> None:
     assert signing_key(secret) == secret.encode()
 
 
@@ -38,12 +38,12 @@ def test_any_other_secret_is_its_own_bytes(secret: str) -> None:
         "whsec_ünïcöde" + "A" * 40,
     ],
 )
-def test_a_secret_that_verifiers_would_read_differently_is_refused(secret: str) -> None:
+def test_an_ambiguous_or_malformed_secret_is_refused(secret: str) -> None:
     with pytest.raises(InvalidRequest, match="secret: "):
         signing_key(secret)
 
 
-def test_waits_grow_and_end_after_ten_attempts() -> None:
+def test_waits_between_attempts_end_after_ten_attempts() -> None:
     waits = [next_wait_s(number, None) for number in range(1, 11)]
     assert waits[-1] is None and all(wait is not None for wait in waits[:-1])
     assert 4 <= (next_wait_s(1, None, 1.0) or 0) <= 6
