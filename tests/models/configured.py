@@ -1,4 +1,4 @@
-"""What the contract tests run over: every configuration of a kind of engine."""
+"""The configurations of each kind of engine, over which its contract tests run."""
 
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -17,7 +17,7 @@ EngineT = TypeVar("EngineT", bound=Engine)
 
 
 def configurations(kind: EngineKind[Any]) -> list[Any]:
-    """The names of all files in the folder of the kind; those with artefacts need weights."""
+    """The names of all configurations of a kind; those with artefacts are marked `weights`."""
     found = sorted((CONFIGS_DIR / kind.folder).glob("*.yaml"))
     return [
         pytest.param(path.stem, marks=[pytest.mark.weights] if _artefacts(path.read_text()) else [])
@@ -26,12 +26,12 @@ def configurations(kind: EngineKind[Any]) -> list[Any]:
 
 
 def configured(kind: EngineKind[EngineT], name: str) -> EngineT:
-    """The engine of one, loaded once; skips when its weights or its profile are not installed."""
+    """The engine of a configuration, loaded once; skips if weights or libraries are missing."""
     return described(kind, name)[0]
 
 
 def described(kind: EngineKind[EngineT], name: str) -> tuple[EngineT, ModelInfo]:
-    """The same with its description, for the kinds of which clients see models."""
+    """The engine with its ModelInfo, for the kinds whose models clients see."""
     try:
         return cast(tuple[EngineT, ModelInfo], _load(kind.name, name))
     except (WeightsMissing, UnsupportedFeature) as error:

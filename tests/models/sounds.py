@@ -1,4 +1,4 @@
-"""Sounds without speech, and speech that needs no recording."""
+"""Audio without speech, and synthetic speech."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from models.weights.store import WeightStore
 
 
 def wordless(seconds: float) -> dict[str, Pcm]:
-    """What makes a careless recogniser talk."""
+    """Signals without speech by name, at STT_SAMPLE_RATE: they provoke hallucinations."""
     n = int(seconds * STT_SAMPLE_RATE)
     rng = np.random.default_rng(1)
     t = np.arange(n) / STT_SAMPLE_RATE
@@ -39,7 +39,7 @@ def wordless(seconds: float) -> dict[str, Pcm]:
 
 
 def speak(text: str, weights: WeightStore) -> Pcm:
-    """English speech at STT_SAMPLE_RATE, by the engine whose weights are always there."""
+    """English speech at STT_SAMPLE_RATE, by the engine whose weights are always installed."""
     engine, info = load_model(TTS, "tts/hibari", weights)
     request = SynthesisRequest(text=text, voice=info.voices[0].key, language="en")
     chunks = list(engine.synthesize(request))

@@ -80,7 +80,7 @@ voices:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of what engines and their tests are made of."""
+    """A copy of the folders that engines and their tests need."""
     for name in COPIED:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
@@ -95,7 +95,7 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def test_an_engine_that_follows_the_recipe_is_under_contract(tree: Path) -> None:
+def test_an_engine_added_by_the_recipe_passes_the_contract_tests(tree: Path) -> None:
     (tree / "models/tts/beep.py").write_text(ENGINE.lstrip(), encoding="utf-8")
     edit(tree / "configs/schema/models/tts.py", "\nTTSConfig = Annotated[\n    ", CONFIG)
     edit(

@@ -1,4 +1,4 @@
-"""Every grammar engine of the registry."""
+"""The contract of every grammar engine of the registry."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,7 +20,7 @@ def test_every_engine_has_a_configuration() -> None:
     assert_all_configured(GRAMMAR_CHECK)
 
 
-def test_findings_lie_in_the_text_and_offer_something(engine: GrammarEngine) -> None:
+def test_findings_lie_in_the_text_and_have_a_rule_and_replacements(engine: GrammarEngine) -> None:
     findings = engine.check(TEXT)
     assert "go" in [TEXT[finding.start : finding.end] for finding in findings]
     assert all(0 <= finding.start < finding.end <= len(TEXT) for finding in findings)
@@ -31,7 +31,7 @@ def test_clean_and_empty_texts_have_no_findings(engine: GrammarEngine) -> None:
     assert engine.check("") == engine.check("She goes to school with a friend.") == []
 
 
-def test_threads_share_an_engine(engine: GrammarEngine) -> None:
+def test_threads_can_share_an_engine(engine: GrammarEngine) -> None:
     with ThreadPoolExecutor(4) as threads:
         answers = list(threads.map(engine.check, [TEXT] * 8))
     assert all(answer == answers[0] for answer in answers)

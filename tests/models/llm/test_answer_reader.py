@@ -13,7 +13,7 @@ CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
 
 
 def read(reader: AnswerReader, pieces: Sequence[str]) -> tuple[str, str, str]:
-    """Thoughts, text and the arguments of all calls."""
+    """The reasoning, the text and the arguments of all tool calls."""
     got = [reader.feed(piece) for piece in pieces]
     got.append(reader.finish())
     arguments = [call["function"]["arguments"] for one in got for call in one.tool_calls]
@@ -40,7 +40,7 @@ def read(reader: AnswerReader, pieces: Sequence[str]) -> tuple[str, str, str]:
     ],
 )
 @given(cuts=st.lists(st.integers(0, 60), max_size=6))
-def test_an_answer_reads_the_same_wherever_it_is_cut(
+def test_reasoning_text_and_tool_calls_are_separated_however_the_stream_is_split(
     said: str, expected: tuple[str, str, str], cuts: list[int]
 ) -> None:
     places = sorted({0, len(said), *(min(cut, len(said)) for cut in cuts)})
@@ -48,7 +48,7 @@ def test_an_answer_reads_the_same_wherever_it_is_cut(
     assert read(AnswerReader(tools=ToolTextReader()), pieces) == expected
 
 
-def test_thoughts_that_the_prompt_began_need_no_tag() -> None:
+def test_reasoning_opened_by_the_prompt_needs_no_opening_tag() -> None:
     assert read(AnswerReader(thinking=True), ["Hm.</th", "ink>\nYes."]) == ("Hm.", "Yes.", "")
 
 
@@ -57,23 +57,23 @@ def test_thoughts_that_the_prompt_began_need_no_tag() -> None:
     stop=st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
     cuts=st.lists(st.integers(0, 30), max_size=5),
 )
-def test_nothing_from_a_stop_text_on_comes_out(said: str, stop: list[str], cuts: list[int]) -> None:
+def test_text_from_a_stop_sequence_is_dropped(said: str, stop: list[str], cuts: list[int]) -> None:
     places = sorted({0, len(said), *(min(cut, len(said)) for cut in cuts)})
     pieces = [said[a:b] for a, b in zip(places, places[1:], strict=False)]
     reader = AnswerReader(stop)
     _, text, _ = read(reader, pieces)
     found = [at for one in stop if (at := said.find(one)) >= 0]
     assert reader.stopped == bool(found)
-    if len(pieces) <= 1:  # cut, a later text may be whole before an earlier and longer one
+    if len(pieces) <= 1:  # in pieces, a later stop sequence may end before a longer one
         assert text == (said[: min(found)] if found else said)
     assert said.startswith(text) and not any(one in text for one in stop)
 
 
-def test_stop_texts_do_not_end_thoughts() -> None:
+def test_stop_sequences_do_not_apply_to_reasoning() -> None:
     assert read(AnswerReader(("b",)), ["<think>abc</think>abc"]) == ("abc", "a", "")
 
 
-def test_the_mark_of_a_call_that_had_no_room_is_no_text() -> None:
+def test_marker_of_a_tool_call_cut_by_the_token_limit_is_not_in_the_text() -> None:
     budget = BudgetedCompletion(calling(CLOCK), 16, 100)
     for budgeted, said, expected in ((budget, ">", "Yes."), (None, "", "Yes.<tool_call")):
         reader = AnswerReader(("Yes.No",), tools=ToolTextReader(), budget=budgeted)
@@ -82,7 +82,7 @@ def test_the_mark_of_a_call_that_had_no_room_is_no_text() -> None:
         assert text + reader.finish("length").text == expected
 
 
-def test_a_character_of_several_tokens_comes_whole() -> None:
+def test_a_character_of_several_tokens_is_emitted_whole() -> None:
     text = TokenText(lambda tokens: bytes(tokens).decode(errors="replace"))
     said = "é😀x".encode()
     assert [text.add(byte) for byte in said] == ["", "é", "", "", "", "😀", "x"]
@@ -90,7 +90,7 @@ def test_a_character_of_several_tokens_comes_whole() -> None:
     assert text.finish() == "\ufffd"
 
 
-def test_the_beginning_of_a_mark_is_found_at_the_end_of_a_text() -> None:
+def test_partial_suffix_finds_the_start_of_a_marker_at_the_end_of_a_text() -> None:
     assert partial_suffix("abc<to", (MARK,)) == 3
     assert partial_suffix("abc", (MARK,)) == 0
     assert partial_suffix("", ()) == 0

@@ -1,4 +1,4 @@
-"""What every chat engine promises, with each configuration of `configs/llm`."""
+"""The contract of every chat engine, with each configuration of `configs/llm`."""
 
 import asyncio
 from typing import Any
@@ -35,7 +35,7 @@ def test_an_engine_declares_its_context_and_languages(engine: ChatEngine) -> Non
     assert declared.languages and all(len(code) == 2 for code in declared.languages)
 
 
-async def test_the_last_delta_has_the_finish_and_the_usage(engine: ChatEngine) -> None:
+async def test_the_last_delta_has_the_finish_reason_and_the_usage(engine: ChatEngine) -> None:
     deltas = await collect(engine, ask("Say hello to the world", max_tokens=12, seed=1))
     assert [delta.finish_reason for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
     assert deltas[-1].finish_reason in ("stop", "length")
@@ -45,33 +45,33 @@ async def test_the_last_delta_has_the_finish_and_the_usage(engine: ChatEngine) -
     assert "".join(delta.text for delta in deltas).strip()
 
 
-async def test_usage_grows_with_the_text(engine: ChatEngine) -> None:
+async def test_every_delta_has_a_usage_that_never_decreases(engine: ChatEngine) -> None:
     deltas = await collect(engine, ask("one two three four five six", max_tokens=6))
     counts = [delta.usage.completion_tokens for delta in deltas if delta.usage]
     assert counts == sorted(counts) and len(counts) == len(deltas)
 
 
-async def test_max_tokens_ends_with_length(engine: ChatEngine) -> None:
+async def test_an_answer_cut_by_max_tokens_finishes_with_length(engine: ChatEngine) -> None:
     deltas = await collect(engine, ask("Tell a long story of many words", max_tokens=3))
     assert deltas[-1].finish_reason == "length"
     assert deltas[-1].usage is not None and deltas[-1].usage.completion_tokens == 3
 
 
-async def test_a_prompt_beyond_the_context_fails_before_the_first_piece(
+async def test_a_prompt_longer_than_the_context_is_refused_before_the_first_delta(
     engine: ChatEngine,
 ) -> None:
     with pytest.raises(ContextLengthExceeded, match=str(engine.capabilities.context_tokens)):
         await anext(engine.generate(ask("word " * (engine.capabilities.context_tokens + 1))))
 
 
-async def test_an_early_close_is_clean_and_the_engine_goes_on(engine: ChatEngine) -> None:
+async def test_closing_a_generation_early_keeps_the_engine_usable(engine: ChatEngine) -> None:
     generation = engine.generate(ask("Tell a long story of many words"))
     await anext(generation)
     await generation.aclose()
     assert (await collect(engine, ask("Hello there", max_tokens=4)))[-1].usage is not None
 
 
-async def test_answers_at_the_same_time_do_not_mix(engine: ChatEngine) -> None:
+async def test_concurrent_answers_do_not_mix(engine: ChatEngine) -> None:
     requests = [
         ask(f"Repeat: {word} {word} {word}", max_tokens=8, temperature=0.0)
         for word in ("red", "blue", "green")
@@ -79,6 +79,6 @@ async def test_answers_at_the_same_time_do_not_mix(engine: ChatEngine) -> None:
     alone = [await collect(engine, request) for request in requests]
     together = await asyncio.gather(*(collect(engine, request) for request in requests))
     for one, other in zip(alone, together, strict=True):
-        # Batches of another size may round otherwise, so compare what each is about.
+        # Rounding depends on the batch size, so only the first words are compared.
         first, second = ("".join(d.text for d in deltas) for deltas in (one, other))
         assert first.split()[:1] == second.split()[:1]

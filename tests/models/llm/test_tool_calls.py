@@ -25,7 +25,7 @@ def written(calls: list[tuple[str, Any]]) -> str:
 
 
 def fed(text: str, cuts: list[int]) -> list[GenerationDelta]:
-    """The deltas of a text that comes in pieces."""
+    """The deltas of a text that is fed in pieces."""
     reader = ToolTextReader()
     ends = sorted({cut % (len(text) + 1) for cut in cuts} | {len(text)})
     deltas = []
@@ -43,7 +43,7 @@ def assembled(deltas: list[GenerationDelta]) -> GenerationDelta:
 
 
 @given(SAID, CALLS, st.lists(st.integers(0, 999)))
-def test_pieces_of_any_size_add_up_to_the_text_and_the_calls(
+def test_text_and_tool_calls_are_parsed_however_the_stream_is_split(
     said: str, calls: list[tuple[str, Any]], cuts: list[int]
 ) -> None:
     answer = assembled(fed(said + written(calls), cuts))
@@ -57,7 +57,7 @@ def test_pieces_of_any_size_add_up_to_the_text_and_the_calls(
 
 
 @given(CALLS.filter(bool), st.lists(st.integers(0, 999)), st.integers(1, 9))
-def test_pieces_that_are_joined_add_up_to_the_same(
+def test_joining_tool_call_deltas_keeps_the_assembled_calls(
     calls: list[tuple[str, Any]], cuts: list[int], size: int
 ) -> None:
     deltas = fed(written(calls), cuts)
@@ -72,29 +72,29 @@ def test_pieces_that_are_joined_add_up_to_the_same(
 
 
 @given(st.text())
-def test_text_without_a_mark_comes_out_as_it_is(text: str) -> None:
+def test_text_without_a_tool_call_marker_is_unchanged(text: str) -> None:
     answer = assembled(fed(text, list(range(len(text)))))
     assert answer.text == text or MARK in text
     assert not answer.calls() or MARK in text
 
 
-def test_a_mark_without_a_call_is_text() -> None:
+def test_a_marker_without_a_tool_call_is_text() -> None:
     text = f"{MARK} is how models begin a call, which this is not: " + "x" * 120
     assert assembled(fed(text, [])).text == text
 
 
-def test_a_call_that_is_cut_off_is_given_but_not_saved() -> None:
+def test_a_cut_off_tool_call_is_streamed_but_not_in_the_message() -> None:
     answer = assembled(fed(written([("f", {"a": 1})])[: -len(END) - 2], []))
     assert [call["function"]["arguments"] for call in answer.calls()] == ['{"a": ']
     assert answer.to_message().extra == {}
 
 
-def test_a_later_call_that_is_cut_off_does_not_come_out() -> None:
+def test_a_cut_off_tool_call_after_a_complete_one_is_dropped() -> None:
     answer = assembled(fed(written([("f", {"a": 1}), ("g", {"b": 2})])[: -len(END) - 2], []))
     assert [call["function"]["name"] for call in answer.calls()] == ["f"]
 
 
-def test_a_call_that_repeats_another_is_left_out_and_reported() -> None:
+def test_a_repeated_tool_call_is_dropped_and_flagged() -> None:
     reader = ToolTextReader()
     _, deltas = reader.feed(written([("f", {"a": 1}), ("g", {}), ("f", {"a": 1})]))
     assert [d["function"]["name"] for d in deltas if "id" in d] == ["f", "g"]
@@ -102,12 +102,12 @@ def test_a_call_that_repeats_another_is_left_out_and_reported() -> None:
 
 
 @given(st.lists(st.integers(0, 999)))
-def test_the_mark_of_a_result_that_a_small_model_repeats_is_no_text(cuts: list[int]) -> None:
+def test_tool_response_tags_echoed_by_the_model_are_removed_from_the_text(cuts: list[int]) -> None:
     echo = "<tool_response>\nIt is <b>sunny</b>.\n</tool_response>\nTake a hat.</tool_response>"
     assert assembled(fed(echo, cuts)).text == "It is <b>sunny</b>.\nTake a hat."
 
 
-def test_json_instead_of_a_call_is_left_as_it_is() -> None:
+def test_json_is_unchanged_and_tool_calls_are_parsed_with_json_or_calls() -> None:
     said = '{"a": "<tool_call>\\n{ <tool_response>"}'
     reader = ToolTextReader(json_or_calls=True)
     assert [reader.feed(char) for char in said] == [(char, ()) for char in said]

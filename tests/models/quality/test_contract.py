@@ -1,4 +1,4 @@
-"""What every engine that rates speech promises, with each configuration of `configs/quality`."""
+"""The contract of every speech quality engine, with each configuration of `configs/quality`."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Ratings of speech, against what they should say of it."""
+"""DNSMOS ratings of clean, noisy and long speech."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def engine(weights: WeightStore) -> QualityEngine:
 
 
 @pytest.mark.weights
-def test_noise_beside_speech_is_rated_lower(engine: QualityEngine, weights: WeightStore) -> None:
+def test_noise_lowers_the_rating_of_speech(engine: QualityEngine, weights: WeightStore) -> None:
     clean = speak(TEXT, weights)
     noise = 0.05 * np.random.default_rng(1).standard_normal(len(clean))
     good, bad = engine.rate(clean), engine.rate(np.asarray(clean + noise, np.float32))
@@ -31,6 +31,6 @@ def test_noise_beside_speech_is_rated_lower(engine: QualityEngine, weights: Weig
 
 
 @pytest.mark.weights
-def test_a_long_signal_is_rated_at_each_second(engine: QualityEngine, weights: WeightStore) -> None:
+def test_a_long_signal_is_rated_like_its_parts(engine: QualityEngine, weights: WeightStore) -> None:
     clean = np.resize(speak(TEXT, weights), 11 * QUALITY_SAMPLE_RATE)
     assert abs(engine.rate(clean).overall - engine.rate(clean[: len(clean) // 3]).overall) < 0.5

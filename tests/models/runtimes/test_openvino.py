@@ -1,4 +1,4 @@
-"""Runs of one compiled graph: each has its own end, and a failure is told to who began it."""
+"""Concurrent runs of one compiled graph: each gets its own result or its own error."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -13,7 +13,7 @@ from models.runtimes.openvino import OpenVinoModel, Values, tensor
 
 
 class Slow:
-    """An inference request whose runs end when the test says so."""
+    """An inference request whose runs end when the test sets `is_over`."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
@@ -35,7 +35,7 @@ class Slow:
 
 @pytest.fixture
 def model(tmp_path: Path) -> OpenVinoModel:
-    """Doubles numbers."""
+    """A model that doubles numbers."""
     value, twice = (
         helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"])
         for name in ("value", "twice")
@@ -58,29 +58,27 @@ def double(model: OpenVinoModel, value: float) -> Generator[None, None, Values]:
 
 
 def result(run: Generator[None, None, Values]) -> float:
-    """Of a run that is over."""
+    """The output of a finished run."""
     with pytest.raises(StopIteration) as done:
         next(run)
     return float(done.value.value["twice"].data[0])
 
 
-def test_a_run_that_is_over_does_not_wait_for_the_one_after_it(
+def test_a_finished_run_returns_while_the_next_run_computes(
     model: OpenVinoModel, slow: Slow
 ) -> None:
     first, second = double(model, 2), double(model, 5)
     next(first)
     next(second)  # waits
     slow.is_over = True
-    next(second)  # sees before the first that it may begin
+    next(second)  # notices before `first` does that it may start
     assert not slow.is_over
     assert result(first) == 4
     slow.is_over = True
     assert result(second) == 10
 
 
-def test_a_run_that_failed_tells_who_began_it_and_nobody_else(
-    model: OpenVinoModel, slow: Slow
-) -> None:
+def test_the_error_of_a_run_is_raised_only_to_its_caller(model: OpenVinoModel, slow: Slow) -> None:
     first, second = double(model, 2), double(model, 5)
     next(first)
     slow.is_over = slow.fails = True
@@ -92,12 +90,10 @@ def test_a_run_that_failed_tells_who_began_it_and_nobody_else(
     assert result(second) == 10
 
 
-def test_a_run_that_was_left_keeps_the_next_one_waiting_until_it_is_over(
-    model: OpenVinoModel, slow: Slow
-) -> None:
-    left, second = double(model, 2), double(model, 5)
-    next(left)
-    left.close()
+def test_a_run_waits_for_a_closed_earlier_run_to_finish(model: OpenVinoModel, slow: Slow) -> None:
+    closed, second = double(model, 2), double(model, 5)
+    next(closed)
+    closed.close()
     next(second)
     assert not slow.is_over
     model.release_memory()

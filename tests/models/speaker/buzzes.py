@@ -1,4 +1,4 @@
-"""Signals that are the same on every machine, for comparisons with the encoder's own library."""
+"""Deterministic buzzing signals, for comparisons with the Resemblyzer library."""
 
 import numpy as np
 

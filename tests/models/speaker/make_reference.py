@@ -1,4 +1,4 @@
-"""Writes `reference.json`: what the library Resemblyzer 0.1.4 itself says of the buzzes.
+"""Writes `reference.json`: mel spectra and embeddings of the buzzes by Resemblyzer 0.1.4.
 
 Run it with Resemblyzer, librosa and torch, which the service does not need:
 `python -m tests.models.speaker.make_reference`.
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.models.speaker.buzzes import BUZZES, buzz
 
 REFERENCE = Path(__file__).with_name("reference.json")
-MEL_FRAMES = (0, 7, 80)  # a few, the first with the edge of the signal in it
+MEL_FRAMES = (0, 7, 80)  # a few; the first contains the edge of the signal
 
 
 def main() -> None:

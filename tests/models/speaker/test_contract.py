@@ -1,4 +1,4 @@
-"""Every speaker encoder of the registry."""
+"""The contract of every speaker encoder of the registry."""
 
 import numpy as np
 import pytest
@@ -20,21 +20,21 @@ def test_every_engine_has_a_configuration() -> None:
     assert_all_configured(SPEAKER)
 
 
-def test_an_embedding_has_the_length_of_one(encoder: SpeakerEncoder) -> None:
+def test_an_embedding_is_a_float32_unit_vector(encoder: SpeakerEncoder) -> None:
     embedding = encoder.embed(buzz(3.0, *LOW))
     assert embedding.shape == (EMBEDDING_SIZE,)
     assert embedding.dtype == np.float32
     assert np.linalg.norm(embedding) == pytest.approx(1, abs=1e-5)
 
 
-def test_the_same_sound_is_nearer_than_another(encoder: SpeakerEncoder) -> None:
+def test_embeddings_of_one_signal_are_nearer_than_those_of_another(encoder: SpeakerEncoder) -> None:
     low, again, high = (
         encoder.embed(pcm) for pcm in (buzz(3.0, *LOW), buzz(4.0, *LOW), buzz(3.0, *HIGH))
     )
     assert low @ again > low @ high + 0.05
 
 
-def test_windows_cover_the_signal(encoder: SpeakerEncoder) -> None:
+def test_embedding_windows_cover_the_signal(encoder: SpeakerEncoder) -> None:
     pcm = buzz(4.0, *LOW)
     windows = encoder.embed_windows(pcm, 0.4)
     assert len(windows) == 8  # at 0 s, 0.4 s and so on; the last is three quarters full
@@ -45,5 +45,5 @@ def test_windows_cover_the_signal(encoder: SpeakerEncoder) -> None:
 
 
 @pytest.mark.parametrize("samples", [1, SPEAKER_SAMPLE_RATE])
-def test_silence_has_an_embedding_too(encoder: SpeakerEncoder, samples: int) -> None:
+def test_silence_has_a_finite_embedding(encoder: SpeakerEncoder, samples: int) -> None:
     assert np.isfinite(encoder.embed(np.zeros(samples, np.float32))).all()

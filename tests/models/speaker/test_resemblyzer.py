@@ -1,4 +1,4 @@
-"""The encoder against what its own library says, and on voices that we speak ourselves."""
+"""The speaker encoder against values of the Resemblyzer library, and on synthetic voices."""
 
 import json
 import pickle
@@ -51,7 +51,7 @@ def reference(name: str) -> dict[str, Any]:
     return values
 
 
-def test_the_mel_spectrum_is_the_librarys(name: str) -> None:
+def test_the_mel_spectrum_matches_the_resemblyzer_library(name: str) -> None:
     pcm = buzz(*BUZZES[name])
     rms = np.sqrt(np.mean(pcm.astype(np.float64) ** 2))
     pcm = np.pad(pcm * np.float32(max(1, TARGET_RMS / rms)), (0, 16_000))
@@ -63,7 +63,7 @@ def test_the_mel_spectrum_is_the_librarys(name: str) -> None:
 
 
 @pytest.mark.weights
-def test_an_embedding_is_the_librarys(encoder: SpeakerEncoder, name: str) -> None:
+def test_an_embedding_matches_the_resemblyzer_library(encoder: SpeakerEncoder, name: str) -> None:
     pcm = buzz(*BUZZES[name])
     embedding = encoder.embed(pcm)
     np.testing.assert_allclose(embedding, reference(name)["embedding"], atol=2e-4)
@@ -72,7 +72,7 @@ def test_an_embedding_is_the_librarys(encoder: SpeakerEncoder, name: str) -> Non
 
 
 @pytest.mark.weights
-def test_windows_are_heard_one_by_one_as_well(encoder: SpeakerEncoder) -> None:
+def test_windows_embedded_together_match_windows_embedded_alone(encoder: SpeakerEncoder) -> None:
     pcm = buzz(*BUZZES["long"])
     windows = [(0, 25_600), (8000, 20_000), (70_000, 70_100), (80_000, 85_920)]
     together = encoder.embed_pieces(pcm, windows)
@@ -83,7 +83,7 @@ def test_windows_are_heard_one_by_one_as_well(encoder: SpeakerEncoder) -> None:
 
 
 @pytest.mark.weights
-def test_a_voice_is_nearer_to_itself_than_to_another(encoder: SpeakerEncoder) -> None:
+def test_embeddings_of_one_voice_are_nearer_than_those_of_another(encoder: SpeakerEncoder) -> None:
     heart, again = (encoder.embed(said("af_heart", text)) for text in TEXTS)
     for other in ("bf_emma", "am_adam"):
         assert heart @ again > heart @ encoder.embed(said(other, TEXTS[0])) + 0.05, other
@@ -108,7 +108,7 @@ class Evil:
         + pickle.dumps({"model_state": Evil()}),
     ],
 )
-def test_a_file_that_holds_more_than_tensors_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_a_weights_file_with_more_than_tensors_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "pretrained.pt"
     path.write_bytes(content)
     with pytest.raises(WeightsCorrupt):

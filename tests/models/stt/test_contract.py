@@ -1,4 +1,4 @@
-"""What every speech-to-text engine promises, with each configuration of `configs/stt`."""
+"""The contract of every speech-to-text engine, with each configuration of `configs/stt`."""
 
 import numpy as np
 import pytest
@@ -29,14 +29,14 @@ def test_every_engine_has_a_configuration() -> None:
     assert_all_configured(STT)
 
 
-def test_the_description_says_what_the_engine_declares(model: Model) -> None:
+def test_the_model_info_matches_the_declared_capabilities(model: Model) -> None:
     declared = model[0].capabilities
     assert model[1].languages == declared.languages and "en" in declared.languages
     assert model[1].device == declared.device
     assert declared.max_concurrency >= 1 and declared.max_batch_size >= 1
 
 
-def test_speech_becomes_text_with_words_inside_it(model: Model, speech: Pcm) -> None:
+def test_speech_is_transcribed_with_word_times_inside_the_audio(model: Model, speech: Pcm) -> None:
     options = DecodingOptions(words=True)
     (transcript,) = model[0].transcribe([TranscriptionRequest(speech, "en", options=options)])
     assert transcript.language == "en"
@@ -48,13 +48,13 @@ def test_speech_becomes_text_with_words_inside_it(model: Model, speech: Pcm) -> 
     assert all(0 <= word.confidence <= 1 for word in words)
 
 
-def test_silence_and_no_sound_become_no_text(model: Model) -> None:
+def test_silence_and_empty_audio_have_no_segments(model: Model) -> None:
     for samples in (0, STT_SAMPLE_RATE):
         request = TranscriptionRequest(np.zeros(samples, np.float32), "en")
         assert model[0].transcribe([request])[0].segments == ()
 
 
-def test_a_batch_is_answered_in_its_order(model: Model, speech: Pcm) -> None:
+def test_a_batch_is_transcribed_in_its_order(model: Model, speech: Pcm) -> None:
     silence = np.zeros(STT_SAMPLE_RATE, np.float32)
     batch = [TranscriptionRequest(pcm, "en") for pcm in (silence, speech, silence)]
     assert [bool(one.segments) for one in model[0].transcribe(batch)] == [False, True, False]

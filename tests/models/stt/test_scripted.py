@@ -1,4 +1,4 @@
-"""The engine without weights."""
+"""The scripted speech-to-text engine, which has no weights."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_silence_gives_empty_text(engine: STTEngine) -> None:
     assert transcript.segments == ()
 
 
-def test_sound_gives_the_script_with_words_inside_it(engine: STTEngine) -> None:
+def test_audio_is_transcribed_as_the_script_with_word_times(engine: STTEngine) -> None:
     request = TranscriptionRequest(
         np.ones(16_000, np.float32), language="de", options=DecodingOptions(words=True)
     )

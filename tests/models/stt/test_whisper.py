@@ -1,4 +1,4 @@
-"""Whisper on its short window."""
+"""Whisper on CTranslate2: short encoder windows, retries and the hallucination filter."""
 
 import math
 import re
@@ -56,19 +56,19 @@ def word_error_rate(text: str) -> float:
     return rate
 
 
-def test_speech_becomes_its_text_and_language(engine: WhisperEngine, speech: Pcm) -> None:
+def test_speech_is_transcribed_in_its_detected_language(engine: WhisperEngine, speech: Pcm) -> None:
     (transcript,) = engine.transcribe([TranscriptionRequest(speech)])
     assert transcript.language == "en"
     assert transcript.language_probability > 0.5
     assert word_error_rate(transcript.segments[0].text) < 0.1
 
 
-def test_a_wide_beam_and_terms_give_the_text_too(engine: WhisperEngine, speech: Pcm) -> None:
+def test_beam_search_with_a_prompt_transcribes_speech(engine: WhisperEngine, speech: Pcm) -> None:
     options = DecodingOptions(beam_size=5, initial_prompt="fox, dog, tree")
     assert word_error_rate(text_of(engine, speech, language="en", options=options)) < 0.1
 
 
-def test_words_are_in_order_and_inside_the_speech(engine: WhisperEngine, speech: Pcm) -> None:
+def test_word_times_are_in_order_and_inside_the_audio(engine: WhisperEngine, speech: Pcm) -> None:
     options = DecodingOptions(words=True)
     (transcript,) = engine.transcribe([TranscriptionRequest(speech, "en", options=options)])
     (segment,) = transcript.segments
@@ -81,7 +81,7 @@ def test_words_are_in_order_and_inside_the_speech(engine: WhisperEngine, speech:
 
 
 @pytest.mark.parametrize("seconds", [0.3, 2.0])
-def test_sounds_without_speech_give_empty_text(engine: WhisperEngine, seconds: float) -> None:
+def test_audio_without_speech_has_no_text(engine: WhisperEngine, seconds: float) -> None:
     sounds = wordless(seconds)
     for urgency in (FINAL, SPECULATIVE):
         requests = [TranscriptionRequest(sound, "en", urgency=urgency) for sound in sounds.values()]
@@ -89,7 +89,7 @@ def test_sounds_without_speech_give_empty_text(engine: WhisperEngine, seconds: f
         assert {name: one.segments for name, one in heard.items() if one.segments} == {}
 
 
-def test_a_batch_gives_what_single_calls_give_in_order(engine: WhisperEngine, speech: Pcm) -> None:
+def test_a_batch_gives_the_texts_of_single_requests(engine: WhisperEngine, speech: Pcm) -> None:
     half = speech[: len(speech) // 2]
     requests = [
         TranscriptionRequest(speech, "en"),
@@ -105,12 +105,12 @@ def test_a_batch_gives_what_single_calls_give_in_order(engine: WhisperEngine, sp
     assert together[1].segments == ()
 
 
-def test_detection_keeps_to_the_languages_allowed(engine: WhisperEngine, speech: Pcm) -> None:
+def test_detection_is_limited_to_the_allowed_languages(engine: WhisperEngine, speech: Pcm) -> None:
     (transcript,) = engine.transcribe([TranscriptionRequest(speech, languages=("de", "fr"))])
     assert transcript.language in ("de", "fr")
 
 
-def test_what_is_expected_decides_only_in_doubt(
+def test_the_expected_language_decides_only_when_detection_is_uncertain(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def language(expected: str | None, allowed: tuple[str, ...] = (), times: int = 1) -> str:
@@ -147,12 +147,12 @@ def test_an_unknown_language_is_refused(engine: WhisperEngine, speech: Pcm) -> N
             text_of(engine, speech, **fields)
 
 
-def test_more_than_a_window_is_refused(engine: WhisperEngine) -> None:
+def test_audio_longer_than_the_window_is_refused(engine: WhisperEngine) -> None:
     with pytest.raises(InvalidEngineRequest):
         text_of(engine, np.zeros(31 * STT_SAMPLE_RATE, np.float32))
 
 
-def test_a_repeating_text_is_decoded_again_on_a_wider_window(
+def test_a_repetitive_text_is_decoded_again_on_a_wider_window(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows: list[int] = []
@@ -164,7 +164,7 @@ def test_a_repeating_text_is_decoded_again_on_a_wider_window(
         return [Decoding((1,), "no " * 50, -0.1, 0.0, 20.0, True)]
 
     def count_windows(pcm: Pcm, padding_s: float | None = None) -> object:
-        if padding_s is not None:  # not at the first time
+        if padding_s is not None:  # decoded again
             windows.append(len(pcm))
         return encode(pcm, padding_s)
 
@@ -180,7 +180,7 @@ def test_a_short_clip_is_encoded_in_a_short_window(engine: WhisperEngine, speech
     assert len(engine._window.encode(clip, WINDOW_S)) == WINDOW_STATES
 
 
-def test_a_live_text_is_decoded_before_less_silence(engine: WhisperEngine, speech: Pcm) -> None:
+def test_urgent_requests_are_decoded_with_less_padding(engine: WhisperEngine, speech: Pcm) -> None:
     states = engine._window.encode(speech)
 
     def length(urgency: int) -> int:
@@ -205,7 +205,7 @@ def test_an_interim_is_never_decoded_twice(
     assert calls == [None]
 
 
-def test_a_text_is_tried_again_as_far_as_it_is_of_use(
+def test_decoding_is_retried_by_confidence_urgency_and_the_retry_deadline(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[float | None] = []
@@ -240,7 +240,7 @@ def test_a_text_is_tried_again_as_far_as_it_is_of_use(
     assert tries == [None]
 
 
-def test_noise_costs_no_second_look(engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_not_decoded_again(engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     encode = engine._window.encode
 
     def encode_once(pcm: Pcm, padding_s: float | None = None) -> object:
@@ -251,7 +251,7 @@ def test_noise_costs_no_second_look(engine: WhisperEngine, monkeypatch: pytest.M
     assert text_of(engine, wordless(1.0)["white noise"], language="en") == ""
 
 
-def test_the_threshold_rejects_the_more_the_lower_it_is(engine: WhisperEngine) -> None:
+def test_a_lower_no_speech_threshold_rejects_more_texts(engine: WhisperEngine) -> None:
     text = Decoding((1,), "you", -0.9, 0.7, 0.5, True)
     rejected = [
         engine._guards.is_hallucination(text, DecodingOptions(no_speech_threshold=value))
@@ -260,7 +260,7 @@ def test_the_threshold_rejects_the_more_the_lower_it_is(engine: WhisperEngine) -
     assert rejected == [True, True, False, False]
 
 
-def test_single_words_survive(engine: WhisperEngine, weights: WeightStore) -> None:
+def test_single_words_are_not_hallucinations(engine: WhisperEngine, weights: WeightStore) -> None:
     for word in ("Yes.", "No.", "Stop.", "Hello."):
         pcm = speak(word, weights)
         assert text_of(engine, pcm).lower().strip(".!, ") == word.lower().strip("."), word

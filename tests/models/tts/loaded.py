@@ -1,4 +1,4 @@
-"""Speech of engines, for tests."""
+"""Loaded text-to-speech engines and their speech, for tests."""
 
 import numpy as np
 

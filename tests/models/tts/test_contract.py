@@ -1,4 +1,4 @@
-"""What every text-to-speech engine promises, with each configuration of `configs/tts`."""
+"""The contract of every text-to-speech engine, with each configuration of `configs/tts`."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +57,7 @@ def test_speech_is_mono_float32_in_range_at_the_declared_rate(
     assert_well_formed(model, sentence)
 
 
-def test_a_voice_of_each_language_speaks(model: Model) -> None:
+def test_a_voice_of_each_language_synthesises_speech(model: Model) -> None:
     for voice in {voice.language: voice for voice in model[1].voices}.values():
         assert_well_formed(model, spoken_by(voice), 15.0)
 
@@ -73,14 +73,14 @@ def assert_well_formed(model: Model, request: SynthesisRequest, longest_s: float
     assert 0.5 < sum(chunk.duration_s for chunk in chunks) < longest_s
 
 
-def test_an_unknown_voice_raises_before_any_speech(
+def test_an_unknown_voice_is_refused_before_any_audio(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     with pytest.raises(UnknownVoice, match="unknown"):
         next(model[0].synthesize(replace(sentence, voice="unknown")))
 
 
-def test_text_without_words_gives_silence_or_nothing(
+def test_text_without_words_gives_less_than_three_seconds_of_audio(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     for text in ("", " ", "…", "?!", "🙂"):
@@ -90,14 +90,14 @@ def test_text_without_words_gives_silence_or_nothing(
         )
 
 
-def test_an_early_close_leaves_the_engine_usable(model: Model, sentence: SynthesisRequest) -> None:
+def test_an_early_close_keeps_the_engine_usable(model: Model, sentence: SynthesisRequest) -> None:
     generator = model[0].synthesize(sentence)
     next(generator)
     generator.close()
     assert len(speech(model[0], sentence)) > 0
 
 
-def test_every_word_has_a_time_when_times_are_asked_for(
+def test_every_word_has_a_time_when_timings_are_requested(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     found, done_s = [], 0.0
@@ -114,11 +114,11 @@ def test_every_word_has_a_time_when_times_are_asked_for(
     assert done_s / 2 < last.end_s + from_s < done_s + 0.2
 
 
-def test_no_word_has_a_time_unless_asked(model: Model, sentence: SynthesisRequest) -> None:
+def test_words_have_no_times_unless_requested(model: Model, sentence: SynthesisRequest) -> None:
     assert not any(chunk.words for chunk in model[0].synthesize(sentence))
 
 
-def test_two_requests_at_once_do_not_mix(model: Model, sentence: SynthesisRequest) -> None:
+def test_concurrent_requests_do_not_mix(model: Model, sentence: SynthesisRequest) -> None:
     longer = replace(sentence, text=" ".join([sentence.text] * 3))
     alone = [len(speech(model[0], request)) for request in (sentence, longer)]
     with ThreadPoolExecutor(2) as threads:
@@ -128,7 +128,7 @@ def test_two_requests_at_once_do_not_mix(model: Model, sentence: SynthesisReques
     assert together == pytest.approx(alone, rel=0.1)  # VITS varies its rhythm
 
 
-def test_speed_changes_the_duration_where_the_engine_says_so(
+def test_speed_changes_the_duration_only_if_the_engine_declares_native_speed(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     slow, fast = (len(speech(model[0], replace(sentence, speed=s))) for s in (0.7, 1.6))
@@ -139,14 +139,14 @@ def test_speed_changes_the_duration_where_the_engine_says_so(
 
 
 @pytest.mark.parametrize("stability", [0.6, 1.5])
-def test_every_stability_gives_speech(
+def test_every_stability_value_gives_audible_speech(
     model: Model, sentence: SynthesisRequest, stability: float
 ) -> None:
     pcm = speech(model[0], replace(sentence, stability=stability))
     assert 0.05 < np.abs(pcm).max() <= 1.0
 
 
-def test_every_offered_voice_has_what_the_voice_list_shows(model: Model) -> None:
+def test_every_voice_has_the_fields_of_the_voice_list(model: Model) -> None:
     for voice in model[1].voices:
         assert voice.engine == model[1].engine
         assert voice.name and len(voice.language) == 2
@@ -167,7 +167,7 @@ def test_every_engine_has_a_configuration() -> None:
     assert_all_configured(TTS)
 
 
-def test_the_description_says_what_the_engine_declares(model: Model) -> None:
+def test_the_model_info_matches_the_declared_capabilities(model: Model) -> None:
     engine, info = model
     declared = engine.capabilities
     assert info.sample_rate == declared.sample_rate > 0
@@ -178,12 +178,12 @@ def test_the_description_says_what_the_engine_declares(model: Model) -> None:
     assert info.voices or declared.takes_voice_packs
 
 
-def test_what_streams_gives_sound_before_the_end(model: Model, sentence: SynthesisRequest) -> None:
+def test_a_streaming_engine_yields_several_chunks(model: Model, sentence: SynthesisRequest) -> None:
     chunks = [chunk for chunk in model[0].synthesize(sentence) if len(chunk.pcm)]
     assert len(chunks) > 1 or not model[0].capabilities.streaming
 
 
-def test_times_of_words_are_spread_by_letters_unless_the_model_has_its_own(
+def test_word_times_are_proportional_to_letters_unless_the_model_computes_them(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     begins, done_s = [], 0.0
@@ -194,7 +194,7 @@ def test_times_of_words_are_spread_by_letters_unless_the_model_has_its_own(
     assert (begins == pytest.approx(spread_s, abs=0.01)) != model[0].capabilities.word_times
 
 
-def test_a_voice_speaks_other_languages_only_where_that_is_declared(
+def test_a_voice_speaks_other_languages_only_if_the_engine_declares_it(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     engine = model[0]
@@ -210,17 +210,17 @@ def test_a_voice_speaks_other_languages_only_where_that_is_declared(
                 next(engine.synthesize(other))
 
 
-def test_a_voice_pack_that_is_not_there_is_asked_for(
+def test_an_unknown_voice_pack_raises_pack_missing(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     engine, unknown = model[0], PackRef("0" * 64)
-    engine.forget_voice(unknown.digest)  # never known, which does no harm
+    engine.forget_voice(unknown.digest)  # an unknown pack raises no error
     if engine.capabilities.takes_voice_packs:
         with pytest.raises(PackMissing):
             next(engine.synthesize(replace(sentence, pack=unknown)))
 
 
-def test_memory_may_be_released_and_a_warm_up_left_at_any_time(
+def test_an_engine_speaks_after_a_closed_warm_up_and_a_release_of_memory(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     engine = model[0]
@@ -231,6 +231,6 @@ def test_memory_may_be_released_and_a_warm_up_left_at_any_time(
     assert len(speech(engine, sentence)) > 0
 
 
-def test_a_voice_id_never_changes() -> None:
+def test_the_id_of_a_voice_is_stable() -> None:
     heart = next(voice for voice in loaded("hibari")[1].voices if voice.key == "heart")
     assert heart.voice_id == "4f36b715-91ca-5549-8a1d-53ebe1dc3ab9"

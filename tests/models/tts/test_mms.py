@@ -1,4 +1,4 @@
-"""MMS with random weights: the course of its speech, and not how it sounds."""
+"""MMS with random weights: how synthesis behaves, not the quality of the speech."""
 
 import json
 import weakref
@@ -32,7 +32,7 @@ TEXT = "the river runs to the sea"
 
 
 def make_tiny_vits(folder: Path, **tokenizer: bool) -> None:
-    """Writes the files that a repository of the hub has."""
+    """Writes the files of a model repository."""
     letters = ["<pad>", *" abcdefghijklmnopqrstuvwxyz'-", "<unk>"]
     (folder / "vocab.json").write_text(json.dumps({one: at for at, one in enumerate(letters)}))
     transformers.VitsTokenizer(
@@ -97,7 +97,7 @@ def test_speech_is_mono_in_range_with_a_time_for_each_word(engine: MmsEngine) ->
     assert said == TEXT.split()
 
 
-def test_speed_and_stability_change_the_speech_and_nothing_after_it(engine: MmsEngine) -> None:
+def test_speed_and_stability_apply_to_their_request_only(engine: MmsEngine) -> None:
     settings = engine._networks["eng"]._model.config  # type: ignore[index]
     slow, fast = (len(speech(engine, replace(asked(), speed=s))) for s in (0.5, 2.0))
     assert slow > 1.5 * fast
@@ -109,12 +109,12 @@ def test_speed_and_stability_change_the_speech_and_nothing_after_it(engine: MmsE
     assert settings.speaking_rate == 1.0
 
 
-def test_what_has_no_letters_of_the_language_is_not_spoken(engine: MmsEngine) -> None:
+def test_text_without_letters_of_the_language_gives_no_audio(engine: MmsEngine) -> None:
     for text in ("", " ", "?!", "🙂", "日本"):
         assert not len(speech(engine, asked(text)))
 
 
-def test_two_requests_at_once_do_not_mix(engine: MmsEngine) -> None:
+def test_concurrent_requests_do_not_mix(engine: MmsEngine) -> None:
     requests = [asked(), replace(asked(), speed=2.0)]
     alone = [len(speech(engine, request)) for request in requests]
     with ThreadPoolExecutor(2) as threads:
@@ -122,7 +122,7 @@ def test_two_requests_at_once_do_not_mix(engine: MmsEngine) -> None:
     assert together == pytest.approx(alone, rel=0.1)
 
 
-def test_a_very_long_text_is_spoken_in_parts(
+def test_a_very_long_text_is_synthesised_in_parts(
     engine: MmsEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = len(speech(engine, asked()))
@@ -130,20 +130,20 @@ def test_a_very_long_text_is_spoken_in_parts(
     assert len(speech(engine, asked())) == pytest.approx(whole, rel=0.3)
 
 
-def test_what_it_cannot_speak_is_refused_before_any_speech(engine: MmsEngine) -> None:
+def test_unsupported_requests_are_refused_before_any_audio(engine: MmsEngine) -> None:
     with pytest.raises(UnknownVoice, match="unknown"):
         next(engine.synthesize(replace(asked(), voice="unknown")))
     with pytest.raises(UnsupportedLanguage, match="'de'"):
         next(engine.synthesize(replace(asked(), language="de")))
 
 
-def test_a_voice_that_wants_another_reader_is_refused(config: MmsConfig, tmp_path: Path) -> None:
+def test_a_voice_that_needs_romanised_text_is_refused(config: MmsConfig, tmp_path: Path) -> None:
     make_tiny_vits(tmp_path, is_uroman=True)
     with pytest.raises(EngineError, match="reader"):
         MmsEngine(config, OneFolder(tmp_path))
 
 
-def test_a_closed_engine_says_so_and_leaves_no_weights(config: MmsConfig, folder: Path) -> None:
+def test_a_closed_engine_raises_and_frees_its_weights(config: MmsConfig, folder: Path) -> None:
     made = MmsEngine(config, OneFolder(folder))
     network = weakref.ref(made._networks["eng"]._model)  # type: ignore[index]
     made.close()
@@ -152,7 +152,7 @@ def test_a_closed_engine_says_so_and_leaves_no_weights(config: MmsConfig, folder
     assert network() is None
 
 
-def test_the_shipped_configuration_tells_what_it_can_and_is_for_no_profile(folder: Path) -> None:
+def test_the_shipped_configuration_loads_and_is_in_no_profile(folder: Path) -> None:
     engine, info = load_model(TTS, "tts/mms", OneFolder(folder))
     assert (info.engine, info.tier, info.sample_rate) == ("mms", "fast", 16_000)
     assert info.languages == ("bn", "en", "gu", "hi", "kn", "ml", "mr", "pa", "ta", "te")

@@ -1,4 +1,4 @@
-"""What the default voice of each language says, the recogniser writes down again."""
+"""Round trip: Whisper transcribes the speech of the default voice of each language."""
 
 import numpy as np
 import pytest
@@ -22,13 +22,13 @@ BRITISH = VoiceRef(engine="kokoro", key="bf_emma")
 # sentences are fewer than there, so one slip weighs more.
 TRAINED = {"en": 0.08, "es": 0.1, "fr": 0.15, "it": 0.15, "ja": 0.25, "pt": 0.2, "zh": 0.25}
 UNTRAINED = {"ar": 0.5, "de": 0.15, "nl": 0.25, "pl": 0.25, "ta": 0.3}
-# whisper-base writes these in the wrong script or hardly at all, so the test asks how many times as
-# probable it finds what was really said as other sentences. Measured with AVX2, with AVX-512 (only
+# whisper-base writes these in the wrong script or hardly at all, so the test compares how probable
+# it finds the spoken text and other sentences. Ratios measured with AVX2, with AVX-512 (only
 # Gujarati) and with SSE4.1: Hindi 4.8, 4.9; Marathi 3.8, 3.8; Gujarati 1.17, 1.12, 1.15; Malayalam
-# 1.14, 1.15; of a speech that says neither it is 1.
-HARDLY_WRITTEN = {"hi": 2.0, "gu": 1.05, "ml": 1.05, "mr": 2.0}
-# These it cannot tell from other sentences either, so only the pace of the speech is judged.
-NOT_JUDGED = ("bn", "kn", "pa", "te")
+# 1.14, 1.15; speech of neither text has a ratio of 1.
+BARELY_TRANSCRIBED = {"hi": 2.0, "gu": 1.05, "ml": 1.05, "mr": 2.0}
+# These it cannot distinguish from other sentences, so only the speaking rate is tested.
+NOT_TRANSCRIBED = ("bn", "kn", "pa", "te")
 LANGUAGES = {"en", "hi", "ar", "fr", "de", "es", "it", "nl", "pl", "pt", "bn", "gu", "kn", "ml"}
 LANGUAGES |= {"mr", "pa", "ta", "te"}
 
@@ -47,23 +47,23 @@ def _errors(voice: VoiceRef, language: str) -> float:
 
 
 @pytest.mark.parametrize(("language", "most"), (TRAINED | UNTRAINED).items())
-def test_what_is_said_is_heard(language: str, most: float) -> None:
+def test_the_transcript_of_a_default_voice_has_few_errors(language: str, most: float) -> None:
     assert _errors(VOICES[language], language) <= most
 
 
-def test_what_is_said_in_british_english_is_heard() -> None:
+def test_the_transcript_of_a_british_voice_has_few_errors() -> None:
     assert _errors(BRITISH, "en") <= TRAINED["en"]
 
 
-@pytest.mark.parametrize(("language", "least"), HARDLY_WRITTEN.items())
-def test_what_is_said_is_more_probable_than_another_text(language: str, least: float) -> None:
+@pytest.mark.parametrize(("language", "least"), BARELY_TRANSCRIBED.items())
+def test_the_spoken_text_is_more_probable_than_another_text(language: str, least: float) -> None:
     pcm, said = _spoken(VOICES[language], language)
     other = " ".join(SENTENCES[language][4:7])
     assert likelihood(pcm, said, language) > least * likelihood(pcm, other, language)
 
 
-@pytest.mark.parametrize("language", NOT_JUDGED)
-def test_speech_that_nobody_judges_has_the_pace_of_speech(language: str) -> None:
+@pytest.mark.parametrize("language", NOT_TRANSCRIBED)
+def test_speech_that_whisper_cannot_transcribe_has_a_natural_speaking_rate(language: str) -> None:
     pcm, said = _spoken(VOICES[language], language)
     assert 8 < len(said) / (len(pcm) / LISTENING_HZ) < 20  # characters a second
 

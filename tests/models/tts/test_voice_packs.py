@@ -1,4 +1,4 @@
-"""Voice packs that come with a request."""
+"""Voice packs of a request, and their cache in an engine."""
 
 import io
 from dataclasses import replace
@@ -28,7 +28,7 @@ def reference(data: bytes) -> PackRef:
     return PackRef(pack_digest(data), data)
 
 
-def test_a_pack_is_read_as_it_was_written() -> None:
+def test_a_written_voice_pack_is_read_back_unchanged() -> None:
     taps = np.array([0, 1, 0], np.float32)
     read = read_pack(write_pack(VoicePack(STYLE, taps, british=True)))
     assert np.array_equal(read.style, STYLE) and read.british
@@ -55,23 +55,23 @@ def test_a_pack_is_read_as_it_was_written() -> None:
         write_pack(VoicePack(STYLE, warp=float("nan"))),
     ],
 )
-def test_what_is_no_pack_is_refused(data: bytes) -> None:
+def test_an_invalid_voice_pack_is_refused(data: bytes) -> None:
     with pytest.raises(WeightsCorrupt):
         VoiceCache(read_pack).take(reference(data))
 
 
-def test_a_pack_of_a_voice_with_its_own_formants_says_nothing_of_them() -> None:
-    """So that engines which know no warp go on reading it."""
+def test_a_voice_pack_without_formant_warp_has_no_warp_field() -> None:
+    """So that engines without support for warp can still read it."""
     with np.load(io.BytesIO(write_pack(VoicePack(STYLE)))) as parts:
         assert sorted(parts.files) == ["british", "filter", "style"]
 
 
-def test_a_pack_under_another_name_is_refused() -> None:
+def test_a_voice_pack_with_a_wrong_digest_is_refused() -> None:
     with pytest.raises(WeightsCorrupt):
         VoiceCache(read_pack).take(PackRef("0" * 64, write_pack(VoicePack(STYLE))))
 
 
-def test_the_packs_used_last_are_kept_for_a_while() -> None:
+def test_recently_used_voice_packs_are_cached_until_they_expire() -> None:
     now = 0.0
     cache = VoiceCache(read_pack, 2, lambda: now)
     packs = [reference(write_pack(VoicePack(STYLE * scale))) for scale in (1, 2, 3)]
@@ -89,7 +89,7 @@ def test_the_packs_used_last_are_kept_for_a_while() -> None:
             cache.take(name)
 
 
-def test_the_pack_of_a_deleted_voice_is_forgotten_at_once() -> None:
+def test_a_forgotten_voice_pack_is_removed_from_the_cache() -> None:
     cache = VoiceCache(read_pack)
     kept, deleted = (reference(write_pack(VoicePack(STYLE * scale))) for scale in (1, 2))
     for pack in (kept, deleted):
@@ -102,7 +102,7 @@ def test_the_pack_of_a_deleted_voice_is_forgotten_at_once() -> None:
 
 
 def centroid_hz(pcm: Pcm, sample_rate: int) -> float:
-    """Of the speech below 4 kHz, where formants are."""
+    """The spectral centroid below 4 kHz, where formants are."""
     power = np.square(np.abs(np.fft.rfft(pcm)))
     hz = np.fft.rfftfreq(len(pcm), 1 / sample_rate)
     low = hz < 4000
@@ -114,7 +114,7 @@ def model(request: pytest.FixtureRequest) -> tuple[TTSEngine, ModelInfo]:
     return loaded(request.param)
 
 
-def test_an_engine_asks_once_for_a_pack(model: tuple[TTSEngine, ModelInfo]) -> None:
+def test_a_sent_voice_pack_is_cached_and_applied(model: tuple[TTSEngine, ModelInfo]) -> None:
     engine, info = model
     assert info.takes_voice_packs
     style = STYLE * np.float32(0.1)

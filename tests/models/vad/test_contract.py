@@ -1,4 +1,4 @@
-"""Every detector of the registry."""
+"""The contract of every voice activity detector of the registry."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_every_engine_has_a_configuration() -> None:
     assert_all_configured(VAD)
 
 
-def test_a_stream_gives_what_the_whole_file_gives(engine: VADEngine, weights: WeightStore) -> None:
+def test_stream_and_file_probabilities_agree(engine: VADEngine, weights: WeightStore) -> None:
     pcm = speak("Nobody knows what tomorrow brings.", weights)
     whole = engine.probabilities(pcm)
     stream = engine.start_stream()
@@ -51,7 +51,7 @@ def test_two_streams_do_not_mix(engine: VADEngine, weights: WeightStore) -> None
         assert disturbed.accept_many(frame[None]) == expected
 
 
-def test_silero_tells_noise_and_music_from_speech(weights: WeightStore) -> None:
+def test_silero_detects_no_speech_in_noise_and_music(weights: WeightStore) -> None:
     engine = load(VAD, "vad/silero", weights)
     for name, sound in wordless(3).items():
         assert np.mean(engine.probabilities(sound) > 0.5) < 0.1, name

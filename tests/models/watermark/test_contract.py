@@ -1,4 +1,4 @@
-"""What every watermark promises, with each configuration of `configs/watermark`."""
+"""The contract of every watermark, with each configuration of `configs/watermark`."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_every_watermark_has_a_configuration() -> None:
 
 
 @pytest.mark.parametrize("size", [1000, RATE])
-def test_a_marked_stream_is_as_long_as_before_and_its_mark_is_found(
+def test_a_watermarked_stream_keeps_its_length_and_its_watermark_is_detected(
     watermark: Watermark, speech: Pcm, size: int
 ) -> None:
     stream = watermark.stream(RATE)
@@ -44,6 +44,6 @@ def test_a_marked_stream_is_as_long_as_before_and_its_mark_is_found(
     assert 0 <= before < 0.5 < after <= 1
 
 
-def test_silence_and_no_sound_have_no_mark(watermark: Watermark) -> None:
+def test_silence_and_empty_audio_have_no_watermark(watermark: Watermark) -> None:
     for samples in (0, RATE):
         assert watermark.likelihoods(np.zeros(samples, np.float32), RATE) == []

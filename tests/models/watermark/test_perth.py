@@ -1,4 +1,4 @@
-"""The mark is found again, in what had it, and does no harm to a stream."""
+"""The Perth watermark is detected, survives codecs and keeps the length of a stream."""
 
 import io
 from typing import Any, cast
@@ -45,10 +45,10 @@ def likelihood(perth: Watermark, pcm: Pcm, sample_rate: int) -> float:
     return max((heard for _, _, heard in perth.likelihoods(pcm, sample_rate)), default=0.0)
 
 
-def through(pcm: Pcm, sample_rate: int, codec: str, container: str) -> Pcm:
-    """What is left of it after a codec."""
+def after_codec(pcm: Pcm, sample_rate: int, codec: str, container: str) -> Pcm:
+    """The signal after encoding and decoding, at 16 kHz."""
     target = io.BytesIO()
-    # PyAV's types cannot tell that a codec of this name makes an audio stream.
+    # PyAV's types do not know that a codec of this name makes an audio stream.
     with cast(Any, av.open(target, "w", format=container)) as out:
         stream = out.add_stream(codec, rate=sample_rate)
         stream.layout = "mono"
@@ -65,7 +65,7 @@ def through(pcm: Pcm, sample_rate: int, codec: str, container: str) -> Pcm:
 
 
 @pytest.mark.parametrize("sample_rate", [16_000, 22_050, 24_000])
-def test_a_mark_is_found_at_every_rate_and_only_where_it_is(
+def test_a_watermark_is_detected_at_every_sample_rate_and_not_in_unmarked_audio(
     perth: Watermark, speech: Pcm, sample_rate: int
 ) -> None:
     pcm = resample(speech, 16_000, sample_rate)
@@ -77,17 +77,17 @@ def test_a_mark_is_found_at_every_rate_and_only_where_it_is(
 
 
 @pytest.mark.parametrize("size", [1, 100, 2400, 100_000])
-def test_a_stream_gives_as_many_samples_as_it_took(
+def test_a_watermarked_stream_has_as_many_samples_as_its_input(
     perth: Watermark, speech: Pcm, size: int
 ) -> None:
     pcm = speech[:3_000] if size == 1 else speech
     found = marked(perth, pcm, 16_000, size)
     assert found.shape == pcm.shape and found.dtype == np.float32
-    # Nowhere else than in place: the mark is some 15 dB below the sound.
+    # The output is aligned with the input: the watermark is some 15 dB below it.
     assert float(np.corrcoef(pcm, found)[0, 1]) > 0.95
 
 
-def test_pieces_join_without_a_seam(perth: Watermark, speech: Pcm) -> None:
+def test_watermarked_pieces_join_without_a_seam(perth: Watermark, speech: Pcm) -> None:
     """Where pieces meet, the change is no rougher than within them."""
     change = marked(perth, speech, 16_000, 1600) - speech
     steps = np.abs(np.diff(change, 2))
@@ -96,14 +96,14 @@ def test_pieces_join_without_a_seam(perth: Watermark, speech: Pcm) -> None:
     assert float(np.square(at_seams).mean()) < 2 * float(np.square(steps).mean())
 
 
-def test_a_long_sound_at_once_is_marked_as_its_stream_is(perth: Watermark, speech: Pcm) -> None:
+def test_long_audio_is_watermarked_the_same_in_pieces(perth: Watermark, speech: Pcm) -> None:
     long = np.tile(speech, -(-25 * 16_000 // len(speech)))
     whole = marked(perth, long, 16_000, len(long))
     assert np.array_equal(whole, marked(perth, long, 16_000, 160_000))
     assert likelihood(perth, whole, 16_000) > 0.9
 
 
-def test_the_last_tenth_of_a_second_waits_and_no_more(perth: Watermark, speech: Pcm) -> None:
+def test_a_stream_holds_back_at_most_a_tenth_of_a_second(perth: Watermark, speech: Pcm) -> None:
     stream = perth.stream(16_000)
     given = len(stream.process(speech))
     assert len(speech) - 0.1 * 16_000 <= given < len(speech)
@@ -113,15 +113,15 @@ def test_the_last_tenth_of_a_second_waits_and_no_more(perth: Watermark, speech: 
     ("codec", "container", "sample_rate"),
     [("libmp3lame", "mp3", 16_000), ("libopus", "ogg", 16_000), ("pcm_mulaw", "wav", 8_000)],
 )
-def test_a_mark_survives_codecs(
+def test_a_watermark_survives_codecs(
     perth: Watermark, speech: Pcm, codec: str, container: str, sample_rate: int
 ) -> None:
     sent = resample(marked(perth, speech, 16_000), 16_000, sample_rate)
-    assert likelihood(perth, through(sent, sample_rate, codec, container), 16_000) > 0.7
+    assert likelihood(perth, after_codec(sent, sample_rate, codec, container), 16_000) > 0.7
 
 
-def test_noise_has_no_mark(perth: Watermark) -> None:
-    """A hum seems to have one, so that who verifies listens to speech only."""
+def test_no_watermark_is_detected_in_noise(perth: Watermark) -> None:
+    """A hum is a false positive, so verification examines speech only."""
     for name in ("white noise", "quiet white noise", "pink noise", "clicks"):
         assert likelihood(perth, wordless(5.0)[name], 16_000) < 0.1, name
 
@@ -136,7 +136,7 @@ def test_streams_do_not_mix(perth: Watermark, speech: Pcm) -> None:
     assert np.array_equal(np.concatenate([*parts, first.flush()]), alone)
 
 
-def test_nothing_and_silence_stay_what_they_are(perth: Watermark) -> None:
+def test_silence_and_empty_audio_are_not_watermarked(perth: Watermark) -> None:
     silence = np.zeros(9_000, np.float32)
     assert not marked(perth, silence, 24_000).any()
     assert len(perth.stream(24_000).flush()) == 0

@@ -1,4 +1,4 @@
-"""Weights that a test has made itself."""
+"""A weight store for weights that a test has written."""
 
 from pathlib import Path
 

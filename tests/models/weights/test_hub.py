@@ -1,4 +1,4 @@
-"""Fetching weights from a local hub: what is left of a file, names of git, refusals."""
+"""Fetching weights from a local hub: resumed downloads, git object ids, refusals."""
 
 import hashlib
 import threading
@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 
 
 class Hub(BaseHTTPRequestHandler):
-    """A model hub with one file, which can break off and knows Range."""
+    """A model hub with one file, which supports Range and can break off a response."""
 
     requests: list[str | None] = []
     break_after: int | None = None
@@ -62,7 +62,7 @@ HUB_SOURCE = {
 }
 
 
-def test_the_hub_is_asked_only_for_what_is_left(root: Path, hub: str) -> None:
+def test_an_interrupted_download_resumes_with_a_range_request(root: Path, hub: str) -> None:
     shape = catalogue([HUB_SOURCE], model=MODEL)
     Hub.break_after = 200_000
     assert run_child(root, shape, HF_ENDPOINT=hub) == 1
@@ -83,7 +83,7 @@ POINTER = (
 
 
 @pytest.mark.parametrize("named", [MODEL, POINTER], ids=["file", "pointer of Git LFS"])
-def test_a_file_may_be_pinned_by_the_name_that_git_has_for_it(
+def test_a_file_can_be_pinned_by_its_git_object_id(
     root: Path, hub: str, monkeypatch: pytest.MonkeyPatch, named: bytes
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", hub)
@@ -112,7 +112,7 @@ def test_a_file_may_be_pinned_by_the_name_that_git_has_for_it(
     assert discard_corrupt(store, ["tiny"]) == [f"git-{git_object(named)}"]
 
 
-def test_who_may_not_read_a_repository_is_told_what_is_missing(
+def test_an_unauthorised_download_fails_with_a_hint_at_hf_token(
     root: Path, hub: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Hub.status = 401
@@ -120,7 +120,7 @@ def test_who_may_not_read_a_repository_is_told_what_is_missing(
     assert "HTTP 401; HF_TOKEN must be" in capfd.readouterr().err
 
 
-def test_a_hub_that_sends_too_much_is_cut_off(root: Path, hub: str) -> None:
+def test_a_download_larger_than_its_declared_size_is_aborted(root: Path, hub: str) -> None:
     Hub.body = MODEL * 20
     shape = catalogue([HUB_SOURCE], model=MODEL)
     assert run_child(root, shape, HF_ENDPOINT=hub) == 1

@@ -1,4 +1,4 @@
-"""Files that the hub lists, of a commit that the catalogue names."""
+"""Artefacts pinned to a commit, whose files the hub lists."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ COMMIT = "c" * 40
 
 
 class Hub(BaseHTTPRequestHandler):
-    """A model hub that lists the files of a commit and gives them."""
+    """A model hub that lists and serves the files of a commit."""
 
     files: dict[str, bytes] = {}
     asked: list[str] = []
@@ -79,7 +79,7 @@ def store(tmp_path: Path) -> WeightStore:
     return WeightStore(tmp_path / "cache", shape)
 
 
-def test_the_list_of_a_commit_is_asked_for_once_and_kept(hub: None, store: WeightStore) -> None:
+def test_the_file_list_of_a_commit_is_fetched_and_cached(hub: None, store: WeightStore) -> None:
     with pytest.raises(WeightsMissing, match="never listed"):
         store.folder("tiny")
     assert missing(store, ["tiny"]) == ["tiny"]
@@ -93,20 +93,20 @@ def test_the_list_of_a_commit_is_asked_for_once_and_kept(hub: None, store: Weigh
     assert len(Hub.asked) == 2
 
 
-def test_other_bytes_than_the_listed_ones_are_refused(hub: None, store: WeightStore) -> None:
+def test_a_file_that_differs_from_the_listed_hash_is_refused(hub: None, store: WeightStore) -> None:
     Hub.files["m.bin"] = MODEL[:-1] + b"?"
     assert hashlib.sha256(Hub.files["m.bin"]).digest() != hashlib.sha256(MODEL).digest()
     with pytest.raises(WeightsCorrupt, match=git_object(MODEL)):
         fetch(store, ["tiny"], Recorder())
 
 
-def test_a_commit_without_a_file_says_which(hub: None, store: WeightStore) -> None:
+def test_the_error_names_a_file_that_the_commit_lacks(hub: None, store: WeightStore) -> None:
     Hub.files.clear()
     with pytest.raises(WeightsMissing, match=r"no \['m.bin'\] at cccc"):
         fetch(store, ["tiny"], Recorder())
 
 
-def test_a_hub_that_is_away_is_no_crash(
+def test_an_unreachable_hub_raises_weights_missing(
     store: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")

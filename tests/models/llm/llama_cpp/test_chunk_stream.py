@@ -16,7 +16,7 @@ def run(stream: ChunkStream, generate: Callable[[Any, Push], None]) -> threading
     return thread
 
 
-async def test_every_piece_arrives_in_order() -> None:
+async def test_chunks_are_delivered_in_order() -> None:
     stream = ChunkStream(asyncio.get_running_loop())
 
     def generate(_body: Any, push: Push) -> None:
@@ -31,7 +31,7 @@ async def test_every_piece_arrives_in_order() -> None:
     assert numbers == list(range(10_000))
 
 
-async def test_a_slow_consumer_gets_what_is_ready_at_once() -> None:
+async def test_a_slow_consumer_takes_all_ready_chunks_at_once() -> None:
     stream = ChunkStream(asyncio.get_running_loop())
 
     def push_five(_body: Any, push: Push) -> None:
@@ -43,7 +43,7 @@ async def test_a_slow_consumer_gets_what_is_ready_at_once() -> None:
     assert await stream.take() == []
 
 
-async def test_a_failure_arrives_after_the_pieces_before_it() -> None:
+async def test_a_generation_error_is_raised_after_the_chunks_before_it() -> None:
     stream = ChunkStream(asyncio.get_running_loop())
 
     def generate(_body: Any, push: Push) -> None:
@@ -56,7 +56,7 @@ async def test_a_failure_arrives_after_the_pieces_before_it() -> None:
         await stream.take()
 
 
-async def test_a_closed_stream_tells_the_thread_to_stop() -> None:
+async def test_push_asks_the_thread_to_stop_after_the_stream_is_closed() -> None:
     stream = ChunkStream(asyncio.get_running_loop())
     stop: list[bool] = []
     begun, closed = threading.Event(), threading.Event()
@@ -75,14 +75,14 @@ async def test_a_closed_stream_tells_the_thread_to_stop() -> None:
     assert stop == [False, True]
 
 
-async def test_a_stream_closed_before_its_thread_generates_nothing() -> None:
+async def test_a_stream_closed_before_its_thread_runs_generates_nothing() -> None:
     stream = ChunkStream(asyncio.get_running_loop())
     stream.close()
     run(stream, lambda _body, _push: pytest.fail("it generated")).join()
     assert await stream.take() == []
 
 
-def test_a_loop_that_is_gone_stops_the_thread() -> None:
+def test_a_closed_event_loop_stops_the_thread() -> None:
     loop = asyncio.new_event_loop()
     stream = ChunkStream(loop)
     loop.close()

@@ -32,23 +32,23 @@ async def text_of(engine: LlamaCppEngine, request: GenerationRequest) -> str:
     return "".join([delta.text async for delta in engine.generate(request)])
 
 
-async def test_closing_the_generator_frees_the_slot_within_a_second(
+async def test_closing_the_generator_frees_its_slot_for_the_next_request(
     engine: LlamaCppEngine,
 ) -> None:
     generation = engine.generate(ask("Tell a very long story.", temperature=0.0))
     await anext(generation)
     await generation.aclose()
-    began = time.process_time()  # one thread computes, and what else the machine does is not in it
+    began = time.process_time()  # one thread computes; the load of the machine is not in it
     await anext(engine.generate(ask("Hi", max_tokens=1)))
     first_s = time.process_time() - began
     began = time.process_time()
     async for _ in engine.generate(ask("Tell a very long story.", temperature=0.0, max_tokens=40)):
         pass
-    # Without the slot it would wait for the whole story, of hundreds of tokens.
+    # Were the slot not free, it would wait for the whole story of hundreds of tokens.
     assert first_s < time.process_time() - began
 
 
-async def test_a_cancelled_prompt_frees_the_slot_before_it_is_read_to_the_end(
+async def test_cancelling_a_request_frees_its_slot_before_the_prompt_is_processed_completely(
     engine: LlamaCppEngine,
 ) -> None:
     began, began_computing = time.monotonic(), time.process_time()
@@ -74,7 +74,7 @@ async def test_a_request_that_waits_for_a_slot_can_be_cancelled(engine: LlamaCpp
     assert await text_of(engine, ask("Hi", max_tokens=2))
 
 
-async def test_characters_of_several_tokens_come_whole(engine: LlamaCppEngine) -> None:
+async def test_characters_of_several_tokens_are_never_split(engine: LlamaCppEngine) -> None:
     request = GenerationRequest(
         (
             ChatMessage("user", "Repeat: 😀😀😀😀"),
@@ -88,7 +88,7 @@ async def test_characters_of_several_tokens_come_whole(engine: LlamaCppEngine) -
     assert all("\ufffd" not in delta.text for delta in deltas)
 
 
-async def test_the_stop_text_ends_the_answer_and_is_not_in_it(engine: LlamaCppEngine) -> None:
+async def test_a_stop_sequence_ends_the_answer_and_is_not_in_it(engine: LlamaCppEngine) -> None:
     request = GenerationRequest(
         (
             ChatMessage("user", "Count: 1, 2, 3"),
@@ -110,7 +110,7 @@ async def test_the_same_seed_gives_the_same_answer(engine: LlamaCppEngine) -> No
     assert len(answers) == 1
 
 
-async def test_a_full_context_ends_with_length(engine: LlamaCppEngine) -> None:
+async def test_an_answer_is_limited_by_the_context_size(engine: LlamaCppEngine) -> None:
     deltas = [d async for d in engine.generate(ask("word " * 950, stop=()))]
     assert deltas[-1].usage is not None
     assert deltas[-1].usage.total_tokens <= engine.capabilities.context_tokens
@@ -126,13 +126,13 @@ async def test_a_slow_reader_gets_many_tokens_in_one_delta(engine: LlamaCppEngin
     assert max(len(delta.text.split()) for delta in deltas) > 3
 
 
-async def test_tools_are_refused_before_the_first_piece(engine: LlamaCppEngine) -> None:
+async def test_tools_are_refused_by_a_model_without_tool_support(engine: LlamaCppEngine) -> None:
     request = GenerationRequest((ChatMessage("user", "Hi"),), tools=({"type": "function"},))
     with pytest.raises(UnsupportedFeature):
         await anext(engine.generate(request))
 
 
-async def test_every_role_is_understood(engine: LlamaCppEngine) -> None:
+async def test_messages_of_every_role_are_accepted(engine: LlamaCppEngine) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     request = GenerationRequest(
         (

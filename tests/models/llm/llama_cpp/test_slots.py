@@ -16,7 +16,7 @@ def use(slots: Slots, request: GenerationRequest) -> tuple[int, bool]:
         return taken
 
 
-def test_a_chat_comes_back_to_the_slot_that_remembers_it() -> None:
+def test_a_continued_chat_reuses_the_slot_with_its_cached_prompt() -> None:
     slots = Slots(3)
     first, _ = use(slots, chat("a", "one"))
     use(slots, chat("a", "other"))
@@ -24,7 +24,7 @@ def test_a_chat_comes_back_to_the_slot_that_remembers_it() -> None:
     assert use(slots, chat("a", "one", "yes", "two", "no", "three")) == (first, True)
 
 
-def test_chats_take_slots_that_were_not_used_for_longest() -> None:
+def test_new_chats_take_the_least_recently_used_slot() -> None:
     slots = Slots(2)
     assert [use(slots, chat("a", text))[0] for text in ("one", "two", "three", "four")] == [
         0,
@@ -34,7 +34,7 @@ def test_chats_take_slots_that_were_not_used_for_longest() -> None:
     ]
 
 
-def test_a_slot_of_another_owner_remembers_nothing() -> None:
+def test_the_cached_prompt_of_a_slot_is_not_reused_for_another_owner() -> None:
     slots = Slots(1)
     assert use(slots, chat("a", "secret")) == (0, False)
     assert use(slots, chat("b", "secret")) == (0, False)
@@ -42,13 +42,13 @@ def test_a_slot_of_another_owner_remembers_nothing() -> None:
     assert use(slots, chat("a", "secret")) == (0, False)
 
 
-def test_equal_words_of_another_owner_do_not_draw_a_chat_to_its_slot() -> None:
+def test_equal_messages_of_another_owner_do_not_select_its_slot() -> None:
     slots = Slots(2)
     first, _ = use(slots, chat("a", "secret", "x", "y"))
     assert use(slots, chat("b", "secret", "x", "y")) == (1 - first, False)
 
 
-def test_other_tools_are_another_prompt() -> None:
+def test_a_chat_with_other_tools_does_not_reuse_the_slot() -> None:
     slots = Slots(2)
     first, _ = use(slots, chat("a", "one"))
     assert use(slots, chat("a", "one", "yes", "two", tools=({"type": "function"},)))[0] != first

@@ -1,4 +1,4 @@
-"""Tools, forms of answers and remembered prompts on the real engine."""
+"""Tool calls, structured output and the prompt cache, with real weights."""
 
 import asyncio
 import json
@@ -57,13 +57,13 @@ async def answer(
     return whole, delta.finish_reason, delta.usage
 
 
-def in_json(schema: Any) -> dict[str, Any]:
+def json_format(schema: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 
 
-async def test_answers_obey_their_schema(engine: LlamaCppEngine) -> None:
+async def test_structured_output_obeys_its_schema(engine: LlamaCppEngine) -> None:
     async def check(name: str) -> None:
-        request = ask("An example.", max_tokens=100, response_format=in_json(GOOD[name]))
+        request = ask("An example.", max_tokens=100, response_format=json_format(GOOD[name]))
         whole, finish, usage = await answer(engine, request)
         Draft202012Validator(GOOD[name]).validate(json.loads(whole.text))
         assert finish == "stop" and usage.completion_tokens <= 100
@@ -87,15 +87,15 @@ async def test_required_tools_are_called_with_valid_arguments(
 
 
 @pytest.mark.parametrize("text", ["The weather in Rome?", "Name a city in JSON."])
-async def test_an_answer_is_a_call_or_json(engine: LlamaCppEngine, text: str) -> None:
-    request = ask(text, max_tokens=60, tools=TOOLS, response_format=in_json(PLACE))
+async def test_an_answer_is_a_call_or_obeys_the_schema(engine: LlamaCppEngine, text: str) -> None:
+    request = ask(text, max_tokens=60, tools=TOOLS, response_format=json_format(PLACE))
     whole, finish, _ = await answer(engine, request)
     assert (finish == "stop") == bool(whole.text) == (not whole.calls())
     if whole.text:
         Draft202012Validator(PLACE).validate(json.loads(whole.text))
 
 
-async def test_auto_can_answer_in_words_and_reads_results(engine: LlamaCppEngine) -> None:
+async def test_auto_gives_text_or_calls_and_reads_tool_results(engine: LlamaCppEngine) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
     messages = (
         ChatMessage("user", "What time is it?"),
@@ -108,7 +108,7 @@ async def test_auto_can_answer_in_words_and_reads_results(engine: LlamaCppEngine
     assert usage.prompt_tokens > 100  # the tools and the result are in it
 
 
-async def test_a_call_that_meets_the_limit_is_whole_and_says_so(engine: LlamaCppEngine) -> None:
+async def test_a_call_at_max_tokens_is_whole_and_ends_with_length(engine: LlamaCppEngine) -> None:
     story = record({"story": strings(minLength=20)}, "story")
     tools = ({"type": "function", "function": {"name": "tell", "parameters": story}},)
     sampling = SamplingOptions(max_tokens=70, seed=1, temperature=0)
@@ -119,31 +119,31 @@ async def test_a_call_that_meets_the_limit_is_whole_and_says_so(engine: LlamaCpp
     assert finish == "length" and usage.completion_tokens == 70
 
 
-async def test_an_answer_in_json_without_room_for_it_is_cut_off_and_says_so(
+async def test_json_that_cannot_be_completed_within_max_tokens_finishes_with_length(
     engine: LlamaCppEngine,
 ) -> None:
-    request = ask("An example.", max_tokens=5, response_format=in_json(record({"a": {}}, "a")))
+    request = ask("An example.", max_tokens=5, response_format=json_format(record({"a": {}}, "a")))
     assert (await answer(engine, request))[1] == "length"
 
 
-async def test_a_stop_text_does_not_break_json(engine: LlamaCppEngine) -> None:
+async def test_a_stop_sequence_does_not_break_structured_output(engine: LlamaCppEngine) -> None:
     request = GenerationRequest(
         (ChatMessage("user", "An example."),),
         SamplingOptions(max_tokens=200, stop=('"',)),
-        response_format=in_json(record({"a": {"enum": ["x"]}}, "a")),
+        response_format=json_format(record({"a": {"enum": ["x"]}}, "a")),
     )
     assert json.loads((await answer(engine, request))[0].text) == {"a": "x"}
 
 
-async def test_what_cannot_be_guaranteed_is_refused_before_the_first_piece(
+async def test_an_unsupported_schema_is_refused_before_the_first_delta(
     engine: LlamaCppEngine,
 ) -> None:
     for schema in BAD.values():
         with pytest.raises(SchemaError):
-            await anext(engine.generate(ask("Hi", response_format=in_json(schema))))
+            await anext(engine.generate(ask("Hi", response_format=json_format(schema))))
 
 
-async def test_a_model_whose_template_has_no_tools_refuses_them(
+async def test_a_model_whose_template_has_no_tools_refuses_tools(
     engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "capabilities", replace(engine.capabilities, tools=False))
@@ -151,7 +151,7 @@ async def test_a_model_whose_template_has_no_tools_refuses_them(
         await anext(engine.generate(ask("Hi", tools=TOOLS)))
 
 
-async def test_a_chat_that_goes_on_is_not_read_again(engine: LlamaCppEngine) -> None:
+async def test_a_continued_chat_reuses_the_prompt_cache(engine: LlamaCppEngine) -> None:
     said = ["Tell me about towns. " * 20, "They are old. " * 10, "And rivers?"]
     first, _, before = await answer(engine, ask(*said, owner="a", max_tokens=8))
     await answer(engine, ask("Something else", owner="a", max_tokens=2))
@@ -160,14 +160,14 @@ async def test_a_chat_that_goes_on_is_not_read_again(engine: LlamaCppEngine) -> 
     assert after.prompt_tokens - after.cached_tokens < 40
 
 
-async def test_what_another_owner_said_is_read_as_if_it_were_new(engine: LlamaCppEngine) -> None:
+async def test_the_prompt_cache_is_not_shared_between_owners(engine: LlamaCppEngine) -> None:
     said = "A secret that is long enough to be worth a guess. " * 10
     for owner in ("c", "d", "e", "f"):
         _, _, usage = await answer(engine, ask(said, owner=owner, max_tokens=2))
         assert usage.cached_tokens == 0
 
 
-async def test_a_call_that_goes_back_in_is_not_read_again(engine: LlamaCppEngine) -> None:
+async def test_a_tool_call_in_the_history_reuses_the_prompt_cache(engine: LlamaCppEngine) -> None:
     more: dict[str, Any] = {"tools": TOOLS, "owner": "g"}
     request = ask("The time?", tool_choice="required", called_tool="clock", **more)
     whole, _, before = await answer(engine, request)
@@ -176,5 +176,5 @@ async def test_a_call_that_goes_back_in_is_not_read_again(engine: LlamaCppEngine
     _, _, after = await answer(
         engine, GenerationRequest(messages, SamplingOptions(max_tokens=2), **more)
     )
-    # The end of a call may be other tokens when it is read than when it was written.
+    # The end of a call may be tokenised otherwise in a prompt than it was generated.
     assert after.cached_tokens > before.prompt_tokens

@@ -1,4 +1,4 @@
-"""Texts that a grammar allows, drawn at random: what the engine could answer at worst."""
+"""Random texts that a GBNF grammar allows: the worst answers that an engine could give."""
 
 import re
 from random import Random
@@ -22,8 +22,8 @@ def parse(grammar: str) -> dict[str, Node]:
     return rules
 
 
-def sample(rules: dict[str, Node], random: Random, shy: float = 0.5) -> str:
-    """`shy` is how often what may end does."""
+def sample(rules: dict[str, Node], random: Random, brief: float = 0.5) -> str:
+    """A random text; `brief` is the probability that a repetition stops at its minimum."""
     out: list[str] = []
     depths = _shortest(rules)
 
@@ -44,7 +44,7 @@ def sample(rules: dict[str, Node], random: Random, shy: float = 0.5) -> str:
             write(random.choice(ways), depth)
         else:
             inner, least, most = value
-            times = least if random.random() < shy or depth > 12 else random.randint(least, most)
+            times = least if random.random() < brief or depth > 12 else random.randint(least, most)
             for _ in range(min(times, max(least, 6))):
                 write(inner, depth)
 

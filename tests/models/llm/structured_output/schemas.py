@@ -168,7 +168,7 @@ BAD: dict[str, Any] = {
 
 
 def doubling(depth: int) -> dict[str, Any]:
-    """Two parses at each of its levels."""
+    """An ambiguous schema: two parses at each of its levels."""
     defs = {
         f"D{i}": {
             "anyOf": [

@@ -1,4 +1,4 @@
-"""All that a grammar derives is JSON that obeys the schema; other schemas are refused at once."""
+"""Each text of a grammar is JSON that obeys its schema; unsupported schemas are refused."""
 
 import json
 from contextlib import suppress
@@ -37,7 +37,7 @@ def calling(*tools: dict[str, Any], **more: Any) -> Grammar:
 
 
 def rules_of(grammar: Grammar) -> dict[str, Any]:
-    """What `sample` draws texts from: the grammar as llama.cpp reads it."""
+    """The rules of the grammar in GBNF, from which `sample` draws texts."""
     return parse(to_gbnf(grammar))
 
 
@@ -50,19 +50,19 @@ def check(schema: Any, random: Random, texts: int) -> None:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_the_grammar_allows_the_schema_allows(name: str) -> None:
+def test_every_text_of_the_grammar_is_valid_under_its_schema(name: str) -> None:
     check(GOOD[name], Random(name), 60)
 
 
 @pytest.mark.parametrize("named", BAD)
-def test_what_cannot_be_guaranteed_is_refused_by_name(named: str) -> None:
+def test_an_unsupported_schema_is_refused_with_the_reason(named: str) -> None:
     with pytest.raises(SchemaError, match=named) as raised:
         grammar_of(BAD[named])
     assert isinstance(raised.value, InvalidEngineRequest)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_schema_is_refused_or_stays_small_and_takes_no_time(name: str) -> None:
+def test_a_hostile_schema_is_refused_or_stays_small_within_the_cpu_limit(name: str) -> None:
     def write() -> None:
         with suppress(SchemaError):
             assert len(to_gbnf(grammar_of(HOSTILE[name]))) < 2 * MAX_GRAMMAR_CHARS
@@ -108,7 +108,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 
 @settings(max_examples=150)
 @given(SCHEMAS, st.randoms(use_true_random=False))
-def test_any_schema_is_kept_or_refused(schema: Any, random: Random) -> None:
+def test_a_random_schema_is_obeyed_or_refused(schema: Any, random: Random) -> None:
     if isinstance(schema, dict):
         try:
             check(schema, random, 4)
@@ -125,7 +125,7 @@ NONSENSE = st.recursive(
 
 @settings(max_examples=100)
 @given(NONSENSE)
-def test_nonsense_is_refused_as_a_schema(schema: Any) -> None:
+def test_a_malformed_schema_raises_no_other_error_than_schema_error(schema: Any) -> None:
     try:
         grammar_of(schema)
     except SchemaError:
@@ -153,7 +153,7 @@ def read(text: str) -> tuple[str, list[tuple[str, Any]]]:
     return said + reader.finish(), calls
 
 
-def test_required_calls_are_calls_and_nothing_else() -> None:
+def test_tool_choice_required_allows_only_tool_calls() -> None:
     rules = rules_of(calling(WEATHER, CLOCK, tool_choice="required"))
     random = Random(1)
     names = set()
@@ -167,31 +167,31 @@ def test_required_calls_are_calls_and_nothing_else() -> None:
     assert names == {"get_weather", "clock"}
 
 
-def test_a_named_tool_is_called_once_and_no_other() -> None:
+def test_a_named_tool_is_called_once_and_no_other_tool_is_called() -> None:
     rules = rules_of(calling(WEATHER, CLOCK, tool_choice="required", called_tool="clock"))
     assert read(sample(rules, Random(1), 0.0)) == ("", [("clock", {})])
 
 
-def test_without_parallel_calls_there_is_one() -> None:
+def test_exactly_one_tool_call_is_allowed_without_parallel_tool_calls() -> None:
     rules = rules_of(calling(CLOCK, tool_choice="required", parallel_tool_calls=False))
     assert len(read(sample(rules, Random(1), 0.0))[1]) == 1
 
 
-def test_auto_allows_any_text_but_the_mark() -> None:
+def test_tool_choice_auto_allows_text_without_the_tool_call_marker() -> None:
     rules = rules_of(calling(CLOCK))
     random = Random(1)
     texts = [sample(rules, random) for _ in range(300)]
-    # A mark by chance is all but impossible.
+    # That a random text contains the marker is all but impossible.
     assert max(map(len, texts)) > 9 and not any(MARK in text for text in texts)
 
 
-def test_tools_that_may_not_be_called_rule_nothing() -> None:
+def test_tool_choice_none_needs_no_grammar() -> None:
     tools = ({"type": "function", "function": CLOCK},)
     assert answer_grammar(GenerationRequest((), tools=tools, tool_choice="none")) is None
     assert answer_grammar(GenerationRequest(())) is None
 
 
-def test_a_schema_at_fault_is_named_by_its_tool() -> None:
+def test_a_schema_error_names_the_tool_of_the_schema() -> None:
     broken = {"name": "broken", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}
     with pytest.raises(SchemaError, match="'broken': not is not supported"):
         calling(CLOCK, broken)

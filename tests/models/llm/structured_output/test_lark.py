@@ -1,4 +1,4 @@
-"""Grammars printed for llguidance, which allows what the grammars allow."""
+"""Grammars in the Lark notation of llguidance, which allows the texts of the grammars."""
 
 import json
 from pathlib import Path
@@ -35,20 +35,20 @@ def calling(choice: Any, *tools: dict[str, Any]) -> Grammar:
     return grammar
 
 
-def test_what_has_no_brackets_is_one_expression() -> None:
+def test_a_schema_without_nesting_is_one_regular_expression_unless_it_is_too_long() -> None:
     written = to_lark(grammar_of({"enum": ["a", "b/"]}, WIDE), mark_is_token=False)
     assert written == r"start: /\x22(?:a\x22|b\x2F\x22)/" + "\n"
     long = to_lark(grammar_of({"enum": ["x" * 9_000, "y"]}, WIDE), mark_is_token=False)
     assert "x" * 9_000 in long and "/x" not in long
 
 
-def test_a_schema_that_contains_itself_is_made_of_rules() -> None:
+def test_a_recursive_schema_is_written_as_several_rules() -> None:
     written = to_lark(grammar_of(GOOD["list of itself"], WIDE), mark_is_token=False)
     names = [line.partition(":")[0] for line in written.splitlines()]
     assert names[0] == "start" and len(names) == len(set(names)) > 1
 
 
-def test_the_mark_of_calls_is_text_or_a_token() -> None:
+def test_the_tool_call_marker_is_written_as_text_or_as_a_special_token() -> None:
     for choice in ("auto", "required"):
         grammar = calling(choice, WEATHER, CLOCK)
         text, token = (to_lark(grammar, mark_is_token=is_token) for is_token in (False, True))
@@ -65,7 +65,7 @@ DEEP: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, *DEEP])
-def test_a_hostile_schema_is_refused_or_takes_no_time(name: str) -> None:
+def test_a_hostile_schema_is_refused_or_written_within_the_cpu_limit(name: str) -> None:
     def write() -> None:
         try:
             written = to_lark(grammar_of((HOSTILE | DEEP)[name], WIDE), mark_is_token=False)
@@ -77,7 +77,7 @@ def test_a_hostile_schema_is_refused_or_takes_no_time(name: str) -> None:
 
 
 class ByteTokens:
-    """A tokenizer with a token a byte, constrained by llguidance."""
+    """A tokenizer with one token per byte, constrained by llguidance."""
 
     def __init__(self, folder: Path) -> None:
         reason = "the libraries of the GPU profile are not installed"
@@ -98,14 +98,14 @@ class ByteTokens:
         assert not matcher.is_error(), matcher.get_error()
         return matcher
 
-    def takes(self, grammar: Grammar, text: str) -> bool:
-        """Whether it allows this as the whole answer."""
+    def allows(self, grammar: Grammar, text: str) -> bool:
+        """Whether llguidance allows `text` as a whole answer."""
         matcher = self.matcher(grammar)
         tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return bool(matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting())
 
-    def drawn(self, grammar: Grammar, random: Random, most: int = 200) -> tuple[str, bool]:
-        """What a model without any sense could write, and whether it may end there."""
+    def random_answer(self, grammar: Grammar, random: Random, most: int = 200) -> tuple[str, bool]:
+        """A text of random allowed tokens, and whether the answer may end there."""
         matcher = self.matcher(grammar)
         tokens: list[int] = []
         end = self.tokenizer.eos_token_id
@@ -130,28 +130,28 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> ByteTokens:
 
 
 def check(tokens: ByteTokens, grammar: Grammar, random: Random, times: int) -> None:
-    """What is drawn is in the grammar: where it may end, and where it was cut."""
+    """Random texts that llguidance allows are in the grammar, complete or cut off."""
     for _ in range(times):
-        text, whole = tokens.drawn(grammar, random)
+        text, whole = tokens.random_answer(grammar, random)
         state = ParserState.start(grammar).advance(text.removesuffix("\ufffd"))
         assert state.min_bytes == 0 if whole else state.min_bytes < float("inf"), text
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*GOOD, *DEEP])
-def test_both_allow_the_same(tokens: ByteTokens, name: str) -> None:
+def test_llguidance_allows_exactly_the_texts_of_the_grammar(tokens: ByteTokens, name: str) -> None:
     random, schema = Random(name), (GOOD | DEEP)[name]
     rules = rules_of(grammar_of(schema, NARROW))
     for bounds in (NARROW, WIDE):
         grammar = grammar_of(schema, bounds)
-        assert all(tokens.takes(grammar, sample(rules, random, random.random())) for _ in range(8))
+        assert all(tokens.allows(grammar, sample(rules, random, random.random())) for _ in range(8))
         check(tokens, grammar, random, 4)
 
 
 @pytest.mark.gpu
 @settings(max_examples=80)
 @given(SCHEMAS, st.randoms(use_true_random=False))
-def test_nothing_is_allowed_beyond_the_grammar(
+def test_llguidance_allows_no_text_outside_the_grammar_of_a_random_schema(
     tokens: ByteTokens, schema: Any, random: Random
 ) -> None:
     if isinstance(schema, dict):
@@ -164,13 +164,13 @@ def test_nothing_is_allowed_beyond_the_grammar(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("choice", ["auto", "required"])
-def test_calls_are_allowed_as_their_grammar_says(tokens: ByteTokens, choice: str) -> None:
+def test_llguidance_allows_calls_as_tool_choice_requires(tokens: ByteTokens, choice: str) -> None:
     grammar = calling(choice, WEATHER, CLOCK)
     call = f'{MARK}\n{{"name": "get_weather", "arguments": {{"city": "Ro"}}}}\n</tool_call>'
-    assert tokens.takes(grammar, call) and tokens.takes(grammar, f"{call}\n{call}")
+    assert tokens.allows(grammar, call) and tokens.allows(grammar, f"{call}\n{call}")
     for before in ("Let me < look.\n", "<think>\nHm.\n</think>\n\n"):
-        assert tokens.takes(grammar, before + call) == (choice == "auto")
-    assert not tokens.takes(grammar, call.replace("get_weather", "get_time"))
-    assert not tokens.takes(grammar, call + " So?")
-    assert not tokens.takes(grammar, "\n".join([call] * 9))
+        assert tokens.allows(grammar, before + call) == (choice == "auto")
+    assert not tokens.allows(grammar, call.replace("get_weather", "get_time"))
+    assert not tokens.allows(grammar, call + " So?")
+    assert not tokens.allows(grammar, "\n".join([call] * 9))
     check(tokens, grammar, Random(1), 8)

@@ -1,4 +1,4 @@
-"""Every prefix of an answer has a completion, and the shortest is taken."""
+"""ParserState and budgeted completion: each prefix of an answer has a shortest completion."""
 
 import json
 import math
@@ -33,7 +33,7 @@ BUDGETS = st.integers(1, 300)
 
 
 def check(schema: Any, random: Random, times: int) -> None:
-    """Cuts texts anywhere and completes them."""
+    """Cuts random texts of the grammar anywhere and validates their completions."""
     grammar = grammar_of(schema)
     rules = rules_of(grammar)
     validator = Validator(schema, format_checker=Validator.FORMAT_CHECKER)
@@ -47,13 +47,13 @@ def check(schema: Any, random: Random, times: int) -> None:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_any_prefix_of_an_answer_is_completed_by_its_schema(name: str) -> None:
+def test_any_prefix_of_an_answer_is_completed_to_valid_json(name: str) -> None:
     check(GOOD[name], Random(name), 12)
 
 
 @settings(max_examples=80)
 @given(SCHEMAS, st.randoms(use_true_random=False))
-def test_every_schema_that_is_kept_has_an_answer_that_ends(schema: Any, random: Random) -> None:
+def test_prefixes_of_random_answers_complete_to_valid_json(schema: Any, random: Random) -> None:
     if isinstance(schema, dict):
         try:
             check(schema, random, 3)
@@ -61,7 +61,7 @@ def test_every_schema_that_is_kept_has_an_answer_that_ends(schema: Any, random: 
             pass
 
 
-def test_the_shortest_answer_has_what_is_required_and_no_more() -> None:
+def test_the_shortest_completion_has_only_the_required_properties() -> None:
     shortest = {name: ParserState.start(grammar_of(GOOD[name])).completion() for name in GOOD}
     assert shortest["person"] == '{"name": "", "age": 0}'
     assert shortest["list of itself"] == '{"v": 0, "next": null}'
@@ -77,7 +77,7 @@ def test_a_text_outside_the_grammar_has_no_completion() -> None:
 
 
 @pytest.mark.parametrize("values", [["x" * 50_000], [f"{n * 7919:07}" for n in range(5_000)]])
-def test_a_long_list_of_values_and_a_long_value_take_no_time(values: list[str]) -> None:
+def test_long_enums_and_long_enum_values_are_parsed_within_the_cpu_limit(values: list[str]) -> None:
     def complete() -> None:
         grammar = grammar_of({"enum": values})
         for value in (values[0], values[-1]):
@@ -87,7 +87,7 @@ def test_a_long_list_of_values_and_a_long_value_take_no_time(values: list[str]) 
 
 
 def spend(budget: BudgetedCompletion, text: str, tokens: int) -> str | None:
-    """What comes of `text`, a character a token, if it is not over when they are spent."""
+    """The answer from `text`, with one token per character; None if it is cut off."""
     let_through = [budget.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate(text[:tokens])]
     rest, finish = budget.end("stop" if len(text) < tokens else "length", 0)
     return "".join(let_through) + rest if finish == "stop" else None
@@ -96,7 +96,7 @@ def spend(budget: BudgetedCompletion, text: str, tokens: int) -> str | None:
 @pytest.mark.parametrize("name", ["list of itself", "tree of itself", "anything", "patterns"])
 @settings(max_examples=25)
 @given(budget=BUDGETS, random=st.randoms(use_true_random=False))
-def test_answers_end_within_their_tokens(name: str, budget: int, random: Random) -> None:
+def test_structured_output_ends_within_max_tokens(name: str, budget: int, random: Random) -> None:
     grammar = grammar_of(GOOD[name])
     answer = spend(
         BudgetedCompletion(grammar, budget, 10_000), sample(rules_of(grammar), random, 0.1), budget
@@ -108,19 +108,19 @@ def test_answers_end_within_their_tokens(name: str, budget: int, random: Random)
         Validator(GOOD[name]).validate(json.loads(answer))
 
 
-def test_a_full_context_ends_an_answer_as_well() -> None:
+def test_structured_output_ends_within_the_context() -> None:
     budget = BudgetedCompletion(grammar_of(GOOD["person"]), None, 30)
     assert spend(budget, '{"name": "' + "x" * 90, 25) == '{"name": "xxx", "age": 0}'
 
 
-def test_an_answer_that_ends_by_itself_is_not_touched() -> None:
+def test_an_answer_that_ends_within_its_budget_is_unchanged() -> None:
     text = '{"name": "Ada Lovelace", "age": 36}'
     grammar = grammar_of(GOOD["person"])
     for tokens in range(len(text) + 1, len(text) + 9):
         assert spend(BudgetedCompletion(grammar, tokens, 10_000), text, tokens) == text
 
 
-def test_text_comes_while_there_is_room_for_its_end_and_waits_where_there_is_none() -> None:
+def test_text_is_withheld_when_the_remaining_tokens_are_needed_for_the_completion() -> None:
     budget = BudgetedCompletion(
         (grammar_of({"type": "array", "items": {"type": "string"}})), 9, 10_000
     )
@@ -128,7 +128,7 @@ def test_text_comes_while_there_is_room_for_its_end_and_waits_where_there_is_non
     assert came == ["[", '"', "a", "b", '"', "", "", ""] and budget.end("length", 0)[0] == "]"
 
 
-def test_where_there_is_no_room_for_any_answer_it_comes_as_it_is_written() -> None:
+def test_text_passes_unchanged_when_the_budget_is_too_small_for_any_answer() -> None:
     budget = BudgetedCompletion(grammar_of(GOOD["person"]), 5, 10_000)
     assert [budget.feed(char, TokenUsage(5, n + 1)) for n, char in enumerate('{"nam')] == list(
         '{"nam'
@@ -136,7 +136,7 @@ def test_where_there_is_no_room_for_any_answer_it_comes_as_it_is_written() -> No
     assert budget.end("length", 0) == ("", "length")
 
 
-def test_why_an_answer_ended_depends_on_its_calls() -> None:
+def test_the_finish_reason_depends_on_complete_tool_calls() -> None:
     def ended(said: str, calls: int, tokens: int = 60) -> tuple[str, str | None]:
         budget = BudgetedCompletion(calling(CLOCK), tokens, 10_000)
         for n, char in enumerate(said):
@@ -144,12 +144,12 @@ def test_why_an_answer_ended_depends_on_its_calls() -> None:
         return budget.end("length", calls)
 
     call = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
-    assert ended(call[:-6], 0) == ("_call>", "length")  # it may lack a part
-    assert ended(f"{call}\n<tool", 1, 100) == ("", "stop")  # nothing of the next one came out
+    assert ended(call[:-6], 0) == ("_call>", "length")  # the call may be incomplete
+    assert ended(f"{call}\n<tool", 1, 100) == ("", "stop")  # no text of the next call was emitted
     assert ended("Hello the", 0) == ("", "length")
 
 
-def test_json_that_was_chosen_instead_of_a_call_ends_well() -> None:
+def test_completed_json_finishes_with_stop_and_a_completed_tool_call_with_length() -> None:
     tools = ({"type": "function", "function": CLOCK},)
     wanted = {"type": "json_object"}
     grammar = answer_grammar(GenerationRequest((), tools=tools, response_format=wanted))
@@ -164,7 +164,7 @@ def test_json_that_was_chosen_instead_of_a_call_ends_well() -> None:
         assert budget.end("length", 0) == ending
 
 
-def test_calls_are_ended_and_plain_text_needs_no_end() -> None:
+def test_an_open_tool_call_is_completed_and_plain_text_needs_no_completion() -> None:
     begin = ParserState.start(calling(WEATHER, CLOCK))
     assert begin.advance("Hello there, a < b").min_bytes == 0
     begun = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Pa'
@@ -174,7 +174,7 @@ def test_calls_are_ended_and_plain_text_needs_no_end() -> None:
     )
 
 
-def test_a_call_without_room_leaves_no_mark_in_the_text() -> None:
+def test_marker_of_a_tool_call_beyond_the_token_budget_is_not_in_the_text() -> None:
     budget = BudgetedCompletion(calling(CLOCK), 16, 10_000)
     reader = AnswerReader(thinking=None, tools=ToolTextReader(), budget=budget)
     said = "Yes. <tool_call>"

@@ -1,4 +1,4 @@
-"""Answers that have a form, by the engine with random weights."""
+"""Constrained decoding and tool calls of the engine with random weights."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformersEng
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_an_answer_in_a_form_is_valid(engine: TransformersEngine, seed: int) -> None:
+async def test_structured_output_obeys_its_schema(engine: TransformersEngine, seed: int) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}
     request = replace(ask(seed=seed, temperature=1.5, top_k=0, top_p=1.0), response_format=form)
     deltas = await deltas_of(engine, request)
@@ -75,7 +75,7 @@ TELL = (
 
 
 @pytest.mark.parametrize("most", [26, 27, 40])
-async def test_an_answer_in_a_form_ends_within_its_tokens(
+async def test_structured_output_ends_within_max_tokens(
     engine: TransformersEngine, most: int
 ) -> None:
     request = replace(ask(temperature=1.5, top_k=0, max_tokens=most), response_format=held_to(LIST))
@@ -90,7 +90,7 @@ async def test_an_answer_in_a_form_ends_within_its_tokens(
     assert any(deltas[-1].usage.completion_tokens == most for deltas in answers if deltas[-1].usage)
 
 
-async def test_an_answer_in_a_form_ends_with_its_context(engine: TransformersEngine) -> None:
+async def test_structured_output_ends_within_the_context(engine: TransformersEngine) -> None:
     request = ask("x" * (CONTEXT - 130), temperature=1.5, top_k=0, seed=2)
     deltas = await deltas_of(engine, replace(request, response_format=held_to(LIST)))
     validate(json.loads("".join(delta.text for delta in deltas)), LIST)
@@ -98,14 +98,14 @@ async def test_an_answer_in_a_form_ends_with_its_context(engine: TransformersEng
     assert deltas[-1].usage.total_tokens <= CONTEXT
 
 
-async def test_without_room_for_an_end_the_answer_is_cut_off(engine: TransformersEngine) -> None:
+async def test_incomplete_structured_output_ends_with_length(engine: TransformersEngine) -> None:
     request = replace(ask(max_tokens=9), response_format=held_to(LIST))
     deltas = await deltas_of(engine, request)
     assert "".join(delta.text for delta in deltas) == '{"text": '
     assert deltas[-1].finish_reason == "length"
 
 
-async def test_a_schema_that_only_the_library_reads_is_held_to_and_cut_off(
+async def test_a_schema_that_only_llguidance_supports_is_obeyed_and_cut_off_at_max_tokens(
     engine: TransformersEngine,
 ) -> None:
     named = {"type": "object", "patternProperties": {"^a+$": {"type": "boolean"}}}
@@ -116,12 +116,12 @@ async def test_a_schema_that_only_the_library_reads_is_held_to_and_cut_off(
     assert deltas[-1].finish_reason == "length"
 
 
-async def test_a_stop_text_does_not_break_json(engine: TransformersEngine) -> None:
+async def test_a_stop_sequence_does_not_break_structured_output(engine: TransformersEngine) -> None:
     request = replace(ask(stop=('"',)), response_format=held_to({"enum": ["abc"]}))
     assert await text_of(engine, request) == '"abc"'
 
 
-async def test_a_call_that_meets_the_limit_is_whole_and_says_so(
+async def test_a_call_at_max_tokens_is_whole_and_ends_with_length(
     engine: TransformersEngine,
 ) -> None:
     for seed in range(4):
@@ -135,7 +135,7 @@ async def test_a_call_that_meets_the_limit_is_whole_and_says_so(
         assert deltas[-1].finish_reason == ("length" if spent else "tool_calls")
 
 
-async def test_a_later_call_without_room_is_left_out(engine: TransformersEngine) -> None:
+async def test_a_second_call_beyond_the_token_limit_is_dropped(engine: TransformersEngine) -> None:
     tools = tuple(
         {"type": "function", "function": {"name": name}} for name in ("one", "two", "three")
     )
@@ -148,11 +148,11 @@ async def test_a_later_call_without_room_is_left_out(engine: TransformersEngine)
         assert len(firsts) == 1 and deltas[-1].finish_reason == "tool_calls"
 
 
-async def test_thoughts_come_before_words_or_a_call_that_is_ended(
+async def test_reasoning_precedes_text_or_a_tool_call_completed_at_the_token_limit(
     engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Script:
-        """In place of a model, which would have to know how to think."""
+        """Fixed tokens in place of a model, which would have to be trained to reason."""
 
         def __init__(self, tokens: list[int], *_: Any) -> None:
             self._left = tokens
@@ -185,13 +185,13 @@ async def test_thoughts_come_before_words_or_a_call_that_is_ended(
     assert await said(thoughts + begun, 0) == ("A <b> or <tool.", "", "", "length")
 
 
-async def test_any_object_may_be_the_form(engine: TransformersEngine) -> None:
+async def test_the_json_object_format_returns_an_object(engine: TransformersEngine) -> None:
     request = replace(ask(max_tokens=30, seed=1), response_format={"type": "json_object"})
     assert isinstance(json.loads(await text_of(engine, request)), dict)
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_call_that_is_required_is_valid(engine: TransformersEngine, seed: int) -> None:
+async def test_a_required_call_has_valid_arguments(engine: TransformersEngine, seed: int) -> None:
     request = replace(
         ask(seed=seed, temperature=1.5, top_k=0, top_p=1.0),
         tools=TOOLS,
@@ -214,7 +214,7 @@ async def test_a_call_that_is_required_is_valid(engine: TransformersEngine, seed
         assert first["function"]["name"] == "wash" or seed <= 2
 
 
-async def test_an_answer_is_a_call_or_json(engine: TransformersEngine) -> None:
+async def test_an_answer_is_a_call_or_obeys_the_schema(engine: TransformersEngine) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
     chosen = set()
     for seed in range(8):
@@ -236,7 +236,7 @@ async def test_an_answer_is_a_call_or_json(engine: TransformersEngine) -> None:
         {"type": "object", "properties": {"a": {"pattern": "(?<=x)y", "type": "string"}}},
     ],
 )
-async def test_a_schema_that_cannot_be_kept_is_refused(
+async def test_an_unsupported_schema_is_refused(
     engine: TransformersEngine, schema: dict[str, Any]
 ) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}

@@ -1,4 +1,4 @@
-"""The engine with random weights: the course of its answers, and not what they say."""
+"""The transformers chat engine with random weights: how it behaves, not what it answers."""
 
 import asyncio
 import gc
@@ -36,12 +36,12 @@ pytest.importorskip("llguidance", reason=LIBRARIES)
 from models.llm.transformers.batch import salted  # noqa: E402
 from models.llm.transformers.engine import TransformersEngine  # noqa: E402
 from tests.models.llm.test_contract import (  # noqa: E402, F401 they run over this engine
-    test_a_prompt_beyond_the_context_fails_before_the_first_piece,
-    test_an_early_close_is_clean_and_the_engine_goes_on,
-    test_answers_at_the_same_time_do_not_mix,
-    test_max_tokens_ends_with_length,
-    test_the_last_delta_has_the_finish_and_the_usage,
-    test_usage_grows_with_the_text,
+    test_a_prompt_longer_than_the_context_is_refused_before_the_first_delta,
+    test_an_answer_cut_by_max_tokens_finishes_with_length,
+    test_closing_a_generation_early_keeps_the_engine_usable,
+    test_concurrent_answers_do_not_mix,
+    test_every_delta_has_a_usage_that_never_decreases,
+    test_the_last_delta_has_the_finish_reason_and_the_usage,
 )
 from tests.models.llm.transformers.tiny_chat import (  # noqa: E402 it imports the libraries
     CONTEXT,
@@ -69,7 +69,7 @@ def engine(folder: Path) -> Iterator[TransformersEngine]:
     made.close()
 
 
-async def test_the_likeliest_tokens_are_those_of_the_library(engine: TransformersEngine) -> None:
+async def test_greedy_decoding_matches_the_transformers_library(engine: TransformersEngine) -> None:
     request = ask("What is it?", temperature=0.0, max_tokens=24)
     prompt = engine._writer.write(request).tokens
     alone = engine._batch._model.generate(
@@ -79,7 +79,7 @@ async def test_the_likeliest_tokens_are_those_of_the_library(engine: Transformer
     assert await text_of(engine, request) == expected
 
 
-async def test_the_family_of_the_shipped_model_is_batched_too(tmp_path: Path) -> None:
+async def test_smollm3_decoding_matches_the_transformers_library(tmp_path: Path) -> None:
     model = make_tiny_chat(tmp_path, "smollm3")
     assert load_yaml(TransformersChatConfig, "llm/smollm3").weights.startswith("smollm3")
     made = TransformersEngine(tiny_chat_config(), OneFolder(tmp_path))
@@ -93,7 +93,7 @@ async def test_the_family_of_the_shipped_model_is_batched_too(tmp_path: Path) ->
     made.close()
 
 
-async def test_the_same_seed_gives_the_same_answer_whatever_runs_beside_it(
+async def test_the_same_seed_gives_the_same_answer_in_any_batch(
     engine: TransformersEngine,
 ) -> None:
     request = ask("Name an animal.", seed=7, temperature=1.2, top_k=0, top_p=1.0, max_tokens=20)
@@ -105,15 +105,15 @@ async def test_the_same_seed_gives_the_same_answer_whatever_runs_beside_it(
     assert await text_of(engine, seeded) != alone
 
 
-async def test_what_is_said_too_often_becomes_unlikely(engine: TransformersEngine) -> None:
+async def test_repetition_penalties_apply_to_their_request_only(engine: TransformersEngine) -> None:
     plain = ask("Again", temperature=0.0, max_tokens=40)
     varied = ask("Again", temperature=0.0, max_tokens=40, presence_penalty=2.0, frequency_penalty=2)
     once = await text_of(engine, plain)
     assert len(set(await text_of(engine, varied))) >= len(set(once))
-    assert await text_of(engine, plain) == once  # the rows of the batch are clean again
+    assert await text_of(engine, plain) == once  # penalties are not kept in the batch
 
 
-async def test_the_stop_text_ends_the_answer_and_is_not_in_it(engine: TransformersEngine) -> None:
+async def test_a_stop_sequence_ends_the_answer_and_is_not_in_it(engine: TransformersEngine) -> None:
     request = ask("Go", temperature=0.0, max_tokens=40)
     said = await text_of(engine, request)
     stop = said[5:8]
@@ -125,7 +125,7 @@ async def test_the_stop_text_ends_the_answer_and_is_not_in_it(engine: Transforme
     assert stopped[-1].usage is not None and stopped[-1].usage.completion_tokens < 40
 
 
-async def test_tools_are_shown_and_need_not_be_called(engine: TransformersEngine) -> None:
+async def test_the_prompt_has_tools_unless_tool_choice_is_none(engine: TransformersEngine) -> None:
     request = replace(ask(max_tokens=12, seed=3), tools=TOOLS)
     assert "paint" in engine._writer.decode(engine._writer.write(request).tokens)
     assert (await deltas_of(engine, request))[-1].finish_reason in ("stop", "length")
@@ -133,7 +133,7 @@ async def test_tools_are_shown_and_need_not_be_called(engine: TransformersEngine
     assert "paint" not in engine._writer.decode(engine._writer.write(silent).tokens)
 
 
-async def test_calls_of_earlier_turns_are_written_where_the_template_cannot(
+async def test_earlier_tool_calls_are_in_the_prompt_without_support_of_the_template(
     engine: TransformersEngine,
 ) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
@@ -142,7 +142,7 @@ async def test_calls_of_earlier_turns_are_written_where_the_template_cannot(
     assert '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>' in prompt
 
 
-async def test_messages_that_the_template_refuses_are_the_callers_fault(
+async def test_messages_that_the_chat_template_rejects_raise_invalid_engine_request(
     engine: TransformersEngine,
 ) -> None:
     strange: Any = ChatMessage("forbidden", "x")  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ async def test_messages_that_the_template_refuses_are_the_callers_fault(
         await deltas_of(engine, GenerationRequest((strange,)))
 
 
-async def test_thinking_is_asked_for_by_the_template(engine: TransformersEngine) -> None:
+async def test_enable_thinking_is_passed_to_the_chat_template(engine: TransformersEngine) -> None:
     request = ask()
     quiet = engine._writer.decode(engine._writer.write(request).tokens)
     loud = engine._writer.decode(
@@ -159,20 +159,20 @@ async def test_thinking_is_asked_for_by_the_template(engine: TransformersEngine)
     assert "</think>" in quiet and "</think>" not in loud
 
 
-async def test_a_full_context_ends_with_length(engine: TransformersEngine) -> None:
+async def test_an_answer_is_limited_by_the_context_size(engine: TransformersEngine) -> None:
     request = ask("x" * (CONTEXT - 100), temperature=1.0)
     deltas = await deltas_of(engine, request)
     assert deltas[-1].usage is not None
     assert deltas[-1].usage.total_tokens <= CONTEXT
 
 
-async def test_more_streams_than_the_batch_holds_all_end(engine: TransformersEngine) -> None:
+async def test_more_requests_than_the_batch_capacity_all_finish(engine: TransformersEngine) -> None:
     requests = [ask(str(n), max_tokens=4, seed=n) for n in range(20)]
     answers = await asyncio.gather(*(deltas_of(engine, request) for request in requests))
     assert all(deltas[-1].finish_reason for deltas in answers)
 
 
-async def test_a_prompt_is_recognised_for_its_owner_alone(
+async def test_the_prefix_cache_is_used_only_for_prompts_of_the_same_owner(
     engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = engine._batch._manager.batch_processor.cache
@@ -194,7 +194,7 @@ async def test_a_prompt_is_recognised_for_its_owner_alone(
     assert salted([1, 2], "a") != salted([1, 2], "b")
 
 
-async def test_a_stream_that_is_left_makes_room(engine: TransformersEngine) -> None:
+async def test_closing_a_stream_removes_it_from_the_batch(engine: TransformersEngine) -> None:
     async with aclosing(engine.generate(ask("Long", temperature=1.0))) as stream:
         await anext(stream)
     scheduler = engine._batch._manager.batch_processor.scheduler
@@ -209,10 +209,10 @@ async def until(done: Any) -> AsyncIterator[None]:
             return
         await asyncio.sleep(0.01)
         yield
-    raise AssertionError("it did not come to that")
+    raise AssertionError("the condition was not met within 2 s")
 
 
-async def test_a_step_that_fails_ends_its_streams_and_the_next_ones_work(
+async def test_a_failed_step_raises_engine_lost_and_later_requests_succeed(
     engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processor = engine._batch._manager.batch_processor
@@ -227,7 +227,7 @@ async def test_a_step_that_fails_ends_its_streams_and_the_next_ones_work(
     assert (await deltas_of(engine, ask(max_tokens=3)))[-1].usage is not None
 
 
-async def test_a_closed_engine_says_so_and_leaves_no_weights(folder: Path) -> None:
+async def test_a_closed_engine_raises_and_frees_its_weights(folder: Path) -> None:
     made = TransformersEngine(tiny_chat_config(), OneFolder(folder))
     network = weakref.ref(made._batch._model)
     running = made.generate(ask(temperature=1.0))
@@ -242,7 +242,7 @@ async def test_a_closed_engine_says_so_and_leaves_no_weights(folder: Path) -> No
     assert network() is None
 
 
-async def test_four_bits_are_read_and_answer(folder: Path) -> None:
+async def test_a_model_quantised_to_nf4_loads_and_answers(folder: Path) -> None:
     bitsandbytes = pytest.importorskip("bitsandbytes", reason=LIBRARIES)
     made = TransformersEngine(
         tiny_chat_config(quantization="nf4", dtype="bfloat16"), OneFolder(folder)
@@ -254,7 +254,7 @@ async def test_four_bits_are_read_and_answer(folder: Path) -> None:
 
 
 @pytest.mark.weights
-async def test_one_file_of_real_weights_answers_and_calls(weights: WeightStore) -> None:
+async def test_real_gguf_weights_answer_and_call_tools(weights: WeightStore) -> None:
     pytest.importorskip("gguf", reason=LIBRARIES)
     try:
         source = weights.folder("smollm2-135m-q4")
@@ -273,14 +273,14 @@ async def test_one_file_of_real_weights_answers_and_calls(weights: WeightStore) 
     made.close()
 
 
-async def test_a_model_without_tools_refuses_them(folder: Path) -> None:
+async def test_a_model_without_tool_support_refuses_tools(folder: Path) -> None:
     made = TransformersEngine(tiny_chat_config(tools="none"), OneFolder(folder))
     with pytest.raises(UnsupportedFeature, match="tools"):
         await anext(made.generate(replace(ask(), tools=TOOLS)))
     made.close()
 
 
-def test_what_cannot_be_loaded_says_why(folder: Path, tmp_path: Path) -> None:
+def test_an_engine_that_cannot_load_raises_the_reason(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=str(CONTEXT)):
         TransformersEngine(
             tiny_chat_config(context_tokens=2 * CONTEXT, cache_tokens=4 * CONTEXT),

@@ -52,7 +52,7 @@ def write_tokenizer(folder: Path) -> int:
 
 
 def make_tiny_chat(folder: Path, family: str = "llama") -> Any:
-    """Writes the files that a repository of the hub has; returns the model."""
+    """Writes the files of a model repository; returns the model."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(
@@ -75,7 +75,7 @@ def make_tiny_chat(folder: Path, family: str = "llama") -> Any:
 
 
 def tiny_chat_config(**changes: Any) -> TransformersChatConfig:
-    """For the model above."""
+    """A configuration for the model of `make_tiny_chat`."""
     return TransformersChatConfig(
         **{
             "engine": "transformers",

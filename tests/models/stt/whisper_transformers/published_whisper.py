@@ -1,4 +1,4 @@
-"""The weights of Whisper in CTranslate2's file, as the transformers library names them."""
+"""Converts Whisper weights from CTranslate2 to the names of the transformers library."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _NAMES = {
 
 
 def convert(source: Path, folder: Path) -> None:
-    """Writes the model that lies in `source` as the hub has it; the tokenizer is the same."""
+    """Writes the CTranslate2 model of `source` for transformers; the tokenizer is copied."""
     values = dict(_read(source / "model.bin"))
     layers = 1 + max(int(n) for name in values for n in re.findall(r"/layer_(\d+)/", name))
     width = values["encoder/conv1/weight"].shape[0]
@@ -56,8 +56,8 @@ def convert(source: Path, folder: Path) -> None:
         for old, values_of in values.items()
         for name, value in _renamed(old, values_of)
     }
-    left, unknown = network.load_state_dict(named, strict=False)
-    assert not unknown and set(left) <= {"proj_out.weight"}, (left, unknown)
+    missing, unknown = network.load_state_dict(named, strict=False)
+    assert not unknown and set(missing) <= {"proj_out.weight"}, (missing, unknown)
     network.tie_weights()
     network.save_pretrained(folder)
     listed = json.loads((source / "config.json").read_text())
@@ -86,7 +86,7 @@ def _text(file: BinaryIO) -> str:
 
 
 def _renamed(old: str, value: NDArray[np.generic]) -> Iterator[tuple[str, NDArray[np.generic]]]:
-    """The library's names of a variable, without its settings; fused projections come apart."""
+    """A variable under its names in transformers; fused projections are split, settings dropped."""
     if not value.ndim:
         return
     if old.startswith(("encoder/position_encodings", "decoder/position_encodings")):
@@ -127,5 +127,5 @@ def _of_layer(
         ("encoder_attn", "linear_2"): ("out",),
     }[_NAMES[block], piece]
     for name, share in zip(fused, np.split(value, len(fused)), strict=True):
-        if (name, last) != ("k", "bias"):  # keys have none
+        if (name, last) != ("k", "bias"):  # keys have no bias
             yield f"{attention}.{name}_proj.{last}", share

@@ -1,4 +1,4 @@
-"""Whisper on transformers: what it hears on random weights, and beside CTranslate2 on real ones."""
+"""Whisper on transformers: with random weights, and against CTranslate2 with real ones."""
 
 import weakref
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from tests.models.stt.whisper_transformers.published_whisper import convert  # n
 from tests.models.stt.whisper_transformers.tiny_whisper import LANGUAGES, make_tiny_whisper  # noqa: E402
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps under a tree."
-TEMPERATE = {"retry_logprob": -50.0, "compression_ratio_threshold": 99.0}
+NO_RETRIES = {"retry_logprob": -50.0, "compression_ratio_threshold": 99.0}
 
 
 def noise(seconds: float, seed: int = 0) -> Pcm:
@@ -53,13 +53,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(folder: Path) -> Iterator[TransformersWhisperEngine]:
-    made = TransformersWhisperEngine(config(**TEMPERATE), OneFolder(folder))
+    made = TransformersWhisperEngine(config(**NO_RETRIES), OneFolder(folder))
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("mels", [80, 128])
-def test_the_features_are_those_of_the_library(mels: int) -> None:
+def test_log_mel_features_match_the_transformers_library(mels: int) -> None:
     sounds = [noise(1.0), 0.001 * noise(2.5, 1), noise(30.0, 2)]
     expected = transformers.WhisperFeatureExtractor(feature_size=mels)(
         sounds, sampling_rate=STT_SAMPLE_RATE, return_tensors="np"
@@ -69,7 +69,7 @@ def test_the_features_are_those_of_the_library(mels: int) -> None:
     assert np.abs(ours - expected).max() < 1e-4
 
 
-def test_each_text_and_its_likelihood_are_those_of_the_library(
+def test_decoded_tokens_and_their_log_probability_match_the_transformers_library(
     engine: TransformersWhisperEngine,
 ) -> None:
     model = engine._model
@@ -89,12 +89,12 @@ def test_each_text_and_its_likelihood_are_those_of_the_library(
         shares = scores.log_softmax(dim=-1)
     assert shares[: len(text)].argmax(dim=-1).tolist() == text
     total = shares[range(len(text)), text].sum()
-    if len(text) < 12:  # it ended by itself
+    if len(text) < 12:  # it ended with the end token
         total += shares[len(text), model._end]
     assert made.scores[0] * len(text) == pytest.approx(float(total), abs=1e-3)
 
 
-def test_a_batch_hears_what_each_alone_hears(engine: TransformersWhisperEngine) -> None:
+def test_a_batch_gives_the_texts_of_single_requests(engine: TransformersWhisperEngine) -> None:
     options = DecodingOptions(log_prob_threshold=-50.0)
     requests = [
         TranscriptionRequest(noise(seconds, seed), options=options)
@@ -105,7 +105,7 @@ def test_a_batch_hears_what_each_alone_hears(engine: TransformersWhisperEngine) 
     assert together[3] == Transcript("en", 0.0)
 
 
-def test_languages_are_chosen_among_those_that_are_allowed(
+def test_detection_is_limited_to_the_allowed_languages(
     engine: TransformersWhisperEngine,
 ) -> None:
     assert set(engine.capabilities.languages) == set(LANGUAGES)
@@ -118,7 +118,7 @@ def test_languages_are_chosen_among_those_that_are_allowed(
         engine.transcribe([TranscriptionRequest(noise(1.0), language="xx")])
 
 
-def test_beams_are_at_least_as_likely(engine: TransformersWhisperEngine) -> None:
+def test_greedy_and_beam_search_return_scored_tokens(engine: TransformersWhisperEngine) -> None:
     model = engine._model
     states = engine._view(model.encode([noise(2.0, 5)]))
     prompt = [model._sot, model._languages["<|en|>"]]
@@ -129,7 +129,7 @@ def test_beams_are_at_least_as_likely(engine: TransformersWhisperEngine) -> None
     assert all(one.sequences_ids[0] and one.scores[0] < 0 for one in made)
 
 
-def test_a_closed_engine_says_so_and_leaves_no_weights(folder: Path) -> None:
+def test_a_closed_engine_raises_and_frees_its_weights(folder: Path) -> None:
     made = TransformersWhisperEngine(config(), OneFolder(folder))
     network = weakref.ref(made._model._network)
     made.close()
@@ -138,7 +138,7 @@ def test_a_closed_engine_says_so_and_leaves_no_weights(folder: Path) -> None:
     assert network() is None
 
 
-def test_the_shipped_configuration_loads_and_tells_where_it_computes(folder: Path) -> None:
+def test_the_shipped_configuration_loads_and_its_model_info_names_the_device(folder: Path) -> None:
     engine, info = load_model(STT, "stt/whisper_turbo", OneFolder(folder))
     assert isinstance(engine, TransformersWhisperEngine)
     assert info.engine == "whisper_transformers" and set(info.languages) == set(LANGUAGES)
@@ -146,14 +146,14 @@ def test_the_shipped_configuration_loads_and_tells_where_it_computes(folder: Pat
     engine.close()
 
 
-def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
     with pytest.raises(EngineError, match="cannot be loaded"):
         TransformersWhisperEngine(config(), OneFolder(tmp_path))
 
 
 @pytest.mark.weights
-def test_real_weights_hear_the_same_as_on_ctranslate2(weights: WeightStore, tmp_path: Path) -> None:
+def test_real_weights_match_the_ctranslate2_engine(weights: WeightStore, tmp_path: Path) -> None:
     try:
         source = weights.folder("whisper-base")
         speech = speak(TEXT, weights)

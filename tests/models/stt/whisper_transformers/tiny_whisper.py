@@ -23,7 +23,7 @@ MARKS = (
 
 
 def make_tiny_whisper(folder: Path) -> Any:
-    """Writes the files that a repository of the hub has; returns the model."""
+    """Writes the files of a model repository; returns the model."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({letter: at for at, letter in enumerate(letters)}, []))
     tokenizer.add_special_tokens(list(MARKS))

@@ -1,4 +1,4 @@
-"""CSM with random weights: the course of its speech, and not how it sounds."""
+"""CSM with random weights: how synthesis behaves, not the quality of the speech."""
 
 import gc
 import weakref
@@ -60,8 +60,8 @@ def speech(engine: csm_engine.CsmEngine, request: SynthesisRequest) -> Pcm:
 
 
 @pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random weights hardly ever end a sentence; a second of it will do."""
+def one_second_of_speech(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits sentences to about a second: random weights hardly ever end one."""
     monkeypatch.setattr(csm_engine, "SLOWEST_S", 0.04)
     monkeypatch.setattr(csm_engine, "LONGEST_PAUSE_S", 0.4)
 
@@ -82,9 +82,7 @@ def config() -> CsmConfig:
 @pytest.fixture(scope="module")
 def engine(config: CsmConfig, folder: Path) -> Iterator[csm_engine.CsmEngine]:
     threads = torch.get_num_threads()
-    torch.set_num_threads(
-        1
-    )  # with more, a busy machine splits sums otherwise, which rounds otherwise
+    torch.set_num_threads(1)  # with more, rounding depends on the load of the machine
     made = csm_engine.CsmEngine(config, OneFolder(folder))
     yield made
     made.close()
@@ -96,10 +94,10 @@ def model(folder: Path) -> csm_network.CsmModel:
     return csm_network.CsmModel(folder, "cpu", "float32")
 
 
-def test_the_likeliest_codes_are_those_of_the_library(
+def test_greedy_codes_match_the_transformers_library(
     model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`generate` with the same prompt, which the library puts together by itself."""
+    """Compares with `generate`, which inserts the audio into the prompt by itself."""
     network, tokenizer = model._model, model._tokenizer
     said = prompt()
     sound = torch.from_numpy(said.pcm).reshape(1, 1, -1)
@@ -119,37 +117,37 @@ def test_the_likeliest_codes_are_those_of_the_library(
             depth_decoder_do_sample=False,
             max_new_tokens=12,
         )
-    # The library also draws codes that have no sound.
+    # The library also samples codes outside the codebook.
     monkeypatch.setattr(network.config.codec_config, "codebook_size", CODES + 3)
     ours = list(model.speak(model.prepare(said), TEXT, most_frames=12, **GREEDY))
     assert torch.equal(torch.cat(ours, dim=1), expected)
 
 
-def test_speech_made_in_pieces_sounds_as_if_it_were_made_whole(model: csm_network.CsmModel) -> None:
+def test_audio_decoded_in_pieces_equals_audio_decoded_whole(model: csm_network.CsmModel) -> None:
     frames = list(
         model.speak(model.prepare(prompt()), TEXT, most_frames=60, temperature=1, top_k=50, seed=1)
     )
-    assert len(frames) > model._looks_back + 20  # the first ones are forgotten on the way
+    assert len(frames) > model._looks_back + 20  # more frames than the codec looks back
     whole = model.sound(frames, 0)
     assert len(whole) == len(frames) * 1920
     pieces = [model.sound(frames[: at + 5], at) for at in range(0, len(frames), 5)]
     assert np.allclose(csm_network.joined(pieces), whole, atol=1e-4 * np.abs(whole).max())
 
 
-def test_codes_that_have_no_sound_are_never_drawn(model: csm_network.CsmModel) -> None:
+def test_codes_outside_the_codebook_are_never_sampled(model: csm_network.CsmModel) -> None:
     hot: dict[str, Any] = {"temperature": 100.0, "top_k": 1000, "seed": 3}
     frames = list(model.speak(model.prepare(prompt()), TEXT, most_frames=40, **hot))
     assert int(torch.cat(frames).max()) < CODES
 
 
-def test_a_text_that_spells_marks_of_the_model_is_only_text(model: csm_network.CsmModel) -> None:
+def test_special_tokens_in_a_text_are_tokenised_as_plain_text(model: csm_network.CsmModel) -> None:
     marks = "".join(SPECIAL)
     with torch.inference_mode():
         read = model._text(marks)
     assert read.shape[1] == len(f"[0]{marks}") + 2  # the tokenizer reads characters
 
 
-def test_the_end_that_the_model_writes_ends_the_speech(
+def test_the_end_frame_of_the_model_ends_the_speech(
     model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = iter([torch.ones(1, 1, 4), torch.tensor([[[0, 0, 0, 5]]]), torch.ones(1, 1, 4)])
@@ -157,7 +155,7 @@ def test_the_end_that_the_model_writes_ends_the_speech(
     assert len(list(model.speak(model.prepare(prompt()), TEXT, most_frames=9, **GREEDY))) == 1
 
 
-def test_chunks_are_sound_at_the_declared_rate_with_steps_between(
+def test_audio_chunks_have_the_declared_rate_and_empty_steps_between_them(
     engine: csm_engine.CsmEngine,
 ) -> None:
     chunks = list(engine.synthesize(asked()))
@@ -171,17 +169,17 @@ def test_chunks_are_sound_at_the_declared_rate_with_steps_between(
     assert sum(chunk.duration_s for chunk in chunks) < 0.4 + 0.04 * len(TEXT) + 0.1
 
 
-def test_the_same_request_sounds_the_same_and_another_voice_or_text_does_not(
+def test_equal_requests_give_equal_audio_and_another_voice_or_text_does_not(
     engine: csm_engine.CsmEngine,
 ) -> None:
     first = speech(engine, asked())
-    torch.manual_seed(99)  # what runs beside it draws from there
+    torch.manual_seed(99)  # other requests draw from the global generator
     assert np.array_equal(first, speech(engine, asked()))
     for other in (asked(seed=1), asked("How are they today?")):
         assert not np.array_equal(first, speech(engine, other))
 
 
-def test_requests_at_the_same_time_do_not_mix(engine: csm_engine.CsmEngine) -> None:
+def test_concurrent_requests_do_not_mix(engine: csm_engine.CsmEngine) -> None:
     requests = [asked(), asked("Something else.", seed=1)]
     alone = [speech(engine, request) for request in requests]
     with ThreadPoolExecutor(2) as threads:
@@ -189,7 +187,7 @@ def test_requests_at_the_same_time_do_not_mix(engine: csm_engine.CsmEngine) -> N
     assert all(map(np.array_equal, together, alone))
 
 
-def test_the_shipped_configuration_loads_speaks_and_tells_what_it_can(folder: Path) -> None:
+def test_the_shipped_configuration_loads_speaks_and_declares_its_capabilities(folder: Path) -> None:
     engine, info = load_model(TTS, "tts/csm", OneFolder(folder))
     assert (info.engine, info.tier, info.languages) == ("csm", "quality", ("en",))
     assert info.takes_voice_packs and info.voices == () and info.sample_rate == 24_000
@@ -220,7 +218,7 @@ def test_a_closed_generator_stops_within_a_step(
     assert len(speech(engine, asked()))
 
 
-def test_each_word_has_a_time_when_times_are_asked_for(engine: csm_engine.CsmEngine) -> None:
+def test_each_word_has_a_time_when_timings_are_requested(engine: csm_engine.CsmEngine) -> None:
     chunks = list(engine.synthesize(replace(asked(), timings=True)))
     *steps, spoken = chunks
     assert not any(len(step.pcm) for step in steps)
@@ -230,12 +228,12 @@ def test_each_word_has_a_time_when_times_are_asked_for(engine: csm_engine.CsmEng
     assert np.array_equal(spoken.pcm, speech(engine, asked()))
 
 
-def test_text_without_words_is_not_spoken(engine: csm_engine.CsmEngine) -> None:
+def test_text_without_words_gives_no_audio(engine: csm_engine.CsmEngine) -> None:
     for text in ("", " ", "?!"):
         assert not len(speech(engine, asked(text)))
 
 
-def test_a_pack_is_asked_for_once(engine: csm_engine.CsmEngine) -> None:
+def test_a_voice_pack_is_missing_until_it_is_sent_once(engine: csm_engine.CsmEngine) -> None:
     request = asked(seed=7)
     assert request.pack is not None
     known = replace(request, pack=PackRef(request.pack.digest))
@@ -245,7 +243,7 @@ def test_a_pack_is_asked_for_once(engine: csm_engine.CsmEngine) -> None:
     assert np.array_equal(first, speech(engine, known))
 
 
-def test_what_it_cannot_speak_is_refused_before_any_speech(engine: csm_engine.CsmEngine) -> None:
+def test_unsupported_requests_are_refused_before_any_audio(engine: csm_engine.CsmEngine) -> None:
     with pytest.raises(UnknownVoice, match="unknown"):
         next(engine.synthesize(SynthesisRequest(TEXT, "unknown", "en")))
     with pytest.raises(UnsupportedLanguage, match="'de'"):
@@ -257,7 +255,7 @@ def test_what_it_cannot_speak_is_refused_before_any_speech(engine: csm_engine.Cs
         next(engine.synthesize(replace(asked(), pack=pack(style))))
 
 
-def test_silence_around_the_speech_is_cut_and_pauses_stay() -> None:
+def test_silence_around_the_speech_is_trimmed_and_pauses_are_kept() -> None:
     rate = 1000
     quiet, loud = np.zeros(300, np.float32), np.ones(100, np.float32)
     pieces = [quiet, quiet, loud, quiet, loud, quiet, quiet]
@@ -266,9 +264,7 @@ def test_silence_around_the_speech_is_cut_and_pauses_stay() -> None:
     assert (made[30:130] == 1).all() and (made[430:530] == 1).all() and made.sum() == 200
 
 
-def test_an_engine_that_is_closed_or_forgotten_leaves_no_weights_behind(
-    config: CsmConfig, folder: Path
-) -> None:
+def test_a_closed_or_unreferenced_engine_frees_its_weights(config: CsmConfig, folder: Path) -> None:
     for forget in (False, True):
         made = csm_engine.CsmEngine(config, OneFolder(folder))
         network = weakref.ref(made._model._model)

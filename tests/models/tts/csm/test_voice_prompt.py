@@ -1,4 +1,4 @@
-"""Packs of a recording and its words."""
+"""Voice packs of a recording and its transcript."""
 
 import io
 from typing import Any
@@ -29,14 +29,14 @@ def written(**parts: object) -> bytes:
     return target.getvalue()
 
 
-def test_a_prompt_is_read_as_it_was_written() -> None:
+def test_a_written_voice_prompt_is_read_back_unchanged() -> None:
     read = read_prompt(write_prompt(PROMPT))
     assert np.allclose(read.pcm, NOISE, atol=1e-4) and read.pcm.dtype == np.float32
     assert (read.transcript, read.language) == (PROMPT.transcript, PROMPT.language)
     assert write_prompt(PROMPT) == write_prompt(PROMPT)
 
 
-def test_the_longest_prompt_is_small_enough_to_be_sent() -> None:
+def test_the_longest_voice_prompt_is_below_the_size_limit() -> None:
     pcm = np.zeros(int(MAX_PROMPT_S * PROMPT_SAMPLE_RATE), np.float32)
     data = write_prompt(VoicePrompt(pcm, "w" * MAX_TRANSCRIPT, "en"))
     assert len(data) < MOST_BYTES
@@ -62,11 +62,11 @@ def test_the_longest_prompt_is_small_enough_to_be_sent() -> None:
         (written(transcript=np.array({"a": 1}, object)), "cannot be read"),
     ],
 )
-def test_what_is_no_prompt_is_refused(data: bytes, why: str) -> None:
+def test_an_invalid_voice_prompt_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(WeightsCorrupt, match=why):
         read_prompt(data)
 
 
-def test_engines_of_styles_refuse_prompts() -> None:
+def test_reading_a_voice_prompt_as_a_style_pack_is_refused() -> None:
     with pytest.raises(WeightsCorrupt, match="another kind of engine"):
         read_pack(write_prompt(PROMPT))

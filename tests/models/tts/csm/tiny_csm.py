@@ -13,11 +13,11 @@ CODEBOOKS, CODES, CONTEXT = 4, 64, 640
 
 
 def make_tiny_csm(folder: Path) -> Any:
-    """Writes the files that the hub's repository has; returns the model."""
+    """Writes the files of the model repository; returns the model."""
     torch.manual_seed(0)
     model = CsmForConditionalGeneration(_config()).eval()
     for name, buffer in model.codec_model.quantizer.named_buffers():
-        if name.endswith("embed_sum"):  # where all codes sound alike until they were trained
+        if name.endswith("embed_sum"):  # zero before training: all codes would decode alike
             buffer.normal_()
     model.save_pretrained(folder, max_shard_size="100KB")
     _name_as_the_hub_does(folder)
@@ -33,7 +33,7 @@ def make_tiny_csm(folder: Path) -> Any:
 
 
 def _name_as_the_hub_does(folder: Path) -> None:
-    """The repository has the library's weights beside others, which have the usual names."""
+    """Renames the weights: in the repository, other weights have the default names."""
     index = folder / "model.safetensors.index.json"
     whole = json.loads(index.read_text())
     for name in set(whole["weight_map"].values()):

@@ -1,4 +1,4 @@
-"""What is Kokoro's own: long texts, packs and silence."""
+"""Behaviour of Kokoro only: long texts, voice packs, silence and compiled graphs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +21,11 @@ from tests.models.tts.loaded import loaded, speech
 from tests.stopwatch import stopwatch
 
 
-def test_short_phonemes_stay_whole() -> None:
+def test_phonemes_below_the_limit_are_not_split() -> None:
     assert list(split_phonemes(" həlˈO. ", 400)) == ["həlˈO."]
 
 
-def test_long_phonemes_are_cut_after_a_clause() -> None:
+def test_long_phonemes_are_split_after_a_clause() -> None:
     assert list(split_phonemes("aaa bbb, ccc ddd", 12)) == ["aaa bbb,", "ccc ddd"]
 
 
@@ -37,11 +37,11 @@ def test_no_word_is_lost_when_phonemes_are_split(limit: int) -> None:
     assert "".join("".join(pieces).split()).rstrip(".") == "".join(text.split()).rstrip(".")
 
 
-def test_a_word_over_the_limit_is_cut_hard() -> None:
+def test_a_word_longer_than_the_limit_is_split_at_the_limit() -> None:
     assert list(split_phonemes("a" * 25, 10)) == ["a" * 10, "a" * 10, "a" * 5]
 
 
-def test_nothing_to_say_gives_no_piece() -> None:
+def test_text_without_phonemes_gives_no_pieces() -> None:
     assert list(split_phonemes(" … ", 400)) == []
 
 
@@ -59,12 +59,12 @@ def test_a_voice_pack_with_a_nan_is_refused(tmp_path: Path) -> None:
         read_voice_pack(pack)
 
 
-def test_a_voice_pack_that_is_not_there_is_an_unknown_voice(tmp_path: Path) -> None:
+def test_a_missing_voice_pack_raises_unknown_voice(tmp_path: Path) -> None:
     with pytest.raises(UnknownVoice, match="ghost"):
         read_voice_pack(tmp_path / "ghost.bin")
 
 
-def test_silence_around_speech_is_cut_to_a_breath() -> None:
+def test_silence_around_speech_is_trimmed_to_the_lead_and_the_tail() -> None:
     rate = 24_000
     tone = 0.5 * np.sin(np.arange(rate) / 20).astype(np.float32)
     silence = np.zeros(rate, np.float32)
@@ -72,13 +72,13 @@ def test_silence_around_speech_is_cut_to_a_breath() -> None:
     assert (end - start) / rate == pytest.approx(1 + LEAD_S + TAIL_S, abs=0.02)
 
 
-def test_all_silence_is_cut_to_nothing() -> None:
+def test_a_silent_signal_is_trimmed_to_nothing() -> None:
     start, end = sounding(np.zeros(24_000, np.float32), 24_000)
     assert start == end
 
 
 @pytest.mark.weights
-def test_a_text_of_many_clauses_is_spoken_to_its_end() -> None:
+def test_a_text_of_many_clauses_is_synthesised_completely() -> None:
     engine, _ = loaded("kokoro")
     clause = "and the old man walked slowly home along the quiet river, "
     request = SynthesisRequest(clause * 9, "af_heart", "en", speed=2.0)
@@ -89,7 +89,7 @@ def test_a_text_of_many_clauses_is_spoken_to_its_end() -> None:
 
 
 @pytest.mark.weights
-def test_the_sound_is_that_of_the_published_graph() -> None:
+def test_the_converted_graphs_give_the_audio_of_the_published_graph() -> None:
     loaded("kokoro")  # or skip
     store = WeightStore(weights_dir())
     graphs = store.converted("kokoro-82m-int8")
@@ -114,16 +114,16 @@ def test_the_sound_is_that_of_the_published_graph() -> None:
                 values |= done.value
                 break
     heard = values["audio"].data
-    assert np.corrcoef(heard.reshape(-1), wanted)[0, 1] > 0.97  # 8 bits against more
+    assert np.corrcoef(heard.reshape(-1), wanted)[0, 1] > 0.97  # int8 against a higher precision
     assert heard.std() == pytest.approx(wanted.std(), rel=0.05)
 
 
 @pytest.mark.weights
-def test_a_compiled_graph_is_kept_and_sounds_the_same_from_its_file(tmp_path: Path) -> None:
+def test_a_compiled_graph_is_cached_on_disk_and_gives_the_same_output(tmp_path: Path) -> None:
     loaded("kokoro")  # or skip
     part = WeightStore(weights_dir()).converted("kokoro-82m-int8")["part4.onnx"]
     (tmp_path / "part.onnx").write_bytes(part.read_bytes())
-    heard = [_excited(OpenVinoModel(tmp_path / "part.onnx", 2)) for _ in range(2)]
+    heard = [_part4_output(OpenVinoModel(tmp_path / "part.onnx", 2)) for _ in range(2)]
     (kept,) = tmp_path.glob("part-*.openvino")
     processor, _, compiler = kept.stem.removeprefix("part-").partition("-")
     old = tmp_path / f"part-{processor}-0{compiler[1:]}x.openvino"
@@ -131,13 +131,13 @@ def test_a_compiled_graph_is_kept_and_sounds_the_same_from_its_file(tmp_path: Pa
     for path in (old, foreign):
         path.write_bytes(b"of another compiler, of another processor")
     kept.unlink()
-    heard.append(_excited(OpenVinoModel(tmp_path / "part.onnx", 2)))
+    heard.append(_part4_output(OpenVinoModel(tmp_path / "part.onnx", 2)))
     assert kept.exists() and foreign.exists() and not old.exists()
     assert np.array_equal(heard[0], heard[1]) and np.array_equal(heard[1], heard[2])
 
 
 @pytest.mark.weights
-def test_a_graph_that_cannot_be_kept_is_compiled_each_time(
+def test_a_graph_that_cannot_be_cached_on_disk_is_compiled_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded("kokoro")
@@ -148,27 +148,27 @@ def test_a_graph_that_cannot_be_kept_is_compiled_each_time(
         raise PermissionError(f"{path.name}, {len(content)} bytes")
 
     monkeypatch.setattr("models.runtimes.openvino.write_whole", refuse)
-    assert np.isfinite(_excited(OpenVinoModel(tmp_path / "part.onnx", 2))).all()
+    assert np.isfinite(_part4_output(OpenVinoModel(tmp_path / "part.onnx", 2))).all()
     assert not list(tmp_path.glob("*.openvino"))
 
 
 @pytest.mark.weights
-def test_a_graph_that_rested_sounds_the_same_and_one_that_computes_does_not_rest() -> None:
+def test_releasing_memory_keeps_the_output_even_during_a_run() -> None:
     loaded("kokoro")
     model = OpenVinoModel(WeightStore(weights_dir()).converted("kokoro-82m-int8")["part4.onnx"], 2)
-    heard = _excited(model)
+    heard = _part4_output(model)
     model.release_memory()
-    assert np.array_equal(_excited(model), heard)
-    left = model.run(_excitement(frames=400))
-    next(left)
-    left.close()  # its run ends by itself
+    assert np.array_equal(_part4_output(model), heard)
+    closed = model.run(_part4_inputs(frames=400))
+    next(closed)
+    closed.close()  # its run still computes
     model.release_memory()
-    assert np.array_equal(_excited(model), heard)
+    assert np.array_equal(_part4_output(model), heard)
 
 
-def _excited(model: OpenVinoModel) -> NDArray[np.float32]:
-    """What the fifth part makes of a source of four frames."""
-    run = model.run(_excitement())
+def _part4_output(model: OpenVinoModel) -> NDArray[np.float32]:
+    """The output of `part4.onnx` for a source of four frames."""
+    run = model.run(_part4_inputs())
     while True:
         try:
             next(run)
@@ -177,8 +177,8 @@ def _excited(model: OpenVinoModel) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("frames", [1, 24, 25, 97, 288, 289, 700])
-def test_pieces_are_made_as_long_as_a_usual_length(frames: int) -> None:
-    durations = np.array([[3, frames]], np.int64)  # less than the silence that is kept
+def test_pieces_are_padded_to_a_usual_length_or_by_less_than_sixteen_frames(frames: int) -> None:
+    durations = np.array([[3, frames]], np.int64)  # below the length of kept silence
     values, lead = sounding_part(
         durations, np.ones((1, 514, frames), np.float32), np.ones((1, 22, 120 * frames + 1), "f4")
     )
@@ -189,7 +189,7 @@ def test_pieces_are_made_as_long_as_a_usual_length(frames: int) -> None:
     assert values["source"].shape[3] == 120 * made + 1
 
 
-def test_silence_before_speech_makes_a_piece_longer_before_anything_else_does() -> None:
+def test_a_piece_is_filled_with_its_leading_silence_before_padding() -> None:
     durations = np.array([[14, 26]], np.int64)
     values, lead = sounding_part(
         durations, np.ones((1, 514, 40), np.float32), np.ones((1, 22, 4801), np.float32)
@@ -199,7 +199,7 @@ def test_silence_before_speech_makes_a_piece_longer_before_anything_else_does() 
 
 
 @pytest.mark.weights
-def test_a_warm_up_goes_on_in_steps_and_may_be_closed() -> None:
+def test_a_warm_up_runs_in_steps_and_can_be_closed_early() -> None:
     engine, _ = loaded("kokoro")
     steps = engine.warm_up()
     done = [len(next(steps).pcm) for _ in range(12)]
@@ -209,13 +209,13 @@ def test_a_warm_up_goes_on_in_steps_and_may_be_closed() -> None:
 
 
 @pytest.mark.weights
-def test_a_request_that_is_left_stops_soon() -> None:
+def test_a_closed_request_stops_within_half_a_second() -> None:
     engine, _ = loaded("kokoro")
     long = "and the old man walked slowly home along the quiet river, " * 2
     for steps in (1, 3, 5):
         generator = engine.synthesize(SynthesisRequest(long, "af_heart", "en"))
         for _ in range(steps):
-            assert len(next(generator).pcm) == 0  # the work goes on
+            assert len(next(generator).pcm) == 0  # a step without audio
         with stopwatch() as waited_s:
             generator.close()
         assert waited_s() < 0.5  # 0.02 s on an idle machine
@@ -230,7 +230,7 @@ def test_an_unknown_language_is_refused_before_any_speech() -> None:
         next(engine.synthesize(SynthesisRequest("Hello.", "af_heart", "xx")))
 
 
-def _excitement(frames: int = 4) -> Values:
+def _part4_inputs(frames: int = 4) -> Values:
     steps = frames * 120 + 1
     source = np.sin(np.arange(22 * steps, dtype=np.float32)).reshape(1, 22, 1, steps)
     return {

@@ -1,4 +1,4 @@
-"""Text to phonemes, in each of the ways that Kokoro and VITS need."""
+"""Text to phonemes for Kokoro, and phonemes to symbol ids for VITS."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from models.tts.piper import phoneme_ids
 needs_espeak = pytest.mark.skipif(not espeak_installed(), reason="needs the extra `espeak`")
 
 
-def test_english_reads_a_word_by_its_role() -> None:
+def test_english_homographs_are_read_by_their_part_of_speech() -> None:
     english = phonemizer_for("en")
     assert english("I will read it.") != english("I have read it.").replace("hæv", "wɪl")
     assert "ɹˈɛd" in english("I have read it.")
@@ -20,17 +20,17 @@ def test_british_english_has_its_own_vowels() -> None:
     assert phonemizer_for("en", british=True)("A bath.") != phonemizer_for("en")("A bath.")
 
 
-def test_chinese_reads_a_character_by_its_word() -> None:
+def test_chinese_polyphonic_characters_are_read_by_their_word() -> None:
     phonemes = phonemizer_for("zh")("银行行长，你好。")
     assert phonemes == "i↗nxa↗ŋ xa↗ŋꭧa↓ŋ, ni↓ xau↓." or phonemes.startswith("i↗nxa↗ŋ xa↗ŋꭧa↓ŋ,")
     assert phonemes.endswith("xau↓.")
 
 
-def test_chinese_keeps_the_english_words_in_it() -> None:
+def test_english_words_in_chinese_text_are_read_as_english() -> None:
     assert "pˈIθˌɑn" in phonemizer_for("zh")("我用Python写程序。")
 
 
-def test_japanese_reads_particles_as_they_are_said() -> None:
+def test_japanese_particles_are_read_as_pronounced() -> None:
     assert phonemizer_for("ja")("私は東京へ行きます。") == "βataɕi βa toːkʲoː e ikʲimasɨ."
 
 
@@ -38,7 +38,7 @@ def test_japanese_joins_small_kana_to_their_mora() -> None:
     assert phonemizer_for("ja")("ティッシュ、チェス") == "tʲiʔɕɨ, ʨesɨ"
 
 
-def test_japanese_keeps_quotes_and_the_english_words_in_it() -> None:
+def test_quotes_and_english_words_in_japanese_text_are_kept() -> None:
     phonemes = phonemizer_for("ja")("「Python」が好き！")
     assert phonemes.startswith("“pˈIθˌɑn”") and phonemes.endswith("sɨkʲi!")
 
@@ -52,23 +52,23 @@ def test_japanese_keeps_quotes_and_the_english_words_in_it() -> None:
         ("hi", "रुको। चलो", "ɾˈʊkoː. cˈʌloː"),
     ],
 )
-def test_punctuation_survives_the_phonemes(language: str, text: str, phonemes: str) -> None:
+def test_punctuation_is_kept_in_the_phonemes(language: str, text: str, phonemes: str) -> None:
     assert phonemizer_for(language)(text).replace(" ?", "?") == phonemes.replace(" ?", "?")
 
 
 @needs_espeak
-def test_marks_of_foreign_words_are_not_spoken() -> None:
+def test_language_switch_flags_of_espeak_are_removed() -> None:
     phonemes = phonemizer_for("hi")("मैं computer चलाता हूँ।")
     assert "(" not in phonemes and "kəmpjˈuːtə" in phonemes
 
 
 @needs_espeak
-def test_a_language_that_nobody_reads_is_refused() -> None:
+def test_a_language_without_a_phonemizer_is_refused() -> None:
     with pytest.raises(UnsupportedLanguage, match="xx"):
         phonemizer_for("xx")
 
 
-def test_symbols_that_kokoro_lacks_are_dropped() -> None:
+def test_symbols_outside_the_kokoro_vocabulary_are_dropped() -> None:
     assert known("a͡b̪c🙂") == "abc"
     assert set(known("həlˈO ðˈɛɹ.")) <= set(SYMBOL_IDS)
 

@@ -21,14 +21,14 @@ CONVERTED = [
 ]
 
 
-def test_the_catalogue_may_name_every_conversion_and_no_other() -> None:
+def test_the_catalogue_schema_allows_exactly_the_known_conversions() -> None:
     annotation = Artefact.model_fields["conversion"].annotation
     literal = next(one for one in get_args(annotation) if get_args(one))
     assert set(get_args(literal)) == set(CONVERSIONS)
 
 
 @pytest.mark.parametrize("name", CONVERTED)
-def test_a_fetch_converts_what_is_there_and_does_so_once(name: str, tmp_path: Path) -> None:
+def test_a_fetch_converts_once_and_removes_outdated_conversions(name: str, tmp_path: Path) -> None:
     here, store = WeightStore(weights_dir()), WeightStore(tmp_path)
     try:
         whole = here.folder(name)

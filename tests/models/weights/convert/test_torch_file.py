@@ -1,4 +1,4 @@
-"""Archives that torch saved: tensors are read, and nothing else is done."""
+"""Archives of torch.save: tensors are read, and pickled code is not run."""
 
 import os
 import pickle
@@ -38,7 +38,7 @@ def archive(path: Path, files: dict[str, bytes]) -> Path:
         {"data.pkl": pickle.dumps([1, 2, 3])},
     ],
 )
-def test_an_archive_of_anything_else_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+def test_an_archive_with_other_data_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
     with pytest.raises(WeightsCorrupt):
         read_tensors(archive(tmp_path / "a.pt", files), "model")
 
@@ -47,7 +47,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     whole = archive(tmp_path / "a.pt", {"data.pkl": pickle.dumps({"model": {}})})
     assert read_tensors(whole, "model") == {}
     data = bytearray(whole.read_bytes())
-    data[35:45] = bytes(10)  # of the file's name, in front of its content
+    data[35:45] = bytes(10)  # overwrites the file's name, in front of its content
     whole.write_bytes(data)
     with pytest.raises(WeightsCorrupt):
         read_tensors(whole, "model")
