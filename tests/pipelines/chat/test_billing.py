@@ -22,7 +22,7 @@ from tests.pipelines.chat.test_pipeline import (
     answer,
     database,
     pipeline_of,
-    said,
+    prompt,
 )
 
 __all__ = ["database", "pipeline_of"]
@@ -49,7 +49,7 @@ async def test_an_answer_costs_the_tokens_of_prompt_and_completion(
     pipeline_of: Make, database: Database
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good", " day"]))
-    await answer(pipeline, ChatRequest(WORKSPACE, said("hi")))
+    await answer(pipeline, ChatRequest(WORKSPACE, prompt("hi")))
     tokens = PROMPT + 2
     assert await settled(pipeline, database) == [
         ("hold", 0, 0),
@@ -59,7 +59,7 @@ async def test_an_answer_costs_the_tokens_of_prompt_and_completion(
 
 async def test_capture_precedes_the_last_delta(pipeline_of: Make, database: Database) -> None:
     completion = await pipeline_of(ScriptedModel(["good"])).start(
-        ChatRequest(WORKSPACE, said("hi"))
+        ChatRequest(WORKSPACE, prompt("hi"))
     )
     async for delta in completion.deltas():
         kinds = [one.kind for one in await database.read(entries_of)]
@@ -75,7 +75,7 @@ async def test_the_maximum_cost_of_a_chat_is_held(
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"], context_tokens=context))
     sampling = SamplingOptions(max_tokens=max_tokens)
-    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi", sampling=sampling)))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi", sampling=sampling)))
     (entry,) = await database.read(entries_of)
     assert entry.held == held * PRICE
     await completion.aclose()
@@ -84,14 +84,14 @@ async def test_the_maximum_cost_of_a_chat_is_held(
 async def test_no_model_is_called_without_credit(pipeline_of: Make, database: Database) -> None:
     model = ScriptedModel(["good"], context_tokens=CREDIT // PRICE + 1)
     with pytest.raises(InsufficientCredit):
-        await pipeline_of(model).start(ChatRequest(WORKSPACE, said("hi")))
+        await pipeline_of(model).start(ChatRequest(WORKSPACE, prompt("hi")))
     assert model.prompts == []
     assert await database.read(entries_of) == []
 
 
 async def test_an_aborted_chat_pays_for_its_tokens(pipeline_of: Make, database: Database) -> None:
     pipeline = pipeline_of(ScriptedModel(["good", " day", " to", " you"]))
-    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi")))
     deltas = completion.deltas()
     await anext(deltas)
     await anext(deltas)
@@ -107,7 +107,7 @@ async def test_a_chat_aborted_before_its_first_delta_is_sent_pays_for_that_delta
     pipeline_of: Make, database: Database
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good", " day"]))
-    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi")))
     await completion.aclose()
     assert (await settled(pipeline, database))[-1][:2] == ("capture", PROMPT + 1)
 
@@ -125,7 +125,7 @@ async def test_a_chat_aborted_before_its_first_delta_exists_is_not_charged(
 
     model = Slow([])
     pipeline = pipeline_of(model)
-    starting = asyncio.create_task(pipeline.start(ChatRequest(WORKSPACE, said("hi"))))
+    starting = asyncio.create_task(pipeline.start(ChatRequest(WORKSPACE, prompt("hi"))))
     await model.began.wait()
     starting.cancel()
     await asyncio.wait([starting])
@@ -137,7 +137,7 @@ async def test_a_failed_chat_is_not_charged(pipeline_of: Make, database: Databas
     model.failure = EngineLost("gone")
     pipeline = pipeline_of(model)
     with pytest.raises(EngineLost):
-        await answer(pipeline, ChatRequest(WORKSPACE, said("hi")))
+        await answer(pipeline, ChatRequest(WORKSPACE, prompt("hi")))
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
 
 
@@ -150,7 +150,7 @@ async def test_a_turn_that_cannot_be_saved_is_not_charged(
     monkeypatch.setattr(ChatHistory, "save", save)
     pipeline = pipeline_of(ScriptedModel(["good"]))
     with pytest.raises(DatabaseUnavailable):
-        await answer(pipeline, ChatRequest(WORKSPACE, said("hi")))
+        await answer(pipeline, ChatRequest(WORKSPACE, prompt("hi")))
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
 
 
@@ -159,9 +159,9 @@ async def test_the_hold_includes_the_history_of_the_chat(
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"], context_tokens=4096))
     sampling = SamplingOptions(max_tokens=10)
-    first = await pipeline.start(ChatRequest(WORKSPACE, said("x" * 500, sampling=sampling)))
+    first = await pipeline.start(ChatRequest(WORKSPACE, prompt("x" * 500, sampling=sampling)))
     assert [delta async for delta in first.deltas()]
-    request = ChatRequest(WORKSPACE, said("y", sampling=sampling), chat_id=first.chat_id)
+    request = ChatRequest(WORKSPACE, prompt("y", sampling=sampling), chat_id=first.chat_id)
     await answer(pipeline, request)
     holds = [one.held for one in await database.read(entries_of) if one.kind == "hold"]
     assert holds[1] > holds[0] > 500 * PRICE

@@ -96,7 +96,7 @@ def users(*texts: str) -> tuple[ChatMessage, ...]:
     return tuple(ChatMessage("user", text) for text in texts)
 
 
-def said(*texts: str, **more: Any) -> GenerationRequest:
+def prompt(*texts: str, **more: Any) -> GenerationRequest:
     return GenerationRequest(users(*texts), **more)
 
 
@@ -111,25 +111,25 @@ Make = Callable[[ScriptedModel], ChatPipeline]
 async def test_an_alias_is_answered_by_the_model_it_names(pipeline_of: Make) -> None:
     pipeline = pipeline_of(ScriptedModel(["yes"]))
     for name in ("svc/real", "svc/alias", "svc/slm-3b-int4"):
-        completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi"), name))
+        completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi"), name))
         assert completion.model == "svc/real"
         await completion.aclose()
 
 
 async def test_an_unknown_model_is_refused_with_the_list_of_models(pipeline_of: Make) -> None:
     with pytest.raises(ModelNotFound, match="svc/alias, svc/real"):
-        await pipeline_of(ScriptedModel([])).start(ChatRequest(WORKSPACE, said("hi"), "gpt"))
+        await pipeline_of(ScriptedModel([])).start(ChatRequest(WORKSPACE, prompt("hi"), "gpt"))
 
 
 async def test_without_any_model_the_error_is_unavailable_not_unknown(database: Database) -> None:
     with pytest.raises(EngineLost):
         pipeline = ChatPipeline({}, history_of(database), billing_of(database))
-        await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
+        await pipeline.start(ChatRequest(WORKSPACE, prompt("hi")))
 
 
 async def test_a_turn_is_saved_before_its_last_delta(pipeline_of: Make, database: Database) -> None:
     pipeline = pipeline_of(ScriptedModel(["good", " day"]))
-    completion = await pipeline.start(ChatRequest(WORKSPACE, said("hi")))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi")))
     async for delta in completion.deltas():
         if delta.finish_reason:
             _, entries = await history_of(database).read(WORKSPACE, completion.chat_id)
@@ -144,10 +144,10 @@ async def test_a_turn_is_saved_before_its_last_delta(pipeline_of: Make, database
 async def test_a_continued_chat_sends_its_history(pipeline_of: Make) -> None:
     model = ScriptedModel(["good"])
     pipeline = pipeline_of(model)
-    completion = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("one")))
     assert [d async for d in completion.deltas()]
-    await answer(pipeline, ChatRequest(WORKSPACE, said("two"), chat_id=completion.chat_id))
-    await answer(pipeline, ChatRequest(WORKSPACE, said("three"), chat_id=completion.chat_id))
+    await answer(pipeline, ChatRequest(WORKSPACE, prompt("two"), chat_id=completion.chat_id))
+    await answer(pipeline, ChatRequest(WORKSPACE, prompt("three"), chat_id=completion.chat_id))
     assert [m.content for m in model.prompts[-1]] == ["one", "good", "two", "good", "three"]
 
 
@@ -155,11 +155,11 @@ async def test_a_chat_of_another_workspace_is_not_found(
     pipeline_of: Make, database: Database
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"]))
-    completion = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
+    completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("one")))
     assert [d async for d in completion.deltas()]
     for chat_id in (completion.chat_id, uuid4()):
         with pytest.raises(ChatNotFound):
-            await pipeline.start(ChatRequest(OTHER_WORKSPACE, said("two"), chat_id=chat_id))
+            await pipeline.start(ChatRequest(OTHER_WORKSPACE, prompt("two"), chat_id=chat_id))
     assert not await database.run(delete_chat, OTHER_WORKSPACE, completion.chat_id)
     assert await database.read(list_chats, OTHER_WORKSPACE, 1, 20) == ([], 0)
     assert await database.run(delete_chat, WORKSPACE, completion.chat_id)
@@ -167,7 +167,7 @@ async def test_a_chat_of_another_workspace_is_not_found(
 
 async def test_save_chat_false_saves_no_chat(pipeline_of: Make, database: Database) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"]))
-    await answer(pipeline, ChatRequest(WORKSPACE, said("one"), save_chat=False))
+    await answer(pipeline, ChatRequest(WORKSPACE, prompt("one"), save_chat=False))
     assert await database.read(list_chats, WORKSPACE, 1, 20) == ([], 0)
 
 
@@ -175,7 +175,7 @@ async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(
     pipeline_of: Make, database: Database
 ) -> None:
     model = ScriptedModel(["good", " day", " to", " you"])
-    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, said("hi")))
+    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, prompt("hi")))
     deltas = completion.deltas()
     await anext(deltas)
     await anext(deltas)
@@ -201,7 +201,7 @@ async def test_a_turn_being_saved_when_the_client_disconnects_is_not_lost(
         await save(*args, **kwargs)
 
     monkeypatch.setattr(ChatHistory, "save", save_late)
-    request = ChatRequest(WORKSPACE, said("hi"))
+    request = ChatRequest(WORKSPACE, prompt("hi"))
     answering = asyncio.create_task(answer(pipeline_of(ScriptedModel(["good"])), request))
     await begun.wait()
     answering.cancel()
@@ -215,7 +215,7 @@ async def test_a_turn_being_saved_when_the_client_disconnects_is_not_lost(
 async def test_null_characters_are_removed_before_a_chat_is_stored(
     pipeline_of: Make, database: Database
 ) -> None:
-    await answer(pipeline_of(ScriptedModel(["a\0b"])), ChatRequest(WORKSPACE, said("c\0d")))
+    await answer(pipeline_of(ScriptedModel(["a\0b"])), ChatRequest(WORKSPACE, prompt("c\0d")))
     (chat,), _ = await history_of(database).page(WORKSPACE, 1, 20)
     opened, entries = await history_of(database).read(WORKSPACE, chat.id)
     assert chat.title == opened.title == "cd"
@@ -223,7 +223,7 @@ async def test_null_characters_are_removed_before_a_chat_is_stored(
 
 
 async def test_chats_are_encrypted_at_rest(pipeline_of: Make, database: Database) -> None:
-    await answer(pipeline_of(ScriptedModel(["pelican"])), ChatRequest(WORKSPACE, said("ostrich")))
+    await answer(pipeline_of(ScriptedModel(["pelican"])), ChatRequest(WORKSPACE, prompt("ostrich")))
     (chat,), _ = await database.read(list_chats, WORKSPACE, 1, 20)
     entries = await read_entries(database, WORKSPACE, chat.id)
     stored = [chat.title, *(entry.content for entry in entries or [])]
@@ -248,7 +248,7 @@ async def test_an_error_mid_answer_is_raised_and_the_partial_answer_is_saved(
 ) -> None:
     model = ScriptedModel(["good"])
     model.failure = EngineLost("gone")
-    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, said("hi")))
+    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, prompt("hi")))
     with pytest.raises(EngineLost, match="gone"):
         assert [d async for d in completion.deltas()]
     async with asyncio.timeout(PATIENCE_S):
@@ -258,9 +258,9 @@ async def test_an_error_mid_answer_is_raised_and_the_partial_answer_is_saved(
 
 async def test_a_deleted_chat_is_not_saved_again(pipeline_of: Make, database: Database) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"]))
-    first = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
+    first = await pipeline.start(ChatRequest(WORKSPACE, prompt("one")))
     assert [d async for d in first.deltas()]
-    second = await pipeline.start(ChatRequest(WORKSPACE, said("two"), chat_id=first.chat_id))
+    second = await pipeline.start(ChatRequest(WORKSPACE, prompt("two"), chat_id=first.chat_id))
     await database.run(delete_chat, WORKSPACE, first.chat_id)
     assert [d async for d in second.deltas()]
     assert await read_entries(database, WORKSPACE, first.chat_id) is None
@@ -269,12 +269,12 @@ async def test_a_deleted_chat_is_not_saved_again(pipeline_of: Make, database: Da
 async def test_history_beyond_the_context_is_shortened_and_sent_again(pipeline_of: Make) -> None:
     model = ScriptedModel(["good"])
     pipeline = pipeline_of(model)
-    first = await pipeline.start(ChatRequest(WORKSPACE, said("one")))
+    first = await pipeline.start(ChatRequest(WORKSPACE, prompt("one")))
     assert [d async for d in first.deltas()]
     for text in ("two", "three", "four"):
-        await answer(pipeline, ChatRequest(WORKSPACE, said(text), chat_id=first.chat_id))
+        await answer(pipeline, ChatRequest(WORKSPACE, prompt(text), chat_id=first.chat_id))
     model.limit = 3
-    await answer(pipeline, ChatRequest(WORKSPACE, said("five"), chat_id=first.chat_id))
+    await answer(pipeline, ChatRequest(WORKSPACE, prompt("five"), chat_id=first.chat_id))
     contents = [m.content for m in model.prompts[-1]]
     assert contents in (["four", "good", "five"], ["five"])
 
@@ -282,7 +282,7 @@ async def test_history_beyond_the_context_is_shortened_and_sent_again(pipeline_o
 async def test_messages_of_a_request_are_never_cut_to_fit_the_context(pipeline_of: Make) -> None:
     pipeline = pipeline_of(ScriptedModel(["good"], limit=2))
     with pytest.raises(ContextLengthExceeded):
-        await pipeline.start(ChatRequest(WORKSPACE, said("a", "b", "c")))
+        await pipeline.start(ChatRequest(WORKSPACE, prompt("a", "b", "c")))
 
 
 def test_history_cut_to_the_budget_keeps_whole_turns_and_the_system_message() -> None:

@@ -111,7 +111,7 @@ def test_a_long_utterance_is_cut_at_its_quietest_frame(config: EndpointingConfig
     assert cut.speech_frames + ended.speech_frames == frames
 
 
-def test_a_long_utterance_end_ms_does_not_exceed_the_maximum_length(
+def test_a_long_utterance_end_ms_keeps_utterances_within_the_maximum_length(
     config: EndpointingConfig,
 ) -> None:
     speech = [SPEECH] * 800

@@ -88,7 +88,7 @@ async def listening(
         assert not listener._tasks
 
 
-async def test_an_utterance_ends_with_its_speculative_transcript(model: ToldTranscriber) -> None:
+async def test_the_speculative_transcript_becomes_the_final(model: ToldTranscriber) -> None:
     async with listening(model) as live:
         await live.hear(quiet(1), loud(1), quiet(0.4))
         assert model.urgencies == [SPECULATIVE]
@@ -305,7 +305,7 @@ async def test_the_next_utterance_is_expected_in_the_language_of_the_last(
     assert [request.expected for request in model.requests] == [None, expected, None]
 
 
-async def test_expected_times_count_utterances_in_one_language(model: ToldTranscriber) -> None:
+async def test_expected_times_counts_repeats_of_a_language(model: ToldTranscriber) -> None:
     languages = ["de", "de", "en", "en"]
     model.answer = lambda number, request: replace(
         transcript(number, request), language=languages[number], language_probability=0.9

@@ -120,7 +120,7 @@ async def test_a_model_removed_after_the_plan_is_unavailable() -> None:
         await anext(speech.stream(plan))
 
 
-async def test_an_unknown_voice_is_not_found_only_when_all_models_are_available() -> None:
+async def test_voice_not_found_is_raised_only_when_all_models_are_available() -> None:
     late = ScriptedSpeaker(replace(INFO, id="svc/late"))
     late.down = True
     speech = pipeline(one=ScriptedSpeaker(), late=late)

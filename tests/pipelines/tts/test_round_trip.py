@@ -25,7 +25,7 @@ TEXT = "The harbour lay still that morning, and nobody expected the ship. It car
 
 
 def character_error_rate(audio: AudioChunk) -> float:
-    """Of the transcript of `audio` to TEXT."""
+    """Between the transcript of `audio` and TEXT."""
     pcm = resample(audio.pcm, audio.sample_rate, LISTENING_HZ)
     return float(jiwer.cer(plain(TEXT, "en"), plain(listen(pcm, "en"), "en")))
 

@@ -48,7 +48,7 @@ async def test_channels_are_mixed_down_to_mono(decoder: AudioDecoder, tmp_path: 
     assert audio.pcm == pytest.approx(np.full(16_000, 0.25))
 
 
-async def test_the_length_limit_is_on_decoded_audio(decoder: AudioDecoder, tmp_path: Path) -> None:
+async def test_too_long_decoded_audio_is_refused(decoder: AudioDecoder, tmp_path: Path) -> None:
     path = tmp_path / "0"
     path.write_bytes(encode("flac", tone(10)))
     with pytest.raises(AudioTooLong):
