@@ -63,7 +63,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     new = {"url": "https://example.com/hook", "events": ["tts.completed"]}
     webhook = (await made("/webhooks", new))["id"]
     delivery = await made(f"/webhooks/{webhook}/test", {})
-    voice = await voice_making.made(client, headers)
+    voice = await voice_making.create(client, headers)
     await voice_making.finish(services)
     return {
         "chat_id": chat["chat_id"],

@@ -1,4 +1,4 @@
-"""What speech over REST costs, and what webhooks are told of it."""
+"""Charges and webhook events of speech over REST."""
 
 import asyncio
 import io
@@ -33,8 +33,8 @@ PATHS = ["/tts-synthesize", "/tts-stream"]
 PRICE = 15  # micro-USD a character
 
 
-class Fails(VoicedSpeaker):
-    """Fails on a piece with `word` in it, or waits there for ever."""
+class FailsAtWord(VoicedSpeaker):
+    """Raises `error` on a chunk of text with `word` in it; without an error it blocks there."""
 
     def __init__(self, word: str, error: Exception | None = None) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ async def post(app: FastAPI, path: str, auth: Headers, **body: Any) -> httpx.Res
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_text_costs_its_characters(
+async def test_speech_is_charged_by_characters(
     path: str, app: FastAPI, auth: Headers, books: Books
 ) -> None:
     assert (await post(app, path, auth)).status_code == 200
@@ -66,7 +66,7 @@ async def test_a_text_costs_its_characters(
     assert await books.charged("tts") == (len(TEXT), len(TEXT) * PRICE)
 
 
-async def test_a_stream_that_cannot_be_encoded_costs_nothing(
+async def test_a_stream_whose_encoding_fails_is_not_charged(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await books.add_webhook("tts.failed")
@@ -88,11 +88,11 @@ async def test_a_stream_that_cannot_be_encoded_costs_nothing(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_without_credit_nothing_is_spoken(
+async def test_without_credit_nothing_is_synthesised(
     path: str, services: Services, auth: Headers, books: Books
 ) -> None:
     await books.set_credit(len(TEXT) * PRICE - 1)
-    speaker = Fails("")
+    speaker = FailsAtWord("")
     answer = await post(app_with(services, speaker), path, auth)
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
     assert not speaker.reached.is_set()
@@ -100,7 +100,7 @@ async def test_without_credit_nothing_is_spoken(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_an_unknown_voice_is_told_before_the_credit_is_looked_at(
+async def test_an_unknown_voice_is_reported_before_the_credit_is_checked(
     path: str, app: FastAPI, auth: Headers, books: Books
 ) -> None:
     await books.set_credit(0)
@@ -118,7 +118,7 @@ async def test_an_unknown_voice_is_told_before_the_credit_is_looked_at(
         (RuntimeError("a secret"), 500, "internal_error"),
     ],
 )
-async def test_a_failure_costs_nothing_and_is_told(
+async def test_a_failed_request_is_not_charged_and_sends_a_failed_event(
     path: str,
     error: Exception,
     status: int,
@@ -128,7 +128,7 @@ async def test_a_failure_costs_nothing_and_is_told(
     books: Books,
 ) -> None:
     await books.add_webhook("tts.failed", "tts.completed")
-    answer = await post(app_with(services, Fails("harbour", error)), path, auth)
+    answer = await post(app_with(services, FailsAtWord("harbour", error)), path, auth)
     assert (answer.status_code, answer.json()["error"]) == (status, code)
     assert await books.kinds() == ["hold", "release"]
     assert await books.charged("tts") == (0, 0)
@@ -140,11 +140,11 @@ async def test_a_failure_costs_nothing_and_is_told(
     assert event["data"]["id"] == (await books.entries())[0].operation
 
 
-async def test_a_stream_that_fails_on_its_way_costs_nothing(
+async def test_a_stream_that_fails_midway_is_not_charged_and_sends_a_failed_event(
     services: Services, auth: Headers, books: Books
 ) -> None:
     await books.add_webhook("tts.failed")
-    speaker = Fails("letters", EngineOverloaded("busy"))
+    speaker = FailsAtWord("letters", EngineOverloaded("busy"))
     answer = await post(app_with(services, speaker), "/tts-stream", auth)
     last = json.loads(answer.content.splitlines()[-1])
     assert (last["type"], last["error"]) == ("error", "overloaded")
@@ -152,11 +152,11 @@ async def test_a_stream_that_fails_on_its_way_costs_nothing(
     assert [event["event"] for event in await books.events()] == ["tts.failed"]
 
 
-async def test_a_listener_who_leaves_a_stream_pays_for_what_was_spoken(
+async def test_a_disconnect_from_a_stream_is_charged_for_the_synthesised_characters(
     services: Services, auth: Headers, books: Books
 ) -> None:
     await books.add_webhook("tts.failed", "tts.completed")
-    speaker = Fails("letters")
+    speaker = FailsAtWord("letters")
     sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
     assert await send_and_disconnect(app_with(services, speaker), sent, speaker.reached) == 200
     units, cost = await books.charged("tts")
@@ -165,17 +165,17 @@ async def test_a_listener_who_leaves_a_stream_pays_for_what_was_spoken(
     assert await books.events() == []
 
 
-async def test_who_leaves_before_a_file_is_done_pays_nothing(
+async def test_a_disconnect_before_a_file_is_complete_is_not_charged(
     services: Services, auth: Headers, books: Books
 ) -> None:
-    speaker = Fails("letters")
+    speaker = FailsAtWord("letters")
     sent = httpx.Request("POST", "http://test/tts-synthesize", json={"text": TEXT}, headers=auth)
     assert await send_and_disconnect(app_with(services, speaker), sent, speaker.reached) == 499
     assert await books.kinds() == ["hold", "release"]
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_webhook_is_told_where_the_speech_lies(
+async def test_the_completed_event_has_a_url_of_the_audio(
     path: str, app: FastAPI, auth: Headers, books: Books
 ) -> None:
     await books.add_webhook("tts.completed")
@@ -187,7 +187,7 @@ async def test_a_webhook_is_told_where_the_speech_lies(
     assert data["text"] == TEXT
     async with client_of(app) as client:
         file = await client.get(data["audio_url"])
-    # A file is kept as it was answered; a stream as MP3.
+    # A file is stored in the requested format; a stream as MP3.
     kind = "audio/ogg" if path == "/tts-synthesize" else "audio/mpeg"
     assert (file.status_code, file.headers["content-type"]) == (200, kind)
     with av.open(io.BytesIO(file.content), "r") as container:
@@ -195,7 +195,7 @@ async def test_a_webhook_is_told_where_the_speech_lies(
     assert duration_s == pytest.approx(data["duration"], abs=0.1)
 
 
-async def test_nothing_is_kept_when_no_webhook_wants_it(
+async def test_audio_is_not_stored_without_a_subscribed_webhook(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def put(*args: Any) -> str:
@@ -208,7 +208,7 @@ async def test_nothing_is_kept_when_no_webhook_wants_it(
     assert await books.events() == []
 
 
-async def test_a_store_that_is_full_fails_nothing_else(
+async def test_a_full_file_store_fails_no_request_and_the_event_has_no_audio_url(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def put(*args: Any) -> str:
@@ -222,7 +222,7 @@ async def test_a_store_that_is_full_fails_nothing_else(
     assert await books.charged("tts") == (len(TEXT), len(TEXT) * PRICE)
 
 
-async def test_a_charge_that_the_database_does_not_take_is_an_error_or_comes_later(
+async def test_a_failed_charge_is_an_error_for_a_file_and_is_retried_for_a_stream(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def capture(*args: Any) -> int:
@@ -232,12 +232,12 @@ async def test_a_charge_that_the_database_does_not_take_is_an_error_or_comes_lat
     answer = await post(app, "/tts-synthesize", auth)
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert await books.kinds() == ["hold", "release"]
-    answer = await post(app, "/tts-stream", auth)  # its listener has had it all
+    answer = await post(app, "/tts-stream", auth)  # all its audio is sent
     assert json.loads(answer.content.splitlines()[-1]) == {"type": "complete"}
     assert await books.kinds() == ["hold", "release", "hold", "capture"]
 
 
-async def test_a_text_without_letters_costs_nothing(
+async def test_a_text_without_letters_is_refused_and_not_charged(
     app: FastAPI, auth: Headers, books: Books
 ) -> None:
     for path in PATHS:

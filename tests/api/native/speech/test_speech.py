@@ -31,7 +31,7 @@ Headers = dict[str, str]
 
 
 def decode(answer: dict[str, Any]) -> tuple[int, int]:
-    """Samples and sample rate that a decoder gives."""
+    """Number of samples and sample rate of the decoded audio."""
     data = b64decode(answer["audio_base64"], validate=True)
     with av.open(io.BytesIO(data), "r") as container:
         stream = container.streams.audio[0]
@@ -40,7 +40,7 @@ def decode(answer: dict[str, Any]) -> tuple[int, int]:
 
 
 def assert_fault(answer: httpx.Response, words: list[str]) -> None:
-    """The field at fault and its limit are named."""
+    """Checks that the error names the invalid field and its limit."""
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"] == "validation_error"
     for word in words:
@@ -55,7 +55,7 @@ async def speak(client: httpx.AsyncClient, auth: Headers, **body: Any) -> httpx.
     ("output_format", "encoding"),
     [("mp3", "MP3"), ("wav", "LINEAR16"), ("ogg", "OGG_OPUS"), ("flac", "FLAC")],
 )
-async def test_every_format_states_what_a_decoder_gives(
+async def test_stated_duration_and_sample_rate_match_the_decoded_audio(
     client: httpx.AsyncClient, auth: Headers, output_format: str, encoding: str
 ) -> None:
     answer = await speak(client, auth, output_format=output_format)
@@ -110,14 +110,14 @@ async def test_speed_changes_the_duration_and_pitch_does_not(
         ({"voice": 7}, ["voice"]),
     ],
 )
-async def test_a_wrong_field_is_named_with_its_limit(
+async def test_an_invalid_field_is_named_with_its_limit(
     client: httpx.AsyncClient, auth: Headers, body: dict[str, Any], words: list[str]
 ) -> None:
     answer = await speak(client, auth, **body)
     assert_fault(answer, words)
 
 
-async def test_no_key_is_unauthorized(client: httpx.AsyncClient) -> None:
+async def test_a_request_without_a_key_is_unauthorized(client: httpx.AsyncClient) -> None:
     answer = await client.post("/tts-synthesize", json={"text": "Hello"})
     assert answer.status_code == 401
 
@@ -139,7 +139,7 @@ async def test_hostile_text_is_spoken(client: httpx.AsyncClient, auth: Headers, 
     assert answer.status_code == 200, answer.text
 
 
-async def test_voice_id_wins_over_voice_and_names_ignore_case(
+async def test_voice_id_overrides_voice_and_names_are_case_insensitive(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     voice = (await client.get("/default-voices", headers=auth)).json()["data"][0]
@@ -175,8 +175,8 @@ async def test_the_voice_list_has_every_field(client: httpx.AsyncClient, auth: H
         assert "description" in voice
 
 
-class SlowSpeaker:
-    """Speaks for ever, and remembers whether it was stopped."""
+class BlockedSpeaker:
+    """A model whose synthesis blocks; records whether it was stopped."""
 
     def __init__(self, info: ModelInfo) -> None:
         self._info = info
@@ -195,7 +195,7 @@ class SlowSpeaker:
             self.stopped.set()
 
 
-class DeadSpeaker(SlowSpeaker):
+class LostSpeaker(BlockedSpeaker):
     """A model that is down."""
 
     async def describe(self) -> ModelInfo:
@@ -208,13 +208,13 @@ def app_with(services: Services, **speakers: Any) -> FastAPI:
 
 
 @pytest.fixture
-def slow(services: Services) -> SlowSpeaker:
+def slow(services: Services) -> BlockedSpeaker:
     _, info = load_model(TTS, "tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
-    return SlowSpeaker(info)
+    return BlockedSpeaker(info)
 
 
-async def test_a_client_that_leaves_stops_the_engine(
-    services: Services, slow: SlowSpeaker, auth: Headers
+async def test_a_disconnect_stops_the_engine(
+    services: Services, slow: BlockedSpeaker, auth: Headers
 ) -> None:
     sent = httpx.Request("POST", "http://test/tts-synthesize", json={"text": "Hello"}, headers=auth)
     assert await send_and_disconnect(app_with(services, slow=slow), sent, slow.started) == 499
@@ -222,10 +222,10 @@ async def test_a_client_that_leaves_stops_the_engine(
         await slow.stopped.wait()
 
 
-async def test_no_model_at_all_is_unavailable(
-    services: Services, slow: SlowSpeaker, auth: Headers
+async def test_speech_is_unavailable_when_every_model_is_down(
+    services: Services, slow: BlockedSpeaker, auth: Headers
 ) -> None:
     _, info = load_model(TTS, "tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
-    transport = httpx.ASGITransport(app=app_with(services, dead=DeadSpeaker(info)))
+    transport = httpx.ASGITransport(app=app_with(services, dead=LostSpeaker(info)))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         assert (await speak(client, auth)).status_code == 503

@@ -74,7 +74,7 @@ def decode(data: bytes, output_format: str) -> tuple[Pcm, int]:
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
-async def test_the_joined_chunks_are_one_file_as_long_as_the_whole(
+async def test_joined_stream_chunks_are_one_file_equal_to_the_unstreamed_audio(
     voiced: httpx.AsyncClient, auth: Headers, output_format: str
 ) -> None:
     lines = lines_of(await stream(voiced, auth, output_format=output_format, enhance=False))
@@ -85,14 +85,14 @@ async def test_the_joined_chunks_are_one_file_as_long_as_the_whole(
     body = {"text": TEXT, "output_format": file_format, "enhance": False}
     whole = (await voiced.post("/tts-synthesize", json=body, headers=auth)).json()
     expected, _ = decode(b64decode(whole["audio_base64"]), file_format)
-    if output_format == "mp3":  # nothing can tell a decoder the length before the end
+    if output_format == "mp3":  # a streamed MP3 cannot declare its length
         assert 0 <= len(pcm) - len(expected) <= 1152
     else:
         assert len(pcm) == len(expected)
     np.testing.assert_allclose(pcm[: len(expected)], expected, atol=2e-4)
 
 
-async def test_mp3_is_the_default_and_words_come_only_when_asked_for(
+async def test_mp3_is_the_default_and_words_are_sent_only_on_request(
     voiced: httpx.AsyncClient, auth: Headers
 ) -> None:
     lines = lines_of(await stream(voiced, auth))
@@ -100,7 +100,7 @@ async def test_mp3_is_the_default_and_words_come_only_when_asked_for(
     assert set(lines[0]["result"]) == {"audioContent", "sample_rate"}
 
 
-async def test_words_are_the_callers_own(voiced: httpx.AsyncClient, auth: Headers) -> None:
+async def test_word_timings_match_the_input_text(voiced: httpx.AsyncClient, auth: Headers) -> None:
     text = "It costs $5 – really! “Yes,” he said."
     body = {"text": text, "timestamps": True}
     lines = lines_of(await stream(voiced, auth, **body, output_format="wav"))
@@ -119,7 +119,7 @@ async def test_words_are_the_callers_own(voiced: httpx.AsyncClient, auth: Header
         assert all(one["start"] <= one["end"] <= duration_s + 0.01 for one in given)
 
 
-async def test_no_line_is_tiny_and_no_line_is_late(services: Services, auth: Headers) -> None:
+async def test_chunk_durations_stay_within_bounds(services: Services, auth: Headers) -> None:
     speaker = VoicedSpeaker(sizes=(240,))  # an engine that gives 10 ms at a time
     async with client_of(app_with(services, speaker)) as client:
         lines = lines_of(await stream(client, auth, output_format="pcm"))
@@ -128,49 +128,49 @@ async def test_no_line_is_tiny_and_no_line_is_late(services: Services, auth: Hea
     assert max(durations) < 0.8
 
 
-class WaitsForTheSecond(VoicedSpeaker):
-    """Makes its second sentence when it may."""
+class BlocksTheSecondSentence(VoicedSpeaker):
+    """Synthesises the second sentence after `may_continue` is set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.may_go_on = asyncio.Event()
+        self.may_continue = asyncio.Event()
 
     async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
         if self.calls:
-            await self.may_go_on.wait()
+            await self.may_continue.wait()
         async for chunk in super().synthesize(request):
             yield chunk
 
 
-async def test_the_first_line_comes_before_the_second_sentence_is_spoken(
+async def test_the_first_chunk_is_sent_before_the_second_sentence_is_synthesised(
     services: Services, auth: Headers
 ) -> None:
-    speaker = WaitsForTheSecond()
+    speaker = BlocksTheSecondSentence()
     app = app_with(services, speaker)
     sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
     bodies: asyncio.Queue[bytes] = asyncio.Queue()
-    left = asyncio.Event()
-    task = asyncio.create_task(call(app, sent, bodies, left))
+    disconnected = asyncio.Event()
+    task = asyncio.create_task(call(app, sent, bodies, disconnected))
     async with asyncio.timeout(PATIENCE_S):
         assert json.loads(await bodies.get())["type"] == "chunk"
         assert len(speaker.calls) == 1
-        speaker.may_go_on.set()
+        speaker.may_continue.set()
         while json.loads(await bodies.get())["type"] == "chunk":
             pass
-        left.set()
+        disconnected.set()
         await task
 
 
 async def call(
-    app: FastAPI, sent: httpx.Request, bodies: "asyncio.Queue[bytes]", left: asyncio.Event
+    app: FastAPI, sent: httpx.Request, bodies: "asyncio.Queue[bytes]", disconnected: asyncio.Event
 ) -> None:
-    """Calls the application as a server does, and gives each body as it is sent."""
+    """Calls the application as a server does; puts each body into the queue as it is sent."""
     request = [{"type": "http.request", "body": sent.read(), "more_body": False}]
 
     async def receive() -> dict[str, Any]:
         if request:
             return request.pop()
-        await left.wait()
+        await disconnected.wait()
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
@@ -180,27 +180,25 @@ async def call(
     await app(scope_of(sent), receive, send)
 
 
-async def test_a_client_that_leaves_stops_the_engine_at_once(
-    services: Services, auth: Headers
-) -> None:
+async def test_a_disconnect_stops_the_engine_at_once(services: Services, auth: Headers) -> None:
     speaker = VoicedSpeaker(sizes=(2400,), chunk_delay_s=0.01)
     app = app_with(services, speaker)
     body = {"text": TEXT * 20}
     sent = httpx.Request("POST", "http://test/tts-stream", json=body, headers=auth)
     bodies: asyncio.Queue[bytes] = asyncio.Queue()
-    left = asyncio.Event()
-    task = asyncio.create_task(call(app, sent, bodies, left))
+    disconnected = asyncio.Event()
+    task = asyncio.create_task(call(app, sent, bodies, disconnected))
     async with asyncio.timeout(PATIENCE_S):
         await bodies.get()
-        left.set()
+        disconnected.set()
         with stopwatch() as waited_s:
             await task
-    # The benchmark of streams measures how long it really takes.
+    # The benchmark of streams measures the real delay.
     assert waited_s() < 1
     assert speaker.flying == 0
 
 
-async def test_a_client_that_leaves_before_the_first_line_stops_the_engine(
+async def test_a_disconnect_before_the_first_chunk_stops_the_engine(
     services: Services, auth: Headers
 ) -> None:
     class Silent(VoicedSpeaker):
@@ -222,7 +220,7 @@ async def test_a_client_that_leaves_before_the_first_line_stops_the_engine(
 
 
 @pytest.mark.parametrize("body", [{"voice": "nobody"}, {"voice_id": "not-a-voice"}])
-async def test_an_unknown_voice_is_a_line(
+async def test_an_unknown_voice_is_reported_in_an_error_line(
     client: httpx.AsyncClient, auth: Headers, body: dict[str, str]
 ) -> None:
     (line,) = lines_of(await stream(client, auth, **body))
@@ -246,14 +244,14 @@ async def test_an_unknown_voice_is_a_line(
         ({"output_format": "aac"}, ["output_format", "pcm"]),
     ],
 )
-async def test_a_wrong_field_is_refused_in_the_envelope(
+async def test_an_invalid_field_is_refused_with_the_error_envelope(
     client: httpx.AsyncClient, auth: Headers, body: dict[str, Any], words: list[str]
 ) -> None:
     answer = await stream(client, auth, **body)
     assert_fault(answer, words)
 
 
-async def test_a_broken_body_and_a_missing_key_are_refused(
+async def test_invalid_json_and_a_missing_key_are_refused(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     broken = await client.post(
@@ -264,7 +262,7 @@ async def test_a_broken_body_and_a_missing_key_are_refused(
 
 
 class FailsAt(VoicedSpeaker):
-    """Fails in one of its calls."""
+    """Raises `error` in the call with this number, counted from 0."""
 
     def __init__(self, call: int, error: Exception) -> None:
         super().__init__()
@@ -277,7 +275,7 @@ class FailsAt(VoicedSpeaker):
             yield chunk
 
 
-async def test_a_failure_before_the_first_sound_has_its_status(
+async def test_a_failure_before_the_first_chunk_has_its_http_status(
     services: Services, auth: Headers
 ) -> None:
     speaker = FailsAt(0, EngineOverloaded("all replicas are busy"))
@@ -292,7 +290,7 @@ async def test_a_failure_before_the_first_sound_has_its_status(
     ("error", "shown"),
     [(EngineLost("the replica died"), "unavailable"), (RuntimeError("path"), "internal_error")],
 )
-async def test_a_failure_in_the_middle_is_the_last_line(
+async def test_a_failure_after_the_first_chunk_is_reported_in_the_last_line(
     services: Services, auth: Headers, error: Exception, shown: str
 ) -> None:
     async with client_of(app_with(services, FailsAt(1, error))) as client:
@@ -303,7 +301,7 @@ async def test_a_failure_in_the_middle_is_the_last_line(
     assert "path" not in lines[-1]["message"]
 
 
-async def test_proxies_are_told_not_to_hold_the_stream_back(
+async def test_stream_headers_forbid_proxies_to_buffer(
     voiced: httpx.AsyncClient, auth: Headers
 ) -> None:
     answer = await stream(voiced, auth)

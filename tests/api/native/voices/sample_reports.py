@@ -1,4 +1,4 @@
-"""Reports as fits write them."""
+"""Voice reports as the fitting writes them."""
 
 import base64
 import io
@@ -18,8 +18,8 @@ from pipelines.voices.report import (
 
 
 @cache
-def sound(hz: float) -> str:
-    """A second of Ogg Opus in base64."""
+def opus_tone(hz: float) -> str:
+    """A sine of one second as Ogg Opus in base64."""
     target = io.BytesIO()
     time_s = np.arange(24_000) / 24_000
     frame = av.AudioFrame.from_ndarray(
@@ -34,7 +34,7 @@ def sound(hz: float) -> str:
 
 
 def full_report(sentence: str = "The river runs past the old mill.") -> VoiceReport:
-    """With all that there can be."""
+    """With every optional part."""
     hz_bins = [60.0 * 2 ** (step / 8) for step in range(21)]
     hz = [float(50 * 1.12**step) for step in range(45)]
 
@@ -66,5 +66,5 @@ def full_report(sentence: str = "The river runs past the old mill.") -> VoiceRep
             dnsmos=3.71,
             stock_dnsmos=3.82,
         ),
-        samples=Samples(sentence=sentence, source=sound(120), clone=sound(125)),
+        samples=Samples(sentence=sentence, source=opus_tone(120), clone=opus_tone(125)),
     )

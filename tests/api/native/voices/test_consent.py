@@ -1,4 +1,4 @@
-"""Consent over HTTP: kept when it is given, and asked for where the operator wants it."""
+"""Consent over HTTP: stored when it is given, and required where the operator configures it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from configs.settings import ConsentNeeded, Settings
 from db.voices.voices import Voice
 from pipelines.voices.consent import Consent
 from tests.api.local_server import local_settings
-from tests.api.native.voices.voice_making import ask, made
+from tests.api.native.voices.voice_making import create, post
 
 Headers = dict[str, str]
 
@@ -28,16 +28,16 @@ def settings(tmp_path: Any, needed: ConsentNeeded) -> Settings:
 
 
 @pytest.fixture
-def hearing(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every sentence counts as said; which ones were listened for."""
-    asked: list[str] = []
+def checked_sentences(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every sentence counts as spoken; the list has those that were checked."""
+    checked: list[str] = []
 
     def is_said(self: Consent, sentence: Any, heard: str) -> bool:
-        asked.append(sentence.text)
+        checked.append(sentence.text)
         return True
 
     monkeypatch.setattr(Consent, "is_said", is_said)
-    return asked
+    return checked
 
 
 async def issued(client: httpx.AsyncClient, headers: Headers, **body: Any) -> dict[str, Any]:
@@ -48,13 +48,13 @@ async def issued(client: httpx.AsyncClient, headers: Headers, **body: Any) -> di
 
 
 async def row_of(services: Services, headers: Headers, voice_id: str) -> Voice:
-    who = await services.platform.accounts.authenticator.authenticate(
+    principal = await services.platform.accounts.authenticator.authenticate(
         headers["Authorization"].partition(" ")[2]
     )
-    return await services.voices.custom.get(who, voice_id)
+    return await services.voices.custom.get(principal, voice_id)
 
 
-async def test_a_sentence_comes_with_a_token_and_an_hour(
+async def test_a_consent_sentence_has_a_token_that_expires_after_an_hour(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     sentence = await issued(client, auth, language="de-AT")
@@ -67,60 +67,60 @@ async def test_a_sentence_comes_with_a_token_and_an_hour(
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
 
 
-async def test_without_a_rule_the_examples_form_is_enough(
+async def test_consent_is_optional_when_the_setting_is_off(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    voice = await made(client, auth)
+    voice = await create(client, auth)
     row = await row_of(services, auth, voice["id"])
     assert (row.consent, row.consent_sentence, row.consent_at) == (None, None, None)
 
 
-async def test_a_spoken_sentence_is_kept_with_the_voice(
-    client: httpx.AsyncClient, auth: Headers, services: Services, hearing: list[str]
+async def test_a_spoken_consent_sentence_is_stored_with_the_voice(
+    client: httpx.AsyncClient, auth: Headers, services: Services, checked_sentences: list[str]
 ) -> None:
     sentence = await issued(client, auth)
-    voice = await made(client, auth, consent_token=sentence["consent_token"])
+    voice = await create(client, auth, consent_token=sentence["consent_token"])
     row = await row_of(services, auth, voice["id"])
-    assert hearing == [sentence["sentence"]] == [row.consent_sentence]
+    assert checked_sentences == [sentence["sentence"]] == [row.consent_sentence]
     assert row.consent is None and row.consent_at is not None and row.consent_address is not None
 
 
-async def test_a_token_whose_sentence_nobody_says_is_refused(
+async def test_a_consent_token_is_refused_when_its_sentence_is_not_spoken(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     sentence = await issued(client, auth)
-    answer = await ask(client, auth, consent_token=sentence["consent_token"])
+    answer = await post(client, auth, consent_token=sentence["consent_token"])
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
     assert sentence["sentence"] in answer.json()["message"]
     assert (await client.get("/voices", headers=auth)).json()["data"] == []
 
 
-async def test_a_token_of_another_workspace_is_none(
+async def test_invalid_consent_tokens_and_those_of_other_workspaces_are_refused(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers
 ) -> None:
     sentence = await issued(client, other_auth)
     for token in (sentence["consent_token"], "nonsense"):
-        answer = await ask(client, auth, consent_token=token)
+        answer = await post(client, auth, consent_token=token)
         assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
         assert answer.json()["message"].startswith("consent_token: ")
 
 
 @pytest.mark.parametrize("needed", ["attest"])
-async def test_words_can_be_required(client: httpx.AsyncClient, auth: Headers) -> None:
-    answer = await ask(client, auth)
+async def test_attested_consent_can_be_required(client: httpx.AsyncClient, auth: Headers) -> None:
+    answer = await post(client, auth)
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
     assert answer.json()["message"].startswith("consent: ")
-    await made(client, auth, consent="She agreed.")
+    await create(client, auth, consent="She agreed.")
 
 
 @pytest.mark.parametrize("needed", ["spoken"])
-async def test_a_sentence_can_be_required(
-    client: httpx.AsyncClient, auth: Headers, hearing: list[str]
+async def test_spoken_consent_can_be_required(
+    client: httpx.AsyncClient, auth: Headers, checked_sentences: list[str]
 ) -> None:
     for text in ("", "She agreed."):
-        answer = await ask(client, auth, consent=text)
+        answer = await post(client, auth, consent=text)
         assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
         assert answer.json()["message"].startswith("consent_token: ")
     sentence = await issued(client, auth)
-    await made(client, auth, consent_token=sentence["consent_token"])
-    assert len(hearing) == 1
+    await create(client, auth, consent_token=sentence["consent_token"])
+    assert len(checked_sentences) == 1

@@ -20,38 +20,38 @@ from pipelines.voices.checks import SampleFile
 from pipelines.voices.service import NewVoice
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import books_of
-from tests.api.native.voices.voice_making import PACK, PRICE, ask, claimed, finish, made, queue_of
+from tests.api.native.voices.voice_making import PACK, PRICE, claim, create, finish, post, queue_of
 from tests.pipelines.voices.recordings import good_files, recording, wav
 
 Headers = dict[str, str]
-OBJECT = {
+VOICE_FIELDS = {
     *("id", "name", "description", "language", "gender", "status", "is_custom", "created_at"),
     *("estimated_completion", "progress", "similarity", "reason"),
 }
 
 
-async def say(client: httpx.AsyncClient, headers: Headers, **body: Any) -> httpx.Response:
+async def synthesize(client: httpx.AsyncClient, headers: Headers, **body: Any) -> httpx.Response:
     body = {"text": "Hello there.", "output_format": "wav", **body}
     return await client.post("/tts-synthesize", headers=headers, json=body)
 
 
-def stored(tmp_path: Path) -> list[Path]:
+def stored_files(tmp_path: Path) -> list[Path]:
     return [path for path in (tmp_path / "files").rglob("*") if path.is_file()]
 
 
-async def actions(client: httpx.AsyncClient, headers: Headers) -> list[str]:
+async def audit_actions(client: httpx.AsyncClient, headers: Headers) -> list[str]:
     answer = await client.get("/audit", headers=headers)
     return [entry["action"] for entry in answer.json()["data"]]
 
 
-async def test_a_new_voice_waits_and_its_price_is_held(
+async def test_a_new_voice_is_queued_and_its_price_is_held(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
     await books.add_webhook("voice.created")
     fields = {"description": "Mine", "gender": "female", "consent": "She agreed."}
-    voice = await made(client, auth, **fields)
-    assert set(voice) == OBJECT
+    voice = await create(client, auth, **fields)
+    assert set(voice) == VOICE_FIELDS
     assert (voice["name"], voice["description"], voice["language"]) == ("Ann", "Mine", "en")
     assert (voice["gender"], voice["status"], voice["is_custom"]) == ("female", "processing", True)
     assert (voice["progress"], voice["similarity"], voice["reason"]) == (0, None, None)
@@ -63,7 +63,7 @@ async def test_a_new_voice_waits_and_its_price_is_held(
     assert (event["event"], event["data"]) == ("voice.created", voice)
     assert await books.kinds() == ["hold"]
     assert (await client.get(f"/voices/{voice['id']}", headers=auth)).json() == voice
-    assert (await actions(client, auth))[0] == "voice.created"
+    assert (await audit_actions(client, auth))[0] == "voice.created"
     row = await services.voices.custom.get(await principal(services, auth), voice["id"])
     assert (row.consent, row.consent_address) == ("She agreed.", "127.0.0.1")
     assert row.consent_by is not None and row.consent_by.startswith("key:")
@@ -75,10 +75,10 @@ async def principal(services: Services, headers: Headers) -> Any:
     )
 
 
-async def test_without_a_language_the_one_that_is_heard_counts(
+async def test_a_missing_language_is_detected_from_the_recordings(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
-    answer = await ask(client, auth, name="  Ann  ")
+    answer = await post(client, auth, name="  Ann  ")
     assert answer.status_code == 201, answer.text
     assert (answer.json()["language"], answer.json()["gender"]) == ("en", "neutral")
     assert answer.json()["name"] == "Ann"
@@ -96,10 +96,10 @@ async def test_without_a_language_the_one_that_is_heard_counts(
         ({"consent": "x" * 2001}, "consent"),
     ],
 )
-async def test_a_wrong_field_is_named(
+async def test_an_invalid_field_is_named_in_the_error(
     client: httpx.AsyncClient, auth: Headers, fields: dict[str, Any], named: str
 ) -> None:
-    answer = await ask(client, auth, **fields)
+    answer = await post(client, auth, **fields)
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
     assert answer.json()["message"].startswith(f"{named}: ")
 
@@ -109,11 +109,11 @@ async def test_three_to_ten_files_are_required(
     client: httpx.AsyncClient, auth: Headers, count: int
 ) -> None:
     files = tuple((f"{number}.wav", b"RIFF") for number in range(count))
-    answer = await ask(client, auth, files)
+    answer = await post(client, auth, files)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_file_count")
 
 
-async def test_a_form_without_files_or_a_body_that_is_none_is_refused(
+async def test_a_json_body_or_a_form_without_recordings_is_refused(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     answer = await client.post("/voices", headers=auth, json={"name": "Ann"})
@@ -122,22 +122,22 @@ async def test_a_form_without_files_or_a_body_that_is_none_is_refused(
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_file_count")
 
 
-async def test_a_bad_recording_costs_and_leaves_nothing(
+async def test_a_bad_recording_is_refused_without_a_charge_or_stored_files(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     files = (*good_files()[:2], ("broken.wav", wav(recording(4, 5))))
-    answer = await ask(client, auth, files)
+    answer = await post(client, auth, files)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_audio")
     assert "'broken.wav' is 5.0 seconds long" in answer.json()["message"]
     assert (await client.get("/voices", headers=auth)).json()["pagination"]["total"] == 0
     assert await (await books_of(services, auth)).kinds() == []
-    assert stored(tmp_path) == []
+    assert stored_files(tmp_path) == []
 
 
-async def test_a_voice_that_is_not_ready_does_not_speak(
+async def test_a_voice_that_is_not_ready_cannot_be_used_for_speech(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
-    voice = await made(client, auth)
+    voice = await create(client, auth)
     for named in ({"voice_id": voice["id"]}, {"voice": "ANN"}):
         for path in ("/tts-synthesize", "/tts-stream"):
             answer = await client.post(path, headers=auth, json={"text": "Hi.", **named})
@@ -147,13 +147,13 @@ async def test_a_voice_that_is_not_ready_does_not_speak(
     assert voice["id"] not in [one["voice_id"] for one in listed]
 
 
-async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
+async def test_a_ready_voice_can_be_used_by_id_and_by_name_at_once(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
     await books.add_webhook("voice.ready")
-    voice = await made(client, auth, description="Mine", language="en-GB")
-    assert (await say(client, auth, voice_id=voice["id"])).status_code == 400
+    voice = await create(client, auth, description="Mine", language="en-GB")
+    assert (await synthesize(client, auth, voice_id=voice["id"])).status_code == 400
     await finish(services)
 
     shown = (await client.get(f"/voices/{voice['id']}", headers=auth)).json()
@@ -161,7 +161,7 @@ async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
     (event,) = await books.events()
     assert (event["event"], event["data"]) == ("voice.ready", shown)
     assert await books.charged("voice") == (1, PRICE)
-    assert (await actions(client, auth))[:2] == ["voice.ready", "voice.created"]
+    assert (await audit_actions(client, auth))[:2] == ["voice.ready", "voice.created"]
 
     listed = (await client.get("/default-voices", headers=auth)).json()["data"]
     (item,) = [one for one in listed if one["voice_id"] == voice["id"]]
@@ -177,10 +177,10 @@ async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
         "is_native": False,
         "available_tiers": [],
     }
-    by_id = await say(client, auth, voice_id=voice["id"].upper())
+    by_id = await synthesize(client, auth, voice_id=voice["id"].upper())
     assert by_id.status_code == 200, by_id.text
-    by_name = await say(client, auth, voice="aNN")
-    plain = await say(client, auth, voice="Alto")
+    by_name = await synthesize(client, auth, voice="aNN")
+    plain = await synthesize(client, auth, voice="Alto")
     assert by_id.json()["audio_base64"] == by_name.json()["audio_base64"]
     assert by_id.json()["audio_base64"] != plain.json()["audio_base64"]
     stream = {"text": "One. Two is longer.", "voice_id": voice["id"]}
@@ -188,10 +188,10 @@ async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
     assert json.loads(lines[-1]) == {"type": "complete"}
 
 
-async def test_a_voice_belongs_to_its_workspace_alone(
+async def test_a_custom_voice_is_not_found_by_other_workspaces(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
-    voice = await made(client, auth)
+    voice = await create(client, auth)
     for status in ("processing", "ready"):
         for method in ("GET", "DELETE"):
             theirs = await client.request(method, f"/voices/{voice['id']}", headers=other_auth)
@@ -199,18 +199,18 @@ async def test_a_voice_belongs_to_its_workspace_alone(
             assert (theirs.status_code, theirs.json()) == (never.status_code, never.json())
             assert (theirs.status_code, theirs.json()["error"]) == (404, "voice_not_found")
         for named in ({"voice_id": voice["id"]}, {"voice": "Ann"}):
-            answer = await say(client, other_auth, **named)
+            answer = await synthesize(client, other_auth, **named)
             assert (answer.status_code, answer.json()["error"]) == (404, "voice_not_found")
         for path in ("/voices", "/default-voices"):
             assert voice["id"] not in (await client.get(path, headers=other_auth)).text
         assert (await client.get("/voices", headers=auth)).json()["data"][0]["status"] == status
         if status == "processing":
             await finish(services)
-            assert (await say(client, auth, voice="Ann")).status_code == 200
+            assert (await synthesize(client, auth, voice="Ann")).status_code == 200
 
 
 @pytest.mark.parametrize("voice_id", ["1", "nonsense", "{id}x", "%00"])
-async def test_what_is_no_id_is_not_found(
+async def test_a_malformed_voice_id_is_not_found(
     client: httpx.AsyncClient, auth: Headers, voice_id: str
 ) -> None:
     for method in ("GET", "DELETE"):
@@ -218,19 +218,19 @@ async def test_what_is_no_id_is_not_found(
         assert (answer.status_code, answer.json()["error"]) == (404, "voice_not_found")
 
 
-async def test_the_plan_says_how_many_voices_there_may_be(
+async def test_the_plan_limits_the_number_of_voices_and_lists_can_be_filtered(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    voice = await made(client, auth)
-    answer = await ask(client, auth)
+    voice = await create(client, auth)
+    answer = await post(client, auth)
     assert (answer.status_code, answer.json()["error"]) == (403, "plan_required")
     assert "1 custom voice;" in answer.json()["message"]
     assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
-    await made(client, auth)
-    voice_row = await claimed(services)
+    await create(client, auth)
+    voice_row = await claim(services)
     assert await queue_of(services).fail(voice_row, "voice_unlike", "It does not sound alike.")
     await client.post("/billing/subscribe", headers=auth, json={"plan_id": "starter"})
-    await made(client, auth, name="Bob")
+    await create(client, auth, name="Bob")
     page = (await client.get("/voices?limit=1", headers=auth)).json()
     assert page["pagination"] == {"page": 1, "limit": 1, "total": 2, "pages": 2}
     assert [one["name"] for one in page["data"]] == ["Bob"]
@@ -244,16 +244,16 @@ async def test_the_plan_says_how_many_voices_there_may_be(
         assert (answer.status_code, answer.json()["error"]) == (400, "validation_error"), query
 
 
-async def test_without_credit_no_voice_is_made(
+async def test_without_credit_no_voice_is_created(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
     await books.set_credit(PRICE - 1)
-    answer = await ask(client, auth)
+    answer = await post(client, auth)
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
 
 
-async def test_without_room_large_forms_are_refused_before_they_are_checked(
+async def test_without_credit_large_forms_are_refused_before_their_files_are_checked(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
@@ -266,19 +266,19 @@ async def test_without_room_large_forms_are_refused_before_they_are_checked(
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_file_count")
 
 
-async def test_a_request_sent_twice_makes_one_voice(
+async def test_an_idempotent_retry_creates_no_second_voice(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     keyed = {**auth, "Idempotency-Key": "once"}
-    first = await ask(client, keyed)
-    again = await ask(client, keyed)
+    first = await post(client, keyed)
+    again = await post(client, keyed)
     assert (first.status_code, again.status_code) == (201, 201), again.text
     assert again.headers["Idempotency-Replayed"] == "true" and again.json() == first.json()
     assert (await client.get("/voices", headers=auth)).json()["pagination"]["total"] == 1
     assert await (await books_of(services, auth)).kinds() == ["hold"]
 
 
-async def test_a_request_whose_process_died_after_the_work_finds_its_voice(
+async def test_a_retry_after_the_process_died_returns_the_created_voice(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     who = await principal(services, auth)
@@ -286,19 +286,19 @@ async def test_a_request_whose_process_died_after_the_work_finds_its_voice(
     for name, content in good_files():
         (tmp_path / name).write_bytes(content)
         files.append(SampleFile(name, tmp_path / name))
-    operation = IdempotentOperation("once-0123")  # as each run of one request has it
+    operation = IdempotentOperation("once-0123")  # the same in each run of one request
     custom, new = services.voices.custom, NewVoice("Ann", language="en")
     first = await custom.create(who, new, files, operation)
     again = await custom.create(who, new, files, operation)
     assert first.id == again.id
-    # Also when the token of its consent has expired meanwhile, and there is no room for another.
+    # Also when its consent token has expired meanwhile, and the plan allows no further voice.
     late = replace(new, consent_token="expired")
     assert (await custom.create(who, late, files, operation)).id == first.id
     await custom.check_room(who, operation)
     assert await (await books_of(services, auth)).kinds() == ["hold"]
 
 
-async def test_a_client_who_leaves_while_it_sends_makes_no_voice(
+async def test_a_disconnect_during_the_upload_creates_no_voice(
     app: FastAPI, client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     files = [("files", one) for one in good_files()]
@@ -306,55 +306,55 @@ async def test_a_client_who_leaves_while_it_sends_makes_no_voice(
     await send_and_disconnect(app, sent)
     assert (await client.get("/voices", headers=auth)).json()["data"] == []
     assert await (await books_of(services, auth)).kinds() == []
-    assert stored(tmp_path) == []
+    assert stored_files(tmp_path) == []
 
 
-async def test_a_voice_deleted_while_it_is_made_costs_nothing(
+async def test_a_voice_deleted_during_fitting_is_not_charged_and_its_files_are_deleted(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     books = await books_of(services, auth)
-    voice = await made(client, auth)
-    queue, work = queue_of(services), await claimed(services)
+    voice = await create(client, auth)
+    queue, work = queue_of(services), await claim(services)
     samples = await queue.samples(work)
     assert samples == [content for _, content in good_files()]
     assert await queue.keep_checkpoint(work, b"half of it")
-    assert len(stored(tmp_path)) == 4
+    assert len(stored_files(tmp_path)) == 4
     assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
-    assert stored(tmp_path) == []
+    assert stored_files(tmp_path) == []
     assert not await queue.renew(work, progress=0.7)
     assert not await queue.publish(work, "tone", PACK, 0.9, b"{}")
     assert not await queue.fail(work, "x", "y")
-    assert stored(tmp_path) == []
+    assert stored_files(tmp_path) == []
     assert await books.kinds() == ["hold", "release"]
     assert await books.charged("voice") == (0, 0)
     assert (await client.get(f"/voices/{voice['id']}", headers=auth)).status_code == 404
 
 
-async def test_a_deleted_voice_is_gone_everywhere(
+async def test_a_deleted_voice_is_not_found_or_listed_and_its_files_are_deleted(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
-    voice = await made(client, auth)
+    voice = await create(client, auth)
     await finish(services)
     for named in ({"voice_id": voice["id"]}, {"voice": "Ann"}):
-        assert (await say(client, auth, **named)).status_code == 200
+        assert (await synthesize(client, auth, **named)).status_code == 200
     assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
     for named in ({"voice_id": voice["id"]}, {"voice": "Ann"}):
-        answer = await say(client, auth, **named)
+        answer = await synthesize(client, auth, **named)
         assert (answer.status_code, answer.json()["error"]) == (404, "voice_not_found")
     assert voice["id"] not in (await client.get("/default-voices", headers=auth)).text
-    assert stored(tmp_path) == []
-    assert (await actions(client, auth))[0] == "voice.deleted"
+    assert stored_files(tmp_path) == []
+    assert (await audit_actions(client, auth))[0] == "voice.deleted"
     again = await client.delete(f"/voices/{voice['id']}", headers=auth)
     assert again.status_code == 404
 
 
-async def test_a_voice_that_cannot_be_made_gives_the_money_back_and_says_why(
+async def test_a_failed_voice_releases_its_hold_and_reports_the_reason(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     books = await books_of(services, auth)
     await books.add_webhook("voice.failed")
-    voice = await made(client, auth)
-    queue, work = queue_of(services), await claimed(services)
+    voice = await create(client, auth)
+    queue, work = queue_of(services), await claim(services)
     assert await queue.renew(work, progress=0.5, remaining_s=60)
     assert (await client.get(f"/voices/{voice['id']}", headers=auth)).json()["progress"] == 0.5
     assert await queue.fail(work, "voice_unlike", "It does not sound alike.")
@@ -366,40 +366,40 @@ async def test_a_voice_that_cannot_be_made_gives_the_money_back_and_says_why(
     assert (event["event"], event["data"]) == ("voice.failed", {**shown, **cause})
     assert await books.charged("voice") == (0, 0)
     assert await books.kinds() == ["hold", "release"]
-    assert stored(tmp_path) == []
-    answer = await say(client, auth, voice_id=voice["id"])
+    assert stored_files(tmp_path) == []
+    answer = await synthesize(client, auth, voice_id=voice["id"])
     assert (answer.status_code, answer.json()["error"]) == (400, "voice_not_ready")
     assert "It does not sound alike." in answer.json()["message"]
 
 
-async def test_work_whose_worker_died_goes_on_where_it_was(
+async def test_fitting_resumes_from_its_checkpoint_after_the_worker_died(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    voice = await made(client, auth)
-    queue, first = queue_of(services), await claimed(services)
+    voice = await create(client, auth)
+    queue, first = queue_of(services), await claim(services)
     assert await queue.keep_checkpoint(first, b"generation 1")
     assert await queue.keep_checkpoint(first, b"generation 2")
     await services.infrastructure.database.run(end_leases)
-    second = await claimed(services)
+    second = await claim(services)
     assert (second.id, second.attempt) == (first.id, 2)
     assert await queue.checkpoint(second) == b"generation 2"
     assert not await queue.renew(first)
     assert not await queue.publish(first, "tone", PACK, 0.9, None)
     await queue.give_back(second)
-    third = await claimed(services)
+    third = await claim(services)
     assert third.attempt == 2
     assert await queue.publish(third, "tone", PACK, 0.9, b'{"evaluations": 3}')
-    assert (await say(client, auth, voice_id=voice["id"])).status_code == 200
+    assert (await synthesize(client, auth, voice_id=voice["id"])).status_code == 200
 
 
 def end_leases(session: Session) -> None:
     session.exec(update(Voice).values(lease_until=utc_now()))
 
 
-async def test_a_voice_that_kills_every_worker_is_given_up(
+async def test_a_voice_fails_after_five_attempts_with_expired_leases(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    voice = await made(client, auth)
+    voice = await create(client, auth)
     queue = queue_of(services)
     attempts = 0
     while await queue.claim() is not None:
@@ -412,26 +412,26 @@ async def test_a_voice_that_kills_every_worker_is_given_up(
     assert await (await books_of(services, auth)).charged("voice") == (0, 0)
 
 
-async def test_an_erased_workspace_leaves_no_recording_and_no_hold(
+async def test_erasing_an_account_deletes_recordings_and_releases_the_hold(
     client: httpx.AsyncClient, other_auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     books = await books_of(services, other_auth)
-    await made(client, other_auth)
-    work = await claimed(services)
-    assert stored(tmp_path)
+    await create(client, other_auth)
+    work = await claim(services)
+    assert stored_files(tmp_path)
     assert (await client.delete("/auth/account", headers=other_auth)).status_code == 200
-    assert stored(tmp_path) == []
+    assert stored_files(tmp_path) == []
     assert await books.kinds() == ["hold", "release"]
     assert not await queue_of(services).publish(work, "tone", PACK, 0.9, None)
-    assert stored(tmp_path) == []
+    assert stored_files(tmp_path) == []
 
 
-async def test_a_key_without_the_scope_makes_no_voice(
+async def test_a_key_without_the_scope_cannot_create_a_voice(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     answer = await client.post(
         "/developer/api", headers=auth, json={"name": "tts only", "scopes": ["tts"]}
     )
     limited = {"Authorization": f"Bearer {answer.json()['key']}"}
-    refused = await ask(client, limited)
+    refused = await post(client, limited)
     assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_scope")

@@ -13,25 +13,25 @@ from api.native.reports import HEADERS
 from api.services import Services
 from pipelines.voices.report import ReportError, VoiceReport
 from tests.api.native.voices.sample_reports import full_report
-from tests.api.native.voices.voice_making import claimed, finish, made, queue_of
+from tests.api.native.voices.voice_making import claim, create, finish, queue_of
 
 Headers = dict[str, str]
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
 async def ready(client: httpx.AsyncClient, auth: Headers, services: Services, **fields: Any) -> str:
-    voice = await made(client, auth, **fields)
+    voice = await create(client, auth, **fields)
     await finish(services)
     return f"/voices/{voice['id']}/report"
 
 
-def within(address: str) -> str:
+def path_and_query(address: str) -> str:
     """The path and query of a signed address."""
     parts = urlsplit(address)
     return f"{parts.path}?{parts.query}"
 
 
-async def test_a_report_tells_how_the_voice_was_made(
+async def test_a_report_describes_the_fitting_and_the_recordings(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     address = await ready(client, auth, services)
@@ -60,7 +60,7 @@ async def test_a_report_tells_how_the_voice_was_made(
         (BROWSER, "?format=json", "application/json"),
     ],
 )
-async def test_browsers_get_a_page_and_programs_json(
+async def test_browsers_get_a_html_report_and_other_clients_json(
     client: httpx.AsyncClient,
     auth: Headers,
     services: Services,
@@ -74,11 +74,11 @@ async def test_browsers_get_a_page_and_programs_json(
     assert answer.headers["content-type"].partition(";")[0] == media_type
 
 
-async def test_the_page_needs_nothing_else_and_escapes_what_others_wrote(
+async def test_the_html_report_is_self_contained_and_escapes_user_text(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    voice = await made(client, auth, name='<script>alert("x")</script>')
-    queue, work = queue_of(services), await claimed(services)
+    voice = await create(client, auth, name='<script>alert("x")</script>')
+    queue, work = queue_of(services), await claim(services)
     report = full_report('<img src="https://example.com/x">').model_dump_json().encode()
     reason = "It does not <b>sound</b> alike."
     assert await queue.fail(work, "voice_unlike", reason, report)
@@ -95,11 +95,11 @@ async def test_the_page_needs_nothing_else_and_escapes_what_others_wrote(
     assert "Name 0" in page and "am_voice0" not in page
 
 
-async def test_a_page_has_an_address_for_browsers_that_ends(
+async def test_the_signed_report_url_needs_no_key_and_cannot_be_changed(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     address = await ready(client, auth, services)
-    page_url = within((await client.get(address, headers=auth)).json()["page_url"])
+    page_url = path_and_query((await client.get(address, headers=auth)).json()["page_url"])
     page = await client.get(page_url)
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert page.text == (await client.get(address + "?format=html", headers=auth)).text
@@ -111,7 +111,7 @@ async def test_a_page_has_an_address_for_browsers_that_ends(
     assert (await client.get(address, headers=auth)).json()["error"] == "voice_not_found"
 
 
-async def test_an_address_of_another_file_shows_no_report(
+async def test_a_signed_url_of_another_file_is_not_a_report(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     address = await ready(client, auth, services)
@@ -122,24 +122,24 @@ async def test_an_address_of_another_file_shows_no_report(
         principal.workspace_id, "speech", "text/plain", b"words", 60
     )
     signed = services.infrastructure.files.url(other, principal.workspace_id, 60, "reports")
-    answer = await client.get(within(signed))
+    answer = await client.get(path_and_query(signed))
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
     assert (await client.get(address, headers=auth)).status_code == 200
 
 
-async def test_a_voice_that_is_being_made_has_no_report_yet(
+async def test_a_processing_voice_has_no_report_yet(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
-    voice = await made(client, auth)
+    voice = await create(client, auth)
     answer = await client.get(f"/voices/{voice['id']}/report", headers=auth)
     assert (answer.status_code, answer.json()["error"]) == (400, "voice_not_ready")
 
 
-async def test_a_failed_voice_has_a_report_when_there_is_one(
+async def test_a_failed_voice_shows_its_partial_report(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    voice = await made(client, auth)
-    queue, work = queue_of(services), await claimed(services)
+    voice = await create(client, auth)
+    queue, work = queue_of(services), await claim(services)
     short = VoiceReport(evaluations=3, seconds=9.0, similarity_curve=[(1, 0.5)], stock=[])
     assert await queue.fail(
         work, "voice_unlike", "It does not sound alike.", short.model_dump_json().encode()
@@ -153,17 +153,17 @@ async def test_a_failed_voice_has_a_report_when_there_is_one(
 
 
 @pytest.mark.parametrize("report", [None, b"{}", b"no json"])
-async def test_without_a_report_that_can_be_read_there_is_none(
+async def test_a_missing_or_unreadable_report_is_not_found(
     client: httpx.AsyncClient, auth: Headers, services: Services, report: bytes | None
 ) -> None:
-    voice = await made(client, auth)
-    assert await queue_of(services).fail(await claimed(services), "voice_unlike", "No.", report)
+    voice = await create(client, auth)
+    assert await queue_of(services).fail(await claim(services), "voice_unlike", "No.", report)
     for query in ("", "?format=html"):
         answer = await client.get(f"/voices/{voice['id']}/report{query}", headers=auth)
         assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
 
 
-def test_a_report_of_the_wrong_shape_is_refused() -> None:
+def test_a_report_that_violates_the_schema_is_refused() -> None:
     whole = full_report().model_dump()
     for change in (
         {"version": 2},

@@ -1,4 +1,4 @@
-"""Asks for voices, and finishes them in place of a job."""
+"""Creates custom voices over HTTP, and finishes them in place of a worker."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ PRICE = 1_000_000
 
 
 def queue_of(services: Services) -> VoiceQueue:
-    """As a worker has it."""
+    """The queue of voices as a worker uses it."""
     work = load_yaml(CustomVoicesConfig, "custom_voices").work
     return VoiceQueue(
         services.infrastructure.database,
@@ -30,7 +30,7 @@ def queue_of(services: Services) -> VoiceQueue:
     )
 
 
-async def ask(
+async def post(
     client: httpx.AsyncClient,
     headers: Headers,
     files: tuple[tuple[str, bytes], ...] | None = None,
@@ -43,24 +43,24 @@ async def ask(
     )
 
 
-async def made(client: httpx.AsyncClient, headers: Headers, **fields: Any) -> dict[str, Any]:
-    """The object of a voice that waits to be made."""
-    answer = await ask(client, headers, **{"language": "en", **fields})
+async def create(client: httpx.AsyncClient, headers: Headers, **fields: Any) -> dict[str, Any]:
+    """The answer to POST /voices; the voice waits in the queue."""
+    answer = await post(client, headers, **{"language": "en", **fields})
     assert answer.status_code == 201, answer.text
     voice: dict[str, Any] = answer.json()
     return voice
 
 
-async def claimed(services: Services) -> Voice:
-    """The next voice of the queue."""
+async def claim(services: Services) -> Voice:
+    """Claims the next voice of the queue."""
     found = await queue_of(services).claim()
     assert found is not None
     return found
 
 
 async def finish(services: Services, pack: bytes = PACK) -> Voice:
-    """Makes the next voice."""
-    voice = await claimed(services)
+    """Claims the next voice and publishes it as ready."""
+    voice = await claim(services)
     assert await queue_of(services).publish(
         voice, "tone", pack, 0.91234, full_report().model_dump_json().encode()
     )
