@@ -1,4 +1,4 @@
-"""Sign-up, login, profile, keys and what one workspace may see of another."""
+"""Sign-up, login, profile, API keys and their isolation between workspaces."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ async def new_key(
     return created
 
 
-async def test_a_new_account_works_at_once_with_its_token(client: httpx.AsyncClient) -> None:
+async def test_the_token_of_a_sign_up_is_valid_at_once(client: httpx.AsyncClient) -> None:
     answer = await sign_up(client, name="Ada", company="Engines")
     assert answer.status_code == 201
     user = answer.json()["user"]
@@ -62,14 +62,14 @@ async def test_the_workspace_is_named_after_company_name_or_address(
         assert (principal.workspace, principal.plan) == (expected, "free")
 
 
-async def test_one_address_in_any_spelling_is_one_account(client: httpx.AsyncClient) -> None:
+async def test_email_addresses_ignore_case_and_outer_spaces(client: httpx.AsyncClient) -> None:
     assert (await sign_up(client)).status_code == 201
     for spelling in ("ada@example.com", " Ada@EXAMPLE.com "):
         answer = await sign_up(client, email=spelling)
         assert (answer.status_code, answer.json()["error"]) == (400, "email_taken")
 
 
-async def test_two_sign_ups_at_once_make_one_account(client: httpx.AsyncClient) -> None:
+async def test_concurrent_sign_ups_create_one_account(client: httpx.AsyncClient) -> None:
     answers = await asyncio.gather(*(sign_up(client) for _ in range(4)))
     assert sorted(answer.status_code for answer in answers) == [201, 400, 400, 400]
 
@@ -88,7 +88,7 @@ async def test_two_sign_ups_at_once_make_one_account(client: httpx.AsyncClient) 
         ({"company": ["x"]}, "company"),
     ],
 )
-async def test_a_wrong_field_is_named_and_not_repeated(
+async def test_an_invalid_field_is_named_and_its_value_not_returned(
     client: httpx.AsyncClient, fields: dict[str, Any], named: str
 ) -> None:
     answer = await sign_up(client, **fields)
@@ -99,7 +99,7 @@ async def test_a_wrong_field_is_named_and_not_repeated(
 
 
 @pytest.mark.parametrize("email", ["ada@example.test", "ада@почта.рф"])
-async def test_an_address_of_any_script_and_of_tests_is_accepted(
+async def test_email_addresses_in_any_script_and_in_test_domains_are_accepted(
     client: httpx.AsyncClient, email: str
 ) -> None:
     assert (await sign_up(client, email=email)).json()["user"]["email"] == email
@@ -109,9 +109,9 @@ async def test_unknown_fields_are_ignored(client: httpx.AsyncClient) -> None:
     assert (await sign_up(client, referrer="x", plan="enterprise")).status_code == 201
 
 
-async def test_login_gives_a_token_to_the_right_password_only(client: httpx.AsyncClient) -> None:
+async def test_login_returns_a_token_for_the_right_password_only(client: httpx.AsyncClient) -> None:
     await sign_up(client, password="p\u00e4ssw\u00f6rter")
-    good = {"email": "ADA@example.com", "password": "pa\u0308sswo\u0308rter"}  # composed otherwise
+    good = {"email": "ADA@example.com", "password": "pa\u0308sswo\u0308rter"}  # decomposed Unicode
     answer = await client.post("/auth/login", json=good)
     assert answer.status_code == 200
     headers = bearer(answer.json()["token"])
@@ -124,7 +124,7 @@ async def test_login_gives_a_token_to_the_right_password_only(client: httpx.Asyn
     assert len({answer.text for answer in refused}) == 1
 
 
-async def test_a_profile_changes_only_what_is_given(client: httpx.AsyncClient) -> None:
+async def test_a_profile_update_changes_only_given_fields(client: httpx.AsyncClient) -> None:
     token = (await sign_up(client, name="Ada", company="Engines")).json()["token"]
     answer = await client.put("/auth/profile", headers=bearer(token), json={"name": " Lovelace "})
     assert answer.status_code == 200
@@ -135,7 +135,7 @@ async def test_a_profile_changes_only_what_is_given(client: httpx.AsyncClient) -
     assert (answer.json()["name"], answer.json()["company"]) == ("Lovelace", "")
 
 
-async def test_a_key_is_shown_once_and_listed_without_it(
+async def test_an_api_key_is_shown_once_and_listed_without_its_secret(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     created = await new_key(client, auth, name="ci", scopes=["tts", "stt"])
@@ -159,7 +159,7 @@ async def test_a_revoked_key_stops_at_once(client: httpx.AsyncClient, auth: dict
     assert again.status_code == 404
 
 
-async def test_another_replica_forgets_a_revoked_key_within_five_seconds(
+async def test_a_revoked_key_is_refused_by_other_replicas_within_five_seconds(
     client: httpx.AsyncClient,
     auth: dict[str, str],
     services: Services,
@@ -174,7 +174,7 @@ async def test_another_replica_forgets_a_revoked_key_within_five_seconds(
     await other.authenticate(created["key"])
     await client.delete(f"/developer/api/{created['id']}", headers=auth)
     now += authentication.CACHE_TTL_S - 0.1
-    await other.authenticate(created["key"])  # remembered
+    await other.authenticate(created["key"])  # cached
     now += 0.2
     with pytest.raises(Unauthorized):
         await other.authenticate(created["key"])
@@ -187,7 +187,7 @@ async def test_an_expired_key_is_refused(
     monkeypatch.setattr(time, "monotonic", lambda: monotonic() + clock.ahead.total_seconds())
     soon = (utc_now() + timedelta(hours=1)).isoformat()
     headers = bearer((await new_key(client, auth, expires_at=soon))["key"])
-    # The cache would remember it for longer than it is valid.
+    # The TTL cache would keep it for longer than it is valid.
     clock.ahead = timedelta(hours=1, seconds=-authentication.CACHE_TTL_S / 2)
     assert (await client.get("/plans", headers=headers)).status_code == 200
     clock.ahead = timedelta(hours=1)
@@ -211,7 +211,7 @@ async def test_an_expired_key_is_refused(
         {"expires_at": "9999-12-31T23:59:59-12:00"},
     ],
 )
-async def test_a_wrong_key_request_is_400(
+async def test_an_invalid_request_for_a_key_is_400(
     client: httpx.AsyncClient, auth: dict[str, str], fields: dict[str, Any]
 ) -> None:
     answer = await client.post("/developer/api", headers=auth, json={"name": "k", **fields})
@@ -219,7 +219,7 @@ async def test_a_wrong_key_request_is_400(
     assert answer.json()["message"].startswith(next(iter(fields)))
 
 
-async def test_a_key_does_only_what_its_scopes_say(
+async def test_a_key_is_limited_to_its_scopes(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     headers = bearer((await new_key(client, auth, scopes=["tts"]))["key"])
@@ -229,7 +229,7 @@ async def test_a_key_does_only_what_its_scopes_say(
         assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
 
 
-async def test_a_key_cannot_make_a_stronger_key(
+async def test_a_key_cannot_create_a_key_with_more_scopes(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     headers = bearer((await new_key(client, auth, scopes=["keys"]))["key"])
@@ -242,7 +242,7 @@ async def test_a_key_cannot_make_a_stronger_key(
     assert next(key for key in listed if key["id"] == weaker["id"])["scopes"] == ["keys"]
 
 
-async def test_a_key_cannot_make_one_that_outlives_it(
+async def test_a_key_cannot_create_a_key_that_expires_later(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     end = utc_now() + timedelta(hours=1)
@@ -257,7 +257,7 @@ async def test_a_key_cannot_make_one_that_outlives_it(
     assert answer.json()["message"].startswith("expires_at")
 
 
-async def test_the_use_of_a_key_is_noted(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
+async def test_use_of_a_key_is_recorded(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
     created = await new_key(client, auth)
     await client.get("/plans", headers=bearer(created["key"]))
     async with asyncio.timeout(PATIENCE_S):
@@ -275,7 +275,7 @@ async def refusals(client: httpx.AsyncClient, auth: dict[str, str], key_id: str)
     return [one["details"] for one in mine]
 
 
-async def test_a_key_that_ended_is_refused_as_any_other_and_told_of(
+async def test_expired_and_revoked_keys_are_refused_like_unknown_ones_and_audited(
     client: httpx.AsyncClient, auth: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = WallClock(monkeypatch)
@@ -297,7 +297,7 @@ async def test_a_key_that_ended_is_refused_as_any_other_and_told_of(
                 await asyncio.sleep(0.02)
 
 
-async def test_a_key_that_lacks_a_scope_is_told_of(
+async def test_a_key_refused_for_a_missing_scope_is_audited(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     weak = await new_key(client, auth, scopes=["tts"])
@@ -309,7 +309,7 @@ async def test_a_key_that_lacks_a_scope_is_told_of(
             await asyncio.sleep(0.02)
 
 
-async def test_one_workspace_sees_nothing_of_another(
+async def test_keys_of_another_workspace_are_not_listed_and_not_found(
     client: httpx.AsyncClient, auth: dict[str, str], other_auth: dict[str, str]
 ) -> None:
     mine = await new_key(client, auth)
@@ -321,7 +321,7 @@ async def test_one_workspace_sees_nothing_of_another(
 
 
 @pytest.mark.parametrize("key_id", ["0", "-1", "1e3", "x", "9" * 400, "%00", "１"])
-async def test_a_strange_key_id_is_404(
+async def test_a_malformed_key_id_is_404(
     client: httpx.AsyncClient, auth: dict[str, str], key_id: str
 ) -> None:
     assert (await client.delete(f"/developer/api/{key_id}", headers=auth)).status_code == 404
@@ -340,18 +340,18 @@ def tokens(services: Services) -> dict[str, str]:
         "exp": now + timedelta(hours=1),
         "jti": "j",
     }
-    without_end = {name: value for name, value in claims.items() if name != "exp"}
+    without_expiry = {name: value for name, value in claims.items() if name != "exp"}
     return {
-        "of a user that never was": jwt.encode(claims, key),
+        "of an unknown user": jwt.encode(claims, key),
         "expired": jwt.encode({**claims, "exp": now - timedelta(seconds=1)}, key),
-        "without an end": jwt.encode(without_end, key),
+        "without an expiry": jwt.encode(without_expiry, key),
         "of another key": jwt.encode(claims, "o" * 48),
         "of another audience": jwt.encode({**claims, "aud": "x"}, key),
         "unsigned": jwt.encode(claims, "", algorithm="none"),
         "of another algorithm": jwt.encode(claims, key * 2, algorithm="HS512"),
         "a made-up key": new_api_key(),
         "a mistyped key": new_api_key()[:-1] + "!",
-        "nothing": "",
+        "empty": "",
         "dots": "..",
         "very long": "a." * 50_000,
     }
@@ -381,7 +381,7 @@ async def test_the_key_is_checked_before_the_body_is_read(client: httpx.AsyncCli
         assert answer.status_code == 401
 
 
-async def test_the_first_workspace_is_made_once(services: Services) -> None:
+async def test_the_first_workspace_is_created_once(services: Services) -> None:
     key = await services.platform.accounts.ensure_first_workspace()
     assert key is not None
     assert (

@@ -62,14 +62,14 @@ async def test_a_subscription_changes_the_plan_at_once(
         ({"plan_id": "pro", "billing_cycle": None}, 400, "validation_error"),
     ],
 )
-async def test_a_wrong_subscription_is_refused(
+async def test_an_invalid_subscription_is_refused(
     client: httpx.AsyncClient, auth: Headers, body: object, status: int, error: str
 ) -> None:
     answer = await client.post("/billing/subscribe", json=body, headers=auth)
     assert (answer.status_code, answer.json()["error"]) == (status, error)
 
 
-async def test_billing_needs_its_scope(client: httpx.AsyncClient, auth: Headers) -> None:
+async def test_billing_needs_the_billing_scope(client: httpx.AsyncClient, auth: Headers) -> None:
     made = await client.post("/developer/api", json={"name": "x", "scopes": ["tts"]}, headers=auth)
     headers = {"Authorization": f"Bearer {made.json()['key']}"}
     for method, path in [("GET", "current-plan"), ("GET", "usage"), ("POST", "subscribe")]:
@@ -77,7 +77,7 @@ async def test_billing_needs_its_scope(client: httpx.AsyncClient, auth: Headers)
         assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
 
 
-async def test_usage_is_shown_by_kind_and_day(
+async def test_usage_is_summed_by_service_and_day(
     client: httpx.AsyncClient,
     other_auth: Headers,
     services: Services,
@@ -88,7 +88,7 @@ async def test_usage_is_shown_by_kind_and_day(
     for service, units in [("tts", 100), ("tts", 20), ("stt", 2500), ("chat", 7)]:
         hold = await services.platform.billing.hold(caller.workspace_id, service, units)  # type: ignore[arg-type]
         await hold.capture(units)
-    await services.platform.billing.hold(caller.workspace_id, "voice", 1)  # not used yet
+    await services.platform.billing.hold(caller.workspace_id, "voice", 1)  # held, not captured
     answer = await client.get("/billing/usage", headers=other_auth)
     assert answer.status_code == 200
     today = f"{utc_now():%Y-%m-%d}"
@@ -136,7 +136,7 @@ async def test_usage_of_other_days_and_workspaces_is_not_shown(
         {"from": "2026-02-02", "to": "2026-02-01"},
     ],
 )
-async def test_wrong_days_are_refused(
+async def test_invalid_date_ranges_of_usage_are_refused(
     client: httpx.AsyncClient, auth: Headers, params: dict[str, str]
 ) -> None:
     answer = await client.get("/billing/usage", params=params, headers=auth)
@@ -153,7 +153,7 @@ async def test_sign_up_grants_credit_once(
     assert await services.platform.billing.credit(caller.workspace_id) == 5_000_000
 
 
-async def test_sockets_tell_the_credit_that_is_left(
+async def test_sockets_announce_the_credit_balance_without_held_credit(
     auth: Headers, services: Services, app: object
 ) -> None:
     caller = await workspace_of(services, auth)

@@ -11,7 +11,7 @@ from models.errors import EngineLost
 from tests.local_ports import LocalChatModel
 
 
-async def test_plans_have_the_fields_of_the_contract(
+async def test_plans_have_the_documented_fields(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     plans = (await client.get("/plans", headers=auth)).json()["plans"]
@@ -24,7 +24,7 @@ async def test_plans_have_the_fields_of_the_contract(
     assert all(set(plan) == {"id", "name", "price", "features"} for plan in plans)
 
 
-def test_the_features_say_the_same_as_the_limits() -> None:
+def test_plan_features_state_the_configured_limits() -> None:
     for plan in load_yaml(PlansConfig, "plans").plans:
         limits, words = plan.limits, " | ".join(plan.features)
         assert f"{limits.requests_per_minute} requests per minute" in words
@@ -33,7 +33,7 @@ def test_the_features_say_the_same_as_the_limits() -> None:
 
 
 @pytest.mark.parametrize("path", ["/models", "/v1/models", "/openai/v1/models"])
-async def test_models_are_listed_in_the_shape_of_openai(
+async def test_models_are_listed_in_the_openai_shape(
     client: httpx.AsyncClient, auth: dict[str, str], path: str
 ) -> None:
     listing = (await client.get(path, headers=auth)).json()
@@ -46,7 +46,7 @@ async def test_models_are_listed_in_the_shape_of_openai(
     assert missing.status_code == 404 and "model_not_found" in missing.text
 
 
-async def test_a_lost_model_is_unavailable_and_the_service_not_ready(
+async def test_a_lost_model_is_unavailable_and_readiness_is_503(
     client: httpx.AsyncClient, auth: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await client.get("/readyz")).status_code == 200
@@ -75,14 +75,14 @@ async def test_a_lost_model_is_unavailable_and_the_service_not_ready(
     }
 
 
-async def test_a_database_that_is_down_is_503(
+async def test_requests_and_readiness_are_503_without_the_database(
     client: httpx.AsyncClient, auth: dict[str, str], services: Services
 ) -> None:
     (services.infrastructure.settings.data_dir / "test.db").rename(
         services.infrastructure.settings.data_dir / "away.db"
     )
     services.infrastructure.database._engine.dispose()
-    (services.infrastructure.settings.data_dir / "test.db").mkdir()  # nothing can be opened here
+    (services.infrastructure.settings.data_dir / "test.db").mkdir()  # SQLite cannot open a folder
     answer = await client.get("/plans", headers=auth)
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert (await client.get("/readyz")).status_code == 503

@@ -1,4 +1,4 @@
-"""Failures of the service that come before credit is held are told to webhooks, once."""
+"""Webhook events of failures of the service, most of them before credit is held: one each."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -43,14 +43,14 @@ class Lost(VoicedSpeaker):
 
 
 class LostLater(VoicedSpeaker):
-    """Of one that goes down between the plan and the work."""
+    """The handle of a model that goes down between planning and synthesis."""
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         raise EngineLost("the replica died")
 
 
 class Mute(VoicedSpeaker):
-    """Reads no letter of the text."""
+    """Synthesises no audio."""
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         return
@@ -77,7 +77,7 @@ async def post(app: FastAPI, path: str, auth: Headers, **options: Any) -> httpx.
 
 
 @pytest.mark.parametrize(("path", "body"), SPEECH)
-async def test_speech_without_a_model_is_told_once(
+async def test_speech_without_a_model_sends_one_failed_event(
     path: str, body: dict[str, Any], services: Services, auth: Headers, books: Books
 ) -> None:
     answer = await post(app_with(services, Lost()), path, auth, json=body)
@@ -91,7 +91,7 @@ async def test_speech_without_a_model_is_told_once(
 
 
 @pytest.mark.parametrize("path", ["/tts-synthesize", "/tts-stream"])
-async def test_a_model_that_is_lost_after_the_hold_is_told_once(
+async def test_a_model_lost_after_the_hold_sends_one_failed_event(
     path: str, services: Services, auth: Headers, books: Books
 ) -> None:
     app = app_with(services, LostLater())
@@ -112,7 +112,7 @@ async def test_a_model_that_is_lost_after_the_hold_is_told_once(
         ),
     ],
 )
-async def test_a_transcript_without_a_model_is_told_once(
+async def test_transcription_without_a_model_sends_one_failed_event(
     path: str,
     fields: dict[str, str],
     services: Services,
@@ -131,9 +131,7 @@ async def test_a_transcript_without_a_model_is_told_once(
     assert await books.kinds() == []
 
 
-async def test_what_callers_ask_wrongly_is_no_event(
-    services: Services, auth: Headers, books: Books
-) -> None:
+async def test_client_errors_send_no_event(services: Services, auth: Headers, books: Books) -> None:
     for speaker, body in (
         (VoicedSpeaker(), {"text": "!!!"}),
         (VoicedSpeaker(), {"text": "Hello.", "speed": 17}),
@@ -154,7 +152,7 @@ async def test_what_callers_ask_wrongly_is_no_event(
     assert await books.events() == []
 
 
-async def test_nothing_is_written_when_no_webhook_wants_it(
+async def test_no_event_is_written_without_a_subscribed_webhook(
     services: Services, auth: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     books = await books_of(services, auth)
@@ -165,7 +163,7 @@ async def test_nothing_is_written_when_no_webhook_wants_it(
     assert await books.events() == []
 
 
-async def test_what_cannot_be_told_hides_no_failure(
+async def test_an_error_of_the_webhook_store_does_not_hide_the_failure(
     services: Services, auth: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def wants(*_: object) -> bool:

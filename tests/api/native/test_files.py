@@ -1,4 +1,4 @@
-"""Stored files over HTTP: whole, in parts, and only for a signed address."""
+"""Stored files over HTTP: whole, in byte ranges, and only for a signed URL."""
 
 import os
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ async def address(services: Services, auth: dict[str, str]) -> str:
     return f"{parts.path}?{parts.query}"
 
 
-async def test_a_signed_address_needs_no_key(client: httpx.AsyncClient, address: str) -> None:
+async def test_a_signed_url_needs_no_key(client: httpx.AsyncClient, address: str) -> None:
     answer = await client.get(address)
     assert (answer.status_code, answer.content) == (200, DATA)
     assert answer.headers["content-type"] == "audio/mpeg"
@@ -32,7 +32,7 @@ async def test_a_signed_address_needs_no_key(client: httpx.AsyncClient, address:
     assert answer.headers["content-length"] == str(len(DATA))
 
 
-async def test_head_tells_the_size(client: httpx.AsyncClient, address: str) -> None:
+async def test_head_returns_the_file_size(client: httpx.AsyncClient, address: str) -> None:
     answer = await client.head(address)
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["content-length"] == str(len(DATA))
@@ -50,7 +50,7 @@ async def test_head_tells_the_size(client: httpx.AsyncClient, address: str) -> N
         (f"bytes=9-{10 * len(DATA)}", 9, len(DATA)),
     ],
 )
-async def test_a_range_gives_that_part(
+async def test_a_byte_range_returns_that_part_of_the_file(
     client: httpx.AsyncClient, address: str, asked: str, start: int, end: int
 ) -> None:
     answer = await client.get(address, headers={"Range": asked})
@@ -60,7 +60,7 @@ async def test_a_range_gives_that_part(
 
 
 @pytest.mark.parametrize("asked", ["bytes=5-2", "bytes=", "bytes=0-1,4-5", "lines=1-2", "bytes=-"])
-async def test_what_is_no_single_range_gives_the_whole(
+async def test_invalid_and_multiple_ranges_return_the_whole_file(
     client: httpx.AsyncClient, address: str, asked: str
 ) -> None:
     answer = await client.get(address, headers={"Range": asked})
@@ -68,7 +68,7 @@ async def test_what_is_no_single_range_gives_the_whole(
 
 
 @pytest.mark.parametrize("asked", [f"bytes={len(DATA)}-", "bytes=-0", f"bytes={10**14}-"])
-async def test_a_range_behind_the_end_is_refused_with_the_size(
+async def test_a_range_beyond_the_end_is_416_with_the_file_size(
     client: httpx.AsyncClient, address: str, asked: str
 ) -> None:
     answer = await client.get(address, headers={"Range": asked})
@@ -76,7 +76,7 @@ async def test_a_range_behind_the_end_is_refused_with_the_size(
     assert answer.headers["content-range"] == f"bytes */{len(DATA)}"
 
 
-async def test_a_client_that_has_it_gets_it_not_again(
+async def test_if_none_match_and_if_range_compare_the_etag(
     client: httpx.AsyncClient, address: str
 ) -> None:
     etag = (await client.head(address)).headers["etag"]
@@ -87,7 +87,7 @@ async def test_a_client_that_has_it_gets_it_not_again(
 
 
 @pytest.mark.parametrize("change", ["no query", "signature", "expires", "id", "path"])
-async def test_any_other_address_is_not_found(
+async def test_a_changed_signed_url_is_not_found(
     client: httpx.AsyncClient, address: str, change: str
 ) -> None:
     path, _, query = address.partition("?")

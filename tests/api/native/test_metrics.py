@@ -1,4 +1,4 @@
-"""The scrape page: who may see it, and what it counts."""
+"""The Prometheus page: who may read it, and the labels of its series."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ async def value(client: httpx.AsyncClient, name: str, **labels: str) -> float:
     )
 
 
-async def test_requests_are_counted_by_the_pattern_of_their_path(
+async def test_requests_are_counted_by_their_route_pattern(
     app: FastAPI, auth: dict[str, str]
 ) -> None:
     async with scraper(app) as client:
@@ -41,7 +41,7 @@ async def test_requests_are_counted_by_the_pattern_of_their_path(
     assert "canary" not in page
 
 
-async def test_unknown_paths_share_one_series(app: FastAPI) -> None:
+async def test_unknown_paths_share_one_metric_series(app: FastAPI) -> None:
     async with scraper(app) as client:
         labels = {"route": "none", "status": "404"}
         before = await value(client, "antiphon_http_requests_total", **labels)
@@ -50,33 +50,33 @@ async def test_unknown_paths_share_one_series(app: FastAPI) -> None:
         assert await value(client, "antiphon_http_requests_total", **labels) == before + 3
 
 
-async def test_methods_that_clients_make_up_share_one_series(app: FastAPI) -> None:
+async def test_unknown_http_methods_are_not_in_metric_labels(app: FastAPI) -> None:
     async with scraper(app) as client:
         await client.request("CANARY", "/plans")
         assert "CANARY" not in (await client.get("/metrics")).text
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
-async def test_this_machine_may_look_without_a_token(app: FastAPI, address: str) -> None:
+async def test_metrics_are_open_to_loopback_without_a_token(app: FastAPI, address: str) -> None:
     async with scraper(app, address) as client:
         assert (await client.get("/metrics")).status_code == 200
 
 
 @pytest.mark.parametrize("address", ["10.0.0.8", "192.0.2.1", "::ffff:10.0.0.8", "testclient"])
-async def test_others_find_no_page_without_a_token(app: FastAPI, address: str) -> None:
+async def test_metrics_are_404_for_others_without_a_token(app: FastAPI, address: str) -> None:
     async with scraper(app, address) as client:
         answer = await client.get("/metrics")
     assert answer.status_code == 404
     assert answer.json()["error"] == "not_found"
 
 
-async def test_who_comes_through_a_proxy_of_this_machine_finds_no_page(app: FastAPI) -> None:
+async def test_metrics_are_404_through_a_local_proxy_without_a_token(app: FastAPI) -> None:
     async with scraper(app) as client:
         answer = await client.get("/metrics", headers={"X-Forwarded-For": "192.0.2.1"})
     assert answer.status_code == 404
 
 
-async def test_behind_a_proxy_that_hides_clients_only_a_token_opens_the_page(
+async def test_metrics_need_a_token_behind_a_proxy_that_hides_client_addresses(
     services: Services,
 ) -> None:
     async with scraper(create_app(services, sees_clients=False)) as client:
@@ -88,7 +88,7 @@ async def test_behind_a_proxy_that_hides_clients_only_a_token_opens_the_page(
         assert (await client.get("/metrics", headers=headers)).status_code == 200
 
 
-async def test_a_token_is_asked_for_once_it_is_set(services: Services) -> None:
+async def test_metrics_need_the_token_when_it_is_configured(services: Services) -> None:
     settings = replace(services.infrastructure.settings, metrics_token="t" * 32)
     app = create_app(with_infrastructure(services, settings=settings))
     async with scraper(app, "192.0.2.1") as client:
@@ -98,14 +98,14 @@ async def test_a_token_is_asked_for_once_it_is_set(services: Services) -> None:
     assert (refused.status_code, bare.status_code, let_in.status_code) == (401, 401, 200)
 
 
-async def test_an_api_key_opens_no_page(services: Services, auth: dict[str, str]) -> None:
+async def test_api_keys_do_not_open_the_metrics(services: Services, auth: dict[str, str]) -> None:
     settings = replace(services.infrastructure.settings, metrics_token="t" * 32)
     app = create_app(with_infrastructure(services, settings=settings))
     async with scraper(app) as client:
         assert (await client.get("/metrics", headers=auth)).status_code == 401
 
 
-async def test_readiness_tells_which_store_is_missing(
+async def test_readiness_reports_which_stores_are_degraded(
     app: FastAPI, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scraper(app) as client:
@@ -119,6 +119,6 @@ async def test_readiness_tells_which_store_is_missing(
     assert both.json()["degraded"] == ["limits", "files"]
 
 
-def test_codes_that_clients_make_up_share_one_series() -> None:
+def test_unknown_close_codes_share_one_metric_label() -> None:
     shown = {close_codes.shown(code) for code in range(1000, 5000)}
     assert "other" in shown and len(shown) < 25

@@ -1,4 +1,4 @@
-"""Every file says that a machine speaks, whole or as a stream, and is no less a file for it."""
+"""Provenance: files and streams are tagged as synthetic speech, and are still valid files."""
 
 import io
 import struct
@@ -42,24 +42,24 @@ def tags_of(data: bytes) -> dict[str, str]:
 
 @pytest.mark.parametrize("make", [whole, streamed])
 @pytest.mark.parametrize("output_format", CODECS)
-def test_every_file_and_stream_says_that_it_is_synthetic(
+def test_every_file_and_stream_is_tagged_as_synthetic(
     output_format: OutputFormat, make: object
 ) -> None:
     assert callable(make)
     found = tags_of(make(output_format))
-    told = {"comment": TAGS["comment"]} if output_format == "wav" else TAGS
-    assert {name: found[name] for name in told} == told
+    expected = {"comment": TAGS["comment"]} if output_format == "wav" else TAGS
+    assert {name: found[name] for name in expected} == expected
     assert BRAND in found["comment"]
 
 
-def test_files_of_the_socket_say_so_too() -> None:
+def test_socket_audio_files_are_tagged_as_synthetic() -> None:
     encoder = open_socket_encoder("OGG_OPUS", 24_000)
     for data in [*encoder.encode(AudioChunk(PCM, 24_000)), *encoder.flush()]:
         found = tags_of(data)
         assert {name: found[name] for name in TAGS} == TAGS
 
 
-def test_a_wav_file_has_plain_chunks_of_true_lengths() -> None:
+def test_a_tagged_wav_file_has_valid_chunks_and_lengths() -> None:
     data = whole("wav")
     with wave.open(io.BytesIO(data)) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24_000)
@@ -73,7 +73,7 @@ def test_a_wav_file_has_plain_chunks_of_true_lengths() -> None:
     assert struct.unpack("<4sI", data[:8]) == (b"RIFF", len(data) - 8)
 
 
-def test_an_mp3_stream_is_a_tag_then_the_silent_frame_then_sound() -> None:
+def test_an_mp3_stream_is_an_id3_tag_then_the_xing_frame_then_audio() -> None:
     data = streamed("mp3")
     length = id3_length(data)
     assert data[:4] == b"ID3\x04" and length < 400
@@ -81,5 +81,5 @@ def test_an_mp3_stream_is_a_tag_then_the_silent_frame_then_sound() -> None:
     assert data[length + 192 : length + 194] == b"\xff\xf3"  # 64 kbit/s at 24 kHz
 
 
-def test_what_begins_with_no_tag_has_none() -> None:
+def test_the_id3_length_is_zero_without_a_tag() -> None:
     assert id3_length(b"") == id3_length(b"\xff\xf3\x84\xc0") == 0

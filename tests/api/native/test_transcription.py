@@ -24,7 +24,7 @@ async def send(
     return await client.post("/stt", headers=auth, files={"audio": (name, data)}, data=fields)
 
 
-async def test_speech_becomes_text(
+async def test_transcription_returns_text_language_confidence_and_duration(
     client: httpx.AsyncClient, auth: Headers, speech: np.ndarray, speech_wav: bytes
 ) -> None:
     answer = await send(client, auth, speech_wav)
@@ -38,14 +38,14 @@ async def test_speech_becomes_text(
 
 
 @pytest.mark.parametrize("kind", ["mp3", "wav", "flac", "m4a"])
-async def test_a_format_is_known_by_content_not_by_name(
+async def test_the_audio_format_is_detected_by_content_not_by_filename(
     client: httpx.AsyncClient, auth: Headers, speech: np.ndarray, kind: str
 ) -> None:
     answer = await send(client, auth, encode(kind, speech), "file.txt")
     assert (answer.status_code, answer.json().get("text")) == (200, SCRIPT)
 
 
-async def test_timestamps_add_words(
+async def test_timestamps_add_words_to_the_answer(
     client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
 ) -> None:
     body = (await send(client, auth, speech_wav, timestamps="true", language="de")).json()
@@ -56,7 +56,7 @@ async def test_timestamps_add_words(
 
 
 @pytest.mark.parametrize("model", ["general", "phone_call", "meeting", "medical"])
-async def test_every_model_answers(
+async def test_every_model_name_transcribes(
     client: httpx.AsyncClient, auth: Headers, speech_wav: bytes, model: str
 ) -> None:
     answer = await send(client, auth, speech_wav, model=model)
@@ -71,7 +71,7 @@ async def test_every_model_answers(
         ("vtt", "text/vtt", "WEBVTT\n\n00:00:"),
     ],
 )
-async def test_other_response_formats(
+async def test_text_srt_and_vtt_response_formats(
     client: httpx.AsyncClient,
     auth: Headers,
     speech_wav: bytes,
@@ -85,7 +85,7 @@ async def test_other_response_formats(
     assert answer.text.startswith(start)
 
 
-async def test_speaker_labels_say_who_said_what(
+async def test_speaker_labels_add_utterances_with_speakers(
     client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
 ) -> None:
     body = (await send(client, auth, speech_wav, speaker_labels="true")).json()
@@ -103,7 +103,7 @@ async def test_speaker_labels_say_who_said_what(
     ("response_format", "line"),
     [("text", f"A: {SCRIPT}\n"), ("srt", f"A: {SCRIPT}\n"), ("vtt", f"<v A>{SCRIPT}\n")],
 )
-async def test_every_format_names_the_speakers(
+async def test_every_response_format_names_the_speakers(
     client: httpx.AsyncClient, auth: Headers, speech_wav: bytes, response_format: str, line: str
 ) -> None:
     fields = {"speaker_labels": "true", "response_format": response_format}
@@ -125,7 +125,7 @@ async def test_silence_has_no_utterances(client: httpx.AsyncClient, auth: Header
         ({"response_format": "xml"}, "response_format"),
     ],
 )
-async def test_a_bad_field_is_named(
+async def test_an_invalid_field_is_named_in_the_error(
     client: httpx.AsyncClient,
     auth: Headers,
     speech_wav: bytes,
@@ -149,7 +149,7 @@ async def test_a_bad_field_is_named(
         (b"\0" * (26 * 2**20), "file_too_large"),
     ],
 )
-async def test_a_bad_file_is_refused(
+async def test_invalid_and_oversized_audio_is_refused(
     client: httpx.AsyncClient, auth: Headers, data: bytes, error: str
 ) -> None:
     answer = await send(client, auth, data)
@@ -163,12 +163,12 @@ async def test_a_form_without_audio_is_refused(client: httpx.AsyncClient, auth: 
     assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_media_type")
 
 
-async def test_a_key_is_asked_for_before_the_body_is_read(client: httpx.AsyncClient) -> None:
+async def test_a_key_is_checked_before_the_body_is_read(client: httpx.AsyncClient) -> None:
     answer = await client.post("/stt", content=b"x" * 10, headers={"content-type": "a/b"})
     assert answer.status_code == 401
 
 
-async def test_languages_have_both_names(client: httpx.AsyncClient, auth: Headers) -> None:
+async def test_languages_have_native_names(client: httpx.AsyncClient, auth: Headers) -> None:
     languages = (await client.get("/stt/languages", headers=auth)).json()["languages"]
     german = next(one for one in languages if one["code"] == "de")
     assert german == {
@@ -179,7 +179,7 @@ async def test_languages_have_both_names(client: httpx.AsyncClient, auth: Header
     }
 
 
-async def test_a_client_that_leaves_stops_the_work(
+async def test_a_disconnect_stops_the_transcription(
     app: FastAPI, auth: Headers, speech_wav: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = app.state.services.speech.transcription.pipeline
@@ -198,7 +198,7 @@ async def test_a_client_that_leaves_stops_the_work(
     assert stopped.is_set()
 
 
-async def test_a_client_that_leaves_within_the_upload_leaves_no_file(
+async def test_a_disconnect_during_the_upload_leaves_no_temporary_file(
     app: FastAPI, auth: Headers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What files to transcribe cost, and what webhooks are told of them."""
+"""Charges and webhook events of the transcription of files."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,12 +24,12 @@ Transcribe = Callable[[DecodedRecording], Awaitable[None]]
 def transcribed_by(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Transcribe], None]:
-    """Puts a function in the place of the transcription."""
+    """Replaces the transcription by a function."""
     pipeline = services.speech.transcription.pipeline
     return lambda transcribe: monkeypatch.setattr(pipeline, "transcribe", transcribe)
 
 
-async def test_a_file_costs_the_audio_that_was_decoded(
+async def test_transcription_is_charged_by_the_decoded_duration(
     client: httpx.AsyncClient,
     auth: Headers,
     books: Books,
@@ -48,7 +48,7 @@ async def test_a_file_costs_the_audio_that_was_decoded(
         assert event["data"][field] == answer.json()[field]
 
 
-async def test_a_text_that_cannot_be_told_costs_nothing(
+async def test_a_transcript_that_cannot_be_serialised_is_not_charged(
     client: httpx.AsyncClient,
     auth: Headers,
     books: Books,
@@ -75,13 +75,13 @@ async def test_without_credit_nothing_is_transcribed(
         raise AssertionError("transcribed")
 
     transcribed_by(transcribe)
-    await books.set_credit(100)  # a second
+    await books.set_credit(100)  # one second of audio
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
     assert await books.kinds() == []
 
 
-async def test_what_is_no_audio_costs_nothing(
+async def test_a_file_that_is_not_audio_is_not_charged(
     client: httpx.AsyncClient, auth: Headers, books: Books
 ) -> None:
     answer = await client.post("/stt", headers=auth, files={"audio": b"RIFF" * 100})
@@ -89,7 +89,7 @@ async def test_what_is_no_audio_costs_nothing(
     assert await books.kinds() == []
 
 
-async def test_a_failure_costs_nothing_and_is_told(
+async def test_a_failed_transcription_is_not_charged_and_sends_a_failed_event(
     client: httpx.AsyncClient,
     auth: Headers,
     books: Books,
@@ -109,7 +109,7 @@ async def test_a_failure_costs_nothing_and_is_told(
     assert {**event["data"], "id": ""} == {"id": "", "error": "overloaded", "message": "busy"}
 
 
-async def test_who_leaves_pays_nothing(
+async def test_a_disconnect_is_not_charged(
     app: FastAPI,
     auth: Headers,
     books: Books,

@@ -58,7 +58,7 @@ async def test_a_webhook_is_registered_listed_and_deleted(
         ({"secret": 12345678}, "validation_error", "secret"),
     ],
 )
-async def test_what_is_wrong_is_named(
+async def test_an_invalid_field_is_named_and_nothing_is_registered(
     client: httpx.AsyncClient, auth: Headers, fields: dict[str, object], error: str, names: str
 ) -> None:
     answer = await register(client, auth, **fields)
@@ -67,7 +67,7 @@ async def test_what_is_wrong_is_named(
     assert (await client.get("/webhooks", headers=auth)).json() == {"webhooks": []}
 
 
-async def test_our_own_name_is_refused(services: Services, auth: Headers) -> None:
+async def test_a_webhook_to_our_own_host_is_refused(services: Services, auth: Headers) -> None:
     from api.app import create_app
     from pipelines.storage.encryption import Encryption
     from pipelines.webhooks.registration import Webhooks
@@ -85,7 +85,7 @@ async def test_our_own_name_is_refused(services: Services, auth: Headers) -> Non
         assert answer.json()["error"] == "invalid_url"
 
 
-async def test_a_secret_is_sealed_and_never_shown(
+async def test_a_webhook_secret_is_encrypted_and_never_returned(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     made = await register(client, auth, secret=SECRET)
@@ -97,14 +97,14 @@ async def test_a_secret_is_sealed_and_never_shown(
         assert SECRET not in (await client.get(path, headers=auth)).text
 
 
-async def test_a_workspace_has_at_most_twenty(client: httpx.AsyncClient, auth: Headers) -> None:
+async def test_webhooks_are_limited_to_twenty(client: httpx.AsyncClient, auth: Headers) -> None:
     for _ in range(20):
         assert (await register(client, auth)).status_code == 201
     answer = await register(client, auth)
     assert answer.status_code == 400 and "at most 20" in answer.json()["message"]
 
 
-async def test_a_change_changes_what_it_names(client: httpx.AsyncClient, auth: Headers) -> None:
+async def test_a_patch_changes_only_its_fields(client: httpx.AsyncClient, auth: Headers) -> None:
     webhook = (await register(client, auth)).json()
     path = f"/webhooks/{webhook['id']}"
     for change in (
@@ -128,7 +128,7 @@ async def test_a_change_changes_what_it_names(client: httpx.AsyncClient, auth: H
 
 
 @pytest.mark.parametrize("field", ["url", "events", "secret", "status"])
-async def test_null_in_a_change_is_refused_and_changes_nothing(
+async def test_null_in_a_patch_is_refused_and_changes_nothing(
     client: httpx.AsyncClient, auth: Headers, services: Services, field: str
 ) -> None:
     webhook = (await register(client, auth, secret=SECRET)).json()
@@ -150,7 +150,7 @@ async def test_null_in_a_change_is_refused_and_changes_nothing(
     assert "null" not in str(shown["properties"]) and "required" not in shown
 
 
-async def test_deliveries_are_listed_in_pages_and_sent_again(
+async def test_deliveries_are_paginated_and_can_be_redelivered(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     webhook = (await register(client, auth)).json()
@@ -179,7 +179,7 @@ async def test_deliveries_are_listed_in_pages_and_sent_again(
         assert refused.status_code == 400 and "inactive" in refused.json()["message"]
 
 
-async def test_what_is_no_id_at_all_is_not_found(client: httpx.AsyncClient, auth: Headers) -> None:
+async def test_a_malformed_id_is_not_found(client: httpx.AsyncClient, auth: Headers) -> None:
     for method, ending in (("GET", ""), ("DELETE", ""), ("POST", "/test"), ("GET", "/deliveries")):
         answer = await client.request(method, f"/webhooks/none{ending}", headers=auth)
         assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
@@ -194,7 +194,7 @@ async def test_a_delivery_of_another_webhook_is_not_found(
     assert (await client.post(path, headers=auth)).status_code == 404
 
 
-async def test_wants_follows_changes_at_once_here(
+async def test_subscription_checks_see_webhook_changes_at_once(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     principal = await services.platform.accounts.authenticator.authenticate(
@@ -215,7 +215,7 @@ async def test_wants_follows_changes_at_once_here(
     assert not await wants()
 
 
-async def test_changes_are_in_the_audit_log(
+async def test_webhook_changes_are_in_the_audit_log(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     webhook = (await register(client, auth, secret=SECRET)).json()["id"]

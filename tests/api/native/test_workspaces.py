@@ -1,4 +1,4 @@
-"""Settings, the audit log and the end of a workspace over HTTP."""
+"""Settings, audit log and erasure of a workspace over HTTP."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ async def _actions(client: httpx.AsyncClient, headers: Headers) -> list[str]:
     return [entry["action"] for entry in answer.json()["data"]]
 
 
-async def test_what_is_done_with_keys_is_in_the_audit_log(
+async def test_key_and_profile_changes_are_in_the_audit_log_without_values(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     made = await client.post("/developer/api", headers=auth, json={"name": "a", "scopes": ["tts"]})
@@ -41,7 +41,7 @@ async def test_what_is_done_with_keys_is_in_the_audit_log(
     assert first_break(chain) is None
 
 
-async def test_a_profile_that_stays_as_it_was_is_not_in_the_audit_log(
+async def test_an_unchanged_profile_is_not_in_the_audit_log(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     before = await _actions(client, auth)
@@ -51,7 +51,7 @@ async def test_a_profile_that_stays_as_it_was_is_not_in_the_audit_log(
     assert await _actions(client, auth) == before
 
 
-async def test_a_failed_deletion_is_not_in_the_audit_log(
+async def test_a_failed_key_deletion_is_not_in_the_audit_log(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     before = await _actions(client, auth)
@@ -59,13 +59,13 @@ async def test_a_failed_deletion_is_not_in_the_audit_log(
     assert await _actions(client, auth) == before
 
 
-async def test_nobody_reads_the_audit_log_of_another_workspace(
+async def test_the_audit_log_shows_only_entries_of_the_callers_workspace(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers
 ) -> None:
     assert await _actions(client, other_auth) == ["account.created"]
 
 
-async def test_settings_hold_for_the_next_request(client: httpx.AsyncClient, auth: Headers) -> None:
+async def test_settings_apply_to_the_next_request(client: httpx.AsyncClient, auth: Headers) -> None:
     assert (await client.get("/auth/workspace", headers=auth)).json()["retention"] == "standard"
     body = {"retention": "zero", "name": "Quiet"}
     changed = await client.put("/auth/workspace", headers=auth, json=body)
@@ -76,14 +76,14 @@ async def test_settings_hold_for_the_next_request(client: httpx.AsyncClient, aut
 
 
 @pytest.mark.parametrize("body", [{"retention": "none"}, {"name": ""}, {"retention": 1}])
-async def test_wrong_settings_are_refused(
+async def test_invalid_settings_are_refused(
     client: httpx.AsyncClient, auth: Headers, body: dict[str, object]
 ) -> None:
     answer = await client.put("/auth/workspace", headers=auth, json=body)
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
 
 
-async def test_an_erased_account_leaves_no_word_of_its_own(
+async def test_erasing_an_account_removes_all_its_data_from_disk(
     client: httpx.AsyncClient,
     auth: Headers,
     services: Services,
@@ -130,7 +130,7 @@ async def test_an_erased_account_cannot_be_erased_again(
     assert (await client.delete("/auth/account", headers=auth)).status_code == 401
 
 
-async def test_a_key_that_may_not_do_everything_cannot_erase_the_account(
+async def test_a_key_without_every_scope_cannot_erase_the_account(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     body = {"name": "for keys", "scopes": ["keys"]}

@@ -31,7 +31,7 @@ from tests.api.disconnects import send_and_disconnect
 from tests.api.local_server import serve_app
 from tests.api.local_services import local_services
 from tests.api.money import Books
-from tests.api.native.speech.test_stream import FailsAt, WaitsForTheSecond, call
+from tests.api.native.speech.test_stream import BlocksTheSecondSentence, FailsAt, call
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.voiced import INFO, VoicedSpeaker
@@ -163,7 +163,7 @@ async def test_every_speed_of_openais_changes_the_length(
 async def test_the_first_bytes_come_before_the_second_sentence(
     services: Services, auth: Headers
 ) -> None:
-    model = WaitsForTheSecond()
+    model = BlocksTheSecondSentence()
     app = create_app(speaking(services, one=model))
     bodies: asyncio.Queue[bytes] = asyncio.Queue()
     left = asyncio.Event()
@@ -172,7 +172,7 @@ async def test_the_first_bytes_come_before_the_second_sentence(
     async with asyncio.timeout(PATIENCE_S):
         assert (await bodies.get()).startswith(b"ID3")
         assert len(model.calls) == 1
-        model.may_go_on.set()
+        model.may_continue.set()
         while not task.done() and len(model.calls) < 3:
             await bodies.get()
         left.set()

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatServer]:
 
 @pytest.fixture(scope="module")
 def slow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatServer]:
-    """Half a second a word."""
+    """Takes half a second for each word."""
     with serve_chat(tmp_path_factory.mktemp("slow"), make_engine(0.5), INFO) as running:
         yield running
 
@@ -53,7 +53,7 @@ def post(server: ChatServer, body: Any, path: str = PATH, **headers: str) -> htt
 
 
 def events(response: httpx.Response) -> list[dict[str, Any]]:
-    """What a reader of the interface document would parse; checks the last line."""
+    """The parsed server-sent events; checks that [DONE] is the last."""
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     blocks = response.text.split("\n\n")
@@ -61,7 +61,7 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(block.removeprefix("data: ")) for block in blocks[:-2]]
 
 
-def test_a_stream_has_the_lines_of_the_interface_in_order(server: ChatServer) -> None:
+def test_a_stream_sends_chat_id_content_finish_and_done_events_in_order(server: ChatServer) -> None:
     first, *pieces, finish, done = events(post(server, say("hello big world")))
     assert first["type"] == "chat_id" and UUID(first["chat_id"])
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
@@ -73,7 +73,7 @@ def test_a_stream_has_the_lines_of_the_interface_in_order(server: ChatServer) ->
     assert len({event["id"] for event in (first, *pieces, finish, done)}) == 1
 
 
-def test_an_answer_in_one_piece_has_the_fields_of_the_interface(server: ChatServer) -> None:
+def test_an_unstreamed_answer_has_all_documented_fields(server: ChatServer) -> None:
     response = post(server, say("hello world", stream=False, model="svc/slm-3b-int4"))
     assert response.status_code == 200
     body = response.json()
@@ -190,7 +190,7 @@ def test_save_chat_false_saves_nothing(server: ChatServer) -> None:
         ({"messages": [{"role": "tool", "content": "x"}]}, "tool_call_id"),
     ],
 )
-def test_a_wrong_field_is_named(server: ChatServer, fields: dict[str, Any], named: str) -> None:
+def test_an_invalid_field_is_named(server: ChatServer, fields: dict[str, Any], named: str) -> None:
     response = post(server, {**say("hello"), **fields})
     body = response.json()
     assert response.status_code == 400 and body["success"] is False
@@ -217,11 +217,11 @@ def test_a_wrong_field_is_named(server: ChatServer, fields: dict[str, Any], name
         {"stream_options": {"include_usage": True}, "response_format": {"type": "text"}},
     ],
 )
-def test_what_clients_send_is_accepted(server: ChatServer, fields: dict[str, Any]) -> None:
+def test_optional_openai_fields_are_accepted(server: ChatServer, fields: dict[str, Any]) -> None:
     assert events(post(server, {**say("a b"), **fields}))[-1]["type"] == "done"
 
 
-def test_what_fails_before_the_first_piece_has_a_status_of_its_own(server: ChatServer) -> None:
+def test_errors_before_the_first_streamed_event_have_their_http_status(server: ChatServer) -> None:
     too_long = post(server, say("word " * 80))
     assert (too_long.status_code, too_long.json()["error"]) == (400, "context_length_exceeded")
     unknown = post(server, say("hi", model="gpt-4"))
@@ -235,7 +235,7 @@ def test_what_fails_before_the_first_piece_has_a_status_of_its_own(server: ChatS
 
 
 @pytest.mark.parametrize("dialect", ["/openai/v1/chat/completions", PATH])
-def test_openai_clients_get_one_piece_and_error_objects(server: ChatServer, dialect: str) -> None:
+def test_openai_clients_get_openai_defaults_and_errors(server: ChatServer, dialect: str) -> None:
     headers = {} if dialect != PATH else {"X-Stainless-Lang": "python"}
     assert post(server, say("hello"), dialect, **headers).json()["object"] == "chat.completion"
     assert events(post(server, say("hello", stream=True), dialect, **headers))
@@ -244,9 +244,7 @@ def test_openai_clients_get_one_piece_and_error_objects(server: ChatServer, dial
     assert wrong["error"]["type"] == "invalid_request_error"
 
 
-def test_a_client_that_leaves_a_stream_ends_it_and_keeps_what_was_made(
-    slow_server: ChatServer,
-) -> None:
+def test_a_disconnect_stops_a_stream_and_saves_the_partial_answer(slow_server: ChatServer) -> None:
     text = " ".join(f"w{n}" for n in range(40))  # 20 seconds
     with httpx.stream(
         "POST", slow_server.url + PATH, json=say(text), headers=slow_server.headers
@@ -256,7 +254,7 @@ def test_a_client_that_leaves_a_stream_ends_it_and_keeps_what_was_made(
     assert len(saved["messages"][1]["content"].split()) <= 4
 
 
-def test_a_client_that_leaves_before_a_whole_answer_stops_it(slow_server: ChatServer) -> None:
+def test_a_disconnect_stops_an_unstreamed_answer_and_saves_a_part(slow_server: ChatServer) -> None:
     text = " ".join(f"v{n}" for n in range(40))
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(
@@ -275,7 +273,7 @@ def test_a_client_that_leaves_before_a_whole_answer_stops_it(slow_server: ChatSe
 
 
 def wait_for_chat(server: ChatServer, chat_id: str) -> dict[str, Any]:
-    """The saved chat, at most a second and some after its client left."""
+    """The chat, once it is saved after its client disconnected."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         response = httpx.get(f"{server.url}/chats/{chat_id}", headers=server.headers)
@@ -286,7 +284,7 @@ def wait_for_chat(server: ChatServer, chat_id: str) -> dict[str, Any]:
     pytest.fail("the chat was not saved")
 
 
-async def test_a_workspace_that_keeps_nothing_saves_no_chat(
+async def test_a_zero_retention_workspace_saves_no_chat(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     await client.put("/auth/workspace", headers=auth, json={"retention": "zero"})

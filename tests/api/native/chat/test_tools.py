@@ -1,4 +1,4 @@
-"""Tools and forms of answers over HTTP, with an engine that needs no weights."""
+"""Tool calls and response formats over HTTP, with an engine that needs no weights."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatServer]:
 
 
 def call(city: str) -> str:
-    """What the engine says back, as models write calls."""
+    """A tool call as models write it, which the engine echoes."""
     arguments = json.dumps({"city": city})
     return f'<tool_call>\n{{"name": "get_weather", "arguments": {arguments}}}\n</tool_call>'
 
@@ -56,14 +56,14 @@ def post(server: ChatServer, body: Any) -> httpx.Response:
         ({"tool": [], "response_format": {"type": "text"}}, 0.7),
     ],
 )
-def test_what_must_obey_a_form_is_hardly_drawn_by_chance(
+def test_the_default_temperature_is_lower_for_constrained_decoding(
     fields: dict[str, Any], expected: float
 ) -> None:
     body = ChatCompletionBody.model_validate(say("hello", **fields))
     assert body.sampling().temperature == expected
 
 
-def test_a_call_is_given_whole_in_openais_shape(server: ChatServer) -> None:
+def test_an_unstreamed_tool_call_has_the_openai_shape(server: ChatServer) -> None:
     body = post(server, say(call("Rome"), stream=False)).json()
     choice = body["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
@@ -75,13 +75,13 @@ def test_a_call_is_given_whole_in_openais_shape(server: ChatServer) -> None:
     assert body["usage"]["completion_tokens"] > 0
 
 
-def test_text_before_a_call_stays_text(server: ChatServer) -> None:
+def test_text_before_a_tool_call_stays_in_the_content(server: ChatServer) -> None:
     body = post(server, say("let me look " + call("Rome"), stream=False)).json()
     message = body["choices"][0]["message"]
     assert message["content"] == "let me look " and len(message["tool_calls"]) == 1
 
 
-def test_a_streamed_call_has_its_name_first_and_arguments_that_add_up(server: ChatServer) -> None:
+def test_streamed_tool_calls_start_with_the_name_and_join_to_arguments(server: ChatServer) -> None:
     response = post(server, say(call("Rome") + "\n" + call("Oslo")))
     lines = [line for line in response.text.split("\n\n") if line]
     events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
@@ -99,7 +99,7 @@ def test_a_streamed_call_has_its_name_first_and_arguments_that_add_up(server: Ch
     assert events[-1]["type"] == "done"
 
 
-def test_openais_client_reads_calls_streamed_and_whole(server: ChatServer) -> None:
+def test_openais_client_reads_streamed_and_unstreamed_tool_calls(server: ChatServer) -> None:
     client = OpenAI(base_url=f"{server.url}/openai/v1", api_key=server.token)
     fields: Any = {
         "model": "svc/slm-3b-int4",
@@ -121,7 +121,7 @@ def test_openais_client_reads_calls_streamed_and_whole(server: ChatServer) -> No
         ]
 
 
-def test_a_continued_chat_replays_calls_and_results(server: ChatServer) -> None:
+def test_the_prompt_of_a_continued_chat_has_its_tool_calls_and_results(server: ChatServer) -> None:
     body = post(server, say(call("Rome"), stream=False)).json()
     (called,) = body["choices"][0]["message"]["tool_calls"]
     result = {"role": "tool", "tool_call_id": called["id"], "content": "sunny there"}
@@ -133,12 +133,12 @@ def test_a_continued_chat_replays_calls_and_results(server: ChatServer) -> None:
     assert asking["tool_calls"] == [called] and asking["content"] == ""
     assert answered["tool_call_id"] == called["id"] and answered["content"] == "sunny there"
     assert last["role"] == "assistant" and last["tool_calls"] is None
-    # The prompt is the whole chat: what was called and what came of it.
+    # The prompt is the whole chat, with the tool call and its result.
     assert answer.json()["usage"]["prompt_tokens"] > body["usage"]["prompt_tokens"]
 
 
 @pytest.mark.parametrize("chat", ["new", "saved"])
-def test_a_result_of_no_call_is_refused(server: ChatServer, chat: str) -> None:
+def test_a_tool_result_of_an_unknown_call_is_refused(server: ChatServer, chat: str) -> None:
     result = {"role": "tool", "tool_call_id": "call_unknown", "content": "x"}
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}, result]}
     if chat == "saved":
@@ -148,7 +148,7 @@ def test_a_result_of_no_call_is_refused(server: ChatServer, chat: str) -> None:
     assert "tool_call_id" in response.json()["message"]
 
 
-def test_without_tools_the_same_words_are_text(server: ChatServer) -> None:
+def test_tool_call_markup_is_text_when_no_tool_may_be_called(server: ChatServer) -> None:
     choices: list[dict[str, Any]] = [{"tool": []}, {"tool_choice": "none"}]
     for fields in choices:
         choice = post(server, say(call("Rome"), stream=False, **fields)).json()["choices"][0]
@@ -156,7 +156,7 @@ def test_without_tools_the_same_words_are_text(server: ChatServer) -> None:
         assert choice["finish_reason"] == "stop"
 
 
-def test_calls_cost_what_their_tokens_cost(server: ChatServer) -> None:
+def test_tool_calls_are_charged_by_their_tokens(server: ChatServer) -> None:
     def used() -> int:
         answer = httpx.get(f"{server.url}/billing/usage", headers=server.headers).json()
         return sum(int(item["units"]) for item in answer["usage"] if item["kind"] == "chat")
