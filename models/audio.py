@@ -1,5 +1,5 @@
-"""Mono audio in memory: the chunk every engine yields, when its words sound, and the conversions at
-the edges."""
+"""Mono audio in memory: the chunk that every engine yields, the times of its words, resampling, and
+conversion to and from PCM16 and mu-law."""
 
 import re
 from bisect import bisect_left
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 Pcm: TypeAlias = NDArray[np.float32]
 """Samples of one mono signal, float32 [n] in [-1, 1]."""
 
-# Symbols between white space without the punctuation around them, which is a pause.
+# The symbols of a word, without the punctuation around them, which stands for a pause.
 _SOUNDING = re.compile(r"[^\W\d_](?:\S*[^\W\d_])?")
 CHUNK_S = 0.4  # long enough that a message costs little, short enough to be heard at once
 
 
 @dataclass(frozen=True, slots=True)
 class WordTime:
-    """When a word sounds; carried by the chunk in which it begins, it may end in a later one."""
+    """When a word is spoken; the chunk in which it begins has it, it may end in a later chunk."""
 
     text_start: int  # offset into the text of the request
     text_end: int
@@ -37,7 +37,7 @@ class AudioChunk:
 
     pcm: Pcm  # float32 [n] in [-1, 1]
     sample_rate: int  # Hz
-    words: tuple[WordTime, ...] = ()  # of those that begin in it, when they were asked for
+    words: tuple[WordTime, ...] = ()  # the words that begin in the chunk, if timings are requested
 
     @property
     def duration_s(self) -> float:
@@ -52,9 +52,9 @@ def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:
 
 
 class StreamResampler:
-    """Consecutive pcm at one rate to another; passes it through where both are the same.
+    """Converts consecutive pcm to another sample rate; passes it through where rates are equal.
 
-    `quality` is soxr's: HQ for sound that people hear.
+    `quality` is a setting of soxr: HQ for audio that people hear.
     """
 
     def __init__(self, from_hz: int, to_hz: int, quality: str = "HQ") -> None:
@@ -64,13 +64,13 @@ class StreamResampler:
             self._stream = soxr.ResampleStream(from_hz, to_hz, 1, dtype="float32", quality=quality)
 
     def process(self, pcm: Pcm, *, last: bool = False) -> Pcm:
-        """float32 [n] to what is ready of it; with `last` also what was held back."""
+        """float32 [n] to the resampled audio that is ready; `last` also flushes the buffer."""
         if self._stream is None:
             return pcm
         return np.asarray(self._stream.resample_chunk(pcm, last=last), dtype=np.float32)
 
     def flush(self) -> Pcm:
-        """The samples held back; the stream has ended."""
+        """The samples that are still in the buffer, at the end of the stream."""
         return self.process(np.zeros(0, dtype=np.float32), last=True)
 
 
@@ -113,7 +113,7 @@ def _samples() -> Pcm:
 def _codes() -> NDArray[np.uint8]:
     """The code of every int16, uint8 [65536], indexed by its bits read as unsigned."""
     levels = _levels()
-    # The two zeros are one here; G.711 decides half-way between two levels.
+    # +0 and -0 have one code here; as in G.711, thresholds are half-way between two levels.
     rising = np.concatenate([np.arange(0, 127), np.arange(255, 127, -1)])
     between = (levels[rising][:-1] + levels[rising][1:]) / 2
     linear = np.arange(65_536, dtype=np.uint16).view(np.int16)
@@ -122,7 +122,7 @@ def _codes() -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A word of the text and the symbols that it is spoken with."""
+    """A word of the text and its symbols (phonemes or letters)."""
 
     text_start: int
     text_end: int
@@ -147,8 +147,8 @@ def words_of(text: str) -> list[tuple[int, int]]:
 def symbols_of_words(text: str, symbols: str, length: Callable[[str], int]) -> list[Span]:
     """The symbols of each word of `text`; a space stands between the words of `symbols`.
 
-    Where a reader joins words or makes several of one, their symbols are shared out in proportion
-    to `length`, the number of symbols that a word has when it is read alone.
+    Where phonemization joins or splits words, the symbols are assigned to the words in proportion
+    to `length`, the number of symbols of a word that is phonemized alone.
     """
     words = words_of(text)
     groups = [m.span() for m in _SOUNDING.finditer(symbols)]
@@ -157,7 +157,7 @@ def symbols_of_words(text: str, symbols: str, length: Callable[[str], int]) -> l
     if len(words) == len(groups):
         return [Span(*word, *group) for word, group in zip(words, groups, strict=True)]
     lengths = [max(1, length(text[a:b])) for a, b in words]
-    places = [at for a, b in groups for at in range(a, b)]  # of all symbols that sound
+    places = [at for a, b in groups for at in range(a, b)]  # indices of all symbols in words
     shares = [round(done * len(places) / sum(lengths)) for done in accumulate(lengths)]
     if len(groups) > len(words):  # then each word begins where a group does
         ends = list(accumulate(b - a for a, b in groups))
@@ -172,7 +172,7 @@ def symbols_of_words(text: str, symbols: str, length: Callable[[str], int]) -> l
 
 
 def spread(text: str, seconds: float) -> list[WordTime]:
-    """Times by the number of letters alone, where an engine says nothing of its durations."""
+    """Word times estimated from numbers of letters, for engines without durations."""
     words = words_of(text)
     ends = list(accumulate(b - a for a, b in words))
     starts = [0, *ends[:-1]]
@@ -183,7 +183,7 @@ def spread(text: str, seconds: float) -> list[WordTime]:
 
 
 def timed(words: Sequence[Span], ends_s: Sequence[float]) -> list[WordTime]:
-    """Times of `words`; `ends_s[i]` is when symbol i begins, and the one before it ends."""
+    """Times of `words`; `ends_s[i]` is when symbol i begins, which is when symbol i - 1 ends."""
     last = len(ends_s) - 1
     return [
         WordTime(
@@ -207,7 +207,7 @@ def cut(chunk: AudioChunk) -> Iterator[AudioChunk]:
 
 
 def within(words: Sequence[WordTime], from_s: float, until_s: float) -> tuple[WordTime, ...]:
-    """Those of `words` that begin then, with times that count from `from_s`."""
+    """The words that begin in this interval, with times relative to `from_s`."""
     return tuple(
         replace(word, start_s=word.start_s - from_s, end_s=word.end_s - from_s)
         for word in words

@@ -1,5 +1,5 @@
-"""What every engine has in common, and what a running model says of itself: the source of
-`GET /models` and of the voice list."""
+"""The base class of engines, and the descriptions of loaded models and their voices: the source
+of `GET /models` and of the voice list."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ _VOICE_NAMESPACE = uuid5(NAMESPACE_URL, "urn:antiphon:voice")
 
 @dataclass(frozen=True, slots=True)
 class VoiceInfo:
-    """A voice that an engine really offers."""
+    """A voice that a loaded engine has."""
 
     engine: str  # name of the engine in the registry
     key: str  # the engine's own name of the voice, such as "af_heart"
@@ -25,17 +25,17 @@ class VoiceInfo:
     accent: Accent
     description: str | None = None
     categories: tuple[str, ...] = ()
-    custom_id: str | None = None  # of a voice that a workspace had made
+    custom_id: str | None = None  # the id of a workspace's custom voice
 
     @property
     def voice_id(self) -> str:
-        """A UUID that stays the same for ever, on every machine."""
+        """A UUID that is the same on every machine and in every release."""
         return self.custom_id or str(uuid5(_VOICE_NAMESPACE, f"{self.engine}/{self.key}"))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A loaded model. Crosses processes."""
+    """A loaded model. Sent between processes."""
 
     id: str  # what clients name, such as "svc/slm-135m-q4"
     kind: ModelKind
@@ -49,8 +49,8 @@ class ModelInfo:
     sample_rate: int | None = None  # Hz; tts only
     native_speed: bool = False  # tts only: the engine changes tempo itself
     real_time_factor: float = 0.0  # tts only: seconds of work for a second of speech
-    crosses_languages: bool = False  # tts only: any of its voices speaks any of its languages
-    takes_voice_packs: bool = False  # tts only: it speaks with a pack that a request brings, too
+    crosses_languages: bool = False  # tts only: each of its voices speaks all of its languages
+    takes_voice_packs: bool = False  # tts only: accepts a voice pack with a request
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     context_tokens: int | None = None  # chat only
 
@@ -58,13 +58,13 @@ class ModelInfo:
 class Engine:
     """A model in memory, built as `cls(config, weights)` and shared by all requests.
 
-    Each kind has a subclass in `models/<kind>/base.py` with its calls, and a dataclass of
-    `capabilities` that an engine sets at the latest in its constructor. Methods that an engine may
-    leave out have defaults, so that callers need not ask for them first.
+    Each kind has a subclass in `models/<kind>/base.py` with its methods, and a dataclass of
+    `capabilities`, which an engine sets at the latest in its constructor. Optional methods have
+    defaults, so that callers need not check for them.
     """
 
     def release_memory(self) -> None:
-        """Gives back memory that is kept between requests; the next request takes it again.
+        """Frees memory that is kept between requests; the next request allocates it again.
 
         Blocking, and safe at any time.
         """

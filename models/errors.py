@@ -1,8 +1,8 @@
-"""The errors that engines raise. They cross processes, so one message is all they carry."""
+"""The errors that engines raise. Sent between processes, so their only field is a message."""
 
 
 class EngineError(Exception):
-    """An engine could not do its work; the base of the tree."""
+    """An engine failed; the base class of engine errors."""
 
     code = "internal_error"
     retryable = False
@@ -17,11 +17,11 @@ class EngineOverloaded(EngineError, code="overloaded", retryable=True):
 
 
 class EngineLost(EngineError, code="unavailable", retryable=True):
-    """The replica died or is not up while the request was with it."""
+    """The replica died, or is not running, during the request."""
 
 
 class PackMissing(EngineError, code="unavailable", retryable=True):
-    """The engine does not have the voice pack of that digest; ask again, with the pack."""
+    """The engine has not cached the voice pack of that digest; retry with the pack's bytes."""
 
 
 class WeightsMissing(EngineError):
@@ -37,7 +37,7 @@ class UnknownEngine(EngineError):
 
 
 class InvalidEngineRequest(EngineError, code="validation_error"):
-    """The caller asked for something that this engine cannot do."""
+    """The request is not valid for this engine."""
 
 
 class UnknownVoice(InvalidEngineRequest, code="voice_not_found"):
@@ -45,7 +45,7 @@ class UnknownVoice(InvalidEngineRequest, code="voice_not_found"):
 
 
 class UnsupportedLanguage(InvalidEngineRequest):
-    """The engine does not know that language."""
+    """The engine does not support that language."""
 
 
 class ContextLengthExceeded(InvalidEngineRequest, code="context_length_exceeded"):

@@ -1,5 +1,5 @@
-"""The registry: kinds of engines, the configurations that they take, where each engine lives, and
-how it is loaded with its description."""
+"""The registry: kinds of engines, the types of their configurations, the modules of the engines,
+and how one is loaded with its description."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -38,7 +38,7 @@ ModelT = TypeVar("ModelT", bound=TTSEngine | STTEngine | ChatEngine)
 
 @dataclass(frozen=True, slots=True)
 class EngineKind(Generic[EngineT]):
-    """Engines with the same calls. A module is imported only when its engine is chosen."""
+    """Engines with the same interface. A module is imported only when its engine is chosen."""
 
     name: str
     folder: str  # of its configurations, under configs/
@@ -48,8 +48,8 @@ class EngineKind(Generic[EngineT]):
     def engine_class(self, name: str) -> Any:
         """The class of the engine `name`; every engine is built as `cls(config, weights)`.
 
-        Raises UnknownEngine, which lists the names there are, or UnsupportedFeature when a library
-        of the engine's profile is not installed.
+        Raises UnknownEngine, which lists the known names, or UnsupportedFeature when a library of
+        the engine's profile is not installed.
         """
         try:
             module, _, attribute = self.engines[name].partition(":")
@@ -60,7 +60,7 @@ class EngineKind(Generic[EngineT]):
             return getattr(import_module(module), attribute)
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] == "models":
-                raise  # one of this project, which is no matter of what is installed
+                raise  # a module of this project: a bug, not a missing library
             raise UnsupportedFeature(
                 f"the engine {name!r} needs {error.name!r} of the GPU profile, which is not"
                 " installed"
@@ -141,9 +141,9 @@ def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
 def load_model(
     kind: EngineKind[ModelT], name: str, weights: WeightStore, *, threads: int | None = None
 ) -> tuple[ModelT, ModelInfo]:
-    """The same with its description, for the kinds of which clients see models.
+    """Like `load`, with the model's description, for the kinds that clients can list.
 
-    `threads` replaces that of the configuration, if it has any.
+    `threads` replaces the `threads` of the configuration, if it has the field.
     """
     config: Any = load_yaml(TypeAdapter(kind.config), name)
     if threads is not None and "threads" in type(config).model_fields:
@@ -161,7 +161,7 @@ def load_model(
         }
     return engine, ModelInfo(
         id=config.id,
-        kind=kind.name,  # type: ignore[arg-type]  # one of the three
+        kind=kind.name,  # type: ignore[arg-type]  # chat, tts or stt
         engine=config.engine,
         owned_by=config.owned_by,
         created=config.created,

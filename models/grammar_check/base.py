@@ -8,7 +8,7 @@ from models.base import Engine
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What may be wrong at `text[start:end]` (code points), and what could stand there instead."""
+    """A possible error at `text[start:end]` (code points), and its replacements."""
 
     start: int
     end: int
@@ -19,13 +19,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrammarCapabilities:
-    """What a grammar checker can do."""
+    """The capabilities of a grammar checker."""
 
     language: str  # ISO 639-1 code
 
 
 class GrammarEngine(Engine, ABC):
-    """Checks texts of one language. Blocking; serves all threads."""
+    """Checks texts of one language. Blocking; thread-safe."""
 
     capabilities: GrammarCapabilities
 
@@ -33,5 +33,5 @@ class GrammarEngine(Engine, ABC):
     def check(self, text: str) -> list[Finding]:
         """All findings, which may overlap, in the order of the text.
 
-        Give it a paragraph at a time: the time of an odd text may grow with its square.
+        Pass one paragraph at a time: the time may grow with the square of a text's length.
         """

@@ -15,7 +15,7 @@ from models.weights.store import WeightStore
 
 
 class HarperEngine(GrammarEngine):
-    """One linter; it takes one call at a time, and gives the interpreter's lock back meanwhile."""
+    """One linter; it takes one call at a time, and releases the GIL during the call."""
 
     capabilities = GrammarCapabilities(language="en")
 
@@ -30,7 +30,7 @@ class HarperEngine(GrammarEngine):
 
     def check(self, text: str) -> list[Finding]:
         with self._lock:
-            # Not deduplicated: which of two overlapping findings is right, the caller judges.
+            # Not deduplicated: the caller chooses between overlapping findings.
             by_rule = self._linter.organized_lints(text, language="plaintext", dedup=False)
         findings = [
             Finding(lint.span.start, lint.span.end, replacements, rule, rule == "SpellCheck")
@@ -42,7 +42,7 @@ class HarperEngine(GrammarEngine):
 
 
 def _replacements(lint: Any) -> tuple[str, ...]:
-    """What each suggestion makes of the whole span."""
+    """The replacement of the whole span by each suggestion."""
     made = []
     for suggestion in lint.suggestions:
         text = suggestion.replacement_text

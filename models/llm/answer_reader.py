@@ -12,16 +12,16 @@ from models.llm.structured_output.parser_state import ParserState
 from models.llm.tool_calls import MARK, CallDelta, ToolTextReader, partial_suffix
 
 THINK, END_OF_THINKING = "<think>", "</think>"
-UNFINISHED = "\ufffd"  # the replacement character, which decoders write for a part of one
+UNFINISHED = "\ufffd"  # the replacement character, which decoders write for a partial character
 
 
 class TokenText:
-    """Detokenizes incrementally; a character of several tokens comes when it is whole."""
+    """Detokenizes incrementally; a character of several tokens is returned when it is complete."""
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._tokens: list[int] = []
-        self._from = 0  # the first token that the next ones are decoded with
+        self._from = 0  # the first token of the context that new tokens are decoded with
         self._read = 0  # tokens whose text has been returned
 
     def add(self, token: int) -> str:
@@ -33,11 +33,11 @@ class TokenText:
         return text
 
     def finish(self) -> str:
-        """What was held back, whole or not."""
+        """The text held back, even of an incomplete character."""
         return self._new()
 
     def _new(self) -> str:
-        # Some tokenizers write a token otherwise after others, a space before it for one.
+        # Some tokenizers decode a token depending on those before it, such as with a space.
         before = self._decode(self._tokens[self._from : self._read])
         return self._decode(self._tokens[self._from :])[len(before) :]
 
@@ -53,8 +53,8 @@ class AnswerReader:
         tools: ToolTextReader | None = None,
         budget: "BudgetedCompletion | None" = None,
     ) -> None:
-        """`thinking`: the prompt has opened the reasoning; None where the engine gives it apart."""
-        self.stopped = False  # one of the texts of `stop` has come: the rest is not for the caller
+        """`thinking`: the prompt has opened the reasoning; None if the engine separates it."""
+        self.stopped = False  # a `stop` text was found: the rest is not returned
         self._thoughts = None if thinking is None else _ThoughtReader(begun=thinking)
         self._tools = tools
         self._stop = _StopReader(stop)
@@ -70,7 +70,7 @@ class AnswerReader:
         stop: Sequence[str] = (),
         thinking: bool | None,
     ) -> "AnswerReader":
-        """For the answer of a request; `grammar` is what it is constrained to."""
+        """The reader of a request's answer; `grammar` is what the answer is constrained to."""
         tools = budget = None
         if may_call_tools(request):
             tools = ToolTextReader(json_or_calls=is_json_or_calls(request))
@@ -80,25 +80,25 @@ class AnswerReader:
 
     @property
     def calls(self) -> int:
-        """Calls that are whole."""
+        """How many tool calls are complete."""
         return self._tools.whole if self._tools is not None else 0
 
     @property
     def repeats_itself(self) -> bool:
-        """A call has come twice: small models then go on without end."""
+        """The model wrote the same tool call twice: small models then repeat it endlessly."""
         return self._tools is not None and self._tools.repeated
 
     def feed(self, text: str, usage: TokenUsage | None = None) -> GenerationDelta:
-        """The new pieces; `usage` is that of the answer up to the end of `text`."""
+        """The new deltas; `usage` is that of the answer up to the end of `text`."""
         if self._budget is not None and text and usage is not None:
             text = self._budget.feed(text, usage)
         return self._read(*(self._thoughts.feed(text) if self._thoughts else ("", text)))
 
     def finish(self, finish: FinishReason | None = None, unfinished: str = "") -> GenerationDelta:
-        """What was held back, and why the answer ended, when the model has written all that it
-        will, perhaps an `unfinished` character."""
-        lost = False  # what waits is the beginning of a call for which there is no room
-        if self._budget is not None:  # which knows better what an unfinished character becomes
+        """The text held back and the finish reason, at the end of generation; `unfinished` is the
+        incomplete last character, if any."""
+        lost = False  # the text held back begins a call that the token limit cut off
+        if self._budget is not None:  # its completion replaces an unfinished character
             unfinished, finish = self._budget.end(finish, self.calls)
             lost = self._budget.lost
         piece = self.feed(unfinished)
@@ -123,25 +123,25 @@ class AnswerReader:
 
 
 class BudgetedCompletion:
-    """Lets text through while the tokens that are left are enough to complete the answer.
+    """Passes text on while the remaining tokens are enough to complete the answer (a safe point).
 
-    What comes after such a place is held until there is another, or the model ends by itself. When
-    the tokens are spent before, the answer is completed from the last such place, the shortest way.
+    Text after a safe point is held until the next one, or until the model ends by itself. When
+    the tokens are spent before, the answer gets its shortest completion from the last safe point.
     """
 
     def __init__(self, grammar: Grammar, max_tokens: int | None, context_tokens: int) -> None:
-        self.lost = False  # something that the model wrote was left out
+        self.lost = False  # some text of the model was dropped
         self._has_free_text = not grammar.root.min_bytes
         self._state = ParserState.start(grammar)
-        self._safe: ParserState | None = None  # where what was let through ends; None: nowhere yet
+        self._safe: ParserState | None = None  # at the end of the text passed on; None: none yet
         self._held = ""
-        self._first = ""  # the first character that was let through
+        self._first = ""  # the first character that was passed on
         self._begun = False
         self._max_tokens = math.inf if max_tokens is None else max_tokens
         self._context_tokens = context_tokens
 
     def feed(self, text: str, usage: TokenUsage) -> str:
-        """The text that is let through; `usage` is that of the answer up to the end of `text`."""
+        """The text that is passed on; `usage` is that of the answer up to the end of `text`."""
         left = min(
             self._max_tokens - usage.completion_tokens, self._context_tokens - usage.total_tokens
         )
@@ -150,9 +150,9 @@ class BudgetedCompletion:
         self._begun = True
         self._held += text
         self._state = self._state.advance(text)
-        if self._state.min_bytes <= left:  # a token has one byte at least
+        if self._state.min_bytes <= left:  # a token has at least one byte
             self._safe = self._state
-        elif math.isinf(self._state.min_bytes):  # it has left its grammar: nothing is known
+        elif math.isinf(self._state.min_bytes):  # the text left its grammar: no completion is known
             self._safe = None
         elif self._safe is not None:
             return ""
@@ -161,22 +161,22 @@ class BudgetedCompletion:
         return held
 
     def end(self, finish: FinishReason | None, calls: int) -> tuple[str, FinishReason | None]:
-        """The rest of the answer when the model has written all that it will, and why it ended.
+        """The rest of the answer at the end of generation, and its finish reason.
 
-        `calls` is how many tool calls have come out whole.
+        `calls` is how many tool calls are complete.
         """
         held, self._held = self._held, ""
         if finish != "length":
             return held, finish
         self.lost = bool(held)
         if calls:
-            return "", "stop"  # what is missing belongs to a later call, of which nothing came out
-        if self._safe is None:  # there was never room for an end, so nothing was held
+            return "", "stop"  # the dropped text belongs to a later call, not returned at all
+        if self._safe is None:  # no end ever fitted the budget, so nothing was held
             return "", finish
         completion = self._safe.completion()
         if not self._has_free_text and (self._first or completion[:1]) != MARK[0]:
             return completion, "stop"  # it is JSON
-        # A call may lack a part of its arguments: `length` warns the client that acts on it.
+        # The arguments of a call may be incomplete: `length` warns the client of that.
         return completion, finish
 
 
@@ -189,7 +189,7 @@ class _ThoughtReader:
     def __init__(self, *, begun: bool) -> None:
         self._thinking: bool | None = True if begun else None  # None: not known yet
         self._waiting = ""
-        self._trimming = begun  # new lines before the thoughts, or before the answer after them
+        self._trimming = begun  # drops new lines before the reasoning or before the answer
 
     def feed(self, text: str) -> tuple[str, str]:
         """Reasoning and answer in `text`."""
@@ -227,7 +227,7 @@ class _ThoughtReader:
 
 
 class _StopReader:
-    """Lets text through up to the first of some texts."""
+    """Passes text on up to the first stop text."""
 
     def __init__(self, stop: Sequence[str]) -> None:
         self.found = False

@@ -26,7 +26,7 @@ class SamplingOptions:
     top_p: float = 0.8
     top_k: int = 20
     min_p: float = 0.0
-    max_tokens: int | None = None  # None: as many as the context holds
+    max_tokens: int | None = None  # None: up to the length of the context
     stop: tuple[str, ...] = ()
     seed: int | None = None
     presence_penalty: float = 0.0
@@ -35,7 +35,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One completion. Crosses processes."""
+    """One completion. Sent between processes."""
 
     messages: tuple[ChatMessage, ...]
     sampling: SamplingOptions = SamplingOptions()
@@ -43,7 +43,7 @@ class GenerationRequest:
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
     tool_choice: ToolChoice = "auto"
-    called_tool: str | None = None  # the only one that may be called; all are shown to the model
+    called_tool: str | None = None  # the only tool that may be called; the prompt lists all tools
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
     owner: str = ""  # the tenant: prompt caches are never shared between owners
@@ -53,7 +53,7 @@ class GenerationRequest:
 class TokenUsage:
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int = field(default=0, compare=False)  # of the prompt: they were remembered
+    cached_tokens: int = field(default=0, compare=False)  # prompt tokens found in the prefix cache
 
     @property
     def total_tokens(self) -> int:
@@ -71,15 +71,15 @@ class TokenUsage:
 class GenerationDelta:
     """A piece of the answer; the last one has `finish_reason`. Their sum is the answer.
 
-    `usage` is what the request has used so far, so that one whose client left can be billed too;
-    the last delta always has it.
+    `usage` is that of the request so far, so that it can be billed if the client disconnects; the
+    last delta always has it.
     """
 
     text: str = ""
     finish_reason: FinishReason | None = None
     usage: TokenUsage | None = None
     tool_calls: tuple[dict[str, Any], ...] = ()  # OpenAI's delta shape
-    reasoning: str = ""  # apart from the answer
+    reasoning: str = ""  # not part of the answer
 
     @property
     def has_content(self) -> bool:
@@ -103,33 +103,33 @@ class GenerationDelta:
         )
 
     def calls(self) -> list[dict[str, Any]]:
-        """The tool calls as messages have them; the last may be cut off when the answer was."""
+        """The tool calls in the form of messages; the last is cut off where the answer is."""
         return [{key: call[key] for key in ("id", "type", "function")} for call in self.tool_calls]
 
     def to_message(self) -> ChatMessage:
-        """What a continued chat replays of an answer: the text and the calls that are whole."""
+        """The answer as a message of a continued chat: the text and the complete tool calls."""
         whole = [call for call in self.calls() if is_json(call["function"]["arguments"])]
         return ChatMessage("assistant", self.text, {"tool_calls": whole} if whole else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCapabilities:
-    """What a chat engine can do."""
+    """The capabilities of a chat engine."""
 
     context_tokens: int  # prompt and answer together
     languages: tuple[str, ...]  # ISO 639-1 codes that the model was trained for
     tools: bool = False
-    max_concurrency: int = 1  # streams generated together; more wait
+    max_concurrency: int = 1  # streams generated together; more streams wait
 
 
 class ChatEngine(Engine, ABC):
-    """Continues a conversation. The one kind of engine that is async: it does its own batching."""
+    """Continues a conversation. The only async kind of engine: it does its own batching."""
 
     capabilities: ChatCapabilities
 
     @abstractmethod
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """Yields the answer as it grows; closing the generator stops generation at once.
+        """Yields the answer while it is generated; closing the generator stops at once.
 
         Raises ContextLengthExceeded or UnsupportedFeature before the first piece.
         """

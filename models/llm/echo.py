@@ -22,7 +22,7 @@ _WORD = re.compile(r"\s*\S+|\s+$")
 class EchoEngine(ChatEngine):
     """Repeats the last message word by word; a word, with the space before it, is a token.
 
-    With tools a message that has a call in the notation of models is such a call.
+    With tools, a message that contains a tool call in the models' notation is answered by it.
     """
 
     def __init__(self, config: EchoConfig, weights: WeightStore) -> None:

@@ -37,22 +37,22 @@ from models.llm.structured_output.ast import Grammar
 from models.llm.structured_output.notations import to_gbnf
 from models.weights.store import WeightStore
 
-# How long an OpenMP thread spins at a barrier before it sleeps. The default is about a
+# How often an OpenMP thread spins at a barrier before it sleeps. The default is about a
 # millisecond and a token has hundreds of barriers, so when other work takes a core, generation
-# can fall to a token in seconds. Fewer spins cost up to a tenth on an idle machine.
+# can slow to a token in seconds. Fewer spins cost up to a tenth on an idle machine.
 BARRIER_SPINS = "2000"
-_SEEDS = 2**32 - 1  # llama.cpp reads the last 32-bit number as "choose one"
+_SEEDS = 2**32 - 1  # llama.cpp reads the largest 32-bit number as a random seed
 
 Chunk = dict[str, Any]
 PromptHashes = tuple[int, ...]
-"""A hash of the head of a prompt, then one of each of its messages."""
+"""A hash of the head of a prompt (tools and such), then one of each message."""
 
 
 class LlamaCppEngine(ChatEngine):
     """One llama.cpp server object with `config.parallel` slots.
 
-    Each stream has a thread, which waits in llama.cpp without the interpreter's lock; streams
-    beyond the slots wait for a thread.
+    Each stream has a thread, which waits in llama.cpp without the GIL; streams beyond the number of
+    slots wait for a thread.
     """
 
     def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
@@ -72,7 +72,7 @@ class LlamaCppEngine(ChatEngine):
             raise UnsupportedFeature("this model has no tools")
         grammar = None
         if request.tools or request.response_format:
-            # Grammars can take half a second to compile; other streams go on meanwhile.
+            # Grammars can take half a second to compile; other streams must not wait for it.
             grammar = await asyncio.to_thread(answer_grammar, request)
         body = _to_body(request, grammar)
         stream = ChunkStream(asyncio.get_running_loop())
@@ -88,7 +88,7 @@ class LlamaCppEngine(ChatEngine):
         try:
             while chunks := await stream.take():
                 delta, ended = _read(chunks, reader)
-                finish = delta.finish_reason or finish  # it may come a batch before the end
+                finish = delta.finish_reason or finish  # may be a batch before the end
                 if ended:
                     delta += reader.finish(finish)
                     await _end_of(stream)
@@ -108,14 +108,14 @@ class LlamaCppEngine(ChatEngine):
 
 
 async def _end_of(stream: "ChunkStream") -> None:
-    """Waits until the thread has released its slot, which the next turn of the chat wants."""
+    """Waits until the thread has released its slot, which the next turn of the chat reuses."""
     while await stream.take():
         pass
 
 
 def start_server(config: LlamaCppConfig, path: str) -> Any:
     """llama.cpp's server object with the model at `path`. Raises EngineError."""
-    # libgomp reads it when the library is loaded, so it is set just before the import.
+    # libgomp reads the variable when it is loaded, so it is set just before the import.
     os.environ.setdefault("GOMP_SPINCOUNT", BARRIER_SPINS)
     import xllamacpp
 
@@ -135,7 +135,7 @@ def start_server(config: LlamaCppConfig, path: str) -> Any:
     params.cache_ram_mib = 0
     params.fit_params = False
     params.verbosity = 0  # its log could show users' text
-    # llama.cpp insists on an HTTP port of its own, on loopback; its key is never given out.
+    # llama.cpp always opens an HTTP port of its own, on loopback; this key never leaves here.
     params.api_keys = [secrets.token_urlsafe(32)]
     params.ui = False
     params.endpoint_slots = False
@@ -147,7 +147,7 @@ def start_server(config: LlamaCppConfig, path: str) -> Any:
 
 
 def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, Any]:
-    """The request as llama.cpp's chat route takes it."""
+    """The body of the request for llama.cpp's chat route."""
     constrained = is_constrained_throughout(request)
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
@@ -156,7 +156,7 @@ def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, A
         "stream": True,
         "stream_options": {"include_usage": True},
         "timings_per_token": True,  # token counts so far
-        "return_progress": True,  # a chunk per batch of the prompt: the stream can be closed there
+        "return_progress": True,  # a chunk for each prompt batch, at which a stream can be closed
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
@@ -170,7 +170,7 @@ def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, A
         "chat_template_kwargs": {
             **request.template_kwargs,
             "enable_thinking": request.enable_thinking and not constrained,
-            # Given to the template only: llama.cpp's own parser of calls has no limits.
+            # For the template only: llama.cpp's own parser of tool calls has no limits.
             "tools": list(request.tools) or None,
         },
     }
@@ -182,8 +182,8 @@ def _to_message(message: ChatMessage) -> dict[str, Any]:
 
 
 def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:
-    """A batch of llama.cpp's chunks, with the usage so far, and whether the last one is among
-    them. Raises EngineError when one of them is an error."""
+    """The delta of some of llama.cpp's chunks, with the usage so far, and whether the answer ends
+    in them. Raises EngineError when one of them is an error."""
     whole = GenerationDelta()
     ended = False
     for chunk in chunks:
@@ -223,31 +223,31 @@ def _to_error(error: dict[str, Any]) -> EngineError:
 class ChunkStream:
     """A queue of the chunks of one answer, from a thread with callbacks to an event loop.
 
-    The thread never waits for the loop; a slow loop takes more at once.
+    The thread never waits for the loop; a slow loop takes more chunks at once.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._ready = asyncio.Event()
-        self._signalled = False  # a wake-up is scheduled: one serves many chunks
+        self._signalled = False  # a wake-up of the loop is scheduled: one serves many chunks
         self._chunks: deque[Chunk] = deque()
         self._error: BaseException | None = None
         self._ended = False
         self._closed = False
 
     def run(self, generate: Callable[[Chunk, Callable[[Chunk], bool]], None], body: Chunk) -> None:
-        """In the thread: calls `generate(body, callback)` to its end or until the stream closes."""
+        """In the thread: runs `generate(body, callback)` until it ends or the stream is closed."""
         try:
             if not self._closed:
                 generate(body, self._push)
-        except Exception as error:  # of any kind: `take` raises it in the loop
+        except Exception as error:  # any error: `take` raises it in the loop
             self._error = error
         finally:
             self._ended = True
             self._wake()
 
     def close(self) -> None:
-        """In the loop: the next callback tells the thread to stop."""
+        """In the loop: the next callback stops the thread."""
         self._closed = True
 
     async def take(self) -> list[Chunk]:
@@ -258,12 +258,12 @@ class ChunkStream:
         while True:
             await self._ready.wait()
             self._ready.clear()
-            # In this order: a chunk that comes after the next line wakes the loop again.
+            # In this order: a chunk pushed after the next line wakes the loop again.
             self._signalled = False
             ended = self._ended
             if chunks := [self._chunks.popleft() for _ in range(len(self._chunks))]:
                 if ended:
-                    self._ready.set()  # for the call that finds the end
+                    self._ready.set()  # for the call that returns the end
                 return chunks
             if self._error is not None:
                 raise self._error
@@ -296,11 +296,11 @@ class _Slot:
 
 
 class Slots:
-    """Assigns requests to the slots by their prompt caches, which tenants never share.
+    """Assigns requests to slots by their prompt caches, which tenants never share.
 
-    A cached prefix makes the first token come sooner, so one tenant could find out another's
+    A cached prefix shortens the time to the first token, so one tenant could find out another's
     prompts by timing (a side channel); a slot that changes its owner therefore begins with an empty
-    cache. Threads take slots, of which there are never fewer than threads.
+    cache. Threads take slots; there are never more threads than slots.
     """
 
     def __init__(self, number: int) -> None:
@@ -327,18 +327,18 @@ class Slots:
 
 
 def prompt_hashes(request: GenerationRequest) -> PromptHashes:
-    """Hashes of the messages: a prompt that continues another begins with the hashes of it."""
+    """Hashes of the messages: a prompt that continues another begins with the other's hashes."""
     head = json.dumps([request.tools, request.template_kwargs, request.enable_thinking])
     said = (json.dumps([m.role, m.content, m.extra]) for m in request.messages)
     return (hash(head), *map(hash, said))
 
 
 def _best_cached(free: list[_Slot], owner: str, hashes: PromptHashes) -> _Slot | None:
-    """The slot whose chat `hashes` continue, or replace the last message of."""
+    """The slot whose cached chat `hashes` continue, perhaps with another last message."""
 
     def common(slot: _Slot) -> int:
         return len(os.path.commonprefix([slot.hashes, hashes]))
 
-    # An equal head alone is not worth evicting a chat.
+    # An equal head alone does not justify the eviction of a cached chat.
     best = [s for s in free if s.owner == owner and common(s) >= max(2, len(s.hashes) - 1)]
     return max(best, key=common, default=None)

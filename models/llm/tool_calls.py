@@ -16,30 +16,30 @@ BEFORE_NAME = '\n{"name": "'
 AFTER_NAME = '", "arguments": '
 END = "}\n</tool_call>"
 
-# Small models repeat what their template puts around the result of a call.
+# Small models repeat the tags that their template puts around the result of a call.
 _ECHO = re.compile(r"</?tool_response>\n?")
 _BEGINNINGS = (MARK, "<tool_response>\n", "</tool_response>\n")
 _HEAD = re.compile(r'\s*\{"name": "([a-zA-Z0-9_-]{1,64})", "arguments": (?=\{)')
 _MAX_HEAD = 120  # characters before the arguments
 
 CallDelta = dict[str, Any]
-"""A piece of a call in OpenAI's shape."""
+"""A delta of a tool call, in OpenAI's form."""
 
 
 class ToolTextReader:
-    """Separates text from calls; arguments of the first call are streamed as they arrive.
+    """Separates text from tool calls; the arguments of the first call are streamed.
 
-    Later calls come when they are whole, and one that repeats an earlier call not at all: small
-    models repeat themselves without end. `repeated` then says that generation should stop.
+    Later calls are returned when they are complete, and a repeated call is dropped, since small
+    models repeat calls endlessly: `repeated` is then set and generation should stop.
     """
 
     def __init__(self, *, json_or_calls: bool = False) -> None:
-        """`json_or_calls`: an answer that does not begin with a call is JSON and has none."""
+        """`json_or_calls`: an answer that does not begin with a call is JSON without calls."""
         self._reads_calls: bool | None = None if json_or_calls else True  # None: not known yet
-        self.calls = 0  # that have come out, at least in part
+        self.calls = 0  # calls that were returned, at least in part
         self.repeated = False
-        self._made: list[tuple[str, str]] = []  # names and arguments of the calls
-        self._waiting = ""  # what cannot be classified yet
+        self._known_calls: list[tuple[str, str]] = []  # names and arguments of the calls
+        self._waiting = ""  # text that cannot be classified yet
         self._state: Literal["text", "head", "arguments", "end"] = "text"
         self._name = self._arguments = ""  # of the call that is being read
         self._depth = 0
@@ -47,34 +47,34 @@ class ToolTextReader:
 
     @property
     def whole(self) -> int:
-        """How many calls have come out whole."""
-        return len(self._made)
+        """How many calls are complete."""
+        return len(self._known_calls)
 
     def feed(self, text: str) -> tuple[str, tuple[CallDelta, ...]]:
-        """The text outside of calls, and OpenAI's deltas of the calls, in what came."""
+        """The text outside of calls, and OpenAI's deltas of the calls, in `text` so far."""
         self._waiting += text
         if self._reads_calls is None and not MARK.startswith(self._waiting):
             self._reads_calls = self._waiting.startswith(MARK)
         if not self._reads_calls:
             return (self.finish() if self._reads_calls is False else ""), ()
-        said: list[str] = []
+        texts: list[str] = []
         deltas: list[CallDelta] = []
-        while self._step(said, deltas):
+        while self._step(texts, deltas):
             pass
-        return "".join(said), tuple(deltas)
+        return "".join(texts), tuple(deltas)
 
     def finish(self) -> str:
-        """What was held back and turned out to be text, at the end of the answer."""
+        """The held text that is not a tool call, at the end of the answer."""
         held = self._waiting if self._state == "text" else ""
         self._waiting = ""
         return _ECHO.sub("", held) if self._reads_calls else held
 
-    def _step(self, said: list[str], deltas: list[CallDelta]) -> bool:
-        """Whether something was consumed; the rest has to wait for more."""
+    def _step(self, texts: list[str], deltas: list[CallDelta]) -> bool:
+        """Whether something was consumed; otherwise more input is needed."""
         if self._state == "text":
-            return self._read_text(said)
+            return self._read_text(texts)
         if self._state == "head":
-            return self._read_head(said, deltas)
+            return self._read_head(texts, deltas)
         if self._state == "arguments":
             return self._read_arguments(deltas)
         at = self._waiting.find("</tool_call>")
@@ -83,7 +83,7 @@ class ToolTextReader:
             self._state = "text"
         return at >= 0
 
-    def _read_text(self, said: list[str]) -> bool:
+    def _read_text(self, texts: list[str]) -> bool:
         before, mark, after = self._waiting.partition(MARK)
         if mark:
             self._waiting, self._state = after, "head"
@@ -92,20 +92,20 @@ class ToolTextReader:
             before, self._waiting = before[: len(before) - kept], before[len(before) - kept :]
         before = _ECHO.sub("", before)
         if before and not (self.whole and before.isspace()):
-            said.append(before)
+            texts.append(before)
         return bool(mark)
 
-    def _read_head(self, said: list[str], deltas: list[CallDelta]) -> bool:
+    def _read_head(self, texts: list[str], deltas: list[CallDelta]) -> bool:
         head = _HEAD.match(self._waiting)
         if head is None:
-            if len(self._waiting) > _MAX_HEAD:  # no call: a model without a grammar
-                said.append(MARK)
+            if len(self._waiting) > _MAX_HEAD:  # no valid call: a model without a grammar
+                texts.append(MARK)
                 self._state = "text"
                 return True
             return False
         self._waiting, self._state = self._waiting[head.end() :], "arguments"
         self._name, self._arguments = head[1], ""
-        if not self._made:
+        if not self._known_calls:
             deltas.append(self._begun())
         return True
 
@@ -114,19 +114,19 @@ class ToolTextReader:
         piece, self._waiting = self._waiting[:end], self._waiting[end:]
         self._arguments += piece
         whole = not self._depth and bool(piece)
-        if not self._made and piece:
+        if not self._known_calls and piece:
             deltas.append({"index": 0, "function": {"arguments": piece}})
         if not whole:
             return False
         call = (self._name, self._arguments)
-        if call in self._made:
+        if call in self._known_calls:
             self.repeated = True
         else:
-            if self._made:
+            if self._known_calls:
                 deltas.append(self._begun())
                 index = self.calls - 1
                 deltas.append({"index": index, "function": {"arguments": self._arguments}})
-            self._made.append(call)
+            self._known_calls.append(call)
         self._state = "end"
         return True
 
@@ -141,7 +141,7 @@ class ToolTextReader:
         }
 
     def _end_of_arguments(self) -> int:
-        """How much of the buffer belongs to the arguments; counts its brackets."""
+        """The length of the arguments in the buffer, found by counting brackets."""
         for index, char in enumerate(self._waiting):
             if self._in_string:
                 if self._escaped:
@@ -162,9 +162,9 @@ class ToolTextReader:
 
 
 def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
-    """The deltas of consecutive pieces as those of one, at most one a call.
+    """Joins the deltas of consecutive pieces, to at most one for each call.
 
-    The first of a call has its name, and all of them have arguments to be joined.
+    The first delta of a call has its name; the arguments of all its deltas are concatenated.
     """
     calls: dict[int, CallDelta] = {}
     for piece in pieces:
@@ -185,7 +185,7 @@ def is_json(text: str) -> bool:
 
 
 def partial_suffix(text: str, marks: Sequence[str]) -> int:
-    """Length of the longest proper prefix of one of `marks` that ends the text."""
+    """Length of the longest proper prefix of one of `marks` at the end of the text."""
     longest = min(len(text), max(map(len, marks), default=1) - 1)
     for length in range(longest, 0, -1):
         end = text[-length:]

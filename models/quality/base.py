@@ -1,4 +1,4 @@
-"""How good speech sounds, as people would rate it."""
+"""Speech quality: predicted ratings by listeners (mean opinion scores)."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from models.audio import Pcm
 from models.base import Engine
 
-QUALITY_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
+QUALITY_SAMPLE_RATE = 16_000  # Hz; the input of every engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Quality:
     """Mean opinion scores, 1 (bad) to 5 (excellent)."""
 
     signal: float  # the speech itself
-    background: float  # what sounds beside it
+    background: float  # the noise behind it
     overall: float
 
 
@@ -23,4 +23,4 @@ class QualityEngine(Engine, ABC):
 
     @abstractmethod
     def rate(self, pcm: Pcm) -> Quality:
-        """Of a signal, float32 [n] at QUALITY_SAMPLE_RATE with n > 0."""
+        """The scores of a signal, float32 [n] at QUALITY_SAMPLE_RATE with n > 0."""

@@ -12,7 +12,7 @@ from models.quality.base import QUALITY_SAMPLE_RATE, Quality, QualityEngine
 from models.runtimes.onnx import open_session
 from models.weights.store import WeightStore
 
-INPUT_SAMPLES = 144_160  # that the graph takes: 9.01 s
+INPUT_SAMPLES = 144_160  # the input length of the graph: 9.01 s
 # The published calibration of the raw outputs to ratings, highest power first.
 SIGNAL = (-0.08397278, 1.22083953, 0.0052439)
 BACKGROUND = (-0.13166888, 1.60915514, -0.39604546)
@@ -20,7 +20,7 @@ OVERALL = (-0.06766283, 1.11546468, 0.04602535)
 
 
 class DnsmosEngine(QualityEngine):
-    """One graph; a shorter signal is repeated, a longer one is rated at each second."""
+    """One graph; a short signal is repeated to its input length, a long one rated each second."""
 
     def __init__(self, config: QualityConfig, weights: WeightStore) -> None:
         """Raises WeightsMissing or WeightsCorrupt."""

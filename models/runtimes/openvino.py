@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _M_MMAP_THRESHOLD = -3  # of mallopt(3)
 LARGE_BYTES = 1 << 20
-LOOK_MS = 20  # how soon a run makes room for a more urgent one, once it is over
+LOOK_MS = 20  # how long one check waits for a run to end, while a more urgent one may wait
 
 Values = dict[str, openvino.Tensor]
 
@@ -29,7 +29,7 @@ Values = dict[str, openvino.Tensor]
 class OpenVinoModel:
     """A compiled graph. Runs in bfloat16 where the processor has instructions for it.
 
-    What the compiler makes of a file is kept beside it, and loads in a third of the time.
+    The compiled graph is cached beside its file, and loads in a third of the time.
     """
 
     def __init__(self, onnx_file: Path, threads: int) -> None:
@@ -42,8 +42,8 @@ class OpenVinoModel:
         }
         self._compiled, file = _compiled(onnx_file, options)
         self._lock = threading.Lock()
-        self._begun = self._ended = 0  # runs, which have numbers in their order
-        self._failed: tuple[int, RuntimeError] | None = None  # the last that did
+        self._begun = self._ended = 0  # how many runs; run n is the nth that begins
+        self._failed: tuple[int, RuntimeError] | None = None  # the last failed run and its error
         self._request = self._compiled.create_infer_request()
         self.input_names = tuple(port.any_name for port in self._compiled.inputs)
         self._empty = {
@@ -53,41 +53,41 @@ class OpenVinoModel:
             )
             for port in (*self._compiled.inputs, *self._compiled.outputs)
         }
-        self._file = file  # the last, to be closed after all that reads it
+        self._file = file  # the last attribute: closed after all that reads it
 
     def run(self, values: Mapping[str, openvino.Tensor]) -> Generator[None, None, Values]:
         """Outputs by name. Yields while it computes; one run computes at a time, others wait.
 
-        Closing the generator leaves the run to end by itself: a graph that is stopped in the middle
-        has the shapes of two inputs in it, and fails with the next one.
+        Closing the generator does not cancel the run: a graph that is cancelled keeps shapes of two
+        inputs, and its next run fails.
         """
         while (begun := self._begin(values)) is None:
             yield
         number, outputs = begun
-        while not self._is_over(number):
+        while not self._has_ended(number):
             yield
         return outputs
 
     def release_memory(self) -> None:
-        """Gives back what runs need, unless one computes.
+        """Frees the memory of runs, unless one computes.
 
-        To do so after each costs a third of the speed: the memory has to be found again, page by
-        page.
+        Doing so after each run costs a third of the speed: the memory has to be allocated again,
+        page by page.
         """
         with self._lock:
             if not self._is_free():
                 return
             self._compiled.release_memory()
             if self._file is not None:
-                self._file.madvise(mmap.MADV_DONTNEED)  # its weights are read again when needed
+                self._file.madvise(mmap.MADV_DONTNEED)  # weights are read again when needed
 
     def _forget_values(self) -> None:
-        """Or the request would keep the last ones."""
+        """Replaces the tensors of the last run, which the request would keep in memory."""
         for name, empty in self._empty.items():
             self._request.set_tensor(name, empty)
 
     def _begin(self, values: Mapping[str, openvino.Tensor]) -> tuple[int, Values] | None:
-        """The run's number and where its outputs will be, or None while another computes."""
+        """Starts a run: its number and its future outputs, or None while another computes."""
         with self._lock:
             if not self._is_free():
                 return None
@@ -102,8 +102,8 @@ class OpenVinoModel:
             self._request.start_async()
             return self._begun, outputs
 
-    def _is_over(self, number: int) -> bool:
-        """Whether that run is; the next may have begun since. Raises what made it fail."""
+    def _has_ended(self, number: int) -> bool:
+        """Whether that run has ended; the next may have begun since. Raises the run's error."""
         with self._lock:
             if self._ended < number and not self._is_free():
                 return False
@@ -112,7 +112,7 @@ class OpenVinoModel:
             return True
 
     def _is_free(self) -> bool:
-        """Whether no run computes; notes how the last one ended."""
+        """Whether no run computes; records the end of the last one."""
         if self._ended < self._begun:
             try:
                 if not self._request.wait_for(LOOK_MS):
@@ -125,18 +125,18 @@ class OpenVinoModel:
 
 
 def tensor(values: NDArray[Any]) -> openvino.Tensor:
-    """A copy, for a graph."""
+    """A copy of an array as an input tensor."""
     return openvino.Tensor(np.ascontiguousarray(values))
 
 
 def _compiled(
     onnx_file: Path, options: Mapping[str, Any]
 ) -> tuple[openvino.CompiledModel, mmap.mmap | None]:
-    """The graph, and the file that its weights stay in unless that cannot be written."""
+    """The graph, and the file that its weights are mapped from, unless it cannot be written."""
     kept = onnx_file.with_name(f"{onnx_file.stem}-{_processor()}-{_compiler()}.openvino")
     if kept.exists():
         try:
-            return _opened(kept, options)
+            return _imported(kept, options)
         except RuntimeError as error:
             logger.warning("compiled_graph_not_read", extra={"reason": str(error)})
     compiled = _core().compile_model(_core().read_model(onnx_file), "CPU", options)
@@ -144,13 +144,13 @@ def _compiled(
         write_whole(kept, compiled.export_model().getvalue())
         mine = kept.parent.glob(f"{onnx_file.stem}-{_processor()}-*.openvino")
         delete_outdated(path for path in mine if path != kept)
-        return _opened(kept, options)
+        return _imported(kept, options)
     except (OSError, RuntimeError) as error:  # a full disk, or a folder of another user
         logger.warning("compiled_graph_not_kept", extra={"reason": str(error)})
         return compiled, None
 
 
-def _opened(kept: Path, options: Mapping[str, Any]) -> tuple[openvino.CompiledModel, mmap.mmap]:
+def _imported(kept: Path, options: Mapping[str, Any]) -> tuple[openvino.CompiledModel, mmap.mmap]:
     with kept.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     content = openvino.Tensor(np.frombuffer(mapped, np.uint8), shared_memory=True)
@@ -159,10 +159,10 @@ def _opened(kept: Path, options: Mapping[str, Any]) -> tuple[openvino.CompiledMo
 
 @cache
 def _processor() -> str:
-    """Machines that share a cache have files of their own, unless they are of one kind.
+    """A digest of the processor, so that unlike machines that share a cache have different files.
 
-    So has a processor of which only some instructions may be used: with all of them it would read
-    the graph that was compiled for fewer.
+    It includes a restriction of the instruction set: without it a graph that was compiled for fewer
+    instructions would be loaded.
     """
     name = _core().get_property("CPU", "FULL_DEVICE_NAME")
     instructions = filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])
@@ -185,9 +185,9 @@ def _core() -> openvino.Core:
 
 
 def _map_large_memory() -> None:
-    """Has glibc give large blocks back to the system as soon as they are free.
+    """Makes glibc return large blocks to the system as soon as they are freed.
 
-    It would keep those that a longer input made too small, and graphs meet many lengths.
+    It would keep the blocks that are too small for a longer input, and input lengths vary.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:

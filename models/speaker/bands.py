@@ -1,6 +1,6 @@
 """The average spectrum of a signal: an encoder without weights, for tests.
 
-It tells a deep buzz from a high one, which is all that most tests need of voices.
+It distinguishes a low buzz from a high one, which is enough for most tests of voices.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ WINDOW_SAMPLES = 25_600
 
 
 class BandsEngine(SpeakerEncoder):
-    """Levels of the mel bands around their mean, in the first 40 of 256 numbers."""
+    """Levels of the mel bands relative to their mean, in the first 40 of 256 dimensions."""
 
     capabilities = SpeakerCapabilities(window_s=WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE)
 

@@ -1,4 +1,4 @@
-"""Speaker embeddings: a voice as a point, near to the points of the same voice."""
+"""Speaker embeddings: a voice as a vector, close to other vectors of the same voice."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from models.audio import Pcm
 from models.base import Engine
 
-SPEAKER_SAMPLE_RATE = 16_000  # Hz; every encoder listens at this rate
+SPEAKER_SAMPLE_RATE = 16_000  # Hz; the input of every encoder
 EMBEDDING_SIZE = 256
-RATE = 1.3  # windows a second of a whole signal
-MIN_COVERAGE = 0.75  # of the last window
+RATE = 1.3  # windows per second for the embedding of a signal
+MIN_COVERAGE = 0.75  # the part of the last window that must be filled
 
 Embedding: TypeAlias = NDArray[np.float32]
 """float32 [256] of length 1; the dot product of two is their similarity, at most 1."""
@@ -25,38 +25,38 @@ Embeddings: TypeAlias = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakerCapabilities:
-    """What a speaker encoder can do."""
+    """The capabilities of a speaker encoder."""
 
-    window_s: float  # of speech that one embedding is best made of
+    window_s: float  # the best duration of speech for one embedding
 
 
 class SpeakerEncoder(Engine, ABC):
-    """Makes speaker embeddings. Stateless; its calls block."""
+    """Computes speaker embeddings. Stateless; its calls block."""
 
     capabilities: SpeakerCapabilities
 
     def embed(self, pcm: Pcm) -> Embedding:
-        """The voice of a signal, float32 [n] at 16 kHz with n > 0: the mean of its windows."""
+        """The embedding of a signal, float32 [n] at 16 kHz with n > 0: the mean of its windows."""
         return mean_embedding(self.embed_windows(pcm, 1 / RATE))
 
     def embed_signals(self, signals: Iterable[Pcm]) -> Embedding:
-        """The voice of one or more signals: the mean of each of them."""
+        """The embedding of one or more signals: the mean of theirs."""
         return mean_embedding(np.stack([self.embed(pcm) for pcm in signals]))
 
     @abstractmethod
     def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
-        """The voice in each window of `window_s`; the next begins `hop_s` later.
+        """The embedding of each window of `window_s`; windows begin `hop_s` apart.
 
-        A last window that is less than three quarters full is left out; there is at least one.
+        A last window that is less than three quarters full is omitted, unless it is the only one.
         """
 
     @abstractmethod
     def embed_pieces(self, pcm: Pcm, windows: Sequence[tuple[int, int]]) -> Embeddings:
-        """The voice in each of these windows of samples, of any length, in their order."""
+        """The embeddings of windows of any length, given as (start, end) in samples."""
 
 
 def window_starts(samples: int, window: int, hop: int) -> list[int]:
-    """The first sample of each window; a last one that is hardly covered counts only when alone."""
+    """The first sample of each window; a last one under MIN_COVERAGE counts only when alone."""
     starts = list(range(0, max(1, samples + 1 - window + hop), hop))
     if len(starts) > 1 and samples - starts[-1] < MIN_COVERAGE * window:
         starts.pop()
@@ -64,6 +64,6 @@ def window_starts(samples: int, window: int, hop: int) -> list[int]:
 
 
 def mean_embedding(embeddings: Embeddings) -> Embedding:
-    """The mean of [k, 256], again of length 1."""
+    """The mean of [k, 256], normalised to length 1."""
     mean = embeddings.mean(axis=0)
     return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-9), np.float32)

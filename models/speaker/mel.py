@@ -1,4 +1,4 @@
-"""Mel spectra as the speaker encoder learned them: power, not its logarithm."""
+"""Mel spectra in the form of the speaker encoder's training: power, not its logarithm."""
 
 from functools import cache
 from typing import TypeAlias
@@ -13,7 +13,7 @@ from models.speaker.base import SPEAKER_SAMPLE_RATE
 MEL_BANDS = 40
 FRAME_SAMPLES = 400  # 25 ms
 HOP_SAMPLES = 160  # 10 ms
-BLOCK_FRAMES = 4096  # 41 s; bounds the memory that a long signal takes
+BLOCK_FRAMES = 4096  # 41 s; bounds the memory for a long signal
 
 # Slaney's mel scale: linear up to 1 kHz, then logarithmic.
 _MEL_HZ = 200 / 3
@@ -25,7 +25,7 @@ Mels: TypeAlias = NDArray[np.float32]
 
 
 def mel_spectrum(pcm: Pcm) -> Mels:
-    """The spectrum of float32 [n] at 16 kHz, with silence around it: n // 160 + 1 frames."""
+    """The spectrum of float32 [n] at 16 kHz, padded with silence: n // 160 + 1 frames."""
     edge = FRAME_SAMPLES // 2
     padded = np.pad(pcm.astype(np.float32, copy=False), edge)
     frames = sliding_window_view(padded, FRAME_SAMPLES)[::HOP_SAMPLES]
@@ -39,13 +39,13 @@ def mel_spectrum(pcm: Pcm) -> Mels:
 
 
 def mel_centres_hz() -> NDArray[np.float64]:
-    """Where each band is, [40]."""
+    """The centre frequency of each band, [40]."""
     return _edges_hz()[1:-1]
 
 
 @cache
 def _edges_hz() -> NDArray[np.float64]:
-    """Where the bands begin, have their centres and end, [42]."""
+    """The edges and centres of the bands: band i spans i to i + 2, [42]."""
     top_mel = _KNEE_HZ / _MEL_HZ + np.log(SPEAKER_SAMPLE_RATE / 2 / _KNEE_HZ) / _LOG_STEP
     mels = np.linspace(0, top_mel, MEL_BANDS + 2)
     above_knee = np.maximum(mels - _KNEE_HZ / _MEL_HZ, 0)

@@ -24,12 +24,12 @@ from models.weights.store import WeightStore
 
 WINDOW_FRAMES = 160
 WINDOW_SAMPLES = WINDOW_FRAMES * HOP_SAMPLES
-TARGET_RMS = 10 ** (-30 / 20)  # quieter signals are made louder: the network hears the level
-MIN_RMS = 1e-6  # digital silence stays as it is
+TARGET_RMS = 10 ** (-30 / 20)  # quieter signals are amplified: the network depends on the level
+MIN_RMS = 1e-6  # digital silence is not amplified
 
 
 class ResemblyzerEngine(SpeakerEncoder):
-    """Equal to the library, whose own trimming of silences is left to the caller."""
+    """Computes what the library does, except its trimming of silence, which callers do."""
 
     capabilities = SpeakerCapabilities(window_s=WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE)
 
@@ -50,14 +50,14 @@ class ResemblyzerEngine(SpeakerEncoder):
         mels = mel_spectrum(pcm)
         pieces = []
         for start, end in windows:
-            # Each at its own level: speakers stand at different distances. Power is its square.
+            # A gain for each piece, as speakers' distances differ; squared, since mels are power.
             gain = np.float32(_gain(pcm[start:end]) ** 2)
             first = start // HOP_SAMPLES
             pieces.append(mels[first : max(first + 1, -(-end // HOP_SAMPLES))] * gain)
         return self._embed(pieces)
 
     def _embed(self, pieces: Sequence[np.ndarray]) -> Embeddings:
-        """Of mel spectra of any lengths; those of about the same length go together."""
+        """The embeddings of mel spectra of any lengths, in batches of similar lengths."""
         embeddings = np.empty((len(pieces), EMBEDDING_SIZE), np.float32)
         order = sorted(range(len(pieces)), key=lambda index: len(pieces[index]))
         for start in range(0, len(order), self._batch_size):
@@ -71,6 +71,6 @@ class ResemblyzerEngine(SpeakerEncoder):
 
 
 def _gain(pcm: Pcm) -> float:
-    """What makes a quiet signal as loud as the network expects."""
+    """The gain that brings a quiet signal to the level that the network expects."""
     rms = float(np.sqrt(np.mean(np.square(pcm, dtype=np.float64)))) if len(pcm) else 0.0
     return max(1.0, TARGET_RMS / rms) if rms > MIN_RMS else 1.0

@@ -8,18 +8,18 @@ from models.audio import Pcm
 from models.base import Engine
 from models.speaker.base import Embeddings, SpeakerEncoder
 
-STT_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
+STT_SAMPLE_RATE = 16_000  # Hz; the input of every engine
 
-# Priorities of a request; the smallest goes first, and waiting raises it.
+# Priorities of a request; the smallest is scheduled first, and waiting raises it.
 FINAL = 0  # a client waits for this text
-SPECULATIVE = 1  # it becomes a final if no more is said
-INTERIM = 2  # of use only when it comes at once, so one try must do
+SPECULATIVE = 1  # becomes a final if the utterance has ended
+INTERIM = 2  # of use only at once, so it is decoded only one time
 FILE = 3  # a later part of a recording
 
 
 @dataclass(frozen=True, slots=True)
 class DecodingOptions:
-    """How to decode; a profile of `configs/stt` fills it."""
+    """Decoding options, from a profile of `configs/stt`."""
 
     beam_size: int = 1
     initial_prompt: str | None = None  # terms to expect
@@ -30,23 +30,23 @@ class DecodingOptions:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionRequest:
-    """One stretch of speech, at most 30 s. Crosses processes."""
+    """One stretch of speech, at most 30 s. Sent between processes."""
 
     pcm: Pcm  # float32 [n] at STT_SAMPLE_RATE
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
-    expected: str | None = None  # language of what was said before; tips a scale that is in doubt
-    expected_times: int = 1  # utterances in a row that were in it; more tip it further
+    expected: str | None = None  # language of the last utterance; gets weight in detection
+    expected_times: int = 1  # last utterances in a row in that language; more add weight
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
-    retry_within_s: float | None = None  # so long a doubtful text is tried again; None: always
-    # Samples from `start` up to `end` whose speaker embeddings the replica adds.
+    retry_within_s: float | None = None  # until then a doubtful text is decoded again; None: always
+    # Windows (start, end), in samples, of which the replica adds the speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    word: str  # with no space around it
+    word: str  # without surrounding spaces
     start: float  # seconds from the start of the request's pcm
     end: float
     confidence: float  # 0 to 1
@@ -64,21 +64,21 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Empty `segments` mean that nothing was said."""
+    """Empty `segments` mean that there is no speech."""
 
     language: str  # the code that was used
     language_probability: float  # 0 to 1
     segments: tuple[Segment, ...] = ()
-    voices: Embeddings | None = None  # of the windows asked for, when something was said
+    voices: Embeddings | None = None  # of the requested windows, if there is speech
 
 
 def add_voices(
     request: TranscriptionRequest, transcript: Transcript, encoder: SpeakerEncoder
 ) -> Transcript:
-    """The transcript with the voices of the windows asked for; blocking.
+    """The transcript with the speaker embeddings of the requested windows; blocking.
 
-    They are made where the speech is transcribed, so that it travels once and waits once. Where
-    nothing was said, there are none.
+    Computed by the replica that transcribes, so that the audio is sent and queued once. Without
+    speech there are none.
     """
     if not transcript.segments:
         return transcript
@@ -87,16 +87,16 @@ def add_voices(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class STTCapabilities:
-    """What a speech-to-text engine can do."""
+    """The capabilities of a speech-to-text engine."""
 
     languages: tuple[str, ...]  # ISO 639-1 codes
-    max_concurrency: int = 1  # calls that run side by side; more would only wait
-    max_batch_size: int = 1  # requests of a call
+    max_concurrency: int = 1  # calls that run in parallel; more would only wait
+    max_batch_size: int = 1  # requests per call
     device: str = "cpu"
 
 
 class STTEngine(Engine, ABC):
-    """Turns speech into text. All state of a request lives in the call."""
+    """Transcribes speech. All state of a request is local to the call."""
 
     capabilities: STTCapabilities
 

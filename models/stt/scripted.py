@@ -1,4 +1,4 @@
-"""An engine with no weights that answers from its configuration, for tests."""
+"""An engine without weights whose transcripts are in its configuration, for tests."""
 
 import time
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ MAX_BATCH_SIZE = 4
 
 
 class ScriptedEngine(STTEngine):
-    """Hears `config.text` in every sound and nothing in silence."""
+    """Transcribes any audio as `config.text`, and silence as no speech."""
 
     def __init__(self, config: ScriptedConfig, weights: WeightStore) -> None:
         self._words = config.text.split()

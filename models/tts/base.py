@@ -12,7 +12,7 @@ from models.errors import UnknownVoice, UnsupportedLanguage
 
 @dataclass(frozen=True, slots=True)
 class PackRef:
-    """A voice pack that an engine may have seen before: half a megabyte, not sent each time."""
+    """A voice pack by digest; its half megabyte is sent only to an engine that lacks it."""
 
     digest: str  # SHA-256 of the bytes, in hexadecimal digits
     data: bytes | None = None  # as models.tts.voice_pack writes it
@@ -20,31 +20,31 @@ class PackRef:
 
 @dataclass(frozen=True, slots=True)
 class SynthesisRequest:
-    """One sentence to speak. Crosses processes."""
+    """One sentence to synthesise. Sent between processes."""
 
-    text: str  # normalised; digits stay where no library spells the language (espeak-ng reads them)
+    text: str  # normalised; with digits in languages that only espeak-ng can spell out
     voice: str  # VoiceInfo.key
     language: str  # ISO 639-1 code of `text`
     speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored without the capability native_speed
     stability: float = 1.0  # 0.6 most expressive, 1.5 most consistent
     timings: bool = False  # whether chunks carry the times of their words
-    # Seconds from now until the listener would hear a gap. Relative, as processes share no clock.
+    # Seconds from now until the listener hears an underrun; relative, as processes share no clock.
     deadline_s: float = 0.0
     pack: PackRef | None = None  # replaces `voice`; needs the capability takes_voice_packs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TTSCapabilities:
-    """What a text-to-speech engine can do."""
+    """The capabilities of a text-to-speech engine."""
 
     sample_rate: int  # Hz
     languages: tuple[str, ...]  # ISO 639-1 codes
-    streaming: bool = False  # sound comes while the rest of a sentence is still being made
-    word_times: bool = False  # times of words are the model's own; else spread by their letters
+    streaming: bool = False  # yields audio before a sentence is synthesised completely
+    word_times: bool = False  # word times of the model; else estimated from numbers of letters
     native_speed: bool = False  # honours `SynthesisRequest.speed`
-    takes_voice_packs: bool = False  # speaks with a voice pack that comes with the request
-    crosses_languages: bool = False  # any of its voices speaks any of its languages
-    max_concurrency: int = 1  # calls that run side by side; more would only wait
+    takes_voice_packs: bool = False  # accepts a voice pack with a request
+    crosses_languages: bool = False  # each of its voices speaks all of its languages
+    max_concurrency: int = 1  # calls that run in parallel; more would only wait
     device: str = "cpu"
 
 
@@ -52,7 +52,7 @@ class VoiceTable(dict[str, VoiceInfo]):
     """Voices by key; an unknown key raises UnknownVoice."""
 
     def __init__(self, voices: Iterable[VoiceConfig] = (), engine: str = "") -> None:
-        """`voices` of a configuration, as the engine of that registry name offers them."""
+        """`voices` of the configuration of the engine with that registry name."""
         for voice in voices:
             self[voice.key] = VoiceInfo(
                 engine=engine,
@@ -74,7 +74,7 @@ class VoiceTable(dict[str, VoiceInfo]):
         return tuple(sorted({voice.language for voice in self.values()}))
 
     def speaking(self, key: str, language: str) -> VoiceInfo:
-        """The voice of that key, where each voice speaks its own language only.
+        """The voice of that key, for engines whose voices speak only their own language.
 
         Raises UnknownVoice or UnsupportedLanguage.
         """
@@ -87,7 +87,7 @@ class VoiceTable(dict[str, VoiceInfo]):
 
 
 class TTSEngine(Engine, ABC):
-    """Turns text into speech. All state of a request lives in its generator."""
+    """Synthesises speech. All state of a request is local to its generator."""
 
     capabilities: TTSCapabilities
     _voices: VoiceTable
@@ -98,20 +98,20 @@ class TTSEngine(Engine, ABC):
 
     @abstractmethod
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        """Yields consecutive pieces of mono speech; closing the generator stops the work.
+        """Yields consecutive pieces of mono speech; closing the generator stops the synthesis.
 
-        An empty piece says that the work goes on; it lets another request have the next turn.
+        At an empty piece, which only marks progress, the scheduler may switch to another request.
         Raises UnknownVoice, UnsupportedLanguage or PackMissing before the first piece.
         """
 
     def warm_up(self) -> Generator[AudioChunk, None, None]:
         """Does in advance what is slow the first time, such as compiling for usual lengths.
 
-        An empty chunk says that the work goes on, another that a part is done. It may be closed at
-        any step, and need not be called.
+        An empty chunk marks progress, another one a completed part. Optional; the generator can be
+        closed at any step.
         """
         yield from ()
 
     def forget_voice(self, digest: str) -> None:
-        """Drops the voice pack of that digest, since its voice was deleted, if it is known."""
-        del digest  # without takes_voice_packs there is none
+        """Drops the cached voice pack of that digest, if any, since its voice was deleted."""
+        del digest  # engines without takes_voice_packs cache none

@@ -1,6 +1,6 @@
 """espeak-ng through ctypes: text to phonemes, and its own voices, in one process-wide instance.
 
-The voices are formant synthesis, for languages that no other engine here reads well.
+The voices are formant synthesis, for languages that other engines here lack or pronounce badly.
 
 espeak-ng is GPL-3.0 and optional: only the extra `espeak` installs it, and nothing imports it
 before it is used.
@@ -23,10 +23,10 @@ from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 
 SYNCHRONOUS = 2  # audio goes to the callback before the call returns
-DONT_EXIT = 0x8000  # a missing data file is an error, not the end of the process
+DONT_EXIT = 0x8000  # a missing data file raises an error instead of ending the process
 UTF8 = 1
 IPA = 0x02
-TIE = 0x80 | ord("͡") << 8  # joins the letters of one sound
+TIE = 0x80 | ord("͡") << 8  # joins the letters of one phoneme
 RATE, PITCH_RANGE = 1, 4
 NORMAL_WORDS_A_MINUTE = 175
 NORMAL_RANGE = 50
@@ -40,7 +40,7 @@ _OTHER_PUNCTUATION = str.maketrans(
     | {"„": "“", "¿": "", "¡": "", "\u200b": ""}
 )
 _PUNCTUATION = re.compile(r"([;:,.!?—…“”\"()]+)(?=\s|$)|(?<!\S)([“\"(]+)|\s([—–-])\s")
-_LANGUAGE_SWITCH = re.compile(r"\([^()]*\)")  # espeak-ng marks words that it reads as foreign
+_LANGUAGE_SWITCH = re.compile(r"\([^()]*\)")  # how espeak-ng marks words that it reads as foreign
 
 
 class EspeakLibrary:
@@ -73,12 +73,12 @@ class EspeakLibrary:
         if self.sample_rate <= 0:
             raise EngineError("espeak-ng did not start")
         self._pieces: list[Pcm] = []
-        self._callback = SynthCallback(self._collect)  # kept: the library holds only a pointer
+        self._callback = SynthCallback(self._collect)  # referenced: the library has only a pointer
         self._library.espeak_SetSynthCallback(self._callback)
         self._voice = ""
 
     def phonemes(self, text: str, voice: str, *, tie: bool = False) -> str:
-        """IPA of `text` with its punctuation kept; `tie` joins the letters of one sound with `͡`.
+        """IPA of `text` with its punctuation; `tie` joins the letters of one phoneme with `͡`.
 
         Raises UnsupportedLanguage when there is no such voice.
         """
@@ -87,7 +87,7 @@ class EspeakLibrary:
             self._choose(voice)
             parts = _PUNCTUATION.split(text.translate(_OTHER_PUNCTUATION))
             for index, part in enumerate(parts):
-                kind = index % 4  # words, then what the three groups matched
+                kind = index % 4  # 0: words; 1 to 3: the groups of the expression
                 if part is None or not part.strip():
                     continue
                 if kind == 0:
@@ -145,7 +145,7 @@ class EspeakLibrary:
 
 
 def espeak_installed() -> bool:
-    """Whether the extra `espeak` is there; does not load it."""
+    """Whether the extra `espeak` is installed; does not load it."""
     return find_spec("espeakng_loader") is not None
 
 
@@ -160,7 +160,7 @@ def espeak_library() -> EspeakLibrary:
 
 
 class EspeakEngine(TTSEngine):
-    """Every voice of the configuration, from one copy of the library."""
+    """All voices of the configuration, from one copy of the library."""
 
     def __init__(self, config: EspeakConfig, weights: WeightStore) -> None:
         del weights  # its data comes with the library

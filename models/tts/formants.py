@@ -1,7 +1,7 @@
-"""Moves the formants of speech and leaves its pitch: a mouth of another size, the same tune.
+"""Formant shifting: scales the formants of speech and keeps its pitch.
 
-The envelope of each short spectrum is what its cepstrum says below the period of the highest voice.
-It is stretched along the frequencies, and the spectrum follows it with the phases that it had
+The envelope of each short-time spectrum comes from its cepstrum below the pitch period of the
+highest voice. It is stretched along the frequency axis and applied with the original phases
 (cepstral smoothing: Oppenheim and Schafer, "Discrete-Time Signal Processing", chapter 13).
 """
 
@@ -14,17 +14,17 @@ from scipy.fft import irfft, rfft
 from models.audio import Pcm
 
 FRAME_S = 0.032
-OVERLAP = 4  # frames that each sample is in
+OVERLAP = 4  # frames per sample
 DETAIL_S = 0.001625  # of the cepstrum, below the period of a voice of 600 Hz
-MOST_GAIN = 3.0  # nepers either way: an envelope says little where there is no sound
-SILENT = 4e-4  # next to a full scale of some hundred: an inaudible noise
-BLOCK_FRAMES = 1024  # 8 s; bounds the memory that a long signal takes
+MOST_GAIN = 3.0  # nepers up or down: envelopes of near-silence are unreliable
+SILENT = 4e-4  # inaudible, relative to a full scale of some hundred
+BLOCK_FRAMES = 1024  # 8 s; bounds the memory for a long signal
 
 
 def with_formants(pcm: Pcm, factor: float, sample_rate: int) -> Pcm:
-    """A signal float32 [n] with its formants that many times as high, float32 [n].
+    """A signal float32 [n] with its formants scaled by `factor`, float32 [n].
 
-    It costs a millisecond or two a second. Both ends are as they were, and 1 changes nothing.
+    Takes 1 to 2 ms per second of audio. The length does not change; a factor of 1 changes nothing.
     """
     if factor == 1.0 or not len(pcm):
         return pcm
@@ -40,12 +40,12 @@ def with_formants(pcm: Pcm, factor: float, sample_rate: int) -> Pcm:
         block = _moved(frames[start : start + BLOCK_FRAMES] * window, factor, sample_rate) * window
         for part in range(OVERLAP):
             made[start + part : start + part + len(block)] += block[:, part * hop :][:, :hop]
-    # Squared windows of Hann that lie a quarter apart have the sum 3/2.
+    # Squared Hann windows at a hop of a quarter sum to 3/2.
     return np.asarray(made.reshape(-1)[size - hop :][: len(pcm)] / 1.5, np.float32)
 
 
 def _moved(frames: NDArray[np.float32], factor: float, sample_rate: int) -> NDArray[np.float32]:
-    """Windowed frames [m, size]."""
+    """Shifts the formants of windowed frames [m, size]."""
     size = frames.shape[1]
     spectra = rfft(frames)
     cepstra = irfft(np.log(np.abs(spectra) + np.float32(SILENT)), size)

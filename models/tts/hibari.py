@@ -1,4 +1,4 @@
-"""Hibari: small English voices distilled from Kokoro, two orders faster than real time."""
+"""Hibari: small English voices distilled from Kokoro, 100 times faster than real time."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -16,13 +16,13 @@ from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceT
 from models.tts.trimming import sounding
 from models.weights.store import WeightStore
 
-DURATIONS_LAG_S = 0.1  # as Kokoro's, from which the voices learnt
-SEED = 0  # of the breath noise, so the same request sounds the same on every replica
+DURATIONS_LAG_S = 0.1  # as in Kokoro, from which the voices are distilled
+SEED = 0  # of the breath noise, so that all replicas synthesise a request equally
 DURATIONS = "/Clip_output_0"  # frames of each symbol, float32 [1, n], inside the graph
 
 
 class HibariEngine(TTSEngine):
-    """The voice inside the wheel; its reading rules need no GPL part."""
+    """The voice inside the installed package; its pronunciation rules need no GPL code."""
 
     capabilities = TTSCapabilities(
         sample_rate=SAMPLE_RATE, languages=("en",), word_times=True, native_speed=True
@@ -34,7 +34,7 @@ class HibariEngine(TTSEngine):
         self._models = {key: Hibari(voice=key, threads=config.threads) for key in self._voices}
         for model in self._models.values():
             model.sess = open_session(_with_durations(Path(model.model_path)), config.threads)
-        for key in self._voices:  # loads the dictionary, which would delay a first request
+        for key in self._voices:  # loads the dictionary, which would delay the first request
             for chunk in self.synthesize(SynthesisRequest("Ready.", key, "en")):
                 del chunk
 
@@ -89,7 +89,7 @@ def _spoken(
 
 
 def _with_durations(path: Path) -> bytes:
-    """The graph of `path` that also gives what it computes on the way."""
+    """The graph of `path` with its durations as another output."""
     graph = onnx.load(path)
     graph.graph.output.append(
         onnx.helper.make_tensor_value_info(DURATIONS, onnx.TensorProto.FLOAT, None)

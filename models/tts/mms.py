@@ -1,4 +1,4 @@
-"""MMS's voices: VITS of the transformers library, one network a language. GPU profile.
+"""MMS's voices: VITS of the transformers library, one network per language. GPU profile.
 
 MMS: Pratap et al., "Scaling Speech Technology to 1,000+ Languages" (2023); VITS: Kim et al.,
 "Conditional Variational Autoencoder with Adversarial Learning for End-to-End TTS" (2021).
@@ -21,13 +21,13 @@ from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceT
 from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 
-Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
+Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
 
-MOST_SYMBOLS = 1000  # at a time; the memory grows with their square
+MOST_SYMBOLS = 1000  # per run; the memory grows with their square
 
 
 class MmsEngine(TTSEngine):
-    """Networks on one device; each speaks its own language from its letters."""
+    """Networks on one device, one per language, with letters as input."""
 
     def __init__(self, config: MmsConfig, weights: WeightStore) -> None:
         """Raises EngineError."""
@@ -43,12 +43,12 @@ class MmsEngine(TTSEngine):
         )
 
     def __del__(self) -> None:
-        # A model that was swapped goes with the last request that holds it.
-        if hasattr(self, "_networks"):  # it was loaded
+        # A swapped model is freed with the last request that refers to it.
+        if hasattr(self, "_networks"):  # false if loading failed
             self.close()
 
     def close(self) -> None:
-        """Gives the memory back, the GPU's too; requests that come later raise EngineLost."""
+        """Frees the memory, the GPU's too; later requests raise EngineLost."""
         self._networks = None
         gc.collect()  # the library's modules refer to each other
         if torch.cuda.is_available():
@@ -83,10 +83,10 @@ class _Network:
         if self._tokenizer.is_uroman or self._tokenizer.phonemize:
             raise EngineError(f"the voice in {folder.name} wants a reader that is not installed")
         self.sample_rate: int = self._model.config.sampling_rate
-        self._asking = threading.Lock()  # what a request asks for is set on the network
+        self._lock = threading.Lock()  # the options of a request are attributes of the network
 
     def symbols(self, text: str) -> list[int]:
-        """Numbers of the letters that the network knows; none when there is nothing to say."""
+        """The ids of the letters in the network's vocabulary; empty when nothing can be spoken."""
         known = self._tokenizer.get_vocab()
         letters = (letter for letter in text.lower() if letter.isalnum())
         if not any(letter in known for letter in letters):
@@ -98,7 +98,7 @@ class _Network:
         """float32 [n]"""
         model = self._model
         given = torch.tensor([symbols], device=model.device)
-        with self._asking, torch.inference_mode():
+        with self._lock, torch.inference_mode():
             settings = model.config
             model.speaking_rate = settings.speaking_rate * speed
             model.noise_scale = settings.noise_scale / stability

@@ -32,13 +32,13 @@ class _Espeak(BaseModel):
 
 
 class _Inference(BaseModel):
-    noise_scale: float  # variation of the sound
+    noise_scale: float  # variation of the audio
     length_scale: float  # 1 / tempo
     noise_w: float  # variation of the rhythm
 
 
 class PiperSettings(BaseModel):
-    """What `model.onnx.json` beside the weights says and this engine reads."""
+    """The fields of `model.onnx.json`, beside the weights, that this engine uses."""
 
     audio: _Audio
     espeak: _Espeak
@@ -47,7 +47,7 @@ class PiperSettings(BaseModel):
 
 
 class VitsEngine(TTSEngine):
-    """One graph for each voice; all of them at one sample rate."""
+    """One graph for each voice, all with the same sample rate."""
 
     def __init__(self, config: VitsConfig, weights: WeightStore) -> None:
         self._voices = VoiceTable(config.voices, config.engine)

@@ -1,4 +1,4 @@
-"""Speaks in sine waves: an engine with no weights, for tests."""
+"""Synthesises sine waves: an engine without weights, for tests."""
 
 import time
 from collections.abc import Generator
@@ -19,7 +19,7 @@ AMPLITUDE = 0.3
 
 
 class ToneEngine(TTSEngine):
-    """A tone of the voice's own pitch, as long as the text."""
+    """A tone whose pitch depends on the voice and whose length on the text."""
 
     def __init__(self, config: ToneConfig, weights: WeightStore) -> None:
         del weights  # nothing to load
@@ -49,7 +49,7 @@ class ToneEngine(TTSEngine):
         self._packs.forget(digest)
 
     def _name(self, request: SynthesisRequest) -> str:
-        """Of the voice or the pack, which decides the pitch."""
+        """The name of the voice or the pack, which determines the pitch."""
         if request.pack is None:
             return self._voices[request.voice].key
         self._packs.take(request.pack)

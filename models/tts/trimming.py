@@ -1,4 +1,4 @@
-"""Cuts what an engine leaves silent before and after a sentence, and completes it."""
+"""Trims the silence before and after a sentence, and adds word times."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ TAIL_S = 0.12
 
 
 def sounding(pcm: Pcm, sample_rate: int) -> tuple[int, int]:
-    """First and last sample of the speech with a breath at both ends; equal when all is silent."""
+    """Start and end of the speech in samples, with short margins; equal when all is silent."""
     frame = round(FRAME_S * sample_rate)
     count = len(pcm) // frame
     if count == 0:
@@ -27,7 +27,7 @@ def sounding(pcm: Pcm, sample_rate: int) -> tuple[int, int]:
 
 
 def whole_sentence(pcm: Pcm, sample_rate: int, request: SynthesisRequest) -> AudioChunk:
-    """All of a request at once, from an engine that says nothing of its durations."""
+    """The trimmed audio of a request in one chunk, for engines without durations."""
     pcm = np.clip(pcm[slice(*sounding(pcm, sample_rate))], -1.0, 1.0)
     words = spread(request.text, len(pcm) / sample_rate) if request.timings else ()
     return AudioChunk(pcm, sample_rate, tuple(words))

@@ -1,4 +1,4 @@
-"""Voice packs that come with a request: what is in one, and the last ones that an engine saw."""
+"""Voice packs that are sent with requests: their format, and an engine's cache of them."""
 
 import hashlib
 import io
@@ -20,25 +20,25 @@ from models.tts.base import PackRef
 STYLE_SHAPE = (510, 256)  # a row for each number of symbols
 MOST_TAPS = 8192
 MOST_BYTES = 2**20
-MOST_WARP = 1.5  # either way
-KEPT_PACKS = 32  # of half a megabyte
-KEPT_S = 600.0  # since a pack was last used: a voice that was deleted is not kept for ever
+MOST_WARP = 1.5  # up or down
+KEPT_PACKS = 32  # of half a megabyte each
+KEPT_S = 600.0  # since a pack was last used, so that the pack of a deleted voice expires
 
-Pack = TypeVar("Pack")  # what an engine makes of the bytes
+Pack = TypeVar("Pack")  # a pack as an engine decodes it
 
 
 @dataclass(frozen=True, slots=True)
 class VoicePack:
-    """How one voice sounds."""
+    """The style, filter and formant shift of one voice."""
 
     style: NDArray[np.float32]  # [510, 256]
-    filter: NDArray[np.float32] | None = None  # taps [n] at the engine's rate, centred; None: as is
-    british: bool = False  # how it says English
-    warp: float = 1.0  # what the formants are multiplied with, before the filter; 1: as they are
+    filter: NDArray[np.float32] | None = None  # taps [n] at the engine's rate, centred; None: none
+    british: bool = False  # the pronunciation of English
+    warp: float = 1.0  # factor of the formants, applied before the filter; 1: unchanged
 
 
 def write_pack(pack: VoicePack) -> bytes:
-    """The same bytes for the same pack. What has no warp can be read by those who know none."""
+    """Serialises deterministically. A warp of 1 is omitted: older releases can read such a pack."""
     taps = np.zeros(0, np.float32) if pack.filter is None else pack.filter
     target = io.BytesIO()
     more: dict[str, Any] = {} if pack.warp == 1.0 else {"warp": np.array(pack.warp, np.float32)}
@@ -48,9 +48,9 @@ def write_pack(pack: VoicePack) -> bytes:
 
 @contextmanager
 def open_pack(data: bytes, kind: str) -> Iterator[Any]:
-    """The arrays of a pack by their names; every pack of a kind of engine has `kind`.
+    """The arrays of a pack by name; `kind` is the array that each pack of a kind of engine has.
 
-    Raises WeightsCorrupt, also when the block cannot read one.
+    Raises WeightsCorrupt, also for errors inside the `with` block.
     """
     if len(data) > MOST_BYTES:
         raise WeightsCorrupt("the voice pack is too large")
@@ -79,12 +79,12 @@ def read_pack(data: bytes) -> VoicePack:
 
 
 def pack_digest(data: bytes) -> str:
-    """As PackRef and the table of voices name it."""
+    """The digest that PackRef and the table of voices contain."""
     return hashlib.sha256(data).hexdigest()
 
 
 class VoiceCache(Generic[Pack]):
-    """The packs that were used last, by digest; for many threads."""
+    """A cache of the packs used last, by digest; thread-safe."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class VoiceCache(Generic[Pack]):
         most: int = KEPT_PACKS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`read` makes of the bytes what is kept; it raises WeightsCorrupt."""
+        """`read` decodes the bytes of a pack; it raises WeightsCorrupt."""
         self._read = read
         self._most = most
         self._clock = clock
@@ -100,7 +100,7 @@ class VoiceCache(Generic[Pack]):
         self._lock = threading.Lock()
 
     def take(self, reference: PackRef) -> Pack:
-        """The pack that is meant, remembered from here on. Raises PackMissing or WeightsCorrupt."""
+        """The referenced pack, cached from here on. Raises PackMissing or WeightsCorrupt."""
         now = self._clock()
         with self._lock:
             while self._packs and now - next(iter(self._packs.values()))[1] > KEPT_S:
@@ -122,6 +122,6 @@ class VoiceCache(Generic[Pack]):
         return pack
 
     def forget(self, digest: str) -> None:
-        """Its voice was deleted."""
+        """Drops the pack of a deleted voice."""
         with self._lock:
             self._packs.pop(digest, None)

@@ -1,4 +1,4 @@
-"""Voice activity detection: how likely each short frame is to be speech."""
+"""Voice activity detection (VAD): the probability that a short frame is speech."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from models.audio import Pcm
 from models.base import Engine
 
-VAD_SAMPLE_RATE = 16_000  # Hz; every engine listens at this rate
+VAD_SAMPLE_RATE = 16_000  # Hz; the input of every engine
 BATCH_FRAMES = 512  # some 16 s; bounds the memory of a long file
 
 Probabilities: TypeAlias = NDArray[np.float32]
@@ -18,7 +18,7 @@ Probabilities: TypeAlias = NDArray[np.float32]
 
 
 class VADStream(Protocol):
-    """The state of one live signal. Not shared between threads at the same time."""
+    """The state of one live signal. Not thread-safe."""
 
     def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
         """The probabilities of consecutive frames, float32 [n, frame_samples] -> [n], n > 0."""
@@ -27,22 +27,22 @@ class VADStream(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VADCapabilities:
-    """What a voice activity detector can do."""
+    """The capabilities of a voice activity detector."""
 
     frame_samples: int  # of a frame at VAD_SAMPLE_RATE
 
 
 class VADEngine(Engine, ABC):
-    """Detects speech; the state of a signal lives in its stream."""
+    """Detects speech; the state of a signal is in its stream."""
 
     capabilities: VADCapabilities
 
     @abstractmethod
     def start_stream(self) -> VADStream:
-        """For one live signal."""
+        """Creates the state of one live signal."""
 
     def probabilities(self, pcm: Pcm) -> Probabilities:
-        """The probabilities of a whole signal; a last piece of a frame is filled with silence."""
+        """The probabilities of a whole signal; an incomplete last frame is padded with silence."""
         size, stream = self.capabilities.frame_samples, self.start_stream()
         frames = np.pad(pcm, (0, -len(pcm) % size)).reshape(-1, size)
         batches = range(0, len(frames), BATCH_FRAMES)

@@ -14,16 +14,16 @@ from models.vad.base import Probabilities, VADCapabilities, VADEngine
 from models.weights.store import WeightStore
 
 FRAME_SAMPLES = 512
-CONTEXT_SAMPLES = 64  # the end of the frame before, which the network also sees
+CONTEXT_SAMPLES = 64  # the end of the previous frame, which the network also gets
 
 
 class SileroEngine(VADEngine):
-    """The network with its sequence of frames as a dimension: a whole file is a few calls."""
+    """The network takes a sequence of frames, so that a whole file takes only a few calls."""
 
     capabilities = VADCapabilities(frame_samples=FRAME_SAMPLES)
 
     def __init__(self, config: SileroConfig, weights: WeightStore) -> None:
-        self._session = open_session(_network(), threads=1)  # a frame is too small to share
+        self._session = open_session(_network(), threads=1)  # a frame is too small for more
 
     def start_stream(self) -> "SileroStream":
         return SileroStream(self._session)

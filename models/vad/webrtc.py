@@ -1,4 +1,4 @@
-"""The voice activity detector of WebRTC (https://webrtc.org): 30 ms frames, yes or no."""
+"""The voice activity detector of WebRTC (https://webrtc.org): 30 ms frames, binary decisions."""
 
 import numpy as np
 import webrtcvad
@@ -25,7 +25,7 @@ class WebRtcEngine(VADEngine):
 
 
 class WebRtcStream:
-    """The adapting model of one signal's noise."""
+    """The adaptive noise model of one signal."""
 
     def __init__(self, aggressiveness: int) -> None:
         self._vad = webrtcvad.Vad(aggressiveness)

@@ -1,4 +1,4 @@
-"""Audio watermarking: a mark in speech that is not heard, and that a program finds."""
+"""Audio watermarking: an inaudible mark in synthetic speech, and its detection."""
 
 from abc import ABC, abstractmethod
 from typing import Protocol
@@ -8,27 +8,27 @@ from models.base import Engine
 
 
 class Marking(Protocol):
-    """Marks one stream of consecutive pcm. Blocking, for one thread at a time."""
+    """Embeds the watermark in one stream of consecutive pcm. Blocking, not thread-safe."""
 
     def process(self, pcm: Pcm) -> Pcm:
-        """What can be given after `pcm`, float32 [n]; the last part waits for what follows it."""
+        """The marked audio that is ready after `pcm`, float32 [n]; the rest needs more input."""
         ...
 
     def flush(self) -> Pcm:
-        """The rest; then as many samples came out as went in. The stream has ended."""
+        """The rest at the end of the stream; as many samples have come out as went in."""
         ...
 
 
 class Watermark(Engine, ABC):
-    """Marks speech, and finds the mark. All state lives in the streams."""
+    """Embeds and detects the watermark. All state is in the streams."""
 
     @abstractmethod
     def stream(self, sample_rate: int) -> Marking:
-        """For one stream at that rate in Hz."""
+        """Creates a stream at that rate in Hz."""
 
     @abstractmethod
     def likelihoods(self, pcm: Pcm, sample_rate: int) -> list[tuple[float, float, float]]:
-        """Of each stretch of some seconds that is not silent: (start s, end s, 0 to 1). Blocking.
+        """(start s, end s, likelihood 0 to 1) of each stretch of some seconds of audible `pcm`.
 
-        `pcm` is float32 [n].
+        `pcm` is float32 [n]. Blocking.
         """

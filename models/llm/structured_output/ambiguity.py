@@ -1,7 +1,7 @@
 """The ambiguity of a schema's alternatives, and its bound.
 
-An engine follows all parses of an answer at once. Alternatives that begin alike double them, and
-inside a schema that contains itself there would be no end of it.
+An engine follows all parses of an answer at once. Alternatives that begin alike double their
+number, without bound inside a recursive schema.
 """
 
 import json
@@ -13,7 +13,7 @@ from models.llm.structured_output.keywords import Schema, type_of
 
 MAX_PARSES = 16
 MAX_AMBIGUOUS = 50  # choices with alternatives that begin alike
-MAX_COMPARISONS = 100_000  # of alternatives with each other, of all choices together
+MAX_COMPARISONS = 100_000  # between alternatives, in all choices of a schema
 TYPES = ("string", "number", "object", "array", "boolean", "null")
 
 Values = frozenset[str] | None
@@ -22,7 +22,7 @@ Values = frozenset[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What distinguishes a resolved schema from others."""
+    """The properties by which a resolved schema is compared with others."""
 
     types: frozenset[str]  # integers are numbers here
     values: Values
@@ -45,14 +45,14 @@ class Alternative:
         if not shared:
             return False
         if self.values is not None and other.values is not None:
-            return False  # listed values part at their first difference
+            return False  # listed values are distinct from their first difference on
         mine, theirs = self._first(), other._first()
         if shared != {"object"} or mine is None or theirs is None:
             return True
         return mine == theirs and not _disjoint(self.properties[mine], other.properties[theirs])
 
     def excludes(self, other: "Alternative") -> bool:
-        """Whether no answer that is written for one of them obeys the other too."""
+        """Whether no answer that is generated for one of them is valid for the other too."""
         shared = self.types & other.types
         if not shared or _disjoint(self.values, other.values):
             return True
@@ -61,13 +61,13 @@ class Alternative:
         for name in self.required & other.required:
             if _disjoint(self.properties.get(name), other.properties.get(name)):
                 return True
-        # Answers have no properties beyond those that are named.
+        # Answers have only properties that are named.
         mine, theirs = self.properties.keys(), other.properties.keys()
         only_mine = self.required - theirs - other.required
         return bool(only_mine and other.required - mine - self.required)
 
     def _first(self) -> str | None:
-        """The property that every answer begins with."""
+        """The name of the property that every answer begins with."""
         first = next(iter(self.properties), None)
         return first if first in self.required else None
 
@@ -76,17 +76,17 @@ class AmbiguityCheck:
     """How many parses of an answer an engine may have to follow at once."""
 
     def __init__(self) -> None:
-        self._groups: dict[Node, list[set[Node]]] = {}  # of alternatives that begin alike
+        self._groups: dict[Node, list[set[Node]]] = {}  # a choice's alternatives that begin alike
         self._comparisons = 0
 
     def compare(self, alternatives: int) -> None:
-        """Counts comparisons of so many alternatives with each other. Raises SchemaError."""
+        """Counts the comparisons between this many alternatives. Raises SchemaError."""
         self._comparisons += alternatives**2
         if self._comparisons > MAX_COMPARISONS:
             raise SchemaError("anyOf, oneOf: there are too many alternatives")
 
     def add(self, choice: Node, parts: list[tuple[Node, list[Alternative]]]) -> None:
-        """A choice and its parts, each with all that it may be."""
+        """Registers a choice and its parts, each with its alternatives."""
         groups: list[tuple[set[Node], list[Alternative]]] = []
         for node, leaves in parts:
             for nodes, others in groups:
@@ -109,7 +109,7 @@ class AmbiguityCheck:
                     "anyOf: alternatives that begin alike are not supported in a schema that "
                     "contains itself; tell them apart by a first required property with a const"
                 )
-        # Where nodes contain each other nothing multiplies, as was just seen.
+        # Recursive nodes do not multiply the number of parses, as was just checked.
         parses: dict[Node, int] = {}
         for node in post_order(root):
             groups = self._groups.get(node) or [{part} for part in node.parts]

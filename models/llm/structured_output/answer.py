@@ -18,9 +18,9 @@ NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": Fals
 
 
 def answer_grammar(request: GenerationRequest, bounds: Bounds = NARROW) -> Grammar | None:
-    """What the answer must be; None when it may be anything.
+    """The grammar of the answer; None when it is not constrained.
 
-    Raises SchemaError for a schema that cannot be guaranteed.
+    Raises SchemaError for a schema that is not supported.
     """
     if may_call_tools(request):
         return _tool_grammar(
@@ -47,7 +47,7 @@ def is_json_or_calls(request: GenerationRequest) -> bool:
 
 
 def is_constrained_throughout(request: GenerationRequest) -> bool:
-    """Whether the answer neither begins with thoughts nor may be cut by a stop text."""
+    """Whether the answer has no reasoning before it and no stop texts."""
     must_call = may_call_tools(request) and request.tool_choice == "required"
     return must_call or request.response_format is not None
 
@@ -60,8 +60,8 @@ def schema_of(response_format: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def _about(place: str) -> Iterator[None]:
-    """Names the place in the request that a SchemaError is about."""
+def _with_place(place: str) -> Iterator[None]:
+    """Prefixes the message of a SchemaError with its place in the request."""
     try:
         yield
     except SchemaError as error:
@@ -70,7 +70,7 @@ def _about(place: str) -> Iterator[None]:
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _json_grammar(response_format: str, bounds: Bounds) -> Grammar:
-    with _about(SCHEMA):
+    with _with_place(SCHEMA):
         return Grammar(_json(response_format, GrammarBuilder(), bounds))
 
 
@@ -82,7 +82,7 @@ def _json(response_format: str, builder: GrammarBuilder, bounds: Bounds) -> Node
 def _tool_grammar(
     tools: str, called: str | None, must: bool, most: int, instead: str | None, bounds: Bounds
 ) -> Grammar:
-    """`instead` is the format of an answer without calls, where it has one."""
+    """`instead` is the `response_format` of an answer without tool calls, if any."""
     build = GrammarBuilder()
     functions: Sequence[dict[str, Any]] = [tool["function"] for tool in json.loads(tools)]
     calls = [
@@ -91,32 +91,32 @@ def _tool_grammar(
         if called is None or one["name"] == called
     ]
     mark, newline = build.text(MARK), build.text("\n")
-    # The mark of the first call is derived by what leads here.
+    # The marker of the first call is derived before this node.
     call = build.sequence(build.text(BEFORE_NAME), build.choice(*calls), build.text(END))
     several = build.sequence(call, build.repeat(build.sequence(newline, mark, call), 0, most - 1))
     root = build.sequence(mark, several)
     if instead is not None:
-        with _about(SCHEMA):
+        with _with_place(SCHEMA):
             root = build.choice(root, _json(instead, build, bounds))
     elif not must:
         root = _text_or(several, build)
-    with _about("tools: the parameters"):
+    with _with_place("tools: the parameters"):
         return Grammar(root, several)
 
 
 def _arguments(function: dict[str, Any], builder: GrammarBuilder, bounds: Bounds) -> Node:
-    """The arguments of a call, which are an object whatever the schema says."""
+    """The arguments of a call, which are always an object."""
     schema = {"type": "object", **(function.get("parameters") or NO_ARGUMENTS)}
     if schema["type"] != "object":
         raise SchemaError(f"tools: the parameters of {function['name']!r} must be an object")
-    with _about(f"tools: the parameters of {function['name']!r}"):
+    with _with_place(f"tools: the parameters of {function['name']!r}"):
         return SchemaCompiler(schema, builder, bounds).compile()
 
 
 def _text_or(calls: Node, build: GrammarBuilder) -> Node:
-    """Text of any length without the mark, and after a mark calls: one parse at each character.
+    """Text of any length without the marker, then perhaps a marker and calls; unambiguous.
 
-    A state a matched character of the mark; only its first is `<`, so a mismatch is a new start.
+    One state per matched character of the marker; `<` is only its first, so a mismatch restarts.
     """
     states = [build.nonterminal() for _ in MARK]
     following = [*states[1:], calls]
@@ -125,6 +125,6 @@ def _text_or(calls: Node, build: GrammarBuilder) -> Node:
         others = build.all_but("".join({MARK[0], char}))
         matched = build.sequence(build.text(char), then)
         mismatch = build.sequence(others, states[0])
-        # The first state has no restart of its own: `matched` is it.
+        # In the first state `matched` and `restart` are equal.
         build.define(state, build.choice(matched, restart, mismatch, EMPTY))
     return states[0]

@@ -1,8 +1,8 @@
 """The syntax tree (AST) of a context-free grammar, for constrained decoding.
 
-The schema compiler builds it, `notations` prints it for the engines, and `parser_state` walks
-it. A grammar runs for each token of an answer, over all of the vocabulary, beside other answers:
-what is too large is refused while it is built.
+The schema compiler builds it, `notations` prints it for the engines, and `parser_state` walks it.
+A grammar is applied to the whole vocabulary at each token of an answer, beside other answers, so
+one that is too large is refused while it is built.
 """
 
 import math
@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from models.errors import InvalidEngineRequest
 
-MAX_GRAMMAR_CHARS = 200_000  # of GBNF, about: a part of a production takes some characters
-MAX_REPEATS = 20_000  # of all repetitions together: llama.cpp writes each one out
+MAX_GRAMMAR_CHARS = 200_000  # of GBNF, estimated from the number of parts of productions
+MAX_REPEATS = 20_000  # of all repetitions together: llama.cpp expands each one
 
 Ranges = list[tuple[int, int]]
 """Code points, ends included."""
@@ -22,19 +22,19 @@ Ranges = list[tuple[int, int]]
 LAST_CODE_POINT = 0x10FFFF
 _PART = 5  # characters
 _SURROGATES = (0xD800, 0xDFFF)
-# What completes a set of characters: the first of these that it has.
+# The sample of a set of characters is the first of these that it contains.
 _USUAL = "a0A-_.x1 9zZ:/"
 
 N = TypeVar("N", bound="Node")
 
 
 class SchemaError(InvalidEngineRequest):
-    """A JSON schema that cannot be guaranteed; the message says where and why."""
+    """A JSON schema that is not supported; the message has the place and the reason."""
 
 
 class Node:
-    """A part of a production. `min_bytes` is the length in UTF-8 of the shortest text that it
-    derives, set by Grammar."""
+    """A part of a production. `min_bytes`, set by Grammar, is the length of the shortest text that
+    it derives, in bytes of UTF-8."""
 
     __slots__ = ("min_bytes", "parts")
 
@@ -44,7 +44,7 @@ class Node:
 
 
 class Text(Node):
-    """A terminal: exactly this text, from one of its characters on."""
+    """A terminal: exactly this text, from the character at index `at` on."""
 
     __slots__ = ("_after", "_at", "_text")
 
@@ -62,7 +62,7 @@ class Text(Node):
         return self._text[self._at :]
 
     def after(self) -> "Text | None":
-        """What is left after the first character."""
+        """The rest after the first character; None at the end."""
         if self._after is None and self._at + 1 < len(self._text):
             self._after = Text(self._text, self._at + 1)
             self._after.min_bytes = self.min_bytes - len(self.char.encode())
@@ -77,20 +77,20 @@ class CharSet(Node):
     def __init__(self, *ranges: tuple[int, int]) -> None:
         super().__init__()
         self.token = f"[{''.join(map(_range, ranges))}]"
-        """The set as GBNF, Python and Rust all read it."""
+        """The set in the notation that GBNF, Python and Rust share."""
         self.has = re.compile(self.token).match
         self.sample = next(filter(self.has, _USUAL), chr(ranges[0][0]))
 
 
 class Sequence(Node):
-    """Its parts, one after the other."""
+    """Derives its parts, one after the other."""
 
     __slots__ = ()
 
 
 class Alternation(Node):
-    """One of its parts. A nonterminal is a choice whose parts are given later, so that they can
-    refer to it."""
+    """Derives one of its parts. A nonterminal is a choice whose parts are defined later, so that
+    they can refer to it."""
 
     __slots__ = ()
 
@@ -106,7 +106,7 @@ class Repeat(Node):
         self._after: Repeat | None = None
 
     def after(self) -> "Repeat":
-        """What is left after the item was derived once."""
+        """The remaining repetitions after the item was derived once."""
         if not self.least and math.isinf(self.most):
             return self
         if self._after is None:
@@ -123,7 +123,7 @@ EMPTY: Node = Sequence()
 
 
 class GrammarBuilder:
-    """Makes nodes; equal ones are the same object. Raises SchemaError when there are too many."""
+    """Builds nodes; equal ones are the same object. Raises SchemaError when there are too many."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[Any, ...], Node] = {}
@@ -137,7 +137,7 @@ class GrammarBuilder:
         return self._unique(_PART * len(ranges), CharSet, *ranges)
 
     def all_but(self, characters: str) -> Node:
-        """A character that is none of these."""
+        """Any character except these."""
         return self.char_set(
             without([(0, LAST_CODE_POINT)], [(ord(c), ord(c)) for c in characters])
         )
@@ -155,7 +155,7 @@ class GrammarBuilder:
         )
 
     def nonterminal(self) -> Alternation:
-        """A choice that is no other's equal; `define` it later."""
+        """A choice that is unequal to all others; `define` sets its parts later."""
         return Alternation()
 
     def define(self, nonterminal: Alternation, body: Node) -> None:
@@ -177,8 +177,8 @@ class GrammarBuilder:
         return self.repeat(item, 0, 1)
 
     def one_of(self, texts: list[str]) -> Node:
-        """One of these texts, as a tree of their common prefixes: with one parse of each, so that
-        the engine never follows many at once."""
+        """One of these texts, as a tree of their common prefixes (a trie): one parse of each text,
+        so that the engine never follows many at once."""
         if len(texts) == 1:
             return self.text(texts[0])
         prefix = os.path.commonprefix(texts)
@@ -201,12 +201,12 @@ class GrammarBuilder:
 
 
 class Grammar:
-    """What an answer may be: all that `root` derives."""
+    """The valid answers: all texts that `root` derives."""
 
     def __init__(self, root: Node, calls: Node | None = None) -> None:
-        """`calls` is what follows the mark of tool calls, where the rest is free text.
+        """`calls` is what follows the marker of tool calls, if the rest is free text.
 
-        Raises SchemaError where an answer could come to a place from which it cannot end.
+        Raises SchemaError if some answer could not be completed.
         """
         self.root = root
         self.calls = calls
@@ -217,7 +217,7 @@ class Grammar:
 
 
 def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:
-    """The code points of `ranges` but for `holes`, and for surrogates, which no text has."""
+    """The code points of `ranges` without `holes`, and without surrogates, which no text has."""
     kept = ranges
     for low, high in (*holes, _SURROGATES):
         cut = [[(a, min(b, low - 1)), (max(a, high + 1), b)] for a, b in kept]
@@ -226,7 +226,7 @@ def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def post_order(root: Node) -> list[Node]:
-    """All nodes, each after its parts but for those that contain themselves."""
+    """All nodes, each after its parts except in recursion."""
     order: list[Node] = []
     opened: set[Node] = set()
     waiting: list[tuple[Node, bool]] = [(root, False)]
@@ -242,7 +242,7 @@ def post_order(root: Node) -> list[Node]:
 
 
 def _measure(order: list[Node]) -> None:
-    """Sets `min_bytes`, which only falls: there and back until none does."""
+    """Sets `min_bytes`: iterates in alternating order until no value falls any further."""
     changed = True
     while changed:
         changed = False

@@ -1,8 +1,8 @@
 """JSON schemas (draft 2020-12) as grammars for JSON in one line.
 
-What the grammar derives is what the schema allows or less: properties in their order, strings,
-lists and depths with a bound as wide as the engine can take. What cannot be guaranteed is refused
-by name.
+The grammar derives what the schema allows or less: properties in their order, and strings, lists
+and depths up to bounds that depend on the engine. Keywords that are not supported are refused by
+name.
 """
 
 import json
@@ -34,7 +34,7 @@ MAX_ITEMS = 100  # the largest minItems
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may be written of what the schema does not bound itself."""
+    """The bounds of what the schema does not bound itself."""
 
     string: float = 1_000  # characters
     items: float = 100
@@ -42,18 +42,18 @@ class Bounds:
     depth: int = 3  # of a value without a schema
 
 
-NARROW = Bounds()  # what small models need to come to an end, and llama.cpp to be quick
+NARROW = Bounds()  # small models need them to end an answer, and llama.cpp to be fast
 WIDE = Bounds(math.inf, math.inf, math.inf, 8)
 
 
 class SchemaCompiler:
-    """Makes the nodes of one schema in `builder`."""
+    """Compiles one schema to nodes in `builder`."""
 
     def __init__(self, root: Any, builder: GrammarBuilder, bounds: Bounds = NARROW) -> None:
         self._bounds = bounds
         self._tree = SchemaTree(root)
         self._build = builder
-        self._referred: dict[str, Node] = {}  # references to their nonterminals
+        self._referred: dict[str, Node] = {}  # nonterminals by reference
         self._ambiguity = AmbiguityCheck()
         self._depth = self._count = 0
 
@@ -156,7 +156,7 @@ class SchemaCompiler:
             raise SchemaError(f"properties: at most {MAX_PROPERTIES} are supported")
         least, most = schema.get("minProperties", 0), schema.get("maxProperties")
         if not named:
-            # An empty list of properties means that there is none.
+            # An empty `properties` allows no property.
             listed_none = "properties" in schema and "additionalProperties" not in schema
             return self._map(False if listed_none else others, least, most)
         if least > len(required) or (most is not None and most < len(named)):
@@ -164,10 +164,10 @@ class SchemaCompiler:
         return self._between("{", self._members(named), "}")
 
     def _members(self, named: list[tuple[str, Any, bool]]) -> Node:
-        """The properties in their order; those that are optional may be left out."""
+        """The properties in their order; optional ones can be omitted."""
         build = self._build
-        first: list[Node] = [EMPTY]  # what follows when nothing was written yet
-        later = EMPTY  # and when something was
+        first: list[Node] = [EMPTY]  # the rest of the members when none was written yet
+        later = EMPTY  # the rest after another member
         for name, value, needed in reversed(named):
             key = build.text(json.dumps(name, ensure_ascii=False) + ": ")
             pair = build.sequence(key, self._schema(value), later)
@@ -177,8 +177,8 @@ class SchemaCompiler:
         return build.choice(*first)
 
     def _map(self, others: Any, least: int, most: float | None) -> Node:
-        most = self._bounds.free if most is None else _whole(min(most, self._bounds.free))
-        # Names can come twice, and then one of them does not count.
+        most = self._bounds.free if most is None else _whole_number(min(most, self._bounds.free))
+        # Names can repeat, and then only one of them counts.
         empty = not most or not self._tree.alternatives(others)
         if least > (0 if empty else 1):
             raise SchemaError("minProperties: it is not supported without named properties")
@@ -189,15 +189,15 @@ class SchemaCompiler:
 
     def _array(self, schema: Schema) -> Node:
         first, rest = schema.get("prefixItems", []), schema.get("items", True)
-        if isinstance(rest, list):  # as it was before prefixItems
+        if isinstance(rest, list):  # the form of drafts before prefixItems
             first, rest = rest, schema.get("additionalItems", True)
         if rest is not True and not self._tree.alternatives(rest):
             rest = False
         least = int(schema.get("minItems", 0))
-        bounds = NARROW if first else self._bounds  # the items of a tuple are written out
+        bounds = NARROW if first else self._bounds  # the items of a tuple are expanded
         free = max(least, bounds.free if rest is True else bounds.items)
         most = schema.get("maxItems")
-        most = max(free, len(first)) if most is None else _whole(min(most, free))
+        most = max(free, len(first)) if most is None else _whole_number(min(most, free))
         if rest is False or (first and least <= len(first)):
             most = min(most, len(first))
         if least > most or least > MAX_ITEMS:
@@ -219,7 +219,7 @@ class SchemaCompiler:
         return self._between("[", body, "]")
 
     def _list(self, item: Node, least: int, most: float) -> Node:
-        """`item` with commas between."""
+        """`item` repeated, separated by commas."""
         build = self._build
         more = build.sequence(build.text(", "), item)
         items = build.sequence(item, build.repeat(more, max(0, least - 1), most - 1))
@@ -245,7 +245,7 @@ class SchemaCompiler:
         return self._between('"', compile_pattern(pattern, least, most, self._build), '"')
 
     def _text(self, least: int, most: float) -> Node:
-        """Any string of so many characters."""
+        """Any string of `least` to `most` characters."""
         if least > MAX_STRING:
             raise SchemaError(f"minLength: at most {MAX_STRING} is supported")
         build = self._build
@@ -254,7 +254,7 @@ class SchemaCompiler:
         char = build.choice(
             build.all_but('"\\' + controls), build.sequence(build.text("\\"), escape)
         )
-        most = _whole(max(least, min(most, self._bounds.string)))
+        most = _whole_number(max(least, min(most, self._bounds.string)))
         return self._between('"', build.repeat(char, least, most), '"')
 
     def _anything(self, depth: int) -> Node:
@@ -269,5 +269,5 @@ class SchemaCompiler:
         return build.choice(*ways)
 
 
-def _whole(most: float) -> float:
+def _whole_number(most: float) -> float:
     return most if math.isinf(most) else int(most)

@@ -1,4 +1,4 @@
-"""Single keywords of a JSON schema: which there are, what they look like, what they mean."""
+"""Single keywords of a JSON schema: the supported ones, their shapes and their meaning."""
 
 import json
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def as_schema(value: Any) -> Schema:
 
 
 def refuse_unsupported(schema: Schema) -> None:
-    """Unknown keywords are annotations; known ones must be kept. Raises SchemaError."""
+    """Raises SchemaError for known keywords without support; unknown ones are annotations."""
     for key in schema:
         if key in REFUSED:
             raise SchemaError(f"{key} is not supported")
@@ -121,7 +121,7 @@ def _is_any(value: Any, kinds: list[str]) -> bool:
 
 
 def types_of(schema: Schema) -> list[str]:
-    """The types that are named, or implied by other keywords; none means all."""
+    """The types that are named, or implied by other keywords; an empty list means all."""
     given = schema.get("type")
     if given is None:
         return [kind for kind, words in IMPLIED.items() if any(word in schema for word in words)]

@@ -1,4 +1,4 @@
-"""References and `allOf` of JSON schemas resolved: one schema that asks what all of them ask."""
+"""Resolves references and `allOf` of JSON schemas: merges them into one schema."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from models.llm.structured_output.ast import SchemaError
 from models.llm.structured_output.keywords import Schema, as_schema
 
-MAX_REFERENCES = 32  # that lead from one to the next
+MAX_REFERENCES = 32  # in a chain of references
 MAX_STEPS = 20_000
 MAX_LEAVES = 200
 
@@ -53,7 +53,7 @@ class SchemaTree:
     def alternatives(self, value: Any, path: tuple[str, ...] = ()) -> list[Schema]:
         """The resolved alternatives of a schema, nested ones flattened.
 
-        Those that allow no value are left out. Raises SchemaError.
+        Alternatives that allow no value are omitted. Raises SchemaError.
         """
         reference = value.get("$ref") if isinstance(value, dict) else None
         if reference in path:
@@ -74,18 +74,18 @@ class SchemaTree:
 
 
 def merged(one: Schema, other: Schema) -> Schema:
-    """The intersection of two schemas. Raises SchemaError where one schema cannot express it."""
+    """The intersection of two schemas. Raises SchemaError if one schema cannot express it."""
     if not one or not other:
         return one or other
     result = {**one, **other}
     for key in one.keys() & other.keys():
-        result[key] = _both(key, one[key], other[key])
+        result[key] = _merged_values(key, one[key], other[key])
     if "properties" in one or "properties" in other:
         result["properties"] = _properties(one, other)
     return result
 
 
-def _both(key: str, one: Any, other: Any) -> Any:
+def _merged_values(key: str, one: Any, other: Any) -> Any:
     if key == "properties" or one == other and type(one) is type(other):
         return one
     if key == "required":

@@ -1,8 +1,8 @@
 """Prints grammars in the notations of the engines: GBNF, llama.cpp's dialect of Backus-Naur form,
 and llguidance's dialect of Lark.
 
-llguidance's lexer takes the longest match, so what it allows is what the grammar allows or, in rare
-unions, less: the parser state that follows an answer never loses it.
+llguidance's lexer takes the longest match, so it allows what the grammar allows or, in rare unions,
+less: each of its answers is valid for ParserState too.
 """
 
 import json
@@ -26,14 +26,14 @@ from models.llm.structured_output.ast import (
 from models.llm.tool_calls import MARK
 
 MAX_REMEMBERED = 16  # grammars, which may take some megabytes each
-MAX_NESTING = 16  # of the brackets in a production, of which llguidance takes somewhat over 20
-MAX_REGEX = 10_000  # characters of an expression; what is longer is made of several
+MAX_NESTING = 16  # levels of brackets in a production; llguidance takes somewhat over 20
+MAX_REGEX = 10_000  # characters of a regular expression; a longer one is split
 MAX_REGEX_DEPTH = 40
-# What begins objects, lists and their members is never within an expression: a longer one that
-# begins alike would hide what else may come.
+# The beginnings of objects, lists and their members are never inside a regular expression: the
+# longest match of another one that begins alike would hide the alternatives.
 _BEGINNINGS = ("{", "[", ", ")
 _END_OF_NAME = ": "
-# Text whose end is the first mark, and text without one.
+# Text up to the first marker of tool calls.
 _BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"
 
 
@@ -43,10 +43,10 @@ class _RuleWriter(ABC):
     def __init__(self, grammar: Grammar) -> None:
         self._uses = Counter(part for node in grammar.nodes for part in node.parts)
         self._uses[grammar.root] += 1
-        self._names: dict[Node, str] = {}  # in the order in which they came up
+        self._names: dict[Node, str] = {}  # in the order of their first use
 
     def write(self, node: Node, depth: int = 0) -> str:
-        """A node as a part of a production."""
+        """The node as a part of a production."""
         if (terminal := self.terminal(node)) is not None:
             return terminal
         if self._uses[node] < 2 and depth < MAX_NESTING:
@@ -56,10 +56,10 @@ class _RuleWriter(ABC):
 
     @abstractmethod
     def terminal(self, node: Node) -> str | None:
-        """A node that is written without a production; None where it needs one."""
+        """The node written without a production of its own; None if it needs one."""
 
     def productions(self) -> Iterator[tuple[str, str]]:
-        """Those whose names occur in what was written."""
+        """The productions whose names occur in the text written so far, by name."""
         done = 0
         while done < len(self._names):
             for node, name in list(self._names.items())[done:]:
@@ -74,7 +74,7 @@ class _RuleWriter(ABC):
 
 
 def _times(node: Repeat) -> str:
-    """How often it repeats, as all notations have it."""
+    """The quantifier of a repetition, which all notations share."""
     return f"{{{node.least},{'' if math.isinf(node.most) else int(node.most)}}}"
 
 
@@ -91,18 +91,18 @@ class _GbnfWriter(_RuleWriter):
         if isinstance(node, CharSet):
             return node.token
         if isinstance(node, Text):
-            return json.dumps(node.text, ensure_ascii=False)  # it has no control but \\n
+            return json.dumps(node.text, ensure_ascii=False)  # its only control character is \\n
         return '""' if node is EMPTY else None
 
 
 @lru_cache(maxsize=2 * MAX_REMEMBERED)
 def to_lark(grammar: Grammar, *, mark_is_token: bool) -> str:
-    """`mark_is_token` when the mark of calls is one token, which no text can be."""
+    """`mark_is_token`: the marker of tool calls is one special token, which text never contains."""
     writer = _LarkWriter(grammar, mark_is_token)
     if grammar.calls is None or grammar.root.min_bytes:
         start = f"start: {writer.write(grammar.root)}\n"
     else:
-        # The grammar reads free text character by character, for which there is a quicker way.
+        # The grammar's own nodes read free text character by character, which is slower.
         start = f"start: TEXT | before {writer.write(grammar.calls)}\nTEXT: /(.|\\n)*/\n"
         start += (
             f"before: TEXT {MARK}\n" if mark_is_token else _BEFORE_MARK.format(json.dumps(MARK))
@@ -115,7 +115,7 @@ class _LarkWriter(_RuleWriter):
         super().__init__(grammar)
         self._mark_is_token = mark_is_token
         self._sizes: dict[Node, _Size] = {}
-        for node in grammar.nodes:  # what leads back to itself has none
+        for node in grammar.nodes:  # recursive nodes have no size
             self._sizes[node] = self._size(node)
 
     def terminal(self, node: Node) -> str | None:
@@ -128,7 +128,7 @@ class _LarkWriter(_RuleWriter):
         return '""' if node is EMPTY else None
 
     def _size(self, node: Node) -> "_Size":
-        """Of the expression for a node; infinite where there is none, or should be."""
+        """The size of a node's regular expression; infinite if it must not have one."""
         if isinstance(node, CharSet):
             return _Size(len(node.token), 1)
         if isinstance(node, Text):

@@ -6,8 +6,8 @@ from typing import Any
 from models.llm.structured_output.ast import EMPTY, GrammarBuilder, Node, SchemaError
 
 MAX_DIGITS = 15  # before the point: what a double holds exactly
-LARGEST = 10**MAX_DIGITS  # beyond it a bound is none
-DECIMALS = 2  # of a bounded number, unless its bounds have more
+LARGEST = 10**MAX_DIGITS  # larger bounds are ignored
+DECIMALS = 2  # digits after the point of a bounded number, unless its bounds have more
 MAX_DECIMALS = 6
 
 
@@ -35,13 +35,13 @@ def _bound(schema: dict[str, Any], key: str) -> Decimal | None:
 
 
 class _NumberCompiler:
-    """Makes the nodes of numbers in `builder`."""
+    """Compiles ranges of numbers to nodes in `builder`."""
 
     def __init__(self, builder: GrammarBuilder) -> None:
         self._builder = builder
 
     def integers(self, least: Decimal | None, most: Decimal | None) -> Node:
-        """Integers from `least` to `most`, both allowed. Raises SchemaError if there are none."""
+        """Integers from `least` to `most`, both included. Raises SchemaError if there are none."""
         if least is not None or most is not None:
             return self._scaled(least, most, 0)
         build = self._builder
@@ -52,7 +52,7 @@ class _NumberCompiler:
     def decimals(
         self, least: Decimal | None, most: Decimal | None, open_ends: tuple[bool, bool]
     ) -> Node:
-        """Decimals between the bounds; an open end is not allowed itself. Raises SchemaError."""
+        """Decimals between the bounds; an open end is excluded. Raises SchemaError."""
         if least is None and most is None:
             build = self._builder
             fraction = build.repeat(self._digit(0, 9), 1, MAX_DECIMALS)
@@ -62,16 +62,16 @@ class _NumberCompiler:
         decimals = min(max(DECIMALS, *(_decimals(bound) for bound in given)), MAX_DECIMALS)
         step = Decimal(1).scaleb(-decimals)
         if least is not None and open_ends[0]:
-            least = _up(least, decimals) if _up(least, decimals) > least else least + step
+            least = _ceil(least, decimals) if _ceil(least, decimals) > least else least + step
         if most is not None and open_ends[1]:
-            most = _down(most, decimals) if _down(most, decimals) < most else most - step
+            most = _floor(most, decimals) if _floor(most, decimals) < most else most - step
         return self._scaled(least, most, decimals)
 
     def _scaled(self, least: Decimal | None, most: Decimal | None, decimals: int) -> Node:
-        """All numbers of this many decimals: integers with a point in them."""
+        """All numbers with this many decimals, as integers with a point inserted."""
         limit = 10 ** (MAX_DIGITS + decimals) - 1
-        low = -limit if least is None else int(_up(least, decimals).scaleb(decimals))
-        high = limit if most is None else int(_down(most, decimals).scaleb(decimals))
+        low = -limit if least is None else int(_ceil(least, decimals).scaleb(decimals))
+        high = limit if most is None else int(_floor(most, decimals).scaleb(decimals))
         low, high = max(low, -limit), min(high, limit)
         if low > high:
             raise SchemaError("no number lies between the bounds")
@@ -94,7 +94,7 @@ class _NumberCompiler:
         return self._builder.choice(*ways)
 
     def _between(self, low: str, high: str, decimals: int) -> Node:
-        """Digit strings of one width; the point stands before the last `decimals` digits."""
+        """Digit strings of one width; the point is before the last `decimals` digits."""
         build, width = self._builder, len(low)
         if not width:
             return EMPTY
@@ -104,7 +104,7 @@ class _NumberCompiler:
             free = build.repeat(self._digit(0, 9), ahead, ahead)
             return build.sequence(point, free, self._between(low[ahead:], high[ahead:], decimals))
         first, last = int(low[0]), int(high[0])
-        rests: dict[tuple[str, str], list[int]] = {}  # what may follow, and after which digits
+        rests: dict[tuple[str, str], list[int]] = {}  # first digits by the range of the rest
         for digit in range(first, last + 1):
             least = low[1:] if digit == first else "0" * (width - 1)
             most = high[1:] if digit == last else "9" * (width - 1)
@@ -126,9 +126,9 @@ def _decimals(bound: Decimal) -> int:
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def _up(bound: Decimal, decimals: int) -> Decimal:
+def _ceil(bound: Decimal, decimals: int) -> Decimal:
     return bound.quantize(Decimal(1).scaleb(-decimals), ROUND_CEILING)
 
 
-def _down(bound: Decimal, decimals: int) -> Decimal:
+def _floor(bound: Decimal, decimals: int) -> Decimal:
     return bound.quantize(Decimal(1).scaleb(-decimals), ROUND_FLOOR)

@@ -1,4 +1,4 @@
-"""Where an answer is in its grammar, and the shortest text that completes it.
+"""The parser state of an answer in its grammar, and the shortest text that completes it.
 
 A pushdown automaton that follows all parses at once; stacks share their tails, as in a
 graph-structured stack (Tomita, 1985).
@@ -18,12 +18,12 @@ from models.llm.structured_output.ast import (
 
 
 class _Stack:
-    """A node that is yet to be derived, and what comes after it. Equal ones are the same one."""
+    """A node that is yet to be derived, and the stack after it. Equal ones are one object."""
 
     __slots__ = ("_above", "_terminals", "min_bytes", "node", "rest")
 
     def __init__(self, node: Node | None, rest: "_Stack | None") -> None:
-        """Without a node it is the end of the answer."""
+        """A stack without a node is the end of the answer."""
         self.node, self.rest = node, rest
         self.min_bytes: float = node.min_bytes + rest.min_bytes if node and rest else 0
         self._above: dict[Node, _Stack] | None = None
@@ -37,7 +37,7 @@ class _Stack:
         return stack
 
     def terminals(self) -> list["_Stack"]:
-        """What may come next: stacks with a terminal on top, or the end."""
+        """The possible next steps: stacks with a terminal on top, or the end."""
         if self._terminals is None:
             found: dict[_Stack, None] = {}
             seen: set[_Stack] = set()
@@ -68,7 +68,7 @@ class _Stack:
         return [rest]
 
     def advance(self, char: str) -> "_Stack | None":
-        """What comes after this character; None when it cannot come."""
+        """The stack after this character; None when the character is not allowed here."""
         node, rest = self.node, self.rest
         if rest is None:
             return None
@@ -81,7 +81,7 @@ class _Stack:
 
 
 class ParserState:
-    """How far an answer is, in all its parses."""
+    """The position of an answer in all its parses."""
 
     def __init__(self, stacks: list[_Stack]) -> None:
         self._terminals = (
@@ -90,16 +90,16 @@ class ParserState:
             else list(dict.fromkeys(top for stack in stacks for top in stack.terminals()))
         )
         self.min_bytes = min((top.min_bytes for top in self._terminals), default=math.inf)
-        """Of the shortest completion, for which so many tokens are enough; infinite when the
-        answer has left its grammar."""
+        """The length of the shortest completion, for which that many tokens are enough; infinite
+        when the answer has left its grammar."""
 
     @classmethod
     def start(cls, grammar: Grammar) -> "ParserState":
-        """Where nothing was written yet."""
+        """The state before the first character."""
         return cls([_Stack(None, None).push(grammar.root)])
 
     def advance(self, text: str) -> "ParserState":
-        """Where the answer is when this was written, too."""
+        """The state after this text too."""
         state = self
         for char in text:
             stacks = (top.advance(char) for top in state._terminals)

@@ -1,8 +1,8 @@
-"""Regular expressions (ECMA 262, as far as Python's `re` reads it) as grammars for what stands
-between the quotes of a JSON string.
+"""Regular expressions (ECMA 262, as far as Python's `re` parses it) as grammars of the content of
+JSON strings.
 
-A pattern is searched for, as JSON Schema says: without anchors anything may stand before and after.
-No expression is ever run.
+A pattern is searched for, as JSON Schema says: unless anchored, any text may precede and follow it.
+Expressions are only parsed, never run.
 """
 
 import re
@@ -21,8 +21,8 @@ from models.llm.structured_output.ast import (
 )
 
 MAX_PATTERN_CHARS = 500
-MAX_POSITIONS = 400  # of an expression written out: the engine may follow as many at once
-UNBOUNDED = (64, 16, 8, 4, 2, 1)  # how often `*` repeats at most, the first that fits
+MAX_POSITIONS = 400  # of an expanded expression: the engine may follow as many at once
+UNBOUNDED = (64, 16, 8, 4, 2, 1)  # the maximum of `*`: the first of these that fits
 
 _DAY = (
     r"([12]\d{3}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
@@ -38,13 +38,13 @@ FORMATS = {
     "email": r"^[a-z0-9]{1,24}([._][a-z0-9]{1,24})?@[a-z0-9]{1,24}(\.[a-z]{2,12}){1,2}$",
     "ipv4": r"^((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)$",
 }
-"""Formats that are kept; others describe only, as JSON Schema says."""
+"""The patterns of formats; other formats are annotations, as JSON Schema says."""
 
 _ANY: Ranges = [(0, LAST_CODE_POINT)]
-# What a JSON string cannot hold as it is: controls, the quote and the backslash.
+# Characters that a JSON string must escape: controls, the quote and the backslash.
 _ESCAPED: Ranges = [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x9F)]
 _ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
-# Categories are those of ASCII: what they mean beyond it differs between the languages.
+# Categories such as \w are those of ASCII: beyond it, their meaning differs between dialects.
 _PRINTABLE: Ranges = [(0x20, 0x7E)]
 _WORD: Ranges = [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)]
 _CATEGORIES: dict[Any, Ranges] = {
@@ -59,7 +59,7 @@ _REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT)
 
 
 def compile_pattern(pattern: str, least: int, most: int | None, builder: GrammarBuilder) -> Node:
-    """Strings of `least` to `most` characters that the expression finds. Raises SchemaError."""
+    """Strings of `least` to `most` characters that match the expression. Raises SchemaError."""
     if len(pattern) > MAX_PATTERN_CHARS:
         raise SchemaError(f"pattern: at most {MAX_PATTERN_CHARS} characters are allowed")
     try:
@@ -83,20 +83,20 @@ def compile_pattern(pattern: str, least: int, most: int | None, builder: Grammar
 
 
 Part = tuple[Node, int, int]
-"""A node and how many characters it takes, at least and at most."""
+"""A node, and the minimum and maximum number of characters that it derives."""
 
 
 class _PatternCompiler:
-    """Turns the tree of Python's parser into nodes; counts positions as if written out."""
+    """Compiles the tree of Python's parser to nodes; counts the positions of the expansion."""
 
     def __init__(self, builder: GrammarBuilder, unbounded: int) -> None:
         self._builder = builder
         self._unbounded = unbounded
-        self._times = 1  # how often what is being compiled is repeated
+        self._times = 1  # the repetitions around the part that is being compiled
         self.positions = 0
 
     def sequence(self, items: list[Any], *, first: bool, last: bool) -> Part:
-        """`first` and `last` say whether the whole begins and ends with it."""
+        """`first` and `last`: whether the whole expression begins and ends with these items."""
         parts: list[Part] = []
         for index, (op, value) in enumerate(items):
             begins, ends = first and index == 0, last and index == len(items) - 1
@@ -141,7 +141,7 @@ class _PatternCompiler:
         item, shortest, longest = self.sequence(list(inner), first=False, last=False)
         self._times //= most
         if self.positions > MAX_POSITIONS:
-            return item, 0, 0  # refused by the caller, so not written out
+            return item, 0, 0  # refused by the caller, so not expanded
         return self._builder.repeat(item, least, most), shortest * least, longest * most
 
     def _padding(self) -> Part:

@@ -25,8 +25,8 @@ from models.errors import EngineError, EngineLost
 from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
 
 POLL_S = 2.0  # how often a stream without output checks that the loop is alive
-STOP_S = 10.0  # a step takes less
-SALTED = 3  # tokens, of 31 bits each
+STOP_S = 10.0  # timeout for the loop to end; a step takes less
+SALTED = 3  # first tokens of a prompt that carry the cache salt, 31 bits each
 _SALT_MASK = 2**31 - 1
 
 
@@ -39,7 +39,7 @@ class Step:
 
 
 class TokenStream:
-    """The tokens of one answer, from the library's thread to the event loop that began it."""
+    """The tokens of one answer, from the library's thread to the event loop of the request."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TokenStream:
         self._ended = False
 
     def push(self, output: Any) -> None:
-        """In the library's thread."""
+        """Called in the library's thread."""
         try:
             self._loop.call_soon_threadsafe(self._ready.put_nowait, output)
         except RuntimeError:
@@ -91,7 +91,7 @@ class TokenStream:
 
 
 class StreamBatch:
-    """Weights on a device. Calls that come after `close` raise EngineLost."""
+    """Weights on a device. Calls after `close` raise EngineLost."""
 
     def __init__(self, folder: Path, config: TransformersChatConfig, tokenizer: Any) -> None:
         """Raises EngineError."""
@@ -102,8 +102,8 @@ class StreamBatch:
         longest = network.max_position_embeddings
         if config.context_tokens > longest:
             raise EngineError(f"the context of {config.id!r} holds {longest} tokens at most")
-        self.size: int = network.vocab_size  # scores that the model gives
-        self.ends = _ends(self._model, tokenizer)  # tokens that end an answer
+        self.size: int = network.vocab_size  # the number of logits
+        self.ends = _end_tokens(self._model, tokenizer)  # tokens that end an answer
         rows = min(config.parallel, config.batch_tokens)
         samplers = BatchSampler(rows, self.size, self.ends, self._model.device)
         try:
@@ -114,9 +114,9 @@ class StreamBatch:
     def submit(
         self, prompt: Sequence[int], most_tokens: int, sampler: TokenSampler, owner: str
     ) -> TokenStream:
-        """Begins to continue `prompt`; called in an event loop. Raises EngineLost.
+        """Starts the generation after `prompt`; called in an event loop. Raises EngineLost.
 
-        Cached prefixes are used only when they are of the same `owner`.
+        Only cached prefixes of the same `owner` are used.
         """
         manager = self._running()
         stream = TokenStream(self, asyncio.get_running_loop(), sampler, owner)
@@ -143,7 +143,7 @@ class StreamBatch:
         return self._model is not None and self._manager.is_running()
 
     def close(self) -> None:
-        """Gives the memory back, the GPU's too; streams that still run raise EngineLost."""
+        """Frees the memory, the GPU's too; running streams raise EngineLost."""
         with self._starting:
             if self._model is None:
                 return
@@ -157,23 +157,23 @@ class StreamBatch:
     def _begin(self, config: TransformersChatConfig, samplers: BatchSampler, rows: int) -> Any:
         flash = config.attention != "sdpa"
         manager = self._model.init_continuous_batching(
-            # The sampler leaves one token likelier than all others.
+            # Greedy, since the sampler leaves one token likelier than all others.
             generation_config=GenerationConfig(do_sample=False, eos_token_id=list(self.ends)),
             continuous_batching_config=ContinuousBatchingConfig(
                 page_size=config.page_tokens,
                 num_blocks=-(-config.cache_tokens // config.page_tokens),
                 max_batch_tokens=config.batch_tokens,
                 max_requests_per_batch=rows,
-                max_memory_percent=0.95,  # how much there is to take is said above
+                max_memory_percent=0.95,  # an upper limit only: the cache size is set above
                 allow_block_sharing=config.share_prefixes,
-                use_async_batching=False,  # a sampler must know the token before
+                use_async_batching=False,  # a sampler needs the previous token
                 use_cuda_graph=flash,
                 auto_switch_to_flash=False,  # it would fetch code from the hub
             ),
         )
         manager.logit_processor = to_processor_list(samplers)
         manager.output_router = self._router
-        manager.warmup()  # allocates, so that a lack of memory shows now
+        manager.warmup()  # allocates, so that a lack of memory is an error at start
         salt_cache_keys(manager.batch_processor.cache, self._router.owner)
         _start(manager)
         return manager
@@ -185,14 +185,14 @@ class StreamBatch:
                 raise EngineLost("the model was unloaded")
             manager = self._manager
             if manager.background_thread_status.can_accept_new_requests() is not None:
-                manager.join(time.perf_counter(), timeout=STOP_S)  # it is about to end
+                manager.join(time.perf_counter(), timeout=STOP_S)  # its loop is about to end
             if not manager.is_running():
                 _start(manager)
             return manager
 
 
 def load_model(folder: Path, config: TransformersChatConfig) -> Any:
-    """The network, where accelerate places it. Raises EngineError."""
+    """The network on the devices that accelerate chooses. Raises EngineError."""
     dtype = getattr(torch, config.dtype)
     quantization = None
     if config.quantization == "nf4":
@@ -218,14 +218,14 @@ def load_model(folder: Path, config: TransformersChatConfig) -> Any:
 
 
 class _Router(OutputRouter):  # type: ignore[misc]  # it has no types
-    """Routes each output to its stream; the library's own keeps outputs without a consumer."""
+    """Routes each output to its stream; the library's own router keeps those without a consumer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.streams: dict[str, TokenStream] = {}
 
     def owner(self, request_id: str) -> str:
-        """The owner of a stream; one that was left owns itself."""
+        """The owner of a stream; a cancelled stream owns itself."""
         stream = self.streams.get(request_id)
         return request_id if stream is None else stream.owner
 
@@ -238,8 +238,8 @@ class _Router(OutputRouter):  # type: ignore[misc]  # it has no types
             self.deliver(output)
 
 
-def _ends(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The tokens that end an answer, of the model's settings and of the tokenizer's."""
+def _end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """The tokens that end an answer, by the settings of the model and of the tokenizer."""
     named = model.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
     return tuple(sorted(token for token in ends if token is not None))
@@ -255,11 +255,11 @@ def _start(manager: Any) -> None:
 def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:
     """Cache salt: pages of the prefix cache are reused only for requests of the same owner.
 
-    The library names a page by a hash of its tokens and of the page before it, so a client could
+    The library's key of a page is a hash of its tokens and of the page before it, so a client could
     find out by the time to the first token whether another tenant has sent the same prompt (a
-    timing side channel; vLLM has `cache_salt` against it). Here the first hashed tokens carry a
-    hash of the owner, and with them all pages that follow. `owner_of` maps the id of a request to
-    its owner.
+    timing side channel; vLLM has `cache_salt` against it). Here the first hashed tokens include a
+    hash of the owner, and so does the key of each later page. `owner_of` maps the id of a request
+    to its owner.
     """
     search = cache.search_prefix_match
 
@@ -273,7 +273,7 @@ def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:
 
 
 def salted(tokens: list[int], owner: str) -> list[int]:
-    """The tokens as they are hashed."""
+    """The tokens with the owner's salt, as they are hashed."""
     digest = hashlib.sha256(owner.encode()).digest()
     salts = [int.from_bytes(digest[4 * at : 4 * at + 4]) & _SALT_MASK for at in range(SALTED)]
     return [

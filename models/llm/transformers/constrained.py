@@ -22,35 +22,35 @@ from models.llm.structured_output.json_schema import WIDE
 from models.llm.structured_output.notations import to_lark
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
-Matcher: TypeAlias = Any  # llguidance.LLMatcher; the library is not there in the CPU profile
+Matcher: TypeAlias = Any  # llguidance.LLMatcher; the CPU profile does not install the library
 
 MOST_SCHEMA_CHARACTERS = 200_000
-# Without optional white space, of which a model could write an endless amount.
+# Without optional white space, which a model could write endlessly.
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True, slots=True)
 class ConstrainedAnswer:
     matcher: Matcher  # computes the token mask
-    grammar: Grammar | None  # what its text is, to complete it in time; None where llguidance reads
-    # the schema by itself
+    grammar: Grammar | None  # for budgeted completion; None where llguidance compiles the schema
+    # by itself
 
 
 class ConstrainedAnswers:
     """Constrains the answers of one model; thread-safe."""
 
     def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]) -> None:
-        """`size` is the number of scores that the model gives."""
+        """`size` is the number of logits of the model."""
         self._tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=size, eos_token=list(ends))
         mark = tokenizer.get_vocab().get(MARK)
         self._mark_is_special = mark is not None and self._tokens.is_special_token(mark)
 
     def constrain(self, request: GenerationRequest) -> ConstrainedAnswer | None:
-        """None when the answer may be anything. Raises UnsupportedFeature.
+        """None when the answer is not constrained. Raises UnsupportedFeature.
 
-        The grammar is our own, so that it and the parser state agree. Schemas that our compiler
-        refuses (with `patternProperties` for one) llguidance may compile by itself: such an answer
-        keeps to its schema, but is cut off when its tokens are spent.
+        The grammar is our own, so that it and ParserState agree. Schemas that our compiler refuses
+        (such as with `patternProperties`) llguidance may compile by itself: such an answer obeys
+        its schema, but is cut off when its tokens are spent.
 
         Takes some milliseconds, and up to a second for a large schema.
         """
@@ -78,7 +78,7 @@ class ConstrainedAnswers:
         )
 
     def _grammar(self, request: GenerationRequest) -> str:
-        """With schemas as llguidance compiles them."""
+        """The grammar with schemas that llguidance compiles."""
         answer = request.response_format
         if not may_call_tools(request):
             assert answer is not None

@@ -1,5 +1,5 @@
-"""Language models on the transformers library with continuous batching, and their prompts from
-conversations, by the chat template of the tokenizer. GPU profile."""
+"""Language models on the transformers library with continuous batching, and their prompts, from
+the chat template of the tokenizer. GPU profile."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ _SEEDS = 2**63  # of torch's generators
 @dataclass(frozen=True, slots=True)
 class Prompt:
     tokens: tuple[int, ...]
-    thinking: bool  # it has opened the reasoning
+    thinking: bool  # the prompt has opened the reasoning
 
 
 class PromptWriter:
@@ -66,9 +66,9 @@ class PromptWriter:
         self._tools_argument = config.tools_argument
 
     def write(self, request: GenerationRequest, *, no_thinking: bool = False) -> Prompt:
-        """`no_thinking` when the answer is constrained, which leaves no place for reasoning.
+        """`no_thinking` when the answer is constrained, so that it cannot begin with reasoning.
 
-        Raises InvalidEngineRequest, or UnsupportedFeature when the model knows no tools.
+        Raises InvalidEngineRequest, or UnsupportedFeature when the model has no tools.
         """
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
@@ -77,7 +77,7 @@ class PromptWriter:
                 raise UnsupportedFeature("this model has no tools")
             options[self._tools_argument] = list(request.tools)
         options |= {"tokenize": False, "add_generation_prompt": True}
-        options.pop("conversation", None)  # ours
+        options.pop("conversation", None)  # the name of our own argument
         try:
             messages = [self._to_message(message) for message in request.messages]
             text: str = self.tokenizer.apply_chat_template(messages, **options)
@@ -87,7 +87,7 @@ class PromptWriter:
         return Prompt(tuple(tokens), text.rstrip().endswith(THINK))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Special tokens included, which AnswerReader parses."""
+        """The text with special tokens, which AnswerReader parses."""
         text: str = self.tokenizer.decode(
             list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
@@ -97,20 +97,20 @@ class PromptWriter:
         extra, content = dict(message.extra), message.content
         if calls := extra.pop("tool_calls", None):
             if self._takes_calls:
-                extra["tool_calls"] = [_with_arguments_read(call) for call in calls]
+                extra["tool_calls"] = [_with_parsed_arguments(call) for call in calls]
             else:
-                content = "\n".join(filter(None, [content, *map(_written, calls)]))
+                content = "\n".join(filter(None, [content, *map(_in_notation, calls)]))
         return {"role": message.role, "content": content, **extra}
 
 
-def _with_arguments_read(call: dict[str, Any]) -> dict[str, Any]:
-    """Templates serialise arguments, so a string would be quoted twice."""
+def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
+    """Parses the arguments: templates serialise them, so a string would be quoted twice."""
     function = call["function"]
     return {**call, "function": {**function, "arguments": json.loads(function["arguments"])}}
 
 
-def _written(call: dict[str, Any]) -> str:
-    """As the model writes calls itself."""
+def _in_notation(call: dict[str, Any]) -> str:
+    """A tool call in the notation of the model."""
     function = call["function"]
     return f"{MARK}{BEFORE_NAME}{function['name']}{AFTER_NAME}{function['arguments']}{END}"
 
@@ -133,12 +133,12 @@ class TransformersEngine(ChatEngine):
         )
 
     def __del__(self) -> None:
-        # A model that was swapped is freed with the last request that refers to it.
-        if hasattr(self, "_batch"):  # it was loaded
+        # A swapped model is freed with the last request that refers to it.
+        if hasattr(self, "_batch"):  # false if loading failed
             self.close()
 
     def close(self) -> None:
-        """Gives the memory back, the GPU's too; requests that still run raise EngineLost."""
+        """Frees the memory, the GPU's too; running requests raise EngineLost."""
         self._batch.close()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:

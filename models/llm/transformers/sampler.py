@@ -1,9 +1,9 @@
 """Samples the next token of each stream of a batch, by the Gumbel-max trick (exponential form).
 
 The library's continuous batching has a temperature, a top-k and a top-p for each request, and one
-random number generator for all. Here one logits processor does all that a request may ask for, and
-leaves a single token likelier than the rest, which the library then takes: each request has its own
-generator, so that a seeded answer does not depend on what is generated beside it.
+random number generator for all. Here one logits processor applies all sampling options and leaves
+a single token likelier than the rest, which the library then takes: each request has its own
+generator, so that a seeded answer does not depend on the other requests of the batch.
 """
 
 import logging
@@ -22,10 +22,10 @@ from models.llm.base import SamplingOptions
 
 logger = logging.getLogger(__name__)
 
-Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
+Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
 Matcher: TypeAlias = Any  # llguidance.LLMatcher
 
-SMALLEST_NOISE = 1e-20  # a noise of 0 would make the unlikeliest token win
+SMALLEST_NOISE = 1e-20  # a noise of 0 would select the unlikeliest token
 
 
 class TokenSampler:
@@ -33,39 +33,39 @@ class TokenSampler:
 
     def __init__(self, sampling: SamplingOptions, seed: int, matcher: Matcher | None) -> None:
         self.sampling = sampling
-        self.failed: str | None = None  # why it cannot go on
+        self.failed: str | None = None  # the error that ends the stream
         self._seed = seed
         self._matcher = matcher
         self._random: Any = None
-        self._seen = 0  # tokens that the two below have counted in
+        self._seen = 0  # tokens that `_counts` and `_matcher` have consumed
         self._counts: Counter[int] = Counter()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TokenSampler":
-        """The library copies its arguments when it restarts a stream; it stays one stream."""
+        """Not copied: the library copies its arguments when it restarts a stream."""
         return self
 
     def random(self, device: Any) -> Any:
-        """The generator of the stream."""
+        """The random number generator of the stream."""
         if self._random is None:
             self._random = torch.Generator(device).manual_seed(self._seed)
         return self._random
 
-    def follow(self, made: list[int]) -> None:
-        """Counts in what was made since the last call."""
-        new, self._seen = made[self._seen :], len(made)
+    def follow(self, generated: list[int]) -> None:
+        """Consumes the tokens that were generated since the last call."""
+        new, self._seen = generated[self._seen :], len(generated)
         self._counts.update(new)
         if self._matcher is not None and new and not self._matcher.consume_tokens(new):
             self.failed = self._matcher.get_error() or "the answer left its grammar"
 
     def penalties(self) -> dict[int, float]:
-        """What to take from the score of each token that was made before."""
+        """What to subtract from the logit of each token that was generated before."""
         presence, frequency = self.sampling.presence_penalty, self.sampling.frequency_penalty
         if not (presence or frequency):
             return {}
         return {token: presence + frequency * count for token, count in self._counts.items()}
 
     def allowed(self, size: int) -> Any | None:
-        """bool [size]: the tokens that may come next; None when all may."""
+        """bool [size]: the tokens that are allowed next; None when all are."""
         if self._matcher is None:
             return None
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
@@ -86,7 +86,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
     def __init__(self, rows: int, size: int, ends: tuple[int, ...], device: Any) -> None:
         """For `rows` streams and `size` tokens, of which `ends` end an answer."""
         self._ends = list(ends)
-        # What stays where it is may be read by a CUDA graph. temperature, top-k, top-p, min-p:
+        # A CUDA graph reads tensors at fixed addresses. temperature, top-k, top-p, min-p:
         self._settings = torch.ones(rows, 4, device=device)
         self._bias = torch.zeros(rows, size, device=device)
         self._biased = [False] * rows
@@ -97,10 +97,10 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         int32_tensor.zero_()
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
-        """Before each step: fills the rows. What fails here would end every stream."""
+        """Before each step: fills the rows. An exception here would end every stream."""
         for row, request in enumerate(requests_with_new_token):
             sampler = request.state.logit_processor_kwargs.get("sampler")
-            if sampler is not None:  # it is while the library warms up
+            if sampler is not None:  # None while the library warms up
                 self._fill(row, sampler, _generated(request.state))
         return torch.zeros(len(requests_with_new_token), dtype=torch.int32)
 
@@ -124,7 +124,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         try:
             sampler.follow(made)
             self._mask(row, sampler)
-        except Exception as error:  # of any kind: it must end this stream and no other
+        except Exception as error:  # any error: it must end only this stream
             logger.exception("draw_failed")
             sampler.failed = f"{type(error).__name__}: {error}"
         if sampler.failed is not None:
@@ -173,7 +173,7 @@ def to_processor_list(processor: BatchSampler) -> Any:
 
 
 def _generated(state: Any) -> list[int]:
-    """The tokens of the answer; after a restart some of them count as its prompt."""
+    """The tokens of the answer; after a restart the library has some of them in the prompt."""
     made: list[int] = state.generated_tokens
     if state._true_initial_tokens:
         return [*state.initial_tokens[state._true_initial_tokens :], *made]

@@ -1,12 +1,12 @@
 """A Whisper encoder whose window is as long as the speech, instead of 30 s.
 
-Whisper was trained on windows of 30 s, filled with silence. Its decoder looks at that silence to
-know that the speech is over: without it, a text is often said twice. So the speech is encoded with
-a short padding, which is what costs time, and the encoder's states of the silence after it are
-appended from memory. They hardly depend on the speech, so they are learnt once, when the weights
-are loaded, from sounds like speech. Very short speech gets more padding: a single word is heard
-better so. As every encoding then has the same length, requests of
-different lengths are decoded side by side.
+Whisper was trained on windows of 30 s, filled with silence. Its decoder detects the end of the
+speech by that silence: without it, a text is often repeated. Encoding costs most of the time, so
+only the speech and a short padding are encoded, and cached encoder states of silence are appended.
+Those hardly depend on the speech, so they are computed once, when the weights are loaded, from
+speech-like sounds. Very short speech gets more padding, which improves the recognition of single
+words. As all encodings then have the same length, requests of different lengths are decoded in one
+batch.
 """
 
 import logging
@@ -26,32 +26,32 @@ logger = logging.getLogger(__name__)
 WINDOW_S = 30
 WINDOW_FRAMES = 100 * WINDOW_S  # mel frames of 10 ms
 WINDOW_STATES = WINDOW_FRAMES // 2  # the encoder halves the rate
-CALIBRATION_S = (1.5, 3.0, 6.0, 10.0, 14.0)  # the silence after shorter and longer speech
+CALIBRATION_S = (1.5, 3.0, 6.0, 10.0, 14.0)  # durations of the sounds before the silence
 
 States = NDArray[np.float32]  # [n, width]
 
 
 class EncoderWindow:
-    """Encodes no more than the speech, and fills the window with known silence."""
+    """Encodes only the speech, and fills the window with cached states of silence."""
 
     def __init__(
         self, model: ctranslate2.models.Whisper, padding_s: float, min_s: float, memory: Path
     ) -> None:
         """At least `padding_s` of silence after the speech, and `min_s` with it.
 
-        `memory` is the file that keeps the learnt silence from one start to the next.
+        `memory` is the file that caches the states of silence between starts.
         """
         self._model = model
         self._extract = FeatureExtractor(feature_size=model.n_mels)
         self._padding = int(padding_s * STT_SAMPLE_RATE)
         self._min_samples = int(min_s * STT_SAMPLE_RATE)
-        self._silence = self._recall(memory)
+        self._silence = self._load_silence(memory)
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
-        """float32 [n] of at most 30 s to float32 [m, width]: the speech and silence after it.
+        """float32 [n] of at most 30 s to float32 [m, width]: the speech and `padding_s` of silence.
 
-        That is `padding_s`, or what fills the window. With WINDOW_S all 30 s are computed, as
-        Whisper was trained, which takes many times longer.
+        By default it is that of the constructor. With WINDOW_S all 30 s are computed, as in
+        Whisper's training, which takes many times longer.
         """
         padding = max(self._padding, self._min_samples - len(pcm))
         if padding_s is not None:
@@ -65,36 +65,36 @@ class EncoderWindow:
         return states
 
     def fill(self, states: States, length: int = WINDOW_STATES) -> States:
-        """The same followed by silence, [length, width]: what the decoder needs."""
+        """The states followed by silence, [length, width], as the decoder needs them."""
         whole: States = np.concatenate([states, self._silence[len(states) : length]])
         return whole
 
-    def _recall(self, memory: Path) -> States:
+    def _load_silence(self, memory: Path) -> States:
         try:
             silence: States = np.load(memory, allow_pickle=False)
             if silence.dtype == np.float32 and len(silence) == WINDOW_STATES:
                 return silence
         except (OSError, ValueError, EOFError):
-            pass  # never learnt, or not whole
-        silence = self._learn_silence()
+            pass  # not cached yet, or incomplete
+        silence = self._compute_silence()
         try:
             memory.parent.mkdir(parents=True, exist_ok=True)
             with NamedTemporaryFile(dir=memory.parent, suffix=".npy", delete=False) as draft:
                 np.save(draft, silence)
-            Path(draft.name).replace(memory)  # whole, or not there
+            Path(draft.name).replace(memory)  # atomic
         except OSError as error:
             logger.warning("silence_not_kept", extra={"error": str(error)})
         return silence
 
-    def _learn_silence(self) -> States:
+    def _compute_silence(self) -> States:
         """The mean state of silence at each position after the shortest calibration sound."""
         total: States | None = None
         count = np.zeros((WINDOW_STATES, 1), np.float32)
         rng = np.random.default_rng(0)
         for seconds in CALIBRATION_S:
-            states = self.encode(_babble(seconds, rng), WINDOW_S)
+            states = self.encode(_speech_like_sound(seconds, rng), WINDOW_S)
             total = np.zeros_like(states) if total is None else total
-            first = int(seconds * 50) + 25  # half a second clear of the sound
+            first = int(seconds * 50) + 25  # half a second after the sound
             total[first:] += states[first:]
             count[first:] += 1
         assert total is not None
@@ -104,9 +104,9 @@ class EncoderWindow:
         return silence
 
 
-def _babble(seconds: float, rng: np.random.Generator) -> Pcm:
-    """Vowels of random formants under a moving pitch, one each 150 ms: a sound like speech."""
-    from scipy.signal import lfilter  # 0.7 s that only the first start of all has to spend
+def _speech_like_sound(seconds: float, rng: np.random.Generator) -> Pcm:
+    """A speech-like sound: vowels of 150 ms with random formants and a moving pitch."""
+    from scipy.signal import lfilter  # takes 0.7 s, needed only at the first start
 
     time_s = np.arange(int(seconds * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
     pitch_hz = rng.uniform(100, 220) * (1 + 0.15 * np.sin(2 * np.pi * 0.6 * time_s))

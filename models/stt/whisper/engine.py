@@ -47,24 +47,24 @@ from models.stt.whisper.hallucination import (
 )
 from models.weights.store import WeightStore
 
-MIN_SAMPLES = STT_SAMPLE_RATE // 50  # anything shorter than 20 ms holds no speech
+MIN_SAMPLES = STT_SAMPLE_RATE // 50  # 20 ms; shorter audio has no speech
 MAX_TOKENS = 448  # prompt and text together; the size of the decoder's window
-SPARE_TOKENS = 16  # of a very short request, over the tokens that its duration allows
-# Under it the filled window is asked, five times slower. Measured on 88 clips of 1 to 4 s in nine
-# languages: of 17 in doubt 6 are right at first and 9 then, as with the full window.
+SPARE_TOKENS = 16  # allowed on top of the tokens that the duration allows
+# Below this probability the filled window is used, five times slower. Measured on 88 clips of 1 to
+# 4 s in nine languages: of 17 below it 6 are right at first and 9 then, as with all 30 s encoded.
 DOUBTFUL_LANGUAGE = 0.5
-# How much likelier the language of what was said before is, for each utterance in a row that was
-# in it. Measured on 40 pieces of up to 6 s in nine languages: of changes to another language 1 %
-# are missed after one utterance, 2 % after four. In live sessions of 33 English recordings no
-# piece of 51 is taken for another language, as are 3 at the weight of one; 17.9 % of the words
-# are wrong then, in place of 19.5 %.
+# The weight of the language of the last utterances, for each utterance in a row in it. Measured on
+# 40 pieces of up to 6 s in nine languages: of changes to another language 1 % are missed after one
+# utterance, 2 % after four. In live sessions of 33 English recordings no piece of 51 gets another
+# language, in place of 3 with a weight of one, and the word error rate is 17.9 % in place of
+# 19.5 %.
 EXPECTED_WEIGHT = 5.0
 MAX_EXPECTED_WEIGHT = 20.0
-CERTAIN_LANGUAGE = 0.95  # the detector's word is taken
-# States of silence, 20 ms each, that the decoder hears after live speech.
-INTERIM_SILENCE = 200  # decoded in 0.6 of the time; a text said twice is left out
-# Measured on 59 recordings in nine languages at telephone quality: beside the filled window a text
-# takes 0.8 of the time, runs away less often, and as many words of it are wrong.
+CERTAIN_LANGUAGE = 0.95  # the expected language has no weight from here on
+# States of silence, 20 ms each, that the decoder gets after live speech.
+INTERIM_SILENCE = 200  # decoded in 0.6 of the time; repeated texts are dropped
+# Measured on 59 recordings in nine languages at telephone quality: compared with the filled window,
+# decoding takes 0.8 of the time with fewer runaway texts and the same word error rate.
 LIVE_SILENCE = 400
 
 MEL_FRAMES_PER_S = 100
@@ -74,11 +74,11 @@ APPENDED = "\"'.。,，!！?？:：”)]}、"
 
 @dataclass(slots=True)
 class DecodingJob:
-    """A request on its way through the engine."""
+    """The state of a request in the engine."""
 
     request: TranscriptionRequest
-    states: States  # [m, width]: the speech and some silence; the decoder gets more of it
-    deadline: float  # of time.monotonic(); later nothing doubtful is tried again
+    states: States  # [m, width]: the speech and some silence; the decoder gets more silence
+    deadline: float  # of time.monotonic(); a doubtful text is not decoded again after it
     language: str = ""
     probability: float = 1.0
 
@@ -88,7 +88,7 @@ class DecodingJob:
 
     @property
     def silence(self) -> int:
-        """States of silence after the speech that the decoder hears, if the window has room."""
+        """States of silence that the decoder gets after the speech, at most up to the window."""
         shorter = {INTERIM: INTERIM_SILENCE, SPECULATIVE: LIVE_SILENCE}
         return shorter.get(self.request.urgency, WINDOW_STATES)
 
@@ -98,7 +98,7 @@ class DecodingJob:
 
 
 class WhisperEngine(STTEngine):
-    """All 99 languages of Whisper's vocabulary, or English alone for an English model."""
+    """Whisper: all 99 languages of its vocabulary, or English for an English model."""
 
     def __init__(self, config: WhisperConfig, weights: WeightStore) -> None:
         whisper = WhisperModel(
@@ -113,7 +113,7 @@ class WhisperEngine(STTEngine):
             whisper.model,
             config.padding_s,
             config.min_window_s,
-            # Of these weights in this precision, and of these calibration sounds.
+            # Named by the precision and a version of the calibration sounds.
             weights.derived(config.artefact, f"silence-{config.compute_type}-v1.npy"),
         )
         self._full_window = config.window == "full"
@@ -129,7 +129,7 @@ class WhisperEngine(STTEngine):
         max_concurrency: int,
         device: str,
     ) -> None:
-        """`whisper.model` is CTranslate2's, or what has the same methods."""
+        """`whisper.model` is CTranslate2's, or has the same methods."""
         self._config = config
         self._guards = HallucinationGuards(config.compression_ratio_threshold)
         self._whisper = whisper
@@ -151,7 +151,7 @@ class WhisperEngine(STTEngine):
         for request in requests:
             self._check(request)
         began = time.monotonic()
-        transcripts = [  # of silence
+        transcripts = [  # the result of silence
             Transcript(request.language or (request.languages or ("en",))[0], 0.0)
             for request in requests
         ]
@@ -174,22 +174,22 @@ class WhisperEngine(STTEngine):
         return transcripts
 
     def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:
-        """One by one: CTranslate2 takes as long for all at once."""
+        """One by one: a batch takes CTranslate2 as long."""
         return [self._window.encode(request.pcm, self._padding_s(request)) for request in requests]
 
     def _padding_s(self, request: TranscriptionRequest) -> float | None:
-        """An interim need not be the best: it gets the least silence that it can do with."""
+        """Interims get the minimum of silence: they may be less accurate."""
         if self._full_window:
             return WINDOW_S
         return self._shortest_padding_s if request.urgency == INTERIM else None
 
     def _stack(self, jobs: Sequence[DecodingJob]) -> ctranslate2.StorageView:
-        """What the decoder hears, [jobs, n, width]: speech, then silence."""
+        """The input of the decoder, [jobs, n, width]: speech, then silence."""
         length = min(WINDOW_STATES, max(len(job.states) + job.silence for job in jobs))
         return self._view([self._window.fill(job.states, length) for job in jobs])
 
     def _view(self, states: Sequence[States]) -> ctranslate2.StorageView:
-        """As `self._model` takes them, [n, m, width]"""
+        """The states in the type that `self._model` takes, [n, m, width]."""
         return ctranslate2.StorageView.from_array(np.stack(states))
 
     def _check(self, request: TranscriptionRequest) -> None:
@@ -200,7 +200,7 @@ class WhisperEngine(STTEngine):
             raise InvalidEngineRequest(f"a request is at most {WINDOW_S} s long")
 
     def _choose_language(self, job: DecodingJob) -> None:
-        """Sets the language of a job, by its states before they are filled with silence."""
+        """Sets the language of a job, from its states without the cached silence if possible."""
         request = job.request
         if not self._model.is_multilingual:
             job.language = "en"
@@ -233,9 +233,9 @@ class WhisperEngine(STTEngine):
         if doubtful or self._guards.is_suspect(decoding, options):
             silence = decoding.no_speech_prob > options.no_speech_threshold
             if job.interim or (doubtful and silence):
-                # For an interim a second look would come too late, and silence needs none.
+                # For an interim a second decoding would come too late, and silence needs none.
                 return Transcript(job.language, job.probability)
-            if self._worth_another(job, decoding):
+            if self._is_decoded_again(job, decoding):
                 padding_s = self._config.retry_padding_s
                 job.states = self._window.encode(job.request.pcm, padding_s)
                 decoding = self._decode_again(job)
@@ -255,7 +255,7 @@ class WhisperEngine(STTEngine):
         return Transcript(job.language, job.probability, (segment,))
 
     def _align_words(self, job: DecodingJob, decoding: Decoding) -> tuple[Word, ...]:
-        """When each word was said, from the decoder's attention."""
+        """The time of each word, from the decoder's attention."""
         tokenizer, duration_s = self._tokenizer(job.language), _seconds(job.request.pcm)
         text = [token for token in decoding.tokens if token < tokenizer.eot]
         if not text:
@@ -273,12 +273,12 @@ class WhisperEngine(STTEngine):
                 words.append(Word(word, round(start, 2), round(end, 2), confidence))
         return tuple(words)
 
-    def _worth_another(self, job: DecodingJob, decoding: Decoding) -> bool:
-        """Whether a suspect text is decoded again; a speculative one only when it is of no use.
+    def _is_decoded_again(self, job: DecodingJob, decoding: Decoding) -> bool:
+        """Whether a suspect text is decoded again; a speculative one only if it is improbable.
 
-        Measured on 29 doubtful clips: 71 % of the characters are wrong then, 74 % without, and a
-        live text comes 0.3 s later. A runaway text is decoded again however late it is, since
-        nothing would be left of it.
+        Measured on 29 doubtful clips: the character error rate is then 71 %, in place of 74 %, and
+        a live text comes 0.3 s later. A runaway text is decoded again even after its deadline,
+        since it would be dropped.
         """
         if self._guards.is_runaway(decoding):
             return True
@@ -286,9 +286,9 @@ class WhisperEngine(STTEngine):
         return job.in_time and (useless or job.request.urgency != SPECULATIVE)
 
     def _decode_again(self, job: DecodingJob) -> Decoding:
-        """Tries the wide window; for a runaway text also higher temperatures, in time.
+        """Decodes with the full window; a runaway text, until its deadline, at more temperatures.
 
-        The likeliest wins if none passes.
+        If none passes the guards, the likeliest is returned.
         """
         tries = []
         for temperature in self._config.fallback_temperatures:
@@ -308,9 +308,9 @@ class WhisperEngine(STTEngine):
     def _decode(
         self, jobs: Sequence[DecodingJob], temperature: float | None = None
     ) -> list[Decoding]:
-        """One call of the decoder; the jobs share their beam and their initial prompt.
+        """One call of the decoder; the jobs have the same beam size and initial prompt.
 
-        Texts are bounded by the durations; without a temperature, the first try, more tightly.
+        Durations bound the lengths of texts, more tightly in the first try (no temperature).
         """
         options = jobs[0].request.options
         prompts = [self._prompt(job) for job in jobs]
@@ -342,7 +342,7 @@ class WhisperEngine(STTEngine):
                 Decoding(
                     tokens=tokens,
                     text=text,
-                    # The library gives the mean over the text; the end counts as a token too.
+                    # The library's mean is over the text; here the end counts as a token too.
                     avg_logprob=result.scores[0] * len(tokens) / (len(tokens) + 1),
                     no_speech_prob=result.no_speech_prob,
                     compression_ratio=get_compression_ratio(text) if text else 0.0,

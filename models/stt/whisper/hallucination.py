@@ -1,4 +1,4 @@
-"""Guards against hallucinations of Whisper: texts that it makes out of noise or silence.
+"""Guards against hallucinations of Whisper: texts that it makes up from noise or silence.
 
 Compression ratio, log probability and no-speech probability are the measures of Whisper's own
 decoding loop (Radford et al., 2022, section 4.5); the thresholds were measured here.
@@ -8,37 +8,37 @@ from dataclasses import dataclass
 
 from models.stt.base import DecodingOptions
 
-# Measured: real speech stays under a no-speech probability of 0.5, and over -1.2 in the log
-# probability of its text; what is made up from noise is beyond one or the other.
-DOUBTFUL_LOGPROB = -0.4  # a hallucination when it is not likely to be speech either
-IMPROBABLE_LOGPROB = -1.3  # a hallucination, whatever it is
+# Measured: real speech has a no-speech probability below 0.5 and a log probability of its text
+# above -1.2; hallucinations from noise exceed one or the other.
+DOUBTFUL_LOGPROB = -0.4  # below it a hallucination, if the no-speech probability is high too
+IMPROBABLE_LOGPROB = -1.3  # below it always a hallucination
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """One try at a text."""
+    """The result of one decoding of a request."""
 
     tokens: tuple[int, ...]
     text: str
     avg_logprob: float
     no_speech_prob: float
     compression_ratio: float
-    complete: bool  # ended by itself, not by the limit of tokens
+    complete: bool  # ended by itself, not by the token limit
     endless: bool = False  # more tokens than speech of that duration has
 
 
 @dataclass(frozen=True, slots=True)
 class HallucinationGuards:
-    """Judges a decoding by its own numbers."""
+    """Judges a decoding by its probabilities and its compression ratio."""
 
     compression_ratio_threshold: float
 
     def is_repetitive(self, decoding: Decoding) -> bool:
-        """Whether nothing of the text is of use."""
+        """Whether the text is only repetition, so that none of it is usable."""
         return decoding.endless or self._repeats(decoding)
 
     def is_runaway(self, decoding: Decoding) -> bool:
-        """Whether the decoder repeated itself, or did not come to an end."""
+        """Whether the decoder repeated itself, or did not end."""
         return self._repeats(decoding) or not decoding.complete
 
     def is_suspect(self, decoding: Decoding, options: DecodingOptions) -> bool:

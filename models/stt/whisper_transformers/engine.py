@@ -1,4 +1,4 @@
-"""Whisper on the transformers library, heard by torchaudio and decoded in batches. GPU profile."""
+"""Whisper on the transformers library, features by torchaudio, decoded in batches. GPU profile."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ STATES_PER_S = 50
 
 
 class TransformersWhisperEngine(WhisperEngine):
-    """The same guards as on CTranslate2; the window is always whole, which a GPU fills at once."""
+    """The same guards as with CTranslate2; the window is always 30 s, which is fast on a GPU."""
 
     def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
         whisper = _Whisper(config, weights)
@@ -29,12 +29,12 @@ class TransformersWhisperEngine(WhisperEngine):
         self._begin(config, whisper, window, max_concurrency=1, device=whisper.model.device)
 
     def __del__(self) -> None:
-        # A model that was swapped goes with the last request that holds it.
-        if hasattr(self, "_model"):  # it was loaded
+        # A swapped model is freed with the last request that refers to it.
+        if hasattr(self, "_model"):  # false if loading failed
             self.close()
 
     def close(self) -> None:
-        """Gives the memory back, the GPU's too; requests that still run raise EngineLost."""
+        """Frees the memory, the GPU's too; running requests raise EngineLost."""
         self._model.close()
 
     def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:
@@ -50,7 +50,7 @@ class TransformersWhisperEngine(WhisperEngine):
 
 
 class _Whisper(WhisperModel):  # type: ignore[misc]  # it has no types
-    """Its words and languages, over another model."""
+    """faster-whisper's tokenizer and languages, with another network."""
 
     def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
         folder = weights.folder(config.artefact)
@@ -60,7 +60,7 @@ class _Whisper(WhisperModel):  # type: ignore[misc]  # it has no types
 
 
 class _WholeWindow(EncoderWindow):
-    """30 s are encoded each time, so nothing is to be filled."""
+    """Always encodes 30 s, so there is nothing to fill."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

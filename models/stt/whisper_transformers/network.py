@@ -1,7 +1,7 @@
-"""Whisper of the transformers library, with the methods of CTranslate2's that the engine calls.
+"""Whisper of the transformers library, with the interface of CTranslate2's that the engine calls.
 
-So one engine with one set of guards, and the words of one library, serve both. `LogMel` is the
-sound as Whisper hears it; `CrossAttention` sees where the decoder looks while it writes.
+So both have one engine, one set of guards and one implementation of word times. `LogMel` computes
+Whisper's input features; `CrossAttention` records the decoder's attention for word times.
 """
 
 import gc
@@ -30,16 +30,16 @@ from models.audio import Pcm
 from models.errors import EngineError, EngineLost
 from models.stt.base import STT_SAMPLE_RATE
 
-Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
+Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
 
 WINDOW_S = 30
 WINDOW, HOP = 400, 160  # samples
-QUIETEST = 1e-10  # of which there is a logarithm
-RANGE = 8.0  # powers of ten under the loudest; what is quieter counts as this
+QUIETEST = 1e-10  # the floor of power before the logarithm
+RANGE = 8.0  # powers of ten below the maximum; lower values are clipped
 
 
 class LogMel:
-    """float32 [n] of each sound to float32 [batch, mels, 3000], silence after the sound."""
+    """float32 [n] of each signal to float32 [batch, mels, 3000], padded with silence."""
 
     def __init__(self, mels: int, device: Any) -> None:
         self._device = device
@@ -63,10 +63,10 @@ class LogMel:
 
 
 class CrossAttention:
-    """Inside `with`, remembers what the heads that follow the speech look at.
+    """Inside `with`, records the attention weights of the heads that align text with speech.
 
-    The library shows weights only with its slowest attention; from the inputs of a layer they are
-    computed again for the few heads that matter.
+    The library returns weights only with its slowest attention, so they are recomputed from the
+    inputs of a layer for the few heads that matter.
     """
 
     def __init__(self, decoder: Any, heads: Sequence[Sequence[int]] | None) -> None:
@@ -112,7 +112,7 @@ class CrossAttention:
 
 
 def align(scores: Tensor, filter_width: int) -> list[tuple[int, int]]:
-    """Pairs of a token and a state on the likeliest way through [heads, tokens, states]."""
+    """Pairs (token, state) on the likeliest path through [heads, tokens, states]."""
     weights = scores.softmax(dim=-1)
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
     smooth = _median_filter((weights - mean) / deviation.clamp(min=1e-12), filter_width)
@@ -126,29 +126,29 @@ def _by_head(module: Any, values: Tensor) -> Tensor:
 
 
 SOT, NO_TIMESTAMPS, END = "<|startoftranscript|>", "<|notimestamps|>", "<|endoftext|>"
-NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")  # as it is called since large-v3, and before
+NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")  # the names since large-v3, and before
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """One text, as CTranslate2 gives it."""
+    """One text, in the form of CTranslate2's result."""
 
     sequences_ids: list[list[int]]  # without the prompt and the end
-    scores: list[float]  # mean log probability over the tokens, of which the end is none
+    scores: list[float]  # mean log probability over the tokens without the end
     no_speech_prob: float
 
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
     text_token_probs: list[float]
-    alignments: list[tuple[int, int]]  # of a token and a state of 20 ms
+    alignments: list[tuple[int, int]]  # (token, state of 20 ms)
 
 
 class TorchWhisper:
-    """Weights on one device. Calls block, one at a time."""
+    """Weights on one device. Calls block and run one at a time."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, device: str, dtype: str) -> None:
-        """`device` as accelerate names places. Raises EngineError."""
+        """`device` in accelerate's notation. Raises EngineError."""
         try:
             self._network: Any = WhisperForConditionalGeneration.from_pretrained(
                 folder, dtype=getattr(torch, dtype), device_map=device, local_files_only=True
@@ -159,35 +159,35 @@ class TorchWhisper:
         self._features = LogMel(self._network.config.num_mel_bins, self._network.device)
         marks = tokenizer.get_vocab()
         self._sot, self._end = marks[SOT], marks[END]
-        self._first_time = marks[NO_TIMESTAMPS] + 1  # the marks of times have the last numbers
+        self._first_time = marks[NO_TIMESTAMPS] + 1  # timestamp tokens have the last ids
         self._no_speech = next(marks[name] for name in NO_SPEECH if name in marks)
         names = (f"<|{code}|>" for code in _LANGUAGE_CODES)
         self._languages: dict[str, int] = {name: marks[name] for name in names if name in marks}
         settings = self._network.generation_config
         self.is_multilingual: bool = getattr(settings, "is_multilingual", len(self._languages) > 1)
-        # A text begins with neither.
+        # Tokens that cannot begin a text: a space and the end.
         self._no_beginnings = [*tokenizer.encode(" ", add_special_tokens=False).ids, self._end]
         heads = getattr(settings, "alignment_heads", None)
         self._attention: Any = CrossAttention(self._network.model.decoder, heads)
 
     def close(self) -> None:
-        """Gives the memory back, the GPU's too; calls that come later raise EngineLost."""
+        """Frees the memory, the GPU's too; later calls raise EngineLost."""
         self._network = self._attention = None
         gc.collect()  # the library's modules refer to each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def encode(self, sounds: Sequence[Pcm]) -> list[Tensor]:
-        """float32 [n] of at most 30 s each to [1500, width] each, of the whole window."""
-        network = self._opened()
+        """float32 [n] of at most 30 s each to [1500, width] each, for the window of 30 s."""
+        network = self._loaded_network()
         with torch.inference_mode():
             heard = self._features(sounds).to(network.dtype)
             return list(network.model.encoder(heard).last_hidden_state)
 
     def detect_language(self, states: Tensor) -> list[list[tuple[str, float]]]:
-        """For each of [n, 1500, width]: marks of languages with probabilities, likeliest first."""
+        """For each of [n, 1500, width]: language tokens and probabilities, likeliest first."""
         with torch.inference_mode():
-            network = self._opened()
+            network = self._loaded_network()
             start = torch.tensor([[self._sot]] * len(states), device=states.device)
             decoded = network.model.decoder(input_ids=start, encoder_hidden_states=states)
             scores = network.proj_out(decoded.last_hidden_state[:, -1]).float()
@@ -209,8 +209,8 @@ class TorchWhisper:
         sampling_temperature: float = 0.0,
         **_always: object,
     ) -> list[Generated]:
-        """Texts of [n, 1500, width] after prompts of one length; `max_length` is of both."""
-        network = self._opened()
+        """Texts of [n, 1500, width] after prompts of one length; `max_length` includes prompts."""
+        network = self._loaded_network()
         given = len(prompts[0])
         sampled = sampling_temperature > 0
         times = range(self._first_time, network.config.vocab_size)
@@ -224,19 +224,19 @@ class TorchWhisper:
             begin_suppress_tokens=self._no_beginnings,
             eos_token_id=self._end,
             pad_token_id=self._end,
-            decoder_start_token_id=prompts[0][0],  # else the library would write it before
+            decoder_start_token_id=prompts[0][0],  # else the library would prepend its own
         )
         with torch.inference_mode():
-            made = GenerationMixin.generate(  # Whisper's own cuts sounds up and decodes them again
+            made = GenerationMixin.generate(  # Whisper's own splits audio and decodes it again
                 network,
                 encoder_outputs=BaseModelOutput(last_hidden_state=states),
                 decoder_input_ids=torch.tensor(prompts, device=states.device),
                 generation_config=settings,
             )[:, given:].tolist()
             texts = [row[: row.index(self._end)] if self._end in row else row for row in made]
-            return self._judged(states, prompts, texts, forbidden, longest=max_length - given)
+            return self._scored(states, prompts, texts, forbidden, longest=max_length - given)
 
-    def _judged(
+    def _scored(
         self,
         states: Tensor,
         prompts: Sequence[Sequence[int]],
@@ -245,12 +245,12 @@ class TorchWhisper:
         *,
         longest: int,
     ) -> list[Generated]:
-        """How likely the texts are, by one look at each whole.
+        """The probabilities of the texts, by one pass of the decoder over each.
 
-        While it generates, the library would give that with all scores of all steps, a gigabyte for
-        a batch.
+        From the generation itself the library returns them only with all logits of all steps, a
+        gigabyte per batch.
         """
-        network = self._opened()
+        network = self._loaded_network()
         size = max(map(len, texts)) + 1
         rows = [
             [*prompt, *text, *[self._end] * (size - len(text))]
@@ -281,23 +281,23 @@ class TorchWhisper:
         *,
         median_filter_width: int,
     ) -> list[Aligned]:
-        """When the tokens of one text were said, from the decoder's attention."""
+        """The times of the tokens of one text, from the decoder's attention."""
         [text] = texts
         before = [*sot_sequence, self._first_time - 1]
         tokens = torch.tensor([[*before, *text, self._end]], device=states.device)
-        network = self._opened()
+        network = self._loaded_network()
         with torch.inference_mode(), self._attention as weights:
             scores = network(
                 encoder_outputs=BaseModelOutput(last_hidden_state=states), decoder_input_ids=tokens
             ).logits[0, len(before) - 1 : -2, : self._end]
             shares = scores.float().softmax(dim=-1).gather(1, tokens[0, len(before) : -1, None])
-            # Of the rows those that say when a token begins, and when the last one ends.
+            # The rows that give the beginning of each token and the end of the last one.
             places = align(
                 weights.taken(num_frames // 2)[:, len(sot_sequence) : -1], median_filter_width
             )
         return [Aligned(shares[:, 0].tolist(), places)]
 
-    def _opened(self) -> Any:
+    def _loaded_network(self) -> Any:
         if self._network is None:
             raise EngineLost("the model was unloaded")
         return self._network

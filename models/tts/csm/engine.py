@@ -1,12 +1,12 @@
-"""CSM-1B: speaks on in the voice of a recording with its transcript. GPU profile.
+"""CSM-1B: voice cloning from a recording with its transcript. GPU profile.
 
 The model is Sesame's (https://github.com/SesameAILabs/csm), over the codec Mimi (Défossez et al.,
 "Moshi", 2024).
 
 Chosen among the cloning models of the transformers library: it takes a recording with its
-transcript and any text, its codec looks only back, so that speech can be heard while it is made,
-and its weights are Apache-2.0. Of the others there, Dia's codec looks ahead, Higgs Audio is several
-times as large and has a licence of its own, and VibeVoice and Pocket TTS take no transcript.
+transcript and any text, its codec is causal, so that speech can be streamed, and its weights are
+Apache-2.0. Of the others there, Dia's codec is not causal, Higgs Audio is several times as large
+and has a licence of its own, and VibeVoice and Pocket TTS take no transcript.
 """
 
 import math
@@ -25,14 +25,14 @@ from models.tts.trimming import LEAD_S, TAIL_S
 from models.tts.voice_pack import VoiceCache
 from models.weights.store import WeightStore
 
-FIRST_FRAMES, NEXT_FRAMES = 3, 6  # of 80 ms: how much sound a chunk has
-# Slow speech has ten letters a second; who has not ended by then has lost the thread.
+FIRST_FRAMES, NEXT_FRAMES = 3, 6  # the length of chunks, in frames of 80 ms
+# Slow speech has ten letters a second; a longer synthesis has run away and is cut off.
 SLOWEST_S, LONGEST_PAUSE_S = 0.15, 2.0
 SILENT = 0.003  # of full scale: -50 dB
 
 
 class CsmEngine(TTSEngine):
-    """Has no voices of its own: each request brings a pack of `models.tts.csm.voice_prompt`."""
+    """Has no voices of its own: each request has a pack of `models.tts.csm.voice_prompt`."""
 
     _voices = VoiceTable()
 
@@ -49,12 +49,12 @@ class CsmEngine(TTSEngine):
         self._prompts = _prompts(self._model)
 
     def __del__(self) -> None:
-        # A model that was swapped goes with the last request that holds it.
-        if hasattr(self, "_model"):  # it was loaded
+        # A swapped model is freed with the last request that refers to it.
+        if hasattr(self, "_model"):  # false if loading failed
             self.close()
 
     def close(self) -> None:
-        """Gives the memory back, the GPU's too; requests that still run raise EngineLost."""
+        """Frees the memory, the GPU's too; running requests raise EngineLost."""
         self._prompts = _prompts(self._model)
         self._model.close()
 
@@ -62,7 +62,7 @@ class CsmEngine(TTSEngine):
         self._prompts.forget(digest)
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        """The same request sounds the same each time. An empty chunk comes after each 80 ms."""
+        """Deterministic for a request. Yields an empty chunk after each frame of 80 ms."""
         if request.pack is None:
             raise UnknownVoice(f"no voice {request.voice!r}; this model has only voices of packs")
         languages = self.capabilities.languages
@@ -82,20 +82,20 @@ class CsmEngine(TTSEngine):
             top_k=self._top_k,
             seed=crc32(request.text.encode(), int(request.pack.digest[:8], 16)),
         )
-        pieces = _without_ends(self._sounds(frames), self.capabilities.sample_rate)
+        pieces = _without_ends(self._audio_pieces(frames), self.capabilities.sample_rate)
         if not request.timings:
             yield from (AudioChunk(pcm, self.capabilities.sample_rate) for pcm in pieces)
             return
         made: list[Pcm] = []
-        for pcm in pieces:  # the times of the words are known when the last one was said
+        for pcm in pieces:  # word times are known only after the last piece
             made.append(pcm)
             yield AudioChunk(np.zeros(0, np.float32), self.capabilities.sample_rate)
         whole = joined(made)
         words = spread(request.text, len(whole) / self.capabilities.sample_rate)
         yield AudioChunk(whole, self.capabilities.sample_rate, tuple(words))
 
-    def _sounds(self, frames: Iterator[Tensor]) -> Iterator[Pcm]:
-        """Pieces of sound, as they come; an empty one for each step in between."""
+    def _audio_pieces(self, frames: Iterator[Tensor]) -> Iterator[Pcm]:
+        """Decoded audio in chunks; an empty array for each frame in between."""
         made: list[Tensor] = []
         heard = 0
         for frame in frames:
@@ -110,12 +110,12 @@ class CsmEngine(TTSEngine):
 
 
 def _prompts(model: CsmModel) -> VoiceCache[Tensor]:
-    """What the model reads of each pack. It does not hold the engine, which holds it."""
+    """A cache of prepared prompts; without a reference to the engine, which would be a cycle."""
     return VoiceCache(lambda data: model.prepare(read_prompt(data)))
 
 
 def _without_ends(pieces: Iterator[Pcm], sample_rate: int) -> Iterator[Pcm]:
-    """Leaves a breath before and after the speech. A pause in it comes when the speech goes on."""
+    """Trims silence at both ends; silence within is held until more speech follows it."""
     lead, tail = round(LEAD_S * sample_rate), round(TAIL_S * sample_rate)
     held = np.zeros(0, np.float32)  # silence that may end the speech, or be a pause in it
     begun = False

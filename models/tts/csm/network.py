@@ -1,10 +1,10 @@
 """The networks of CSM-1B, one step at a time.
 
-A backbone writes the first of 32 codes of each 80 ms from all that came before, a small decoder the
-others from the backbone's state, and the codec Mimi makes sound of them. `generate` of the library
-does the same in one call that blocks to its end, takes no stopping criteria for this model and
-draws from the generator of the whole process. Here each request draws from its own, so that it
-sounds the same whatever runs beside it, and may end after any step.
+A backbone generates the first of 32 codes of each 80 ms from all frames before, a small decoder the
+others from the backbone's state, and the codec Mimi decodes them to audio. `generate` of the
+library does the same in one blocking call, takes no stopping criteria for this model and samples
+with the generator of the process. Here each request has its own generator, so that its result does
+not depend on other requests, and can stop after any frame.
 """
 
 import gc
@@ -21,22 +21,22 @@ from models.audio import Pcm, resample
 from models.errors import ContextLengthExceeded, EngineLost
 from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
-Tensor: TypeAlias = Any  # torch.Tensor; the library's types are not there in the CPU profile
+Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
 
-SPEAKER = "[0]"  # how the model is told who speaks; here it is always the same one
-CONVOLUTION_FRAMES = 8  # more than the convolutions of the codec look back
-TRANSFORMER_STEPS = 2  # of the codec a frame
+SPEAKER = "[0]"  # the model's tag of a speaker; always the same here
+CONVOLUTION_FRAMES = 8  # more than the receptive field of the codec's convolutions
+TRANSFORMER_STEPS = 2  # steps of the codec's transformer per frame
 
 
 class CsmModel:
-    """Weights on one device. Calls block; several threads may make them."""
+    """Weights on one device. Calls block; thread-safe."""
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
-        """`device` as accelerate names places; "auto" is the GPU where there is one."""
+        """`device` in accelerate's notation; "auto" is the GPU if there is one."""
         self._model: Any = CsmForConditionalGeneration.from_pretrained(
             folder, dtype=getattr(torch, dtype), device_map=device, local_files_only=True
         ).eval()
-        self._model.codec_model.float()  # which is small, and whose sound the short types spoil
+        self._model.codec_model.float()  # small, and 16-bit types would degrade the audio
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         config = self._model.config
         self.sample_rate: int = config.codec_config.sampling_rate
@@ -49,15 +49,15 @@ class CsmModel:
         )
 
     def close(self) -> None:
-        """Gives the memory back, the GPU's too; calls that come later raise EngineLost."""
+        """Frees the memory, the GPU's too; later calls raise EngineLost."""
         self._model = None
         gc.collect()  # the library's modules refer to each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def prepare(self, prompt: VoicePrompt) -> Tensor:
-        """What the backbone reads of a voice, [1, n, hidden]."""
-        model = self._opened()
+        """The backbone's input for a voice, [1, n, hidden]."""
+        model = self._loaded()
         pcm = resample(prompt.pcm, PROMPT_SAMPLE_RATE, self.sample_rate)
         with torch.inference_mode():
             sound = torch.from_numpy(pcm).to(model.device).reshape(1, 1, -1)
@@ -77,11 +77,11 @@ class CsmModel:
         top_k: int,
         seed: int,
     ) -> Iterator[Tensor]:
-        """The codes of each 80 ms, int64 [1, 1, codebooks], until the model ends the speech.
+        """The codes of each frame of 80 ms, int64 [1, 1, codebooks], until the model ends.
 
-        Raises ContextLengthExceeded before the first.
+        Raises ContextLengthExceeded before the first frame.
         """
-        model = self._opened()
+        model = self._loaded()
         draw = _Draw(
             temperature, top_k, model.config.codec_config.codebook_size, seed, model.device
         )
@@ -93,19 +93,19 @@ class CsmModel:
         state = self._read(cache, inputs_embeds=read)
         for _ in range(most_frames):
             frame = self._frame(state, draw)
-            # As the library does it: what the last codebook says does not count.
+            # As in the library, the last codebook is ignored.
             if bool((frame[..., :-1] == self._end).all()):
                 return
             yield frame
             state = self._read(cache, input_ids=frame)
 
     def sound(self, frames: list[Tensor], first: int) -> Pcm:
-        """The sound of the frames from `first` on.
+        """The audio of the frames from `first` on.
 
-        The codec only looks back, and no further than its window, so that speech that is made in
-        pieces sounds as if it were made whole.
+        The codec is causal with a bounded window, so that decoding in pieces has the same result as
+        decoding at once.
         """
-        model = self._opened()
+        model = self._loaded()
         begin = max(0, first - self._looks_back)
         with torch.inference_mode():
             codes = torch.cat(frames[begin:], dim=1).transpose(1, 2)  # [1, codebooks, frames]
@@ -113,33 +113,33 @@ class CsmModel:
             pcm: Pcm = values.float().cpu().numpy()
         return pcm[(first - begin) * (len(pcm) // codes.shape[2]) :]
 
-    def _opened(self) -> Any:
+    def _loaded(self) -> Any:
         if self._model is None:
             raise EngineLost("the model was unloaded")
         return self._model
 
     def _text(self, text: str) -> Tensor:
         """[1, n, hidden]"""
-        model, tokenizer = self._opened(), self._tokenizer
-        said = tokenizer.encode(  # whatever the text spells, none of it is a mark of the model
+        model, tokenizer = self._loaded(), self._tokenizer
+        said = tokenizer.encode(  # text that spells a special token is not encoded as one
             f"{SPEAKER}{text}", add_special_tokens=False, split_special_tokens=True
         )
         ids = [tokenizer.bos_token_id, *said, tokenizer.eos_token_id]
         return model.embed_text_tokens(torch.tensor([ids], device=model.device))
 
     def _read(self, cache: Any, **inputs: Tensor) -> Tensor:
-        """The backbone's state after what it is given, [1, hidden]."""
+        """The backbone's state after these inputs, [1, hidden]."""
         with torch.inference_mode():
-            read = self._opened().backbone_model(past_key_values=cache, use_cache=True, **inputs)
+            read = self._loaded().backbone_model(past_key_values=cache, use_cache=True, **inputs)
             return read.last_hidden_state[:, -1]
 
     def _frame(self, state: Tensor, draw: "_Draw") -> Tensor:
-        model = self._opened()
+        model = self._loaded()
         decoder = model.depth_decoder
         with torch.inference_mode():
             codes = [draw(model.lm_head(state))]
             cache = DynamicCache(config=decoder.config)
-            # The backbone's state takes the place of the first; any code will do there.
+            # The backbone's state replaces the first code, whose value is ignored.
             given = torch.cat([torch.zeros_like(codes[0]), codes[0]], dim=1)
             before: Tensor = state
             while len(codes) < self._codebooks:
@@ -156,12 +156,12 @@ class CsmModel:
 
 
 class _Draw:
-    """Chooses codes at random, the same ones for the same seed."""
+    """Samples codes, deterministic for a seed."""
 
     def __init__(self, temperature: float, top_k: int, size: int, seed: int, device: Any) -> None:
         self._temperature = temperature
         self._top_k = min(top_k, size)
-        self._size = size  # of the codec's books; the model knows some more, which have no sound
+        self._size = size  # of the codec's codebooks; the model's are larger
         self._random = torch.Generator(device).manual_seed(seed)
 
     def __call__(self, logits: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""The pack of a voice that an engine imitates: a recording, and what is said in it.
+"""The voice pack of a cloning engine: a recording and its transcript.
 
-It travels as other packs do (`models.tts.voice_pack`), in a format of its own, so that an engine
-refuses a pack that was made for another kind.
+It is sent like other packs (`models.tts.voice_pack`), in a format of its own, so that an engine
+refuses a pack of another kind.
 """
 
 import io
@@ -23,12 +23,12 @@ class VoicePrompt:
     """Some seconds of a person's speech."""
 
     pcm: Pcm  # float32 [n] at PROMPT_SAMPLE_RATE
-    transcript: str  # of all that is said
+    transcript: str  # of the whole recording
     language: str  # ISO 639-1 code
 
 
 def write_prompt(prompt: VoicePrompt) -> bytes:
-    """The same bytes for the same prompt, 48 kB a second."""
+    """Serialises a prompt, deterministically, to 48 kB per second."""
     target = io.BytesIO()
     np.savez(
         target,

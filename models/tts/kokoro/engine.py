@@ -1,12 +1,12 @@
-"""Kokoro-82M: the Quality voices, in every language they can speak.
+"""Kokoro-82M: the voices of the Quality tier, in all languages that Kokoro speaks.
 
 The model is https://huggingface.co/hexgrad/Kokoro-82M: StyleTTS 2 (Li et al., 2023) with a decoder
 of iSTFTNet (Kaneko et al., 2022).
 
-ONNX Runtime plans a sentence, from symbols to frames with durations; OpenVINO makes them sound.
-The sentence is made whole, because the norms of the vocoder average over all of it: made in
-windows it sounds unlike itself (2 to 6 dB between log-mel spectra, where the published graph's own
-rounding makes 1). So a long piece is worked on in short steps, with an empty chunk after each.
+ONNX Runtime computes the plan, from symbols to frames with durations; OpenVINO runs the vocoder.
+The vocoder runs on the whole sentence, because its norms average over all of it: windows differ
+audibly (2 to 6 dB between log-mel spectra, where the published graph's own rounding makes 1 dB).
+So a long piece is computed in short steps, with an empty chunk after each.
 """
 
 import bisect
@@ -37,12 +37,12 @@ SAMPLE_RATE = 24_000  # Hz
 WARM_UP = "Ready."
 TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
 FRAME_S = 0.025  # of the durations
-DURATIONS_LAG_S = 0.1  # measured against the sound: a symbol is heard that much before its frames
+DURATIONS_LAG_S = 0.1  # measured in the audio: a symbol begins that much before its frames
 KEPT_SILENCE = 8  # frames
-# Each length that the vocoder meets costs 0.1 s the first time, and 14 MB for good.
+# Each new input length of the vocoder costs 0.1 s once, and 14 MB of memory permanently.
 STEP = 16
 LENGTHS: tuple[int, ...] = (*range(24, 96, 8), *range(96, 289, STEP))  # frames
-STEPS_A_FRAME = 120  # of the source
+STEPS_A_FRAME = 120  # steps of the excitation source per frame
 
 
 class KokoroEngine(TTSEngine):
@@ -71,16 +71,16 @@ class KokoroEngine(TTSEngine):
             word_times=True,
             native_speed=True,
             takes_voice_packs=True,
-            crosses_languages=True,  # a timbre is not bound to the language that it was learnt in
-            # 1.2 times as fast as one, for a graph alone leaves cores idle at its joints.
+            crosses_languages=True,  # a timbre works in all languages, not only its training one
+            # 1.2 times the throughput of one: a single run leaves cores idle between operators.
             max_concurrency=2,
         )
         self._packs = VoiceCache(read_pack)
         for piece in self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")):
-            del piece  # it loaded the English dictionary, and put the weights in their order
+            del piece  # loads the English dictionary and lets the runtimes reorder the weights
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        """Speaks in the language of the request with any voice: the timbre crosses languages."""
+        """Speaks the language of the request with any voice (cross-lingual)."""
         pack = self._pack_of(request)
         phonemize = phonemizer_for(request.language, british=pack.british)
         phonemes = known(phonemize(request.text))
@@ -100,16 +100,16 @@ class KokoroEngine(TTSEngine):
         self._packs.forget(digest)
 
     def _pack_of(self, request: SynthesisRequest) -> VoicePack:
-        """The one that came with the request, or that of the voice."""
+        """The voice pack of the request, or that of the voice."""
         if request.pack is not None:
             return self._packs.take(request.pack)
         british = self._voices[request.voice].accent == "British"
         return VoicePack(self._styles[request.voice], british=british)
 
     def warm_up(self) -> Generator[AudioChunk, None, None]:
-        """Makes silence of each usual length, which the compiler then knows.
+        """Synthesises silence of each usual length, so that the compiler caches its kernels.
 
-        As `synthesize`, it yields empty chunks while it works; one with sound ends each length.
+        As `synthesize`, it yields empty chunks for progress; one with audio ends each length.
         """
         for frames in LENGTHS:
             yield from self._vocode(
@@ -133,11 +133,11 @@ class KokoroEngine(TTSEngine):
         request: SynthesisRequest,
         words: Sequence[Span],
     ) -> Generator[AudioChunk, None, None]:
-        """One piece of at most MAX_SYMBOLS; `words` counts its symbols."""
+        """Synthesises at most MAX_SYMBOLS; `words` has indices into `phonemes`."""
         empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
         row = _style_row(pack.style, len(phonemes), request.stability)
         durations, features, source = self._plan.run(
-            None,  # all outputs, in the order that the conversion gives them
+            None,  # all outputs, in the order of PLAN_OUTPUTS
             {
                 "tokens": np.array([[0, *(SYMBOL_IDS[s] for s in phonemes), 0]], np.int64),
                 "style": row,
@@ -158,7 +158,7 @@ class KokoroEngine(TTSEngine):
         yield AudioChunk(np.clip(pcm[start:end], -1.0, 1.0), SAMPLE_RATE, tuple(times))
 
     def _vocode(self, values: Values) -> Generator[AudioChunk, None, Pcm]:
-        """The sound, float32 [n], of what `sounding_part` gave and a style."""
+        """The audio, float32 [n], of the values of `sounding_part` and a style."""
         empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
         for index, part in enumerate(self._parts):
             run = part.run(values)
@@ -180,16 +180,16 @@ class KokoroEngine(TTSEngine):
 def sounding_part(
     durations: NDArray[np.int64], features: NDArray[np.float32], source: NDArray[np.float32]
 ) -> tuple[Values, int]:
-    """What the vocoder gets, and how many frames of silence before the speech it does not.
+    """The vocoder's input, and how many frames of silence before the speech are cut off.
 
-    The first symbol is a pad that lasts a third of a second. The norms of the vocoder count what
-    is cut off as if it were there, so that a short word does not get louder or softer by it.
+    The first symbol is a pad that lasts a third of a second. The norms of the vocoder include the
+    frames that are cut off, so that the loudness of a short word does not change.
     """
     frames = features.shape[2]
     lead = max(0, int(durations.flat[0]) - KEPT_SILENCE)
     spare = _usual_length(frames - lead) - (frames - lead)
     lead, spare = max(0, lead - spare), max(0, spare - lead)
-    share = lead / (frames + spare)  # the last frame, which is silent, goes on
+    share = lead / (frames + spare)  # the spare frames repeat the last one, which is silent
     return {
         "features": tensor(_lengthened(features[:, :, lead:], spare)),
         "source": tensor(_lengthened(source[:, :, lead * STEPS_A_FRAME :], spare * STEPS_A_FRAME)),
@@ -198,21 +198,20 @@ def sounding_part(
 
 
 def _usual_length(frames: int) -> int:
-    """At least so many frames, and one of LENGTHS or a multiple of STEP."""
+    """Rounds up to one of LENGTHS, or to a multiple of STEP beyond them."""
     at = bisect.bisect_left(LENGTHS, frames)
     return LENGTHS[at] if at < len(LENGTHS) else frames + -frames % STEP
 
 
 def _lengthened(values: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
-    """[1, channels, 1, n + steps] of [1, channels, n]; the last one goes on."""
+    """[1, channels, n] to [1, channels, 1, n + steps]; repeats the last step."""
     return np.pad(values, ((0, 0), (0, 0), (0, steps)), "edge")[:, :, None]
 
 
 def read_voice_pack(path: Path) -> NDArray[np.float32]:
     """The style rows of a pack, float32 [510, 256]. Raises UnknownVoice or WeightsCorrupt.
 
-    They stay in the file until they are used: those of all voices are 40 MB, and a request reads
-    one row.
+    Memory-mapped: those of all voices are 40 MB, and a request reads one row.
     """
     try:
         style = np.fromfile(path, dtype="<f4")
@@ -224,7 +223,7 @@ def read_voice_pack(path: Path) -> NDArray[np.float32]:
 
 
 def split_phonemes(phonemes: str, limit: int) -> Iterator[str]:
-    """Pieces of at most `limit` symbols, cut after a clause if there is one, else after a word."""
+    """Pieces of at most `limit` symbols, cut after a clause if possible, else after a word."""
     rest = phonemes.strip()
     while len(rest) > limit:
         head = rest[: limit + 1]
@@ -242,7 +241,7 @@ def split_phonemes(phonemes: str, limit: int) -> Iterator[str]:
 def _style_row(style: NDArray[np.float32], symbols: int, stability: float) -> NDArray[np.float32]:
     """The row for that many symbols, float32 [1, 256].
 
-    Rows differ in melody; `stability` draws them to their mean, or away from it below 1.
+    Rows differ in intonation; `stability` moves a row towards their mean, or away from it below 1.
     """
     row = style[min(symbols, STYLE_SHAPE[0]) - 1 : min(symbols, STYLE_SHAPE[0])].copy()
     if stability != 1.0:

@@ -1,7 +1,7 @@
-"""Text to the phonemes that Kokoro was trained on, by language.
+"""Text to Kokoro's phonemes, by language.
 
-Mandarin: pinyin in context, pinyin to IPA, tones as arrows. Japanese: MeCab reads the words, then
-each mora becomes IPA.
+Mandarin: pinyin in context, pinyin to IPA, tones as arrows. Japanese: words and their readings by
+MeCab, each mora to IPA.
 """
 
 import re
@@ -15,7 +15,7 @@ from models.tts.espeak_ng import espeak_library
 Phonemizer = Callable[[str], str]
 
 # fmt: off
-# In IPA, and the letters its makers chose for diphthongs.
+# IPA, and Kokoro's own letters for diphthongs.
 SYMBOL_IDS: dict[str, int] = {
     ";": 1, ":": 2, ",": 3, ".": 4, "!": 5, "?": 6, "—": 9, "…": 10, "\"": 11, "(": 12, ")": 13,
     "“": 14, "”": 15, " ": 16, "̃": 17, "ʣ": 18, "ʥ": 19, "ʦ": 20, "ʨ": 21, "ᵝ": 22, "ꭧ": 23,
@@ -31,10 +31,10 @@ SYMBOL_IDS: dict[str, int] = {
     "ʰ": 162, "ʲ": 164, "↓": 169, "→": 171, "↗": 172, "↘": 173, "ᵻ": 177,
 }
 # fmt: on
-"""Symbol to row of the embedding; 0 pads both ends."""
+"""Row of the embedding by symbol; 0 is the pad at both ends."""
 
 ESPEAK_VOICES = {"fr": "fr", "pt": "pt-br", "es": "es", "hi": "hi", "it": "it"}
-"""Languages that Kokoro learnt from phonemes of espeak-ng, and the voice that gives them."""
+"""The espeak-ng voice of each language that Kokoro was trained on with espeak-ng's phonemes."""
 
 WITHOUT_ESPEAK = frozenset({"en", "ja", "zh"})
 """Languages whose phonemes come from permissively licensed libraries."""
@@ -46,7 +46,7 @@ _TO_KOKORO = dict(
         strict=True,
     )
 )
-# Sounds of languages that Kokoro was not trained on become the nearest one that it knows.
+# Phonemes that Kokoro was not trained on, and the nearest one that it has a symbol for.
 _NEAREST = str.maketrans(
     {"-": "", "g": "ɡ", "ɝ": "ɜɹ"}
     | dict(zip("ʏɦħʕɭɫɵɬʑʐɓɗɱʉɘɞɶɧʙʀʱ", "yhhʔllølʒʒbdmuəɜœʃbʁʰ", strict=True))
@@ -73,7 +73,7 @@ def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
 
 
 def known(phonemes: str) -> str:
-    """`phonemes` without what Kokoro has no symbol for."""
+    """`phonemes` without those that Kokoro has no symbol for."""
     return "".join(symbol for symbol in phonemes if symbol in SYMBOL_IDS)
 
 
@@ -109,8 +109,8 @@ _FROM_PINYIN = (
     ("ʈʂ", "ꭧ"),
     ("tɕ", "ʨ"),
     ("ts", "ʦ"),
-    ("\u032f", ""),  # the mark of a vowel that makes no syllable
-    ("\u0329", ""),  # and that of a consonant that makes one
+    ("\u032f", ""),  # the diacritic of a non-syllabic vowel
+    ("\u0329", ""),  # the diacritic of a syllabic consonant
 )
 
 
@@ -137,7 +137,7 @@ def _syllable(pinyin: str) -> str:
     try:
         sounds = "".join(next(iter(pinyin_to_ipa(pinyin))))
     except ValueError:
-        return ""  # a character that Mandarin does not read
+        return ""  # a character without a reading in Mandarin
     for old, new in _FROM_PINYIN:
         sounds = sounds.replace(old, new)
     return sounds
@@ -161,7 +161,7 @@ _ROWS = {
 }
 _OTHERS = {"ヤ": "ja", "ユ": "jɯ", "ヨ": "jo", "ワ": "βa", "ヰ": "i", "ヱ": "e", "ヲ": "o"}
 _OTHERS |= {"ヴ": "vɯ", "ン": "ɴ", "ッ": "ʔ", "ー": "ː"}
-_CENTRAL = "スズツヅ"  # their vowel lies further forward: ɨ
+_CENTRAL = "スズツヅ"  # their vowel is central: ɨ
 _GLIDES = {"ャ": "a", "ュ": "ɨ", "ョ": "o", "ェ": "e"}  # after the mora in i that they change
 _SMALL = dict(zip("ァィゥェォ", ("a", "i", "ɯ", "e", "o"), strict=True))
 
@@ -194,7 +194,7 @@ def japanese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
             spoken += mark
         else:
             latin = surface.isascii() and surface.isalpha()
-            sounds = foreign(surface) if latin else "".join(_sounds(_reading(word)))
+            sounds = foreign(surface) if latin else "".join(_mora_phonemes(_reading(word)))
             glued = kind[0] == "助動詞" or kind[1] in ("接続助詞", "接尾", "非自立")
             if not spoken or spoken.endswith(("“", "(")) or sounds[:1] in ("ː", "ʔ", "ɴ", ""):
                 glued = True
@@ -202,7 +202,7 @@ def japanese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
     return spoken.strip()
 
 
-def _sounds(katakana: str) -> Iterator[str]:
+def _mora_phonemes(katakana: str) -> Iterator[str]:
     at = 0
     while at < len(katakana):
         pair = katakana[at : at + 2]

@@ -1,17 +1,17 @@
-"""Fast graphs of Kokoro, made of the published one, which is quantized in a slow way.
+"""Builds fast graphs of Kokoro from the published one, whose quantization is slow.
 
 The model is https://huggingface.co/hexgrad/Kokoro-82M (StyleTTS 2 with an iSTFTNet decoder), the
 published graph that of https://github.com/thewh1teagle/kokoro-onnx.
 
-The published graph quantizes the input of each convolution while it runs. The vocoder, from the
-frames of the sentence on, comes out here as plain convolutions with the same weights, which a
-compiler of graphs can fuse and run in bfloat16, in parts of about the same work, so that a request
-that was left stops between them. What comes before, from symbols to frames, stays as it is.
+The published graph quantizes the input of each convolution at run time. The vocoder, from the
+frames of the sentence on, is rebuilt as plain convolutions with the same weights, which a graph
+compiler can fuse and run in bfloat16. It has parts of about the same cost, so that a cancelled
+request stops between them. The plan, from symbols to frames, is not changed.
 
-Every value of the vocoder has four dimensions, [1, channels, 1, steps]: compilers keep those with
-the channels last, as convolutions want them, where they would copy values of three dimensions back
-and forth. From one graph to the next they go in bfloat16, in which a compiler keeps them anyway; it
-would compute what leads to an output of another type in that type.
+Every value of the vocoder has four dimensions, [1, channels, 1, steps]: compilers keep these in the
+channels-last layout of convolutions, and would transpose values of three dimensions back and forth.
+Values between graphs are bfloat16, as inside them: for an output of another type, compilers would
+compute the operators before it in that type.
 """
 
 import math
@@ -29,7 +29,7 @@ from onnx.utils import Extractor
 Tensor = NDArray[np.float32]
 PLAN_OUTPUTS = ("durations", "features", "source")
 """Frames of 25 ms a symbol [1, n]; float32 [1, 514, frames]; float32 [1, 22, 120 frames + 1]."""
-SILENT_FRAME = 2  # of those that the vocoder gets: between where it was cut and the speech
+SILENT_FRAME = 2  # index of a silent input frame of the vocoder, between the cut and the speech
 
 _DECODER = "/decoder/decoder/"
 _PLAN_NAMES = (
@@ -42,7 +42,7 @@ _INTERFACE: dict[str, list[int | str]] = {
     "features": [1, 514, 1, "frames"],
     "source": [1, 22, 1, "steps"],
     "style": [1, 128],
-    "share": [1],  # of the silence that was cut off, of all
+    "share": [1],  # the part of all frames that was cut off
     "decoded": [1, 512, 1, "half_frames"],
     "low": [1, 256, 1, "low_steps"],
     "low_sum": [1, 256, 1, "low_steps"],
@@ -54,9 +54,9 @@ _INTERFACE: dict[str, list[int | str]] = {
     "last": [1, 128, 1, "steps"],
     "audio": [1, 1, 1, "samples"],
 }
-_ENDS = {"features", "source", "style", "share", "audio"}  # float32, what others give and take
+_ENDS = {"features", "source", "style", "share", "audio"}  # inputs and outputs in float32
 _DILATIONS = (1, 3, 5)
-_HALF_FRAME, _LOW, _HIGH = 2, 20, 120  # steps a frame
+_HALF_FRAME, _LOW, _HIGH = 2, 20, 120  # steps per frame
 _HOP, _WINDOW, _BINS = 5, 20, 11  # of the inverse short-time Fourier transform
 _OPSET = 20
 _HALF = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
@@ -78,7 +78,7 @@ def convert(published: Path) -> dict[str, bytes]:
 
 
 class _Published:
-    """The weights of the published graph, as float32; names without `decoder.decoder.`."""
+    """The weights of the published graph in float32; names without `decoder.decoder.`."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -125,7 +125,7 @@ class _Published:
 
 
 def _vocoder(published: _Published) -> Iterator[onnx.ModelProto]:
-    """Graphs that follow each other: each gives values that later ones take."""
+    """The graphs in their order: each has outputs that later ones take as inputs."""
     for step in _STEPS:
         part = _VocoderPart(published)
         step(part)
@@ -194,7 +194,7 @@ _STEPS = (_decode, _low, _low_sum, _raised, _excited, _high, _high_sums, _last, 
 
 @dataclass
 class _VocoderPart:
-    """A graph while it is built. Names of values are those of `_INTERFACE`, or made up."""
+    """A graph that is being built. Names of values are those of `_INTERFACE`, or generated."""
 
     published: _Published
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -242,7 +242,7 @@ class _VocoderPart:
     def convolved(
         self, value: str, name: str, *, stride: int = 1, dilation: int = 1, pad: int | None = None
     ) -> str:
-        """As many steps as before unless `stride` or `pad` say otherwise."""
+        """A convolution; keeps the number of steps unless `stride` or `pad` change it."""
         weight, bias = self.published.convolution(name)
         pad = dilation * (weight.shape[2] - 1) // 2 if pad is None else pad
         return self._convolution(value, weight, bias, (pad, pad), stride, dilation)
@@ -267,16 +267,16 @@ class _VocoderPart:
         )
 
     def half(self, kind: str, value: str, weight: Tensor, bias: Tensor, **attributes: Any) -> str:
-        """In bfloat16, as it would run anyway: weights of that type take half the memory."""
+        """An operator in bfloat16, as it would run anyway, for half the memory of weights."""
         value = self.op("Cast", value, to=onnx.TensorProto.BFLOAT16)
         constants = (self.constant(one.astype(_HALF)) for one in (weight, bias))
         value = self.op(kind, value, *constants, **attributes)
         return self.op("Cast", value, to=onnx.TensorProto.FLOAT)
 
     def raised(self, value: str, name: str, times: int) -> str:
-        """So many times as many steps: a convolution makes those between two old ones as channels.
+        """Upsamples by `times`: a convolution computes the steps between two old ones as channels.
 
-        Compilers know no fast transposed convolution.
+        Compilers have no fast transposed convolution.
         """
         weight, bias = self.published.transposed(name)  # [in, out, width]
         width, pad = weight.shape[2], (weight.shape[2] - times) // 2
@@ -295,7 +295,7 @@ class _VocoderPart:
         return self.op("Transpose", value, perm=[0, 3, 1, 2])
 
     def decoded(self, value: str, name: str, *, is_last: bool = False) -> str:
-        """A residual pair of convolutions, in the last block with twice as many steps."""
+        """A residual pair of convolutions; the last block doubles the number of steps."""
         inner = self._styled(value, f"{name}.norm1", 1)
         inner = self.op("LeakyRelu", inner, alpha=0.2)
         if is_last:
@@ -308,7 +308,7 @@ class _VocoderPart:
         return self.op("Mul", total, self.number(1 / np.sqrt(2)))
 
     def _doubled(self, value: str, name: str) -> str:
-        """A transposed convolution of each channel by itself, three wide."""
+        """A depthwise transposed convolution of width 3."""
         weight, bias = self.published.transposed(name)  # [channels, 1, 3]
         first, middle, last = (self.channels(weight[:, 0, tap]) for tap in range(3))
         later = self.op("Slice", value, self.whole(1), self.whole(2**31), self.whole(3))
@@ -325,7 +325,7 @@ class _VocoderPart:
     def block(
         self, value: str, name: str, steps: int, units: Sequence[int] = range(len(_DILATIONS))
     ) -> str:
-        """Residual pairs of convolutions, each behind a norm and a periodic activation."""
+        """Residual pairs of convolutions, each after a norm and a periodic activation."""
         for index in units:
             inner = value
             for half, dilation in ((1, _DILATIONS[index]), (2, 1)):
@@ -341,9 +341,9 @@ class _VocoderPart:
         return self.op("Add", self.op("Mul", value, gain), shift)
 
     def _norm(self, value: str, name: str, steps: int) -> tuple[str, str]:
-        """Gain and shift that set each channel's mean and variance to what the style says.
+        """Gain and shift that set each channel's mean and variance to those of the style.
 
-        Both count what was cut off as so many times the value in the silence that was left.
+        Mean and variance include the frames that were cut off, with the value of SILENT_FRAME.
         """
         weight, bias = self.published.linear(f"{name}.fc")
         half = weight.shape[1] // 2  # channels
@@ -353,9 +353,9 @@ class _VocoderPart:
         gain, shift = (self.cut(styled, 1, start, start + half) for start in (0, half))
         time = self.whole(3)
         silence = self.cut(value, 3, at, at + 1)
-        mean = self._shared(self.op("ReduceMean", value, time, keepdims=1), silence)
+        mean = self._with_cut_frames(self.op("ReduceMean", value, time, keepdims=1), silence)
         apart, silent = self.op("Sub", value, mean), self.op("Sub", silence, mean)
-        variance = self._shared(
+        variance = self._with_cut_frames(
             self.op("ReduceMean", self.op("Mul", apart, apart), time, keepdims=1),
             self.op("Mul", silent, silent),
         )
@@ -363,15 +363,15 @@ class _VocoderPart:
         gain = self.op("Div", self.op("Add", gain, self.number(1)), spread)
         return gain, self.op("Sub", shift, self.op("Mul", mean, gain))
 
-    def _shared(self, sounding: str, silent: str) -> str:
+    def _with_cut_frames(self, sounding: str, silent: str) -> str:
         change = self.op("Mul", self.op("Sub", silent, sounding), self.take("share"))
         return self.op("Add", sounding, change)
 
     def _snake(self, value: str, gain: str, shift: str, alpha: Tensor) -> str:
         """y + sin²(alpha y) / alpha of y = gain value + shift.
 
-        As a chain in which each step takes what the one before made, and nothing else twice:
-        compilers make one pass of that.
+        Written as a chain in which each operator uses only the previous result: compilers fuse it
+        into one pass.
         """
         turns = self.channels(alpha / np.pi)
         inner = self.op("Mul", value, self.op("Mul", gain, turns))
@@ -420,7 +420,7 @@ class _VocoderPart:
 
 
 def _path(name: str) -> str:
-    """Of the nodes that belong to a layer; a number stays with the name before it."""
+    """The node path of a layer; an index is joined to the name before it."""
     name = name.replace("asr_res.0", "asr_res.asr_res.0")
     path = ""
     for word in name.split("."):

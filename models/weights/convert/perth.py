@@ -1,4 +1,4 @@
-"""The ONNX graphs of Perth's encoder and decoder, of its published weights.
+"""Builds the ONNX graphs of Perth's encoder and decoder from the published weights.
 
 The networks are those of https://github.com/resemble-ai/Perth (`perth_net`, implicit).
 """
@@ -21,7 +21,7 @@ def convert(published: Path) -> dict[str, bytes]:
     """The encoder: from `magnitudes` [1, 128, frames] to `change` of the same shape.
 
     The decoder: from `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard`
-    [1, 2, frames]; the first row weighs the branch, the second is the mark. Raises WeightsCorrupt.
+    [1, 2, frames]: the weight of the branch, and the watermark. Raises WeightsCorrupt.
     """
     tensors = read_tensors(published / "perth_net_250000.pth.tar", "model")
     encoder = _Convolutions(tensors, "encoder.layers", "magnitudes", BINS)

@@ -1,4 +1,4 @@
-"""The ONNX graph of Resemblyzer's encoder, of its published weights.
+"""Builds the ONNX graph of Resemblyzer's encoder from the published weights.
 
 The network is that of "Generalized End-to-End Loss for Speaker Verification" (GE2E, Wan et al.,
 2018) as https://github.com/resemble-ai/Resemblyzer has it.
@@ -18,9 +18,9 @@ UNITS = 256
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """Three LSTM layers, a linear one, ReLU, and a length of 1.
+    """Three LSTM layers, a linear one, ReLU, and normalisation to length 1.
 
-    From `mels` [k, frames, 40] and `frames` int32 [k], how many of each count, to `embeddings`
+    From `mels` [k, frames, 40] and `frames` int32 [k], their valid lengths, to `embeddings`
     [k, 256]. Raises WeightsCorrupt.
     """
     tensors = read_tensors(published / "pretrained.pt", "model_state")
@@ -55,7 +55,7 @@ def convert(published: Path) -> dict[str, bytes]:
 
 
 def _gates(tensors: dict[str, Array], name: str, inputs: tuple[int, ...]) -> Array:
-    """Torch has the gates input, forget, cell, output; ONNX has input, output, forget, cell."""
+    """Reorders gates: torch has input, forget, cell, output; ONNX input, output, forget, cell."""
     tensor = tensor_of(tensors, name, (4 * UNITS, *inputs))
     gate_in, gate_forget, gate_cell, gate_out = np.split(tensor, 4)
     return np.concatenate([gate_in, gate_out, gate_forget, gate_cell])

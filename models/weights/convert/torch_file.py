@@ -1,9 +1,9 @@
-"""Reads the tensors of a file that torch saved, without torch and without running its code, and
-makes the ONNX graphs that use them.
+"""Reads the tensors of a file of `torch.save`, without torch and without running its code, and
+serialises ONNX graphs that contain them.
 
-Such a file is a pickle, which may call anything by name. This reader knows the few names that
-tensors are made of, and refuses all others. It reads the zip archives of today, and the format of
-torch before 1.6.
+Such a file is a pickle, which may call any function by name. This reader allows the few names that
+tensors need, and refuses all others. It reads the zip archives of current torch, and the format
+before 1.6.
 """
 
 import math
@@ -25,7 +25,7 @@ OPSET, IR_VERSION = 17, 8
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL = 1001
-MAX_NUMBERS = 2**28  # of one storage
+MAX_NUMBERS = 2**28  # elements of one storage
 
 Array = NDArray[Any]
 
@@ -33,7 +33,7 @@ Array = NDArray[Any]
 def read_tensors(path: Path, section: str) -> dict[str, Array]:
     """The tensors of the dictionary `section` of a checkpoint, by name.
 
-    Raises WeightsCorrupt for whatever is not such a file.
+    Raises WeightsCorrupt for any other file.
     """
     try:
         if zipfile.is_zipfile(path):
@@ -53,7 +53,7 @@ def read_tensors(path: Path, section: str) -> dict[str, Array]:
 
 
 def _read(file: BinaryIO, section: str) -> dict[str, Array]:
-    """The format of torch before 1.6: the numbers come at the end of the file."""
+    """The format of torch before 1.6: the storages are at the end of the file."""
     storages: dict[str, Array] = {}
     if (_load(file), _load(file)) != (MAGIC, PROTOCOL):
         raise WeightsCorrupt("the file is of another format than torch's old one")
@@ -72,7 +72,7 @@ def _read(file: BinaryIO, section: str) -> dict[str, Array]:
 
 
 def _read_archive(archive: zipfile.ZipFile, section: str) -> dict[str, Array]:
-    """A pickle beside one file for each storage, in a folder of any name."""
+    """The zip format: a pickle and one file per storage, in a folder of any name."""
     (folder,) = (name[:-8] for name in archive.namelist() if name.endswith("data.pkl"))
     storages: dict[str, Array] = {}
     with archive.open(f"{folder}data.pkl") as file:
@@ -96,9 +96,9 @@ def _load(file: BinaryIO | IO[bytes], storages: dict[str, Array] | None = None) 
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes tensors, and nothing else that a plain dictionary cannot hold.
+    """Unpickles tensors and plain containers, nothing else.
 
-    A tensor is a view of its storage in `storages`, whose numbers are read after it.
+    A tensor is a view of its storage in `storages`, whose elements are read later.
     """
 
     def __init__(self, file: BinaryIO | IO[bytes], storages: dict[str, Array]) -> None:
@@ -123,7 +123,7 @@ class _Unpickler(pickle.Unpickler):
 def _tensor(
     storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object
 ) -> Array:
-    """`offset` and `strides` count numbers."""
+    """A view of a storage; `offset` and `strides` are in elements."""
     if not isinstance(storage, np.ndarray):
         raise pickle.UnpicklingError("a tensor without a storage")
     last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
@@ -146,7 +146,7 @@ _NAMES: dict[tuple[str, str], Callable[..., Any] | np.dtype[Any]] = {
 
 
 def tensor_of(tensors: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
-    """Raises WeightsCorrupt when there is no float32 tensor of that name and shape."""
+    """The tensor of that name. Raises WeightsCorrupt unless it is float32 of that shape."""
     tensor = tensors.get(name)
     if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
         raise WeightsCorrupt(f"the published file has no {name!r} of shape {shape}")
@@ -156,7 +156,7 @@ def tensor_of(tensors: Mapping[str, Array], name: str, shape: tuple[int, ...]) -
 def value(
     name: str, shape: Sequence[int | str], element: int = TensorProto.FLOAT
 ) -> onnx.ValueInfoProto:
-    """An input or output; names in the shape stand for sizes that vary."""
+    """An input or output; names in the shape are variable sizes."""
     return helper.make_tensor_value_info(name, element, shape)
 
 
@@ -167,7 +167,7 @@ def graph_file(
     outputs: Sequence[onnx.ValueInfoProto],
     constants: Mapping[str, Array],
 ) -> bytes:
-    """The content of the file of a checked graph."""
+    """A checked graph, serialised."""
     tensors = [numpy_helper.from_array(array, key) for key, array in constants.items()]
     graph = helper.make_graph(nodes, name, inputs, outputs, tensors)
     opsets = [helper.make_opsetid("", OPSET)]
