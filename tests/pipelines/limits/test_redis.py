@@ -22,7 +22,7 @@ pytestmark = pytest.mark.redis
 # What a lost Redis adds to a request is 54 ms on a machine with time to spare, which a test run
 # may not have; what the client library would add by itself is seconds.
 BOUND_S = 0.5
-PATIENT_S = 5.0  # for tests of exactness, which hold while Redis answers in time
+PATIENT_S = 5.0  # for tests of exact limits, which hold while Redis responds
 
 
 @pytest.fixture

@@ -81,8 +81,8 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
     body = await database.read(body_of)
     assert body is not None and event_id is not None and "ostrich" not in body
     assert "ostrich" in after.decrypt_text(body, body_about(workspace_id, event_id))
-    sealed = await database.read(secret_of)
-    assert sealed is not None and after.decrypt(sealed, secret_about(hook_id)) == b"whsec"
+    encrypted = await database.read(secret_of)
+    assert encrypted is not None and after.decrypt(encrypted, secret_about(hook_id)) == b"whsec"
 
 
 async def test_rotation_without_the_old_key_is_refused(database: Database, tmp_path: Path) -> None:
@@ -106,12 +106,12 @@ async def test_a_file_deleted_during_its_rotation_is_not_restored(
     other = files_in(tmp_path, database, Encryption([OLD]))
     file_id = await other.put(workspace_id, "sample", "audio/wav", SAMPLE, None)
     files = files_in(tmp_path, database, Encryption([NEW, OLD]))
-    loop, sealed = asyncio.get_running_loop(), files._encrypted
+    loop, encrypt = asyncio.get_running_loop(), files._encrypted
 
     def delete_meanwhile(file: StoredFile, data: bytes) -> bytes:
         deleting = other.delete(workspace_id, file_id)
         asyncio.run_coroutine_threadsafe(deleting, loop).result(10)
-        return sealed(file, data)
+        return encrypt(file, data)
 
     if not row_is_gone:  # the deletion has not reached the row yet
         monkeypatch.setattr("pipelines.storage.files.delete_file", lambda session, file_id: None)
