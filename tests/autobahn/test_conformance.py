@@ -22,8 +22,8 @@ SKIPPED_GROUPS = ["9.*", "12.*", "13.*"]
 ALL_OTHERS = 247
 
 LATE_1007 = "invalid UTF-8 is refused at the end of the message, not in the fragment it is in"
-# Some of these are echoed in time now and then.
-NO_ECHO = "an offence right behind a good frame closes the connection before that one is echoed"
+# Some of these are occasionally echoed before the close.
+NO_ECHO = "a violation right behind a valid frame closes the connection before its echo"
 NOT_ECHOED = ["3.2", "3.3", "3.4", "4.1.3", "4.1.4", "4.1.5", "4.2.3", "4.2.4", "4.2.5", "5.15"]
 ACCEPTED = {
     **dict.fromkeys(NOT_ECHOED, NO_ECHO),
@@ -40,7 +40,7 @@ async def echo(websocket: WebSocket) -> None:
 
 
 async def fuzz(url: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """Runs the suite; its verdicts by case. Skips the test where it cannot run."""
+    """Runs the suite; returns its verdicts by case. Skips the test where it cannot run."""
     specification = {
         "outdir": str(folder),
         "servers": [{"agent": "listener", "url": url}],
@@ -73,7 +73,7 @@ async def fuzz(url: str, folder: Path) -> dict[str, dict[str, Any]]:
     return verdicts
 
 
-async def test_the_server_keeps_to_the_websocket_protocol(tmp_path: Path) -> None:
+async def test_the_listener_conforms_to_rfc_6455_but_for_accepted_cases(tmp_path: Path) -> None:
     listener = HttpListener(Starlette(routes=[WebSocketRoute("/", echo)]), "127.0.0.1", 0)
     await listener.start()
     try:

@@ -22,7 +22,7 @@ PAGES = Path(__file__).parent
 START_TIMEOUT_S = 30.0
 FLAGS = [
     "--headless",
-    "--no-sandbox",  # it refuses root otherwise, and loads nothing but our page
+    "--no-sandbox",  # else it does not run as root; it loads only our page
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
@@ -30,7 +30,7 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
     "--autoplay-policy=no-user-gesture-required",
-    "--use-fake-ui-for-media-stream",  # says yes to the microphone
+    "--use-fake-ui-for-media-stream",  # grants the microphone
     "--use-fake-device-for-media-stream",
     "--remote-debugging-port=0",
 ]
@@ -83,7 +83,7 @@ def open_page(name: str, microphone: Path) -> Iterator[Page]:
 
 @contextmanager
 def open_url(url: str, name: str, microphone: Path) -> Iterator[Page]:
-    """The page `name` of a server; else as `open_page`."""
+    """As `open_page`, for the page `name` of a server."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("Chromium is not installed, so the sockets were NOT tried from a browser")
@@ -115,7 +115,7 @@ def open_url(url: str, name: str, microphone: Path) -> Iterator[Page]:
 
 
 def devtools_url(profile: Path, page: str) -> str:
-    """Where the page is driven from; Chromium writes its port into the profile."""
+    """The DevTools URL of the page; Chromium writes its port into the profile."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Servers for other people's clients: chat, and speech with and without weights."""
+"""Servers for third-party clients: chat, and speech with and without weights."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import closing
@@ -38,7 +38,7 @@ INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4
 
 
 class FragileEngine(EchoEngine):
-    """Is lost on the word "break"."""
+    """Raises EngineLost at the word "break"."""
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         async for delta in super().generate(request):
@@ -57,7 +57,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatServer]:
 
 @pytest.fixture(scope="package")
 def tone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Speaks in tones and hears one sentence in every sound."""
+    """Synthesises tones and transcribes all audio as one sentence."""
     with serve_local(tmp_path_factory.mktemp("tones")) as running:
         yield running
 
@@ -128,7 +128,7 @@ def english_voice(server: Server) -> str:
 
 
 def speak_through(clients: RegistryClients, script: Path, server: Server) -> dict[str, Any]:
-    """What a published client says it heard, run by `script` with an English voice."""
+    """The results of a published client, run by `script` with an English voice."""
     heard: dict[str, Any] = clients.run(script, server.url, server.key, english_voice(server))
     return heard
 

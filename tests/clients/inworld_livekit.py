@@ -1,7 +1,7 @@
 """LiveKit's plugin for Inworld, pointed at this service. Arguments: URL, key, voice, and
 "first" when no more than the first turn is wanted.
 
-Run by the interpreter of .venv-clients; prints what was heard as one line of JSON.
+Run by the interpreter of .venv-clients; prints its results as one line of JSON.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ async def speak_or_again(tts: Any, text: str) -> Heard:
     try:
         return await speak(tts, text)
     except ValueError:
-        logging.exception("the decoder failed, and is asked once more")
+        logging.exception("the decoder failed, and is tried once more")
         return await speak(tts, text)
 
 
@@ -62,7 +62,7 @@ async def speak(tts: Any, text: str, step: int = 7) -> Heard:
 
 
 async def interrupt(tts: Any) -> float:
-    """Leaves a long speech at its first sound; the seconds that came until then."""
+    """Closes a long stream at its first audio; returns the seconds received until then."""
     heard = Heard()
     stream = tts.stream(conn_options=ONCE)
     stream.push_text(LONG)
@@ -84,7 +84,7 @@ async def synthesize(tts: Any, text: str) -> Heard:
 
 
 async def failure(work: Any) -> str:
-    """The kind of the plugin's error."""
+    """The class and message of the plugin's error."""
     try:
         async with asyncio.timeout(15):
             await work
@@ -119,7 +119,7 @@ async def main(url: str, key: str, voice: str, only: str = "") -> dict[str, Any]
         seen["same_connection"] = tts._connection is connection and not connection._closed
         await tts.aclose()
 
-        tts = plugin(model="inworld-tts-2")  # sends text as it comes
+        tts = plugin(model="inworld-tts-2")  # sends text as it arrives
         seen["pieces"] = (await speak(tts, LETTER, step=3)).shown()
         tts.update_options(timestamp_type="CHARACTER", speaking_rate=1.5)
         seen["letters"] = (await speak(tts, SENTENCE)).shown()

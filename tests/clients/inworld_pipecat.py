@@ -1,6 +1,6 @@
 """Pipecat's services for Inworld, pointed at this service. Arguments: URL, key, voice.
 
-Run by the interpreter of .venv-clients; prints what was heard as one line of JSON.
+Run by the interpreter of .venv-clients; prints its results as one line of JSON.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ from tests.clients.inworld_texts import LETTER, LONG, SENTENCE
 TIMEOUT_S = 15
 
 
-class Ear(FrameProcessor):  # type: ignore[misc]  # its types are in .venv-clients
-    """Stands around the service, and hears what it says to either side."""
+class FrameRecorder(FrameProcessor):  # type: ignore[misc]  # its types are in .venv-clients
+    """Records the frames that the service sends in either direction."""
 
     def __init__(self, frames: "asyncio.Queue[Any]") -> None:
         super().__init__(enable_direct_mode=True)
@@ -65,8 +65,8 @@ class Bot:
     async def interrupt(self) -> None:
         await self._worker.queue_frame(InterruptionFrame())
 
-    async def hear(self, kind: Any) -> dict[str, Any]:
-        """All until a frame of that kind, or a failure."""
+    async def receive_until(self, kind: Any) -> dict[str, Any]:
+        """The results of all frames until one of that kind, or an error."""
         contexts: list[str] = []
         words: list[str] = []
         times: list[int] = []
@@ -90,10 +90,10 @@ class Bot:
     async def turn(self, text: str, step: int = 7) -> dict[str, Any]:
         await self.begin(text, step)
         await self.end()
-        return await self.hear(TTSStoppedFrame)
+        return await self.receive_until(TTSStoppedFrame)
 
-    async def silence(self) -> None:
-        """Forgets what was heard and not asked for."""
+    async def discard_queued(self) -> None:
+        """Discards the frames that are queued."""
         await asyncio.sleep(0.3)
         while not self._frames.empty():
             self._frames.get_nowait()
@@ -102,7 +102,7 @@ class Bot:
 @asynccontextmanager
 async def bot(service: Any) -> Any:
     frames: asyncio.Queue[Any] = asyncio.Queue()
-    pipeline = Pipeline([Ear(frames), service, Ear(frames)])
+    pipeline = Pipeline([FrameRecorder(frames), service, FrameRecorder(frames)])
     worker = PipelineWorker(pipeline, cancel_on_idle_timeout=False, enable_rtvi=False)
     started = asyncio.Event()
 
@@ -135,25 +135,25 @@ async def main(url: str, key: str, voice: str) -> dict[str, Any]:
         seen["first"] = await one.turn(SENTENCE)
         seen["second"] = await one.turn(LETTER)
         await one.begin(LONG)
-        seen["began"] = await one.hear(TTSAudioRawFrame)
+        seen["began"] = await one.receive_until(TTSAudioRawFrame)
         await one.interrupt()
-        await one.silence()
+        await one.discard_queued()
         seen["after"] = await one.turn(SENTENCE)
         await one.begin(LONG)
         await one.end()
-        await one.hear(TTSAudioRawFrame)
+        await one.receive_until(TTSAudioRawFrame)
         await one.interrupt()
-        await one.silence()
+        await one.discard_queued()
         seen["after the end"] = await one.turn(SENTENCE)
-        for _ in range(7):  # turns that come to nothing leave contexts behind
+        for _ in range(7):  # empty turns leave contexts open
             await one.begin("")
             await one.interrupt()
-        await one.silence()
+        await one.discard_queued()
         seen["after nothing"] = await one.turn(SENTENCE)
     async with bot(socket(voice="Unknown")) as one:
         seen["unknown voice"] = await one.turn(SENTENCE)
     async with bot(socket(api_key="sk_wrong")) as one:
-        seen["wrong key"] = await one.hear(ErrorFrame)
+        seen["wrong key"] = await one.receive_until(ErrorFrame)
 
     async with aiohttp.ClientSession() as session:
         for streaming in (True, False):

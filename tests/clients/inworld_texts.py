@@ -1,4 +1,4 @@
-"""What the programs of .venv-clients say, and what their tests expect to hear."""
+"""The texts that the scripts of .venv-clients synthesise and their tests expect."""
 
 SENTENCE = "The weather is nice today."
 LETTER = "Dear Dr. Smith, it costs 5 euros. Shall we go to the park? Yes, we shall."

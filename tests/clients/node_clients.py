@@ -1,4 +1,4 @@
-"""Other people's packages for Node, pinned, in one folder that is kept between runs."""
+"""Third-party packages for Node, pinned, in one folder that is kept between runs."""
 
 import fcntl
 import hashlib
@@ -25,7 +25,7 @@ INSTALL_S, RUN_S = 240, 60
 
 
 class NodeClients:
-    """Runs scripts beside the packages. `close` deletes what it has made there."""
+    """Runs scripts beside the packages. `close` deletes the copies of the scripts."""
 
     def __init__(self) -> None:
         """Skips the test where Node is not there, or the registry cannot be reached."""
@@ -49,7 +49,7 @@ class NodeClients:
         return Path(shutil.copy(HERE / name, self._scripts.name))
 
     def run(self, name: str, *arguments: str) -> Any:
-        """What the script prints as JSON; fails with all it said when it fails."""
+        """The JSON that the script prints; fails with its output when it fails."""
         command = ["node", str(self.script(name)), *arguments]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S)
         assert ran.returncode == 0, f"{name} failed:\n{ran.stdout}\n{ran.stderr}"

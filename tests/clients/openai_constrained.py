@@ -1,4 +1,4 @@
-"""LangChain with a real model that must answer in a shape. Arguments: base URL, key, model.
+"""LangChain's structured output with a real model. Arguments: base URL, key, model.
 
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
 """

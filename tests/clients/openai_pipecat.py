@@ -71,7 +71,7 @@ async def speak(base_url: str, key: str, **settings: Any) -> dict[str, Any]:
 
 
 async def listen(base_url: str, key: str, recording: bytes, **settings: Any) -> str:
-    """Without a pipeline, which would have to bring a voice detector along."""
+    """Without a pipeline, which would need a VAD."""
     stt = OpenAISTTService(
         base_url=base_url, api_key=key, settings=OpenAISTTService.Settings(**settings)
     )

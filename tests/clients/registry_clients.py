@@ -1,4 +1,4 @@
-"""Other people's Python programs, run as scripts in an environment of their own."""
+"""Third-party Python clients, run as scripts in an environment of their own."""
 
 import json
 import os
@@ -22,15 +22,15 @@ class RegistryClients:
     """
 
     def __init__(self) -> None:
-        """Skips the test, with what to do, where the packages are not installed."""
+        """Skips the test, with the command to run, where the packages are not installed."""
         stamp = ROOT / ".venv-clients" / f".installed-{LOCK.name}"
         if not stamp.exists() or stamp.read_bytes() != LOCK.read_bytes():
             pytest.skip("`make clients` has not made .venv-clients, so its clients were NOT tried")
 
     def run(self, script: Path, *arguments: str, timeout_s: float = TIMEOUT_S) -> Any:
-        """What `script` prints as JSON on its last line; fails with all it said when it fails.
+        """The JSON on the last line that `script` prints; fails with its output when it fails.
 
-        It may import what needs none of this project's packages.
+        `script` may import only modules that need none of this project's packages.
         """
         command = [str(PYTHON), "-X", "faulthandler", str(script), *arguments]
         try:

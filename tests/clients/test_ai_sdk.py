@@ -12,7 +12,7 @@ from tests.clients.openai_texts import CALL, HEARD, OBJECT, TEXT, WEATHER
 
 @pytest.fixture(scope="module")
 def seen(node_clients: NodeClients, tone_server: Server, recording: Path) -> dict[str, Any]:
-    """What one process read."""
+    """The results of one run of the script."""
     base_url = f"{tone_server.url}/openai/v1"
     texts = (TEXT, CALL, OBJECT, str(recording))
     read: dict[str, Any] = node_clients.run("ai_sdk.mjs", base_url, tone_server.key, *texts)
@@ -20,7 +20,7 @@ def seen(node_clients: NodeClients, tone_server: Server, recording: Path) -> dic
 
 
 @pytest.mark.parametrize("provider", ["openai", "compatible"])
-def test_chat_tools_and_objects_work(seen: dict[str, Any], provider: str) -> None:
+def test_ai_sdk_chat_tools_and_objects_work(seen: dict[str, Any], provider: str) -> None:
     assert seen[provider] == {
         "text": TEXT,
         "finish": "stop",
@@ -37,12 +37,12 @@ def test_chat_tools_and_objects_work(seen: dict[str, Any], provider: str) -> Non
     }
 
 
-def test_it_speaks_and_listens(seen: dict[str, Any]) -> None:
+def test_ai_sdk_synthesises_speech_and_transcribes_a_recording(seen: dict[str, Any]) -> None:
     assert seen["speech"]["mediaType"] == "audio/wav" and seen["speech"]["bytes"] > 10_000
     assert (seen["heard"]["text"], seen["heard"]["language"]) == (HEARD, "en")
     assert [one["text"] for one in seen["heard"]["segments"]] == HEARD.split()
 
 
-def test_an_unknown_model_is_an_error_with_our_words(seen: dict[str, Any]) -> None:
+def test_an_unknown_model_raises_404_with_the_service_message(seen: dict[str, Any]) -> None:
     assert seen["refused"]["status"] == 404 and "svc/echo" in seen["refused"]["message"]
     assert seen["refused"]["retryable"] is False

@@ -22,7 +22,7 @@ def page(tone_server: Server, tmp_path: Path) -> Iterator[Page]:
         yield opened
 
 
-def test_nothing_of_an_account_is_left_for_the_next(tone_server: Server, page: Page) -> None:
+def test_signing_out_clears_all_data_of_the_account(tone_server: Server, page: Page) -> None:
     sign_up(page, "first@example.com")
     submit(page, "speak-form", text="No other user may hear this.")
     wait_until(page, "!at('spoken').hidden")
@@ -38,7 +38,7 @@ def test_nothing_of_an_account_is_left_for_the_next(tone_server: Server, page: P
     assert run(page, "document.querySelector('#login-form [name=email]').value") == ""
 
 
-def test_the_account_shows_what_was_used_and_what_webhooks_were_sent(page: Page) -> None:
+def test_the_account_page_shows_usage_charges_and_webhook_deliveries(page: Page) -> None:
     sign_up(page, "third@example.com")
     assert run(page, "at('credit').textContent") == "5.00 USD"
     assert "Free" in run(page, "at('plan').textContent")
@@ -54,7 +54,7 @@ def test_the_account_shows_what_was_used_and_what_webhooks_were_sent(page: Page)
         "1",
         "0.00015 USD",
     ]
-    assert run(page, "document.activeElement.textContent") == "Refresh"  # where the keyboard was
+    assert run(page, "document.activeElement.textContent") == "Refresh"  # the focus is kept
     run(page, "document.querySelectorAll('#hooks button')[1].click()")
     assert "tts.completed is on its way" in wait_until(page, "STATUS.includes('way') && STATUS")
     assert run(page, "at('deliveries').rows.length") == 2  # of the speech, and the sample
@@ -63,7 +63,7 @@ def test_the_account_shows_what_was_used_and_what_webhooks_were_sent(page: Page)
         assert run(page, f"at('work').innerHTML.includes('{word}')") is False, word
 
 
-def test_a_key_with_one_scope_opens_what_it_may_do(tone_server: Server, page: Page) -> None:
+def test_a_key_with_one_scope_hides_billing_and_webhooks(tone_server: Server, page: Page) -> None:
     answer = httpx.post(
         f"{tone_server.url}/developer/api",
         headers={"Authorization": f"Bearer {tone_server.key}"},
@@ -79,7 +79,7 @@ def test_a_key_with_one_scope_opens_what_it_may_do(tone_server: Server, page: Pa
     assert refusal == "the API key lacks the scope 'chat'"
 
 
-def test_a_wrong_key_is_told_and_not_kept(page: Page) -> None:
+def test_a_wrong_key_is_reported_and_not_stored(page: Page) -> None:
     submit(page, "key-form", key="sk_wrong")
     assert "wrong" in wait_until(page, "at('status').className === 'bad' && STATUS")
     assert run(page, "at('work').hidden && sessionStorage.length === 0") is True
@@ -104,7 +104,7 @@ def fill(page: Page, form: str, **fields: str) -> None:
 
 
 def wait_until(page: Page, expression: str) -> Any:
-    """What the expression comes to be, once it is neither false nor empty."""
+    """Polls an expression until it is truthy, and returns its value."""
     deadline = time.monotonic() + TIMEOUT_S
     while not (value := run(page, expression)):
         assert time.monotonic() < deadline, f"{expression} did not come true"

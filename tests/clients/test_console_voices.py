@@ -9,10 +9,10 @@ from tests.clients.browser import open_url
 from tests.clients.test_console_browser import run, submit, wait_until
 from tests.pipelines.voices.recordings import good_files
 
-LEAVE = "[...document.querySelectorAll('#voices button')].at(-1).click()"
+CLICK_DELETE = "[...document.querySelectorAll('#voices button')].at(-1).click()"
 
 
-def test_a_voice_is_shown_while_it_is_made_and_deleted(tone_server: Server, tmp_path: Path) -> None:
+def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {tone_server.key}"}
     files = [("files", one) for one in good_files()]
     name = "<b>Ann</b>"
@@ -25,7 +25,7 @@ def test_a_voice_is_shown_while_it_is_made_and_deleted(tone_server: Server, tmp_
         shown = wait_until(page, "at('voices').textContent")
         assert shown.startswith(name) and "ready about" in shown and "Report" not in shown
         assert run(page, "document.querySelectorAll('#voices progress').length") == 1
-        run(page, f"(window.confirm = () => true, {LEAVE})")
+        run(page, f"(window.confirm = () => true, {CLICK_DELETE})")
         wait_until(page, "at('voices-table').hidden")
         run(page, "leave()")
         assert run(page, "at('voices').childElementCount") == 0

@@ -11,12 +11,12 @@ from tests.clients.inworld_texts import LETTER, SENTENCE
 from tests.clients.registry_clients import RegistryClients
 
 SCRIPT = Path(__file__).with_name("inworld_pipecat.py")
-CHARACTER_S = 0.06  # of the tone
+CHARACTER_S = 0.06  # of the tone engine
 
 
 @pytest.fixture(scope="module")
 def seen(registry_clients: RegistryClients, tone_server: Server) -> dict[str, Any]:
-    """What the services heard of all turns; one run, since it takes seconds to start."""
+    """The results of all turns; one run, since it takes seconds to start."""
     return speak_through(registry_clients, SCRIPT, tone_server)
 
 
@@ -30,25 +30,25 @@ def is_whole(turn: dict[str, Any], text: str) -> bool:
     )
 
 
-def test_turns_have_their_words_in_order(seen: dict[str, Any]) -> None:
+def test_turns_have_all_words_in_order(seen: dict[str, Any]) -> None:
     assert is_whole(seen["first"], SENTENCE)
     assert is_whole(seen["second"], LETTER)
 
 
 @pytest.mark.parametrize("turn", ["after", "after the end"])
-def test_an_interrupted_turn_leaves_nothing_to_the_next(seen: dict[str, Any], turn: str) -> None:
+def test_audio_of_an_interrupted_turn_is_not_in_the_next(seen: dict[str, Any], turn: str) -> None:
     assert is_whole(seen[turn], SENTENCE)
 
 
-def test_turns_that_came_to_nothing_do_not_use_up_the_socket(seen: dict[str, Any]) -> None:
+def test_empty_turns_do_not_exhaust_the_contexts_of_the_socket(seen: dict[str, Any]) -> None:
     assert is_whole(seen["after nothing"], SENTENCE)
 
 
-def test_failures_are_errors_of_the_service(seen: dict[str, Any]) -> None:
+def test_service_errors_become_pipecat_error_frames(seen: dict[str, Any]) -> None:
     assert "no voice has that" in seen["unknown voice"]["error"]
     assert "401" in seen["wrong key"]["error"]
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_the_service_over_http_hears_the_same(seen: dict[str, Any], streaming: bool) -> None:
+def test_the_http_service_returns_the_whole_speech(seen: dict[str, Any], streaming: bool) -> None:
     assert is_whole(seen[f"http, streaming: {streaming}"], LETTER)

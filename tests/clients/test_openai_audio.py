@@ -27,7 +27,7 @@ def client(tone_server: Server) -> Iterator[OpenAI]:
 
 
 @pytest.mark.parametrize("response_format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
-def test_every_format_of_speech_is_read(client: OpenAI, response_format: Any) -> None:
+def test_every_speech_format_is_decodable(client: OpenAI, response_format: Any) -> None:
     speech = client.audio.speech.create(
         model="tts-1", voice="alloy", input=TEXT, response_format=response_format
     )
@@ -38,16 +38,16 @@ def test_every_format_of_speech_is_read(client: OpenAI, response_format: Any) ->
         assert sum(frame.samples for frame in container.decode(audio=0)) > 0
 
 
-def test_speech_comes_in_pieces(client: OpenAI) -> None:
+def test_speech_is_streamed_in_pieces(client: OpenAI) -> None:
     create = client.audio.speech.with_streaming_response.create
     with create(model="tts-1-hd", voice="nova", input=TEXT * 10, response_format="pcm") as speech:
         pieces = list(speech.iter_bytes())
     assert len(pieces) > 3
     with create(model="tts-1", voice="nova", input=TEXT * 100) as speech:
-        assert next(speech.iter_bytes()).startswith(b"ID3")  # and leaves the rest
+        assert next(speech.iter_bytes()).startswith(b"ID3")  # and closes before the end
 
 
-def test_transcripts_have_the_clients_own_classes(client: OpenAI, recording: Path) -> None:
+def test_transcripts_parse_into_the_classes_of_the_client(client: OpenAI, recording: Path) -> None:
     create = client.audio.transcriptions.create
     plain = create(file=recording, model="whisper-1")
     assert plain.text == HEARD
@@ -84,7 +84,7 @@ def test_a_transcript_is_streamed(client: OpenAI, recording: Path) -> None:
     assert events[-1].type == "transcript.text.done" and events[-1].text == HEARD
 
 
-def test_models_are_listed_and_found_by_openais_names(client: OpenAI) -> None:
+def test_models_are_listed_and_retrieved_by_openai_names(client: OpenAI) -> None:
     assert {one.id for one in client.models.list()} == {
         "svc/tts-tone",
         "svc/stt-scripted",
@@ -98,7 +98,7 @@ def test_models_are_listed_and_found_by_openais_names(client: OpenAI) -> None:
     assert missing.value.code == "model_not_found"
 
 
-def test_failures_are_the_clients_own_classes(client: OpenAI) -> None:
+def test_errors_raise_the_exception_classes_of_the_client(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
         client.audio.speech.create(model="tts-1", voice="unknown", input=TEXT)
     assert (missing.value.code, missing.value.param) == ("voice_not_found", "voice")
@@ -110,7 +110,7 @@ def test_failures_are_the_clients_own_classes(client: OpenAI) -> None:
 
 
 @pytest.mark.weights
-def test_the_real_recogniser_reads_what_the_real_voice_says(speech_server: Server) -> None:
+def test_synthesised_speech_is_transcribed_with_real_models(speech_server: Server) -> None:
     base_url = f"{speech_server.url}/openai/v1"
     said = "The harbour lay still, and no one expected the ship. It carried letters and tea."
     with OpenAI(base_url=base_url, api_key=speech_server.key, max_retries=0) as client:
@@ -134,7 +134,7 @@ def plain(text: str) -> str:
     return re.sub(r"[^a-z ]", "", text.lower())
 
 
-def test_the_node_client_reads_the_same(
+def test_the_node_client_reads_speech_transcripts_and_models(
     node_clients: NodeClients, tone_server: Server, recording: Path
 ) -> None:
     base_url = f"{tone_server.url}/openai/v1"

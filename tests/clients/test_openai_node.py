@@ -1,4 +1,4 @@
-"""The official Node client of OpenAI."""
+"""Chat with the official Node client of OpenAI."""
 
 import pytest
 
@@ -9,7 +9,7 @@ TEXT = "héllo 😀 big world"
 
 
 @pytest.mark.parametrize("prefix", ["/openai/v1", "/v1"])
-def test_every_style_of_loop_reads_the_answer(
+def test_the_node_client_reads_chat_answers_in_every_style(
     server: ChatServer, node_clients: NodeClients, prefix: str
 ) -> None:
     seen = node_clients.run("openai_node.mjs", server.url + prefix, server.token, TEXT)

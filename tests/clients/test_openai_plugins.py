@@ -14,10 +14,10 @@ from tests.clients.registry_clients import RegistryClients
 
 HERE = Path(__file__).parent
 USAGE = {"input_tokens": 4, "output_tokens": 4, "total_tokens": 8}
-SPOKEN_S = 2.4  # what the tone takes for the text of the scripts
+SPOKEN_S = 2.4  # the duration of the scripts' text by the tone engine
 
 
-def test_langchain_chats_calls_and_structures(
+def test_langchain_chat_tool_calls_and_structured_output_work(
     registry_clients: RegistryClients, tone_server: Server
 ) -> None:
     base_url = f"{tone_server.url}/openai/v1"
@@ -37,7 +37,7 @@ def test_langchain_chats_calls_and_structures(
 
 
 @pytest.mark.weights
-def test_langchain_gets_the_shape_that_it_wants_from_a_real_model(
+def test_langchain_structured_output_works_with_a_real_model(
     registry_clients: RegistryClients, tmp_path: Path, weights: WeightStore
 ) -> None:
     try:
@@ -51,7 +51,7 @@ def test_langchain_gets_the_shape_that_it_wants_from_a_real_model(
     assert 1000 <= person["born"] <= 2100 and person["work"] in ("science", "art", "sport")
 
 
-def test_livekit_chats_speaks_and_listens(
+def test_livekit_chat_speech_and_transcription_work(
     registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:
     base_url = f"{tone_server.url}/openai/v1"
@@ -65,7 +65,7 @@ def test_livekit_chats_speaks_and_listens(
     assert seen["heard"] == seen["detected"] == {"text": HEARD, "language": "en"}
 
 
-def test_pipecat_chats_speaks_and_listens(
+def test_pipecat_chat_speech_and_transcription_work(
     registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:
     base_url = f"{tone_server.url}/openai/v1"

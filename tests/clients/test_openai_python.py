@@ -1,4 +1,4 @@
-"""The official Python client of OpenAI, unchanged, in every style of loop."""
+"""Chat with the official Python client of OpenAI, unchanged, in every style of loop."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def messages(text: str = TEXT) -> list[ChatCompletionMessageParam]:
     return [{"role": "system", "content": "Be kind."}, {"role": "user", "content": text}]
 
 
-def test_a_call_without_stream_gives_a_completion(client: OpenAI) -> None:
+def test_a_call_without_stream_returns_a_completion(client: OpenAI) -> None:
     completion = client.chat.completions.create(model=MODEL, messages=messages())
     assert completion.choices[0].message.content == TEXT
     assert completion.choices[0].finish_reason == "stop"
@@ -30,12 +30,12 @@ def test_a_call_without_stream_gives_a_completion(client: OpenAI) -> None:
     assert completion.model == "svc/echo"
 
 
-def test_a_loop_over_the_first_choice_works(client: OpenAI) -> None:
+def test_streaming_works_for_a_loop_over_the_first_choice(client: OpenAI) -> None:
     stream = client.chat.completions.create(model=MODEL, messages=messages(), stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == TEXT
 
 
-def test_a_loop_over_all_choices_works(client: OpenAI) -> None:
+def test_streaming_with_usage_works_for_a_loop_over_all_choices(client: OpenAI) -> None:
     stream = client.chat.completions.create(
         model=MODEL, messages=messages(), stream=True, stream_options={"include_usage": True}
     )
@@ -76,14 +76,14 @@ def test_a_chat_is_continued_through_extra_body(client: OpenAI) -> None:
     assert second.usage.prompt_tokens > first.usage.prompt_tokens
 
 
-async def test_the_asynchronous_client_works(server: ChatServer) -> None:
+async def test_the_asynchronous_client_streams_a_completion(server: ChatServer) -> None:
     async with AsyncOpenAI(base_url=server.url + "/openai/v1", api_key=server.token) as client:
         stream = await client.chat.completions.create(model=MODEL, messages=messages(), stream=True)
         texts = [chunk.choices[0].delta.content or "" async for chunk in stream]
     assert "".join(texts) == TEXT
 
 
-def test_errors_are_the_clients_own_classes_with_our_text(client: OpenAI) -> None:
+def test_errors_raise_the_client_exceptions_with_the_service_message(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="temperature") as wrong:
         client.chat.completions.create(model=MODEL, messages=messages(), temperature=3)
     assert (wrong.value.code, wrong.value.param) == ("validation_error", "temperature")
@@ -95,7 +95,7 @@ def test_errors_are_the_clients_own_classes_with_our_text(client: OpenAI) -> Non
         )
 
 
-def test_a_failure_in_the_stream_is_raised_with_its_message(client: OpenAI) -> None:
+def test_an_error_during_a_stream_raises_its_message(client: OpenAI) -> None:
     stream = client.chat.completions.create(
         model=MODEL, messages=messages("please do not break now"), stream=True
     )
@@ -104,6 +104,6 @@ def test_a_failure_in_the_stream_is_raised_with_its_message(client: OpenAI) -> N
         seen.extend(chunk.choices[0].delta.content or "" for chunk in stream)
 
 
-def test_leaving_the_loop_early_is_clean(client: OpenAI) -> None:
+def test_a_stream_can_be_closed_before_its_end(client: OpenAI) -> None:
     with client.chat.completions.create(model=MODEL, messages=messages(), stream=True) as stream:
         assert next(iter(stream)).choices[0].delta.content == ""

@@ -1,4 +1,4 @@
-"""Both sockets from a page in Chromium: it plays what it is sent, and records its microphone."""
+"""Both sockets from a page in Chromium, which plays the audio and records its microphone."""
 
 import base64
 import wave
@@ -21,7 +21,7 @@ TEXT = "The weather is nice today. Shall we go to the park?"
 
 @pytest.fixture(scope="module")
 def microphone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that the browser hears once it exists."""
+    """The file that the browser takes as its microphone, once it exists."""
     return tmp_path_factory.mktemp("microphone") / "speech.wav"
 
 
@@ -33,7 +33,7 @@ def page(microphone: Path) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def spoken(speech_server: Server, page: Page, microphone: Path) -> dict[str, Any]:
-    """What the page saw of `/ws/tts`; the speech is then what its microphone hears."""
+    """The page's results of `/ws/tts`; the speech becomes the file of its microphone."""
     seen: dict[str, Any] = page.call("speak", *arguments(speech_server), "LINEAR16", 48_000)
     with wave.open(str(microphone), "wb") as file:
         file.setparams((1, 2, 48_000, 0, "NONE", ""))
@@ -46,7 +46,7 @@ def arguments(server: Server) -> tuple[str, str, str]:
     return socket_url(server, "/ws/tts"), english_voice(server), TEXT
 
 
-def test_a_page_plays_speech(spoken: dict[str, Any]) -> None:
+def test_a_browser_page_plays_synthesised_speech(spoken: dict[str, Any]) -> None:
     assert "error" not in spoken
     assert spoken["names"] == [
         "connecting",
@@ -64,7 +64,7 @@ def test_a_page_plays_speech(spoken: dict[str, Any]) -> None:
     assert np.abs(pcm).max() > 0.05
 
 
-def test_a_page_decodes_each_opus_chunk_by_itself(
+def test_a_browser_page_decodes_each_opus_chunk_by_itself(
     speech_server: Server, page: Page, spoken: dict[str, Any]
 ) -> None:
     seen = page.call("speak", *arguments(speech_server), "OGG_OPUS", 24_000)
@@ -74,7 +74,7 @@ def test_a_page_decodes_each_opus_chunk_by_itself(
 
 
 @pytest.mark.parametrize("sample_rate", [44_100, 48_000])
-def test_a_microphone_is_understood_at_the_browsers_own_rate(
+def test_browser_microphone_audio_is_transcribed_at_its_sample_rate(
     speech_server: Server, page: Page, spoken: dict[str, Any], sample_rate: int
 ) -> None:
     assert spoken["pcm"]

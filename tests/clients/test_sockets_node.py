@@ -17,13 +17,13 @@ TEXT = "A sentence from Node."
 
 @pytest.fixture
 def command(request: pytest.FixtureRequest) -> list[str]:
-    """What runs the script with the WebSocket of that kind."""
+    """The command that runs the script with that WebSocket implementation."""
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("node and npm are not installed, so the sockets were NOT tried from Node")
     if request.param == "ws":
         clients: NodeClients = request.getfixturevalue("node_clients")
         return ["node", str(clients.script(SCRIPT.name))]
-    flag = "--experimental-websocket"  # what Node 20 and 21 need, and later ones still take
+    flag = "--experimental-websocket"  # what Node 20 and 21 need, and later ones accept
     tried = subprocess.run(["node", flag, "--eval", "new WebSocket('ws://[')"], capture_output=True)
     if b"SyntaxError" not in tried.stderr:
         pytest.skip("this Node has no WebSocket of its own, so that was NOT tried")
@@ -31,7 +31,7 @@ def command(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["builtin", "ws"], indirect=True)
-def test_node_speaks_and_listens(
+def test_tts_and_stt_sockets_work_from_node(
     tone_server: Server, command: list[str], request: pytest.FixtureRequest
 ) -> None:
     kind = request.node.callspec.params["command"]

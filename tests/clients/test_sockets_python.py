@@ -17,7 +17,7 @@ SILENCE = b"\xff" * 480  # 60 ms of mu-law
 
 
 def speak(connection: ClientConnection, voice_id: str, config: dict[str, Any]) -> bytes:
-    """The whole conversation, with messages as the interface names them."""
+    """Runs a whole session and checks the order of its events; returns the audio."""
     names: list[str] = []
     audio = b""
     for text in connection:
@@ -45,7 +45,7 @@ def speak(connection: ClientConnection, voice_id: str, config: dict[str, Any]) -
     return audio
 
 
-def test_the_synchronous_client_speaks(tone_server: Server) -> None:
+def test_the_synchronous_client_receives_speech(tone_server: Server) -> None:
     with connect(socket_url(tone_server, "/ws/tts")) as connection:
         audio = speak(connection, english_voice(tone_server), {"sample_rate_hertz": 8000})
     assert len(audio) / 16_000 == pytest.approx(len(TEXT) * 0.06, abs=1.0)
@@ -54,7 +54,7 @@ def test_the_synchronous_client_speaks(tone_server: Server) -> None:
 async def test_the_asyncio_client_has_several_contexts_on_one_socket(tone_server: Server) -> None:
     voice_id = english_voice(tone_server)
     ids = ["first", "second", "third"]
-    sounds = dict.fromkeys(ids, 0)
+    received = dict.fromkeys(ids, 0)
     async with connect_asyncio(socket_url(tone_server, "/ws/tts")) as connection:
         for context_id in ids:
             create = {"context_id": context_id, "voice_id": voice_id}
@@ -67,12 +67,12 @@ async def test_the_asyncio_client_has_several_contexts_on_one_socket(tone_server
         async for text in connection:
             chunk = json.loads(text).get("audio_chunk")
             if chunk:
-                sounds[chunk["context_id"]] += len(base64.b64decode(chunk["audioContent"]))
+                received[chunk["context_id"]] += len(base64.b64decode(chunk["audioContent"]))
     assert connection.close_code == 1000
-    assert len(set(sounds.values())) == 1 and min(sounds.values()) > 32_000
+    assert len(set(received.values())) == 1 and min(received.values()) > 32_000
 
 
-def test_a_wrong_key_is_a_real_401(tone_server: Server) -> None:
+def test_a_wrong_key_is_refused_with_http_401(tone_server: Server) -> None:
     url = socket_url(tone_server, "/ws/stt").replace(tone_server.key, "sk_wrong")
     with pytest.raises(InvalidStatus) as refused:
         connect(url)
@@ -81,7 +81,7 @@ def test_a_wrong_key_is_a_real_401(tone_server: Server) -> None:
     assert json.loads(response.body or b"")["error"] == "unauthorized"
 
 
-def test_the_authorization_header_is_as_good_as_the_query(tone_server: Server) -> None:
+def test_the_key_is_accepted_in_the_authorization_header(tone_server: Server) -> None:
     url = socket_url(tone_server, "/ws/stt").partition("?")[0]
     headers = {"Authorization": f"Bearer {tone_server.key}"}
     with connect(url, additional_headers=headers) as connection:
@@ -91,7 +91,7 @@ def test_the_authorization_header_is_as_good_as_the_query(tone_server: Server) -
 
 
 @pytest.mark.weights
-def test_what_one_socket_says_the_other_understands(speech_server: Server) -> None:
+def test_speech_from_the_tts_socket_is_transcribed_by_the_stt_socket(speech_server: Server) -> None:
     config = {"audio_encoding": "MULAW", "sample_rate_hertz": 8000}
     with connect(socket_url(speech_server, "/ws/tts")) as connection:
         audio = speak(connection, english_voice(speech_server), config)

@@ -1,4 +1,4 @@
-"""Audio files of every accepted format, made by script."""
+"""Audio files of every accepted format, encoded by script."""
 
 import io
 import struct
@@ -39,7 +39,7 @@ def encode(kind: str, pcm: NDArray[np.float32], rate: int = 16_000, **options: s
 
 
 def two_streams(pcm: NDArray[np.float32], rate: int) -> bytes:
-    """An Ogg file of two logical streams whose pages take turns."""
+    """An Ogg file of two logical streams with interleaved pages."""
     file = io.BytesIO()
     with av.open(file, "w", format="ogg") as container:
         streams: list[Any] = [

@@ -34,7 +34,7 @@ def corpus() -> Iterator[Hostile]:
 
 
 def _shapes() -> Iterator[Hostile]:
-    """Odd but legal files, and headers that lie."""
+    """Unusual but valid files, and headers with wrong values."""
     second = tone(1)
     pcm16 = (second * 32767).astype("<i2").tobytes()
     pcm24 = b"".join(struct.pack("<i", int(x * 8388607))[:3] for x in second)
@@ -76,10 +76,10 @@ def _shapes() -> Iterator[Hostile]:
 
 
 def _edit_lists() -> Iterator[Hostile]:
-    """MP4 says which parts of the sound to play, and for how long; these say what cannot be."""
+    """MP4 edit lists, which say which parts of the audio to play; all but the first are invalid."""
     whole = encode("m4a", tone(1))
     at = whole.index(b"elst") + 4  # then version and flags, a count, and 12 bytes an edit
-    yield Hostile("mp4 whose sound comes before its index", whole, True)
+    yield Hostile("mp4 with its audio before its index", whole, True)
     for name, place, value in (
         ("of more edits than bytes", 4, 2**32 - 1),
         ("of no edit", 4, 0),

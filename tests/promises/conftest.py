@@ -51,7 +51,7 @@ class Running:
 
 
 def config_without_weights() -> dict[str, Any]:
-    """What an operator deploys, but for the models."""
+    """The configuration that an operator deploys, except for the models."""
     config: dict[str, Any] = yaml.safe_load((PROJECT_DIR / "serve_config.yaml").read_text())
     models = next(app for app in config["applications"] if app["name"] == "models")
     models["args"] = {"tts": ["TTSFast"], "stt": ["STT"], "chat": ["Chat"]}

@@ -1,4 +1,4 @@
-"""Clients that use everything at once, and write down what they were told."""
+"""Clients that use all services concurrently and record the state that the answers imply."""
 
 import asyncio
 import base64
@@ -16,22 +16,22 @@ from websockets.exceptions import WebSocketException
 from tests.deployments.gateway.socket_client import speaking
 from tests.pipelines.webhooks.receivers import Receiver
 
-HEARD = ["tts.completed", "tts.failed", "stt.completed", "stt.failed"]
+SUBSCRIBED = ["tts.completed", "tts.failed", "stt.completed", "stt.failed"]
 Answer = httpx.Response | None  # None: the connection failed, and the outcome is unknown
 
 
 @dataclass
-class Told:
-    """What one tenant was told; the database must agree with it."""
+class ExpectedState:
+    """The state that one tenant's answers imply; the database must agree with it."""
 
     email: str = ""
     workspace_id: int = 0
     user_id: int = 0
-    accounts: dict[int, str] = field(default_factory=dict)  # others that it made: id and address
-    keys: set[int] = field(default_factory=set)  # made, and not deleted since
+    accounts: dict[int, str] = field(default_factory=dict)  # others that it created: id and address
+    keys: set[int] = field(default_factory=set)  # created and not deleted
     deleted_keys: set[int] = field(default_factory=set)
     doubtful_keys: int = 0  # requests without an answer
-    hook: str = ""  # the webhook that is told of speech and transcripts
+    hook: str = ""  # the webhook of the events of speech and transcripts
     webhooks: set[str] = field(default_factory=set)  # others
     chats: set[str] = field(default_factory=set)
     plan: str | None = None
@@ -48,7 +48,7 @@ class Tenant:
     """One workspace and its client."""
 
     def __init__(self, url: str, number: int, hook: Receiver) -> None:
-        self.told = Told(email=f"tenant-{number}-{uuid4().hex[:6]}@example.com")
+        self.state = ExpectedState(email=f"tenant-{number}-{uuid4().hex[:6]}@example.com")
         self.hook = hook
         self._url = url
         self._token = self._voice_id = ""
@@ -63,16 +63,16 @@ class Tenant:
 
     async def sign_up(self) -> None:
         answer = await self._http.post(
-            "/auth/signup", json={"email": self.told.email, "password": "a long password"}
+            "/auth/signup", json={"email": self.state.email, "password": "a long password"}
         )
         assert answer.status_code == 201, answer.text
-        self.told.user_id = int(answer.json()["user"]["id"])
+        self.state.user_id = int(answer.json()["user"]["id"])
         self._token = answer.json()["token"]
         self._http.headers["Authorization"] = f"Bearer {self._token}"
-        hook = {"url": self.hook.url, "events": HEARD}
+        hook = {"url": self.hook.url, "events": SUBSCRIBED}
         registered = await self._request("POST", "/webhooks", json=hook)
         assert registered is not None and registered.status_code == 201, registered
-        self.told.hook = registered.json()["id"]
+        self.state.hook = registered.json()["id"]
         body = {"text": "A first sentence.", "output_format": "flac"}
         spoken = await self._request("POST", "/tts-synthesize", json=body)
         assert spoken is not None and spoken.status_code == 200, spoken
@@ -83,8 +83,8 @@ class Tenant:
         self._voice_id = voices.json()["data"][0]["voice_id"]
 
     async def work(self, until: float, pause_s: float) -> None:
-        """One thing after another until that monotonic moment."""
-        things = [
+        """Random requests, one after another, until that monotonic time."""
+        actions = [
             self._speak,
             self._speak_once,
             self._stream,
@@ -98,7 +98,7 @@ class Tenant:
             self._subscribe,
         ]
         while time.monotonic() < until:
-            await self._random.choice(things)()
+            await self._random.choice(actions)()
             await asyncio.sleep(self._random.expovariate(1 / pause_s))
 
     async def close(self) -> None:
@@ -109,43 +109,43 @@ class Tenant:
             answer = await self._http.request(method, path, **options)
         except httpx.HTTPError:
             return None
-        self.told.statuses[answer.status_code] += 1
+        self.state.statuses[answer.status_code] += 1
         return answer
 
     def _note(self, service: str, answer: Answer, text: str = "") -> bool:
-        """Whether it was a success."""
+        """Records an answer; returns whether it was a success."""
         if answer is None:
-            self.told.doubtful[service] += 1
+            self.state.doubtful[service] += 1
         elif answer.status_code == 200:
             self._completed(service, text)
             return True
         elif answer.status_code >= 500:
-            self.told.failed[service] += 1
+            self.state.failed[service] += 1
         return False
 
     def _completed(self, service: str, text: str) -> None:
-        self.told.completed[service] += 1
-        self.told.charged[service] += 15 * len(text)
+        self.state.completed[service] += 1
+        self.state.charged[service] += 15 * len(text)
 
     async def _speak(self) -> None:
         text = f"This is sentence number {next(self._count)}."
         self._note("tts", await self._request("POST", "/tts-synthesize", json={"text": text}), text)
 
     async def _speak_once(self) -> None:
-        """As a careful client does: the same key again until there is an answer."""
+        """Retries with the same idempotency key until there is an answer."""
         key, text = uuid4().hex, f"Only once, number {next(self._count)}."
-        self.told.once[key] = 0
+        self.state.once[key] = 0
         for _ in range(8):
             answer = await self._request(
                 "POST", "/tts-synthesize", json={"text": text}, headers={"Idempotency-Key": key}
             )
             if answer is not None and answer.status_code == 200:
-                self.told.once[key] += 1
+                self.state.once[key] += 1
                 self._completed("tts", text)
                 break
             await asyncio.sleep(0.5)
         else:
-            self.told.doubtful["tts"] += 1
+            self.state.doubtful["tts"] += 1
             return
         again = await self._request(
             "POST", "/tts-synthesize", json={"text": text}, headers={"Idempotency-Key": key}
@@ -159,8 +159,8 @@ class Tenant:
         answer = await self._request("POST", "/tts-stream", json={"text": text})
         if answer is not None and answer.status_code == 200:
             last = answer.text.strip().splitlines()[-1]
-            if '"complete"' not in last:  # it failed in the middle: what was heard is charged
-                self.told.doubtful["tts"] += 1
+            if '"complete"' not in last:  # an error in the middle: the sent audio is charged
+                self.state.doubtful["tts"] += 1
                 return
         self._note("tts", answer, text)
 
@@ -175,12 +175,12 @@ class Tenant:
                 await client.send(flush_context={})
                 said = await client.until("flush_completed", "error")
         except (OSError, WebSocketException):  # a timeout is an OSError
-            self.told.doubtful["tts"] += flushed
+            self.state.doubtful["tts"] += flushed
             return
         if "flush_completed" in said:
             self._completed("tts", text)
-        elif said["error"]["context_id"] is None:  # the session ended: what sounded is charged
-            self.told.doubtful["tts"] += 1
+        elif said["error"]["context_id"] is None:  # the session ended: the sent audio is charged
+            self.state.doubtful["tts"] += 1
 
     async def _transcribe(self) -> None:
         answer = await self._request("POST", "/stt", files={"audio": ("a.flac", self._audio)})
@@ -193,46 +193,46 @@ class Tenant:
         }
         answer = await self._request("POST", "/v1/chat/completions", json=body)
         if self._note("chat", answer) and answer is not None:
-            self.told.chats.add(answer.json()["chat_id"])
-            self.told.charged["chat"] += 20 * answer.json()["usage"]["total_tokens"]
+            self.state.chats.add(answer.json()["chat_id"])
+            self.state.charged["chat"] += 20 * answer.json()["usage"]["total_tokens"]
 
     async def _make_account(self) -> None:
         email = f"another-{uuid4().hex}@example.com"
         body = {"email": email, "password": "a long password"}
         answer = await self._request("POST", "/auth/signup", json=body)
         if answer is not None and answer.status_code == 201:
-            self.told.accounts[int(answer.json()["user"]["id"])] = email
+            self.state.accounts[int(answer.json()["user"]["id"])] = email
 
     async def _make_key(self) -> None:
         answer = await self._request("POST", "/developer/api", json={"name": "one more"})
         if answer is None:
-            self.told.doubtful_keys += 1
+            self.state.doubtful_keys += 1
         elif answer.status_code == 201:
-            self.told.keys.add(int(answer.json()["id"]))
+            self.state.keys.add(int(answer.json()["id"]))
 
     async def _delete_key(self) -> None:
-        if not self.told.keys:
+        if not self.state.keys:
             return
-        key = self.told.keys.pop()  # whatever the answer: without one, the outcome is unknown
+        key = self.state.keys.pop()  # whatever the answer: without one, the outcome is unknown
         answer = await self._request("DELETE", f"/developer/api/{key}")
         if answer is not None and answer.status_code == 200:
-            self.told.deleted_keys.add(key)
+            self.state.deleted_keys.add(key)
         elif answer is not None and answer.status_code != 404:
-            self.told.keys.add(key)
+            self.state.keys.add(key)
 
     async def _make_webhook(self) -> None:
-        if len(self.told.webhooks) >= 3:
+        if len(self.state.webhooks) >= 3:
             return
         body = {"url": "https://hooks.example.com/in", "events": ["voice.ready"]}
         answer = await self._request("POST", "/webhooks", json=body)
         if answer is not None and answer.status_code == 201:
-            self.told.webhooks.add(answer.json()["id"])
+            self.state.webhooks.add(answer.json()["id"])
 
     async def _subscribe(self) -> None:
         plan = self._random.choice(["pro", "enterprise"])
         answer = await self._request("POST", "/billing/subscribe", json={"plan_id": plan})
         if answer is None or answer.status_code >= 500:
-            self.told.doubtful_plans.add(plan)
+            self.state.doubtful_plans.add(plan)
         elif answer.status_code == 201:
-            self.told.plan = plan
-            self.told.doubtful_plans.clear()
+            self.state.plan = plan
+            self.state.doubtful_plans.clear()

@@ -1,4 +1,4 @@
-"""What the service promises holds while its processes are killed and hang under mixed load."""
+"""No write is lost and no charge doubled while processes are killed and hang under mixed load."""
 
 import asyncio
 import time
@@ -21,13 +21,13 @@ PAUSE_S = 0.15  # between two requests of a tenant, on average
 LEAST_COMPLETED = 3  # requests of each tenant, on average
 BEFORE_S, AFTER_S = 1.5, 2.0
 RECOVERY_S = 30.0  # on a machine that has nothing else to do
-SETTLED_S = 45.0  # likewise, at most: the lease of a courier that was killed runs for 30 s
+SETTLED_S = 45.0  # likewise, at most: the lease of a killed Courier expires after 30 s
 
 Fault = Callable[[Running], Awaitable[None]]
 
 
 async def under_load(running: Running, fault: Fault) -> None:
-    """Tenants work through the fault and the recovery; then nothing of theirs may be wrong."""
+    """Runs all tenants through the fault and the recovery, then checks their data."""
     async with AsyncExitStack() as stack:
         tenants = []
         for number in range(TENANTS):
@@ -37,20 +37,20 @@ async def under_load(running: Running, fault: Fault) -> None:
             await tenants[-1].sign_up()
         await work(running, fault, tenants)
         await check_history(running, tenants)
-        told = [tenant.told for tenant in tenants]
-        assert completed(tenants) > LEAST_COMPLETED * TENANTS, told  # the load was one
+        state = [tenant.state for tenant in tenants]
+        assert completed(tenants) > LEAST_COMPLETED * TENANTS, state  # there was a load
         if fault in (kill_redis, hang_redis):
             for tenant in tenants:
-                assert max(tenant.told.statuses) < 500, tenant.told
+                assert max(tenant.state.statuses) < 500, tenant.state
 
 
 def completed(tenants: list[Tenant]) -> int:
-    """Requests of all of them that succeeded."""
-    return sum(tenant.told.completed.total() for tenant in tenants)
+    """The number of requests that succeeded."""
+    return sum(tenant.state.completed.total() for tenant in tenants)
 
 
 async def work(running: Running, fault: Fault, tenants: list[Tenant]) -> None:
-    """Everything at once before the fault, during it and after it."""
+    """Runs all tenants concurrently before, during and after the fault."""
     stop = asyncio.Event()
 
     async def one(tenant: Tenant) -> None:
@@ -64,7 +64,7 @@ async def work(running: Running, fault: Fault, tenants: list[Tenant]) -> None:
         took = await recovery(running)
         assert took < RECOVERY_S * running.slowness
         await asyncio.sleep(AFTER_S)
-        with suppress(TimeoutError):  # a busy machine needs longer for a load
+        with suppress(TimeoutError):  # a busy machine takes longer to complete requests
             async with asyncio.timeout(RECOVERY_S * running.slowness):
                 while completed(tenants) <= LEAST_COMPLETED * TENANTS:
                     await asyncio.sleep(0.1)
@@ -88,7 +88,7 @@ async def recovery(running: Running) -> float:
 
 
 async def check_history(running: Running, tenants: list[Tenant]) -> None:
-    """Once the last requests are settled."""
+    """Checks the data once the last requests are settled."""
     deadline = time.monotonic() + SETTLED_S * running.slowness
     while True:
         try:
@@ -195,12 +195,12 @@ if ALL_FAULTS:
 
 @ON_SERVERS
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_nothing_is_lost_or_charged_twice(running: Running, fault: Fault) -> None:
+async def test_faults_cause_no_loss_or_double_charge(running: Running, fault: Fault) -> None:
     await under_load(running, fault)
 
 
 @pytest.mark.skipif(not ALL_FAULTS, reason="a minute more: set ALL_FAULTS")
 @pytest.mark.parametrize("running", ["embedded"], indirect=True, scope="session")
 @pytest.mark.parametrize("fault", [kill_gateway, hang_gateway, kill_controller])
-async def test_nothing_is_lost_without_servers(running: Running, fault: Fault) -> None:
+async def test_faults_on_sqlite_keep_data_consistent(running: Running, fault: Fault) -> None:
     await under_load(running, fault)

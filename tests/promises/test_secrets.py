@@ -1,4 +1,4 @@
-"""No secret and nothing that users said lies anywhere in a service with the real servers."""
+"""No secret and no user data leaks into logs or stores of a service with real servers."""
 
 import httpx
 import pytest
@@ -9,7 +9,7 @@ from tests.promises.conftest import ON_SERVERS, Running
 pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.redis, ON_SERVERS]
 
 
-async def test_nothing_lies_where_it_should_not(running: Running) -> None:
+async def test_secrets_and_user_data_do_not_leak_into_logs_or_stores(running: Running) -> None:
     assert running.postgres is not None and running.redis is not None
     site = Site(
         running.service.url,

@@ -1,4 +1,4 @@
-"""What the service does with live sockets when it is told to stop. The last test that it serves."""
+"""SIGTERM while sockets are live. The last test of the shared service, which it ends."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ pytestmark = [
 ENDS_WITHIN_S = 20.0  # on a machine that has nothing else to do
 
 
-async def test_a_stop_tells_the_sockets_and_ends_soon(running: Running) -> None:
+async def test_sigterm_sends_an_error_to_open_sockets_and_ends_in_20_s(running: Running) -> None:
     service = running.service
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {service.key}"}) as http:
         voices = (await http.get(f"{service.url}/default-voices")).json()["data"]
@@ -36,7 +36,7 @@ async def test_a_stop_tells_the_sockets_and_ends_soon(running: Running) -> None:
         said = await speaker.until("flush_completed", "error")
         assert "flush_completed" in said, said
         os.kill(service.pid, signal.SIGTERM)
-        told = time.monotonic()
+        signalled = time.monotonic()
         assert "stopping" in (await speaker.until("error"))["error"]["message"]
         assert "stopping" in (await listener.until("error"))["error"]
         assert (await speaker.ended(), await listener.ended()) == (1001, 1001)
@@ -44,5 +44,5 @@ async def test_a_stop_tells_the_sockets_and_ends_soon(running: Running) -> None:
             async with open_socket(service.url, "/ws/tts", service.key):
                 pass
     while Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() - told < ENDS_WITHIN_S * running.slowness
+        assert time.monotonic() - signalled < ENDS_WITHIN_S * running.slowness
         await asyncio.sleep(0.1)

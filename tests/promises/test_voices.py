@@ -1,4 +1,4 @@
-"""A voice outlives the service that began to make it: stopped, or killed whole."""
+"""A voice job survives a stop of its service and a kill of all its processes."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ pytestmark = [
 
 @asynccontextmanager
 async def service(folder: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """As `make run` starts it, with voices that are made without weights."""
+    """As `make run` starts it, with voice jobs that need no weights."""
     config = config_without_weights()
     (voices,) = [app for app in config["applications"] if app["name"] == "voices"]
     voices["import_path"] = "tests.deployments.voice_jobs.slow_voices:build_voices"
@@ -54,7 +54,7 @@ def let_leases_run_out(session: Session) -> None:
     session.exec(update(Voice).values(lease_until=utc_now() - timedelta(seconds=1)))
 
 
-async def test_a_voice_goes_on_after_a_stop_and_after_a_power_cut(tmp_path: Path) -> None:
+async def test_a_voice_job_resumes_after_a_stop_and_after_a_kill(tmp_path: Path) -> None:
     house = house_in(tmp_path)
     await house.move_in()
     voice = Watched(house, await house.add())
@@ -67,7 +67,7 @@ async def test_a_voice_goes_on_after_a_stop_and_after_a_power_cut(tmp_path: Path
         for pid in [process.pid, *children(process.pid)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    await house.database.run(let_leases_run_out)  # as they do by themselves after a minute
+    await house.database.run(let_leases_run_out)  # as they expire by themselves after a minute
     async with service(tmp_path):
         done = await voice.finished(within_s=180)
     assert (done.status, done.attempt) == ("ready", 2)

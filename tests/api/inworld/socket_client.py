@@ -1,4 +1,4 @@
-"""A client of Inworld's socket, as short as tests want it."""
+"""A client of Inworld's socket for tests."""
 
 import base64
 import json
@@ -15,17 +15,17 @@ PATH = "/tts/v1/voice:streamBidirectional"
 
 
 class InworldClient:
-    """Names contexts as the messages do."""
+    """Sends messages and reads events with Inworld's field names."""
 
     def __init__(self, socket: ClientConnection, voice_id: str) -> None:
         self.socket = socket
         self.voice_id = voice_id
 
-    async def say(self, name: str, context_id: str | None = None, **body: Any) -> None:
+    async def send(self, name: str, context_id: str | None = None, **body: Any) -> None:
         named = {} if context_id is None else {"contextId": context_id}
         await self.socket.send(json.dumps({name: body, **named}))
 
-    async def hear(self) -> dict[str, Any]:
+    async def receive(self) -> dict[str, Any]:
         """The `result` of the next event."""
         event: dict[str, Any] = json.loads(await self.socket.recv())
         assert list(event) == ["result"]
@@ -34,39 +34,39 @@ class InworldClient:
         return result
 
     async def create(self, context_id: str = "c", **changes: Any) -> dict[str, Any]:
-        """Opens a context, raw samples at 16 kHz by default; what it was made with."""
+        """Opens a context, by default PCM at 16 kHz; returns its settings."""
         audio = {"audioEncoding": "PCM", "sampleRateHertz": 16_000}
-        await self.say(
+        await self.send(
             "create", context_id, **{"voiceId": self.voice_id, "audioConfig": audio} | changes
         )
-        result = await self.hear()
+        result = await self.receive()
         assert result["contextId"] == context_id and result["status"]["code"] == 0, result
         made: dict[str, Any] = result["contextCreated"]
         return made
 
-    async def text(self, text: str, context_id: str = "c") -> None:
-        await self.say("send_text", context_id, text=text)
+    async def send_text(self, text: str, context_id: str = "c") -> None:
+        await self.send("send_text", context_id, text=text)
 
     async def until(self, name: str, context_id: str = "c") -> "InworldSpeech":
         """The speech of a context until an event of that name."""
         speech = InworldSpeech()
-        while name not in (result := await self.hear()):
+        while name not in (result := await self.receive()):
             assert result["status"]["code"] == 0, result
             if result["contextId"] == context_id:
                 speech.take(result)
         return speech
 
     async def error(self, name: str, context_id: str | None = None, **body: Any) -> dict[str, Any]:
-        """What the server finds wrong with a message: its status, and the context it names."""
-        await self.say(name, context_id, **body)
-        result = await self.hear()
+        """Sends a message; returns the status of its error and the context that it names."""
+        await self.send(name, context_id, **body)
+        result = await self.receive()
         status: dict[str, Any] = result["status"]
         assert status["code"] != 0, result
         return status | {"contextId": result.get("contextId")}
 
 
 class InworldSpeech:
-    """What was heard of a context."""
+    """The audio, timings and flushes received of a context."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
@@ -83,7 +83,7 @@ class InworldSpeech:
 
     @property
     def seconds(self) -> float:
-        """Of raw samples at 16 kHz."""
+        """The duration of PCM at 16 kHz."""
         return len(b"".join(self.chunks)) / 32_000
 
     def words(self) -> list[tuple[str, float, float]]:
@@ -99,7 +99,7 @@ class InworldSpeech:
 
 @asynccontextmanager
 async def inworld(server: SocketServer) -> AsyncIterator[InworldClient]:
-    """A client that proved itself as Inworld's do."""
+    """A client that authenticates as Inworld's do, by HTTP Basic."""
     headers = {"Authorization": f"Basic {server.key}"}
     async with connect(f"ws://{server.address}{PATH}", additional_headers=headers) as socket:
         yield InworldClient(socket, server.voice_id)

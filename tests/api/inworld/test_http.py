@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_S
 
 TEXT = "It costs 5 euros. Shall we go?"
 RAW = {"audioEncoding": "PCM", "sampleRateHertz": 16_000}
-CHARACTER_S = 0.06  # of the tone that speaks here
+CHARACTER_S = 0.06  # of the tone engine
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_voices_are_listed_and_filtered_by_language(client: httpx.Client) -> Non
     assert (wrong.status_code, wrong.json()["error"]) == (400, "validation_error")
 
 
-def test_a_text_is_one_file(client: httpx.Client, voice: str) -> None:
+def test_synthesis_returns_a_file_timestamps_and_usage(client: httpx.Client, voice: str) -> None:
     body = {"text": TEXT, "voiceId": voice, "modelId": "inworld-tts-2", "timestampType": "WORD"}
     answer = client.post("/tts/v1/voice", json=body | {"audioConfig": RAW}).json()
     audio = base64.b64decode(answer["audioContent"])
@@ -69,11 +69,11 @@ def test_a_text_is_one_file(client: httpx.Client, voice: str) -> None:
         "/tts/v1/voice", json=body | {"audioConfig": RAW | {"audioEncoding": "LINEAR16"}}
     ).json()
     assert base64.b64decode(wav["audioContent"])[44:] == audio
-    mp3 = client.post("/tts/v1/voice", json=body).json()  # what Inworld's default is
+    mp3 = client.post("/tts/v1/voice", json=body).json()  # the default, as Inworld's
     assert base64.b64decode(mp3["audioContent"])[:3] == b"ID3"
 
 
-def test_a_stream_is_lines_and_the_last_word_lasts_as_long_as_the_audio(
+def test_a_stream_is_ndjson_and_its_last_word_ends_with_the_audio(
     client: httpx.Client, voice: str
 ) -> None:
     body = {"text": TEXT, "voiceId": voice, "audioConfig": RAW, "timestampType": "WORD"}
@@ -85,7 +85,7 @@ def test_a_stream_is_lines_and_the_last_word_lasts_as_long_as_the_audio(
     assert "usage" in results[0] and len(results) > 2
 
 
-def test_a_failure_in_the_middle_is_the_last_line(
+def test_an_error_during_a_stream_is_its_last_line_and_frees_the_idempotency_key(
     client: httpx.Client, voice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speak = ToneEngine.synthesize
@@ -101,7 +101,7 @@ def test_a_failure_in_the_middle_is_the_last_line(
     assert last["error"]["code"] == 13 and "broke" not in last["error"]["message"]
     monkeypatch.undo()
     deadline = time.monotonic() + PATIENCE_S
-    while True:  # the key is given back after the last line was sent
+    while True:  # the key is released after the last line was sent
         again = client.post("/tts/v1/voice:stream", json=body, headers=headers)
         if again.status_code != 409 or time.monotonic() > deadline:
             break
@@ -124,7 +124,7 @@ def test_a_failure_in_the_middle_is_the_last_line(
         ({"timestampType": "SYLLABLE"}, 400, "timestampType"),
     ],
 )
-def test_what_is_wrong_has_a_status_of_its_own(
+def test_an_invalid_request_gets_its_own_status_and_message(
     client: httpx.Client, voice: str, path: str, changes: dict[str, Any], status: int, part: str
 ) -> None:
     answer = client.post(path, json={"text": TEXT, "voiceId": voice} | changes)
@@ -133,7 +133,7 @@ def test_what_is_wrong_has_a_status_of_its_own(
 
 
 @pytest.mark.parametrize("scheme", ["Basic", "Bearer"])
-def test_keys_are_taken_behind_either_word_but_only_here(server: Server, scheme: str) -> None:
+def test_basic_keys_are_accepted_on_inworld_paths_only(server: Server, scheme: str) -> None:
     def status(path: str, key: str) -> int:
         headers = {"Authorization": f"{scheme} {key}"}
         return httpx.get(server.url + path, headers=headers, trust_env=False).status_code

@@ -1,4 +1,4 @@
-"""Speech in the formats of Inworld's API."""
+"""Audio encodings of Inworld's API."""
 
 import io
 
@@ -15,7 +15,7 @@ TONE: Pcm = (0.3 * np.sin(2 * np.pi * 440 * TIME_S)).astype(np.float32)
 
 
 def encoded(encoder: AudioEncoder) -> list[bytes]:
-    """One second in tenths, and the rest."""
+    """One second of the tone, encoded in tenths and flushed."""
     parts = [
         part
         for start in range(0, 24_000, 2400)
@@ -31,7 +31,7 @@ def seconds(data: bytes) -> float:
 
 
 @pytest.mark.parametrize("encoding", ["MP3", "OGG_OPUS", "FLAC", "WAV"])
-def test_each_flush_is_a_file_of_its_own(encoding: InworldEncoding) -> None:
+def test_each_flush_is_encoded_as_a_complete_file(encoding: InworldEncoding) -> None:
     encoder = open_inworld_encoder(encoding, 16_000)
     for _ in range(2):
         parts = encoded(encoder)
@@ -41,20 +41,20 @@ def test_each_flush_is_a_file_of_its_own(encoding: InworldEncoding) -> None:
 
 
 @pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 24_000, 44_100, 48_000])
-def test_raw_samples_have_the_rate_that_was_asked_for(rate: int) -> None:
+def test_pcm_and_mulaw_have_the_requested_sample_rate(rate: int) -> None:
     assert len(b"".join(encoded(open_inworld_encoder("PCM", rate)))) == pytest.approx(
         2 * rate, abs=4
     )
     assert len(b"".join(encoded(open_inworld_encoder("MULAW", rate)))) == pytest.approx(rate, abs=2)
 
 
-def test_every_chunk_of_linear16_plays_alone() -> None:
+def test_every_linear16_chunk_has_its_own_wav_header() -> None:
     parts = encoded(open_inworld_encoder("LINEAR16", 16_000))
     assert all(seconds(part) == pytest.approx((len(part) - 44) / 32_000) for part in parts)
     assert sum(len(part) - 44 for part in parts) == pytest.approx(32_000, abs=4)
 
 
-def test_a_whole_text_has_one_header_with_its_length() -> None:
+def test_a_joined_wav_file_has_one_header_with_its_length() -> None:
     samples = encoded(open_inworld_encoder("PCM", 16_000))
     length = sum(map(len, samples))
     for encoding in ("LINEAR16", "WAV"):

@@ -41,7 +41,7 @@ PATH = "/openai/v1/audio/speech"
 TEXT = "The harbour lay still. Nobody expected the ship at all! It carried letters and tea."
 
 
-def speaking(services: Services, **speakers: Any) -> Services:
+def with_speakers(services: Services, **speakers: Any) -> Services:
     voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
     return with_synthesis(services, SpeechPipeline(speakers, voices))
 
@@ -58,7 +58,7 @@ def speaker() -> VoicedSpeaker:
 
 @pytest.fixture
 async def voiced(services: Services, speaker: VoicedSpeaker) -> AsyncIterator[httpx.AsyncClient]:
-    async with await client_of(create_app(speaking(services, one=speaker))) as client:
+    async with await client_of(create_app(with_speakers(services, one=speaker))) as client:
         yield client
 
 
@@ -98,24 +98,24 @@ async def test_each_format_is_one_playable_file(voiced: httpx.AsyncClient, auth:
         assert "content-length" not in answer.headers
         assert answer.headers["openai-model"] == INFO.id
         assert answer.content.startswith(magic)
-        # An AAC encoder is 1024 samples late, and fills its last frame of as many.
+        # AAC delays by 1024 samples, and pads its last frame of as many.
         assert duration_s(answer.content, response_format) == pytest.approx(expected, abs=0.09)
 
 
-async def test_mp3_is_the_default_and_only_the_text_is_needed(
+async def test_mp3_is_the_default_and_only_input_is_required(
     voiced: httpx.AsyncClient, auth: Headers
 ) -> None:
     answer = await voiced.post(PATH, json={"input": "Hello there."}, headers=auth)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "audio/mpeg")
 
 
-async def test_pcm_has_24_khz_whatever_the_voice_has(services: Services, auth: Headers) -> None:
+async def test_pcm_is_24_khz_at_any_rate_of_the_engine(services: Services, auth: Headers) -> None:
     class Slower(VoicedSpeaker):
         async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
             async for chunk in super().synthesize(request):
                 yield replace(chunk, sample_rate=16_000)
 
-    app = create_app(speaking(services, one=Slower()))
+    app = create_app(with_speakers(services, one=Slower()))
     async with await client_of(app) as client:
         pcm = (await say(client, auth, response_format="pcm")).content
         wav = (await say(client, auth, response_format="wav")).content
@@ -124,25 +124,25 @@ async def test_pcm_has_24_khz_whatever_the_voice_has(services: Services, auth: H
     assert duration_s(pcm, "pcm") == pytest.approx(duration_s(wav, "wav"), abs=0.002)
 
 
-async def test_events_carry_the_same_file_and_end_with_usage(
+async def test_sse_events_carry_the_same_audio_and_end_with_usage(
     voiced: httpx.AsyncClient, auth: Headers
 ) -> None:
     events = events_of(await say(voiced, auth, stream_format="sse", response_format="pcm"))
     kinds = [event["type"] for event in events]
     assert kinds == ["speech.audio.delta"] * (len(events) - 1) + ["speech.audio.done"]
     audio = b"".join(b64decode(event["audio"]) for event in events[:-1])
-    # The level is learnt from what was spoken before, so that samples differ and their number not.
+    # The loudness gain is learnt from earlier speech: samples differ, their number does not.
     assert len(audio) == len((await say(voiced, auth, response_format="pcm")).content)
     usage = events[-1]["usage"]
     assert usage == {"input_tokens": len(TEXT), "output_tokens": 0, "total_tokens": len(TEXT)}
 
 
 @pytest.mark.parametrize("native", [True, False])
-async def test_every_speed_of_openais_changes_the_length(
+async def test_speech_duration_follows_speed_from_0_25_to_4(
     services: Services, auth: Headers, native: bool
 ) -> None:
     class Native(VoicedSpeaker):
-        """Changes its speed itself as far as engines can."""
+        """Changes its speed itself, within the range of engines."""
 
         async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
             assert 0.5 <= request.speed <= 2.0
@@ -153,18 +153,18 @@ async def test_every_speed_of_openais_changes_the_length(
 
     model = Native(info=replace(INFO, native_speed=native))
     body = {"response_format": "pcm", "input": "One plain sentence."}
-    async with await client_of(create_app(speaking(services, one=model))) as client:
+    async with await client_of(create_app(with_speakers(services, one=model))) as client:
         plain = await say(client, auth, **body)
         for speed in (0.25, 0.8, 4.0):
             changed = await say(client, auth, **body, speed=speed)
             assert len(changed.content) == pytest.approx(len(plain.content) / speed, rel=0.12)
 
 
-async def test_the_first_bytes_come_before_the_second_sentence(
+async def test_the_first_bytes_are_sent_before_the_second_sentence_is_synthesised(
     services: Services, auth: Headers
 ) -> None:
     model = BlocksTheSecondSentence()
-    app = create_app(speaking(services, one=model))
+    app = create_app(with_speakers(services, one=model))
     bodies: asyncio.Queue[bytes] = asyncio.Queue()
     left = asyncio.Event()
     sent = httpx.Request("POST", f"http://test{PATH}", json={"input": TEXT}, headers=auth)
@@ -179,11 +179,11 @@ async def test_the_first_bytes_come_before_the_second_sentence(
         await task
 
 
-async def test_a_client_that_leaves_stops_the_voice_and_pays_for_what_was_spoken(
+async def test_a_disconnect_stops_the_synthesis_and_charges_only_spoken_text(
     services: Services, auth: Headers, books: Books
 ) -> None:
     model = VoicedSpeaker(sizes=(2400,), chunk_delay_s=0.01)
-    app = create_app(speaking(services, one=model))
+    app = create_app(with_speakers(services, one=model))
     bodies: asyncio.Queue[bytes] = asyncio.Queue()
     left = asyncio.Event()
     sent = httpx.Request("POST", f"http://test{PATH}", json={"input": TEXT * 20}, headers=auth)
@@ -197,7 +197,7 @@ async def test_a_client_that_leaves_stops_the_voice_and_pays_for_what_was_spoken
     assert 0 < characters < len(TEXT * 2)
 
 
-async def test_who_leaves_before_the_first_sound_pays_nothing(
+async def test_a_disconnect_before_the_first_audio_is_not_charged(
     services: Services, auth: Headers, books: Books
 ) -> None:
     class Silent(VoicedSpeaker):
@@ -209,13 +209,13 @@ async def test_who_leaves_before_the_first_sound_pays_nothing(
             yield
 
     model = Silent()
-    app = create_app(speaking(services, one=model))
+    app = create_app(with_speakers(services, one=model))
     sent = httpx.Request("POST", f"http://test{PATH}", json={"input": TEXT}, headers=auth)
     assert await send_and_disconnect(app, sent, model.started) == 499
     assert await books.kinds() == ["hold", "release"]
 
 
-async def test_a_text_costs_its_characters_and_a_webhook_hears_of_it(
+async def test_speech_is_charged_by_characters_and_sends_a_webhook_event(
     voiced: httpx.AsyncClient, auth: Headers, books: Books
 ) -> None:
     await books.add_webhook("tts.completed")
@@ -225,7 +225,7 @@ async def test_a_text_costs_its_characters_and_a_webhook_hears_of_it(
     assert (event["event"], event["data"]["text"]) == ("tts.completed", TEXT)
 
 
-async def test_a_second_request_with_the_same_key_is_the_first_answer(
+async def test_a_repeated_idempotency_key_replays_the_first_response(
     voiced: httpx.AsyncClient, auth: Headers, speaker: VoicedSpeaker
 ) -> None:
     once = {**auth, "Idempotency-Key": "one"}
@@ -237,10 +237,10 @@ async def test_a_second_request_with_the_same_key_is_the_first_answer(
     assert again.headers["content-type"] == "audio/mpeg"
 
 
-async def test_a_failure_before_the_first_sound_has_its_status_and_openais_shape(
+async def test_an_error_before_the_first_audio_has_its_status_and_openai_format(
     services: Services, auth: Headers
 ) -> None:
-    app = create_app(speaking(services, one=FailsAt(0, EngineOverloaded("all are busy"))))
+    app = create_app(with_speakers(services, one=FailsAt(0, EngineOverloaded("all are busy"))))
     async with await client_of(app) as client:
         answer = await say(client, auth)
     assert answer.status_code == 503 and "retry-after" in answer.headers
@@ -248,10 +248,10 @@ async def test_a_failure_before_the_first_sound_has_its_status_and_openais_shape
     assert (error["type"], error["code"]) == ("server_error", "overloaded")
 
 
-async def test_a_failure_in_the_middle_is_an_event_and_costs_nothing(
+async def test_an_error_during_an_sse_stream_is_an_event_and_is_not_charged(
     services: Services, auth: Headers, books: Books
 ) -> None:
-    app = create_app(speaking(services, one=FailsAt(1, EngineLost("the replica died"))))
+    app = create_app(with_speakers(services, one=FailsAt(1, EngineLost("the replica died"))))
     async with await client_of(app) as client:
         events = events_of(await say(client, auth, stream_format="sse"))
     assert [event["type"] for event in events[:-1]] == ["speech.audio.delta"] * (len(events) - 1)
@@ -259,11 +259,11 @@ async def test_a_failure_in_the_middle_is_an_event_and_costs_nothing(
     assert await books.kinds() == ["hold", "release"]
 
 
-def test_a_failure_in_the_middle_of_bytes_cuts_the_connection(settings: Settings) -> None:
+def test_an_error_during_an_audio_stream_aborts_the_connection(settings: Settings) -> None:
     services = local_services(settings)
     failing = FailsAt(1, EngineLost("the replica died"))
     try:
-        with serve_app(create_app(speaking(services, one=failing))) as url:
+        with serve_app(create_app(with_speakers(services, one=failing))) as url:
             key = asyncio.run(services.platform.accounts.ensure_first_workspace())
             headers = {"Authorization": f"Bearer {key}"}
             with httpx.stream("POST", url + PATH, json={"input": TEXT}, headers=headers) as answer:
@@ -275,7 +275,7 @@ def test_a_failure_in_the_middle_of_bytes_cuts_the_connection(settings: Settings
         services.infrastructure.database.close()
 
 
-async def test_a_wrong_field_is_refused_by_name(voiced: httpx.AsyncClient, auth: Headers) -> None:
+async def test_validation_error_names_the_field(voiced: httpx.AsyncClient, auth: Headers) -> None:
     wrong: list[tuple[dict[str, Any], str, str]] = [
         ({"input": ""}, "input", "at least 1"),
         ({"input": "  "}, "input", "blank"),
@@ -296,7 +296,7 @@ async def test_a_wrong_field_is_refused_by_name(voiced: httpx.AsyncClient, auth:
         assert words in error["message"]
 
 
-async def test_an_unknown_name_is_not_found(client: httpx.AsyncClient, auth: Headers) -> None:
+async def test_an_unknown_voice_or_model_is_404(client: httpx.AsyncClient, auth: Headers) -> None:
     unknown: list[tuple[dict[str, Any], str, str]] = [
         ({"voice": "nobody"}, "voice_not_found", "voice"),
         ({"voice": {"id": "00000000-0000-0000-0000-000000000000"}}, "voice_not_found", "voice"),
@@ -309,7 +309,7 @@ async def test_an_unknown_name_is_not_found(client: httpx.AsyncClient, auth: Hea
         assert (answer.status_code, error["code"], error["param"]) == (404, code, param)
 
 
-async def test_a_missing_key_is_refused_in_openais_shape(client: httpx.AsyncClient) -> None:
+async def test_missing_key_and_wrong_method_get_openai_errors(client: httpx.AsyncClient) -> None:
     answer = await client.post(PATH, json={"input": "Hi"})
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] == "unauthorized"
@@ -331,8 +331,8 @@ def described(config: KokoroConfig | HibariConfig, **more: Any) -> VoicedSpeaker
 
 @pytest.fixture
 def stock(services: Services) -> Services:
-    """The voices that the CPU profile really has."""
-    return speaking(
+    """Services with the voices of the CPU profile."""
+    return with_speakers(
         services,
         fast=described(load_yaml(HibariConfig, "tts/hibari")),
         quality=described(load_yaml(KokoroConfig, "tts/kokoro"), crosses_languages=True),
@@ -347,9 +347,7 @@ async def chosen(services: Services, name: str | None, tier: Any, text: str = TE
     return f"{found.voice.engine}/{found.voice.key}"
 
 
-async def test_every_voice_of_openais_has_a_voice_of_its_own_and_of_its_gender(
-    stock: Services,
-) -> None:
+async def test_each_openai_voice_maps_to_a_distinct_voice_of_its_gender(stock: Services) -> None:
     seen = {
         name: await chosen(stock, name, "quality") for name in stock.speech.openai.config.voices
     }
@@ -360,28 +358,28 @@ async def test_every_voice_of_openais_has_a_voice_of_its_own_and_of_its_gender(
         assert (engine, key[1] == "f") == ("kokoro", female)
 
 
-async def test_the_tier_chooses_where_a_voice_has_both(stock: Services) -> None:
+async def test_the_tier_chooses_between_engines_that_have_the_voice(stock: Services) -> None:
     assert await chosen(stock, "alloy", "fast") == "hibari/heart"
     assert await chosen(stock, "Alloy", "quality") == "kokoro/af_alloy"
     assert await chosen(stock, "onyx", "fast") == "kokoro/am_onyx"
     assert await chosen(stock, "Bella", "fast") == "kokoro/af_bella"
 
 
-async def test_a_voice_that_cannot_speak_the_language_gives_way(stock: Services) -> None:
+async def test_a_voice_without_the_language_is_replaced_by_another_tier(stock: Services) -> None:
     german = "Der Hafen lag still da, und niemand erwartete noch ein Schiff an diesem Abend."
     assert await chosen(stock, "alloy", "fast", german) == "kokoro/af_alloy"
-    only_fast = speaking(stock, fast=described(load_yaml(HibariConfig, "tts/hibari")))
+    only_fast = with_speakers(stock, fast=described(load_yaml(HibariConfig, "tts/hibari")))
     assert await chosen(only_fast, "shimmer", "quality") == "hibari/heart"
     assert (
         await only_fast.speech.openai.choose_voice("onyx", "quality", TEXT, 1) is None
     )  # the default
 
 
-async def test_without_a_name_the_language_decides(stock: Services) -> None:
+async def test_choose_voice_returns_none_without_a_name(stock: Services) -> None:
     assert await stock.speech.openai.choose_voice(None, "fast", TEXT, 1) is None
 
 
-async def test_a_custom_voice_with_a_name_of_openais_comes_first_once_it_is_ready(
+async def test_a_ready_custom_voice_overrides_the_openai_voice_of_its_name(
     stock: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = (await stock.voices.catalogue.voices())[3]

@@ -27,7 +27,7 @@ SCRIPT = "the quick brown fox"
 
 @pytest.fixture(scope="module")
 def three_wav(speech: np.ndarray) -> bytes:
-    """Three stretches of speech with pauses between them."""
+    """Three utterances with pauses between them."""
     pause = np.zeros(2 * STT_SAMPLE_RATE, np.float32)
     return to_wav(np.concatenate([speech, pause, speech, pause, speech]))
 
@@ -57,7 +57,7 @@ def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
 
 
 class Listener:
-    """Hears a word for each call, fails at one of them, and remembers what it was asked."""
+    """A transcriber that records its requests and fails at one of them."""
 
     def __init__(self, services: Services, fails_at: int | None = None) -> None:
         self._inner = services.speech.transcription.pipeline._transcriber
@@ -78,7 +78,7 @@ class Listener:
         return await self._inner.transcribe(request)
 
 
-def heard_by(services: Services, listener: Listener) -> httpx.AsyncClient:
+def client_with(services: Services, listener: Listener) -> httpx.AsyncClient:
     vad: VADEngine = services.speech.transcription.pipeline._vad
     pipeline = TranscriptionPipeline(listener, services.speech.decoder, vad, load_profiles())
     app = create_app(with_transcription(services, pipeline))
@@ -86,7 +86,7 @@ def heard_by(services: Services, listener: Listener) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://test")
 
 
-async def test_json_is_the_default(
+async def test_json_is_the_default_and_is_charged_by_duration(
     client: httpx.AsyncClient, auth: Headers, books: Books, speech: np.ndarray, speech_wav: bytes
 ) -> None:
     await books.add_webhook("stt.completed")
@@ -98,7 +98,7 @@ async def test_json_is_the_default(
     assert [event["event"] for event in await books.events()] == ["stt.completed"]
 
 
-async def test_verbose_json_has_what_was_asked_for(
+async def test_verbose_json_has_the_requested_timestamps(
     client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
 ) -> None:
     asked: list[tuple[list[str], set[str]]] = [
@@ -132,7 +132,7 @@ async def test_verbose_json_has_what_was_asked_for(
         ("vtt", "text/vtt", "WEBVTT\n\n00:00:"),
     ],
 )
-async def test_other_formats_are_text(
+async def test_text_srt_and_vtt_have_their_media_type(
     client: httpx.AsyncClient,
     auth: Headers,
     speech_wav: bytes,
@@ -145,7 +145,7 @@ async def test_other_formats_are_text(
     assert answer.text.startswith(start)
 
 
-async def test_diarized_json_says_who_said_what(
+async def test_diarized_json_labels_segments_with_speakers(
     client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
 ) -> None:
     model = "gpt-4o-transcribe-diarize"
@@ -159,7 +159,7 @@ async def test_diarized_json_says_who_said_what(
     assert kinds == ["transcript.text.delta", "transcript.text.segment", "transcript.text.done"]
 
 
-async def test_the_stream_gives_each_stretch_and_then_the_whole(
+async def test_a_stream_sends_a_delta_for_each_utterance_and_then_the_whole_text(
     client: httpx.AsyncClient, auth: Headers, books: Books, three_wav: bytes
 ) -> None:
     events = events_of(await send(client, auth, three_wav, stream="true"))
@@ -175,7 +175,7 @@ async def test_the_stream_gives_each_stretch_and_then_the_whole(
     assert await books.kinds() == ["hold", "capture", "hold", "capture"]
 
 
-async def test_silence_gives_an_empty_text_in_every_shape(
+async def test_silence_gives_an_empty_text_with_and_without_stream(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     silence = to_wav(np.zeros(STT_SAMPLE_RATE, np.float32))
@@ -188,7 +188,7 @@ async def test_prompt_keywords_and_languages_reach_the_engine(
     services: Services, auth: Headers, speech_wav: bytes
 ) -> None:
     listener = Listener(services)
-    async with heard_by(services, listener) as client:
+    async with client_with(services, listener) as client:
         answer = await send(
             client,
             auth,
@@ -205,11 +205,11 @@ async def test_prompt_keywords_and_languages_reach_the_engine(
     assert len(second.options.initial_prompt or "") == 700
 
 
-async def test_a_failure_in_the_middle_is_an_event_and_costs_nothing(
+async def test_an_error_during_a_stream_is_an_event_and_is_not_charged(
     services: Services, auth: Headers, books: Books, three_wav: bytes
 ) -> None:
     await books.add_webhook("stt.failed")
-    async with heard_by(services, Listener(services, fails_at=2)) as client:
+    async with client_with(services, Listener(services, fails_at=2)) as client:
         events = events_of(await send(client, auth, three_wav, stream="true"))
     assert events[0]["type"] == "transcript.text.delta"
     assert (events[-1]["type"], events[-1]["error"]["code"]) == ("error", "unavailable")
@@ -217,20 +217,20 @@ async def test_a_failure_in_the_middle_is_an_event_and_costs_nothing(
     assert [event["event"] for event in await books.events()] == ["stt.failed"]
 
 
-async def test_a_failure_at_the_beginning_has_its_status(
+async def test_an_error_before_the_first_event_is_an_http_error(
     services: Services, auth: Headers, three_wav: bytes
 ) -> None:
-    async with heard_by(services, Listener(services, fails_at=0)) as client:
+    async with client_with(services, Listener(services, fails_at=0)) as client:
         answer = await send(client, auth, three_wav, stream="true")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
 
 
-async def test_who_leaves_a_stream_pays_for_what_was_heard(
+async def test_a_disconnect_from_a_stream_charges_only_transcribed_audio(
     services: Services, auth: Headers, books: Books, three_wav: bytes
 ) -> None:
     listener = Listener(services)
-    listener.waits.clear()  # after the first stretch
-    client = heard_by(services, listener)
+    listener.waits.clear()  # after the first utterance
+    client = client_with(services, listener)
     app: Any = client._transport.app  # type: ignore[attr-defined]
     request = client.build_request(
         "POST", PATH, headers=auth, files={"file": three_wav}, data={"stream": "true"}
@@ -250,7 +250,7 @@ async def test_who_leaves_a_stream_pays_for_what_was_heard(
     assert 0 < milliseconds < total / 2
 
 
-async def test_a_wrong_field_is_refused_by_name(
+async def test_validation_error_names_the_field(
     client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
 ) -> None:
     wrong: list[tuple[dict[str, Any], str | None, str]] = [
@@ -271,7 +271,7 @@ async def test_a_wrong_field_is_refused_by_name(
         assert words in error["message"]
 
 
-async def test_a_missing_file_a_wrong_model_and_no_audio_are_refused(
+async def test_a_missing_file_unknown_model_or_invalid_audio_is_refused(
     client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
 ) -> None:
     answer = await client.post(PATH, headers=auth, files={"audio": speech_wav})
@@ -282,7 +282,7 @@ async def test_a_missing_file_a_wrong_model_and_no_audio_are_refused(
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_audio")
 
 
-async def test_translations_are_refused_clearly(client: httpx.AsyncClient, auth: Headers) -> None:
+async def test_translations_endpoint_is_a_404(client: httpx.AsyncClient, auth: Headers) -> None:
     answer = await client.post("/openai/v1/audio/translations", headers=auth, files={"file": b"x"})
     assert answer.status_code == 404
     assert "transcriptions" in answer.json()["error"]["message"]

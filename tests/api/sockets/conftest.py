@@ -26,7 +26,7 @@ from tests.pipelines.stt.listening_doubles import ToldTranscriber
 
 @dataclass(frozen=True)
 class SocketServer:
-    """The server lives on the test's own loop, so that a test can look into it."""
+    """A server on the test's own event loop, so that a test can inspect its objects."""
 
     services: Services
     app: FastAPI
@@ -43,15 +43,15 @@ class SocketServer:
 
     @asynccontextmanager
     async def tts(self) -> AsyncIterator[TtsClient]:
-        """A client that has heard the hello messages."""
+        """A client that has received the hello messages."""
         async with connect(self.url("/ws/tts")) as socket:
             client = TtsClient(socket, self.voice_id)
-            await client.hear()
-            await client.hear()
+            await client.receive()
+            await client.receive()
             yield client
 
     async def until_empty(self) -> None:
-        """Until no session is left, with its place in the plan given back."""
+        """Waits until no session is open and no lease of the plan's limits is held."""
         async with asyncio.timeout(PATIENCE_S):
             while (
                 len(self.services.infrastructure.sockets)
@@ -93,7 +93,7 @@ async def serve_folder(folder: Path) -> AsyncIterator[SocketServer]:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[SocketServer]:
-    """For a test that changes the server."""
+    """One server for one test, which may change it."""
     async with serve_folder(tmp_path) as running:
         yield running
 
@@ -106,7 +106,7 @@ async def shared_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 
 @pytest.fixture
-def told() -> ToldTranscriber:
+def fake() -> ToldTranscriber:
     return ToldTranscriber()
 
 
@@ -121,7 +121,7 @@ async def plain(tmp_path: Path) -> AsyncIterator[Services]:
 
 
 @pytest.fixture
-async def stt_server(plain: Services, told: ToldTranscriber) -> AsyncIterator[SocketServer]:
-    """Its transcripts are those of `told`."""
-    async with serve(with_listening(plain, told)) as running:
+async def stt_server(plain: Services, fake: ToldTranscriber) -> AsyncIterator[SocketServer]:
+    """A server that transcribes with `fake`."""
+    async with serve(with_listening(plain, fake)) as running:
         yield running

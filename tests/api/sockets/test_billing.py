@@ -1,4 +1,4 @@
-"""What sessions cost, and what webhooks are told of them."""
+"""What sessions are charged, and the webhook events of them."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -25,7 +25,7 @@ async def books(stt_server: SocketServer) -> Books:
     return Books(stt_server.services, principal.workspace_id)
 
 
-async def test_a_flush_costs_its_characters(stt_server: SocketServer, books: Books) -> None:
+async def test_a_flush_is_charged_by_its_characters(stt_server: SocketServer, books: Books) -> None:
     await books.add_webhook("tts.completed")
     async with stt_server.tts() as client:
         await client.create()
@@ -33,7 +33,7 @@ async def test_a_flush_costs_its_characters(stt_server: SocketServer, books: Boo
         await client.speak("Again.")
         assert await books.charged("tts") == (len(TEXT) + 6, (len(TEXT) + 6) * CHARACTER)
         await client.speak(" \n ")
-        await client.speak("!!!")  # held for, and given back: no letter is in it
+        await client.speak("!!!")  # its hold is released: it has no letter
     assert await books.charged("tts") == (len(TEXT) + 6, (len(TEXT) + 6) * CHARACTER)
     first, second = await books.events()
     assert (first["data"]["text"], second["data"]["text"]) == (TEXT, "Again.")
@@ -44,30 +44,30 @@ async def test_a_flush_costs_its_characters(stt_server: SocketServer, books: Boo
     assert (file.status_code, file.headers["content-type"]) == (200, "audio/mpeg")
 
 
-async def test_a_context_without_credit_gets_an_error_and_lives_on(
+async def test_a_flush_without_credit_gets_an_error_and_the_context_stays_usable(
     stt_server: SocketServer, books: Books
 ) -> None:
     await books.set_credit(10 * CHARACTER)
     async with stt_server.tts() as client:
         await client.create(context_id="c", timestamps=True)
-        await client.say("send_text", text=TEXT)
+        await client.send("send_text", text=TEXT)
         error = await client.error("flush_context")
         assert error["context_id"] == "c" and "credit" in error["message"]
         assert await client.speak("Ten chars.")
     assert await books.charged("tts") == (10, 10 * CHARACTER)
 
 
-async def test_who_leaves_pays_for_what_was_spoken(stt_server: SocketServer, books: Books) -> None:
+async def test_tts_disconnect_bills_the_spoken_text(stt_server: SocketServer, books: Books) -> None:
     await books.add_webhook("tts.completed", "tts.failed")
     text = "A sentence of some length. " * 400
     async with connect(stt_server.url("/ws/tts")) as socket:
         client = TtsClient(socket, stt_server.voice_id)
         for _ in range(2):
-            await client.hear()
+            await client.receive()
         await client.create()
-        await client.say("send_text", text=text)
-        await client.say("flush_context")
-        assert "audio_chunk" in await client.hear()
+        await client.send("send_text", text=text)
+        await client.send("flush_context")
+        assert "audio_chunk" in await client.receive()
         socket.transport.abort()
     await stt_server.until_empty()
     units, cost = await books.charged("tts")
@@ -88,12 +88,12 @@ def summary_of(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return summary
 
 
-async def test_the_summary_of_a_session_says_what_the_ledger_says(
+async def test_the_billing_summary_of_a_session_equals_its_ledger_charge(
     client: SttClient, books: Books
 ) -> None:
     await books.add_webhook("stt.completed", "stt.failed")
     await client.start(continuous_mode=True)
-    await client.say(loud(0.5), quiet(1.0), loud(0.5), quiet(1.0), step_s=0.5)
+    await client.send_pcm(loud(0.5), quiet(1.0), loud(0.5), quiet(1.0), step_s=0.5)
     messages, code = await client.stop()
     assert code == 1000
     assert summary_of(messages)["total_cost"] == 0.0003
@@ -108,22 +108,22 @@ async def test_the_summary_of_a_session_says_what_the_ledger_says(
     }
 
 
-async def test_a_long_session_is_charged_in_slices(client: SttClient, books: Books) -> None:
+async def test_a_long_session_is_charged_in_slices_of_60_s(client: SttClient, books: Books) -> None:
     await client.start(continuous_mode=True)
-    await client.say(quiet(130.005), step_s=5)
+    await client.send_pcm(quiet(130.005), step_s=5)
     messages, _ = await client.stop()
     assert [kind for kind in await books.kinds() if kind != "hold"] == ["capture"] * 3
     assert await books.charged("stt") == (130_005, 2 * SLICE + 1001)
     assert summary_of(messages)["total_cost"] == 0.013001
 
 
-async def test_a_session_without_credit_for_more_ends_politely(
+async def test_a_session_that_runs_out_of_credit_ends_with_a_summary_and_code_4402(
     client: SttClient, books: Books
 ) -> None:
     await books.set_credit(SLICE + 550)
     await client.start(continuous_mode=True)
-    await client.say(loud(0.5), quiet(70), step_s=0.5)
-    messages, code = await client.hear_rest()
+    await client.send_pcm(loud(0.5), quiet(70), step_s=0.5)
+    messages, code = await client.receive_rest()
     assert code == 4402
     kinds = [message["type"] for message in messages]
     assert kinds == ["speech_started", "transcription", "error", "session_stopped"]
@@ -132,26 +132,26 @@ async def test_a_session_without_credit_for_more_ends_politely(
     assert await books.charged("stt") == (65_500, SLICE + 550)
 
 
-async def test_without_any_credit_nothing_is_heard(
-    client: SttClient, books: Books, told: ToldTranscriber
+async def test_a_session_without_credit_transcribes_nothing_and_closes_with_4402(
+    client: SttClient, books: Books, fake: ToldTranscriber
 ) -> None:
     await books.set_credit(0)
     await client.start()
-    await client.say(loud(0.5), step_s=0.5)
-    messages, code = await client.hear_rest()
+    await client.send_pcm(loud(0.5), step_s=0.5)
+    messages, code = await client.receive_rest()
     assert [message["type"] for message in messages] == ["error", "session_stopped"]
-    assert (code, told.requests) == (4402, [])
+    assert (code, fake.requests) == (4402, [])
     assert summary_of(messages)["total_cost"] == 0
     assert await books.kinds() == []
 
 
-async def test_what_the_engine_failed_on_is_not_charged(
-    client: SttClient, books: Books, told: ToldTranscriber
+async def test_audio_that_the_recogniser_failed_on_is_not_charged(
+    client: SttClient, books: Books, fake: ToldTranscriber
 ) -> None:
     await books.add_webhook("stt.failed")
-    told.errors = [EngineLost("gone")] * 9
+    fake.errors = [EngineLost("gone")] * 9
     await client.start(continuous_mode=True)
-    await client.say(loud(2.0), quiet(1.0), step_s=0.5)
+    await client.send_pcm(loud(2.0), quiet(1.0), step_s=0.5)
     messages, _ = await client.stop()
     units, cost = await books.charged("stt")
     assert units < 1500
@@ -160,22 +160,22 @@ async def test_what_the_engine_failed_on_is_not_charged(
     assert event["event"] == "stt.failed" and event["data"]["error"] == "unavailable"
 
 
-async def test_who_vanishes_pays_for_what_was_heard(stt_server: SocketServer, books: Books) -> None:
+async def test_stt_disconnect_bills_received_audio(stt_server: SocketServer, books: Books) -> None:
     await books.add_webhook("stt.completed")
     async with stt(stt_server) as client:
         await client.start(continuous_mode=True)
-        await client.say(loud(0.5), quiet(1.5), step_s=0.5)
-        await client.send({"type": "test"})  # answered after all of the audio was taken
-        heard = await client.hear_until("test_response")
+        await client.send_pcm(loud(0.5), quiet(1.5), step_s=0.5)
+        await client.send({"type": "test"})  # answered after all of the audio was processed
+        heard = await client.receive_until("test_response")
         if "transcription" not in [message.get("type") for message in heard]:
-            await client.hear_until("transcription")
+            await client.receive_until("transcription")
         client.socket.transport.abort()
     await stt_server.until_empty()
     assert await books.charged("stt") == (2000, 200)
     assert [event["event"] for event in await books.events()] == ["stt.completed"]
 
 
-async def test_a_session_without_audio_costs_nothing(client: SttClient, books: Books) -> None:
+async def test_a_session_without_audio_is_not_charged(client: SttClient, books: Books) -> None:
     await client.start()
     messages, _ = await client.stop()
     assert summary_of(messages)["total_cost"] == 0

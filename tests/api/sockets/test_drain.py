@@ -1,4 +1,4 @@
-"""What live sessions see when their server leaves."""
+"""Live sessions while their server drains."""
 
 import asyncio
 
@@ -6,11 +6,11 @@ import pytest
 
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
-from tests.api.sockets.test_sessions import ending
+from tests.api.sockets.test_sessions import last_error
 from tests.patience import PATIENCE_S
 
 
-async def test_a_server_that_stops_gives_sessions_their_grace_and_tells_them(
+async def test_a_draining_server_refuses_new_sockets_and_closes_live_ones_after_the_grace(
     server: SocketServer,
 ) -> None:
     async with server.tts() as busy, server.tts() as idle:
@@ -24,8 +24,8 @@ async def test_a_server_that_stops_gives_sessions_their_grace_and_tells_them(
             async with connect(server.url("/ws/tts")):
                 pass
         assert await busy.speak("Within the grace.")
-        assert await ending(idle) == ("this server restarts; connect again", 1012)
-        assert await ending(busy) == ("this server restarts; connect again", 1012)
+        assert await last_error(idle) == ("this server restarts; connect again", 1012)
+        assert await last_error(busy) == ("this server restarts; connect again", 1012)
         async with asyncio.timeout(PATIENCE_S):
             await stopping
     assert not server.listener.serving and not len(server.services.infrastructure.sockets)

@@ -1,4 +1,4 @@
-"""What is decided before a socket is accepted: real HTTP answers, one for each reason."""
+"""The WebSocket handshake: an HTTP status and error for each reason of refusal."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ async def new_key(server: SocketServer, scopes: list[str]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_plain_get_answers_ok(shared_server: SocketServer, path: str) -> None:
+async def test_get_without_upgrade_returns_200_ok(shared_server: SocketServer, path: str) -> None:
     async with httpx.AsyncClient(base_url=f"http://{shared_server.address}") as client:
         answer = await client.get(path)
         assert (answer.status_code, answer.text) == (200, "ok")
@@ -75,7 +75,7 @@ async def test_the_key_may_be_in_the_header_and_a_token_in_the_query(
 
 
 @pytest.mark.parametrize("path", ["/", "/ws", "/ws/tts/", "/ws/other", "/tts-stream"])
-async def test_any_other_path_is_404(shared_server: SocketServer, path: str) -> None:
+async def test_an_unknown_socket_path_is_404(shared_server: SocketServer, path: str) -> None:
     answer = await refused(shared_server.url(path))
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
 
@@ -90,14 +90,14 @@ async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketSe
         assert (answer.status_code, answer.json()["error"]) == (429, "concurrency_limit")
         assert "2 WebSocket sessions" in answer.json()["message"]
         assert int(answer.headers["retry-after"]) >= 1
-        async with shared_server.tts():  # another workspace has its own
+        async with shared_server.tts():  # another workspace has its own limit
             pass
     await shared_server.until_empty()
     async with connect(url):
         pass
 
 
-async def test_a_server_that_leaves_refuses_with_503(
+async def test_a_draining_server_refuses_handshakes_with_503(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_server.services.infrastructure.sockets, "draining", True)

@@ -1,4 +1,4 @@
-"""What the kernel does for every protocol: clocks, floods, keys, slow and vanished clients."""
+"""The session kernel for every protocol: timeouts, floods, keys, slow and lost clients."""
 
 import asyncio
 import contextlib
@@ -30,30 +30,30 @@ def limit(server: SocketServer, monkeypatch: pytest.MonkeyPatch, **limits: Any) 
     monkeypatch.setattr(sockets, "limits", sockets.limits.model_copy(update=limits))
 
 
-async def ending(client: TtsClient) -> tuple[str, int]:
+async def last_error(client: TtsClient) -> tuple[str, int]:
     """The text of the last event, which is an error, and the close code."""
-    events, code = await client.rest()
+    events, code = await client.receive_rest()
     return events[-1]["error"]["message"], code
 
 
-async def test_a_client_that_says_nothing_is_told_and_closed(
+async def test_an_idle_client_gets_an_error_and_is_closed_with_1008(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(shared_server, monkeypatch, idle_s=1.5)
     async with shared_server.tts() as client:
         await client.create()
-        for _ in range(4):  # who speaks or listens is not idle
+        for _ in range(4):  # each message restarts the idle timeout
             await asyncio.sleep(0.4)
-            await client.say("send_text", text="x")
-        assert await ending(client) == ("no message came for 1.5 seconds", 1008)
+            await client.send("send_text", text="x")
+        assert await last_error(client) == ("no message came for 1.5 seconds", 1008)
 
 
-async def test_a_session_has_a_longest_time(
+async def test_a_session_is_closed_with_4408_at_its_maximum_duration(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(shared_server, monkeypatch, session_s=0.3)
     async with shared_server.tts() as client:
-        assert await ending(client) == ("the session has lasted 0.3 seconds", 4408)
+        assert await last_error(client) == ("the session has lasted 0.3 seconds", 4408)
 
 
 async def test_a_flood_of_messages_ends_the_session(
@@ -64,30 +64,30 @@ async def test_a_flood_of_messages_ends_the_session(
         await client.create()
         with contextlib.suppress(ConnectionClosed):
             for _ in range(500):
-                await client.say("send_text", text="")
-        assert await ending(client) == ("too many messages", 1008)
+                await client.send("send_text", text="")
+        assert await last_error(client) == ("too many messages", 1008)
 
 
-async def test_a_failure_of_the_service_is_told_and_closed(
+async def test_an_internal_error_is_reported_and_closes_with_1011(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.sockets.tts.conversation.parse_message", lambda _: 1 / 0)
     async with shared_server.tts() as client:
-        await client.say("flush_context")
-        assert await ending(client) == ("the service failed; the session ends", 1011)
+        await client.send("flush_context")
+        assert await last_error(client) == ("the service failed; the session ends", 1011)
     await shared_server.until_empty()
 
 
 @pytest.mark.parametrize(
     ("frame", "code"), [("x" * (1 << 20) + "x", 1009), (b"\xff\xfe", 1007)], ids=["large", "utf-8"]
 )
-async def test_the_server_closes_on_frames_that_it_cannot_take(
+async def test_oversized_and_invalid_utf8_frames_close_the_session(
     shared_server: SocketServer, frame: str | bytes, code: int
 ) -> None:
     async with shared_server.tts() as client:
         await client.socket.send(frame, text=True)
         with pytest.raises(ConnectionClosed):
-            await client.hear()
+            await client.receive()
         assert client.socket.close_code == code
     await shared_server.until_empty()
 
@@ -98,7 +98,7 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
     services = shared_server.services
     recheck_s = services.infrastructure.sockets.limits.recheck_s
     assert recheck_s + authentication.CACHE_TTL_S < 5
-    elsewhere = Database(services.infrastructure.settings.database_url)  # as another gateway has it
+    elsewhere = Database(services.infrastructure.settings.database_url)  # that of another gateway
     try:
         accounts = Accounts(
             elsewhere, services.infrastructure.settings.secrets, services.platform.plans
@@ -109,14 +109,14 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
             client = TtsClient(one, shared_server.voice_id)
             await accounts.delete_key(principal, key_id)
             async with asyncio.timeout(PATIENCE_S):
-                message, code = await ending(client)
+                message, code = await last_error(client)
             assert message == "the API key was revoked or has expired" and code == 4401
-            await other.create()  # lives on
+            await other.create()  # stays open
     finally:
         elsewhere.close()
 
 
-async def test_a_revoked_key_ends_a_session_that_has_much_to_send(
+async def test_a_revoked_key_ends_a_session_and_drops_its_queued_audio(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(shared_server, monkeypatch, send_timeout_s=2 * PATIENCE_S)
@@ -125,20 +125,20 @@ async def test_a_revoked_key_ends_a_session_that_has_much_to_send(
     principal = await accounts.authenticator.authenticate(shared_server.key)
     async with connect(shared_server.url("/ws/tts", key), max_queue=1) as socket:
         client = TtsClient(socket, shared_server.voice_id)
-        await client.hear()
-        await client.hear()
+        await client.receive()
+        await client.receive()
         await client.create(audio_config={"sample_rate_hertz": 48_000})
-        await client.say("send_text", text="Nobody listens to this sentence at all. " * 100)
-        await client.say("flush_context")
+        await client.send("send_text", text="Nobody listens to this sentence at all. " * 100)
+        await client.send("flush_context")
         (session,) = shared_server.services.infrastructure.sockets.live
-        await until(lambda: session.waiting_bytes > 500_000)
+        await wait_until(lambda: session.waiting_bytes > 500_000)
         await accounts.delete_key(principal, key_id)
-        await until(lambda: session.waiting_bytes < 1000)
-        message, code = await ending(client)
+        await wait_until(lambda: session.waiting_bytes < 1000)
+        message, code = await last_error(client)
         assert message == "the API key was revoked or has expired" and code == 4401
 
 
-async def test_keys_are_asked_for_again_after_a_failure(
+async def test_the_key_recheck_is_retried_after_a_failure(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     accounts = shared_server.services.platform.accounts
@@ -151,23 +151,23 @@ async def test_keys_are_asked_for_again_after_a_failure(
 
         with monkeypatch.context() as patched:
             patched.setattr(accounts.authenticator, "recheck", recheck)
-            assert (await ending(client))[1] == 4401
+            assert (await last_error(client))[1] == 4401
     assert [record.message for record in caplog.records] == ["keys_not_rechecked"] * 2
 
 
-async def test_a_reader_that_stalls_slows_the_work_and_then_loses_its_session(
+async def test_a_stalled_reader_causes_backpressure_and_then_loses_its_session(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(shared_server, monkeypatch, send_timeout_s=1.0, outbox_bytes=200_000)
     url = shared_server.url("/ws/tts")
     async with connect(url, max_queue=1, close_timeout=0.2) as socket:
         client = TtsClient(socket, shared_server.voice_id)
-        await client.hear()
-        await client.hear()
+        await client.receive()
+        await client.receive()
         config = {"audio_encoding": "LINEAR16", "sample_rate_hertz": 48_000}
         await client.create(audio_config=config)
-        await client.say("send_text", text="Nobody listens to this sentence at all. " * 100)
-        await client.say("flush_context")
+        await client.send("send_text", text="Nobody listens to this sentence at all. " * 100)
+        await client.send("flush_context")
         (session,) = shared_server.services.infrastructure.sockets.live
         fullest = 0
         async with asyncio.timeout(PATIENCE_S):
@@ -177,60 +177,60 @@ async def test_a_reader_that_stalls_slows_the_work_and_then_loses_its_session(
         assert 200_000 < fullest < 400_000
         await shared_server.until_empty()
         assert session.close_code == 1006
-        await until(lambda: not shared_server.listener._server.server_state.connections)
+        await wait_until(lambda: not shared_server.listener._server.server_state.connections)
 
 
-async def test_100_clients_that_vanish_leave_nothing_behind(shared_server: SocketServer) -> None:
+async def test_100_lost_clients_leak_no_tasks_or_open_files(shared_server: SocketServer) -> None:
     async with shared_server.tts():
-        pass  # whatever is made once is made
+        pass  # creates what is created once
     await shared_server.until_empty()
-    await until(lambda: not shared_server.listener._server.server_state.connections)
+    await wait_until(lambda: not shared_server.listener._server.server_state.connections)
     tasks, files = len(asyncio.all_tasks()), open_files()
     async with asyncio.TaskGroup() as group:
         for number in range(100):
-            group.create_task(vanish(shared_server, number))
+            group.create_task(connect_and_abort(shared_server, number))
     await shared_server.until_empty()
-    await until(lambda: not shared_server.listener._server.server_state.connections)
-    await until(lambda: len(asyncio.all_tasks()) <= tasks)
+    await wait_until(lambda: not shared_server.listener._server.server_state.connections)
+    await wait_until(lambda: len(asyncio.all_tasks()) <= tasks)
     gc.collect()
-    await until(lambda: open_files() <= files)
+    await wait_until(lambda: open_files() <= files)
 
 
-async def vanish(server: SocketServer, number: int) -> None:
+async def connect_and_abort(server: SocketServer, number: int) -> None:
     async with connect(server.url("/ws/tts")) as socket:
         client = TtsClient(socket, server.voice_id)
         if number % 4:
-            await client.hear()
-            await client.hear()
+            await client.receive()
+            await client.receive()
             await client.create()
         if number % 4 > 1:
-            await client.say("send_text", text="A sentence that nobody hears to its end. " * 5)
-            await client.say("flush_context")
+            await client.send("send_text", text="A sentence that nobody hears to its end. " * 5)
+            await client.send("flush_context")
         if number % 4 > 2:
-            await client.hear()
+            await client.receive()
         socket.transport.abort()
 
 
-async def test_control_frames_and_fragments_are_bounded(
+async def test_too_many_pings_or_fragments_close_the_connection(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with shared_server.tts() as client:
         with pytest.raises(ConnectionClosed):
             for _ in range(3 * connections.PINGS):
                 await client.socket.ping()
-            await client.hear()
+            await client.receive()
         assert client.socket.close_code == 1008
     monkeypatch.setattr(connections, "FRAGMENTS", 10)
     async with shared_server.tts() as client:
         await client.socket.send(iter(["x"] * 9))
-        assert "error" in await client.hear()
+        assert "error" in await client.receive()
         with pytest.raises(ConnectionClosed):
             await client.socket.send(iter(["x"] * 30))
-            await client.hear()
+            await client.receive()
         assert client.socket.close_code == 1008
 
 
-async def test_faults_of_a_connection_stop_the_work_and_fill_no_log(
+async def test_protocol_violations_stop_the_work_and_log_no_warnings(
     shared_server: SocketServer,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -240,49 +240,49 @@ async def test_faults_of_a_connection_stop_the_work_and_fill_no_log(
     for fault, expected in faults.items():
         async with shared_server.tts() as client:
             await client.create()
-            await client.say("send_text", text="Speech that is cut short. " * 200)
-            await client.say("flush_context")
-            await client.hear()
+            await client.send("send_text", text="Speech that is cut short. " * 200)
+            await client.send("flush_context")
+            await client.receive()
             (session,) = shared_server.services.infrastructure.sockets.live
             if expected == 1007:
                 await client.socket.send(b"\xff\xfe", text=True)
             else:
                 client.socket.transport.write(b"\x89\x80\0\0\0\0" * (connections.PINGS + 1))
-            await until(lambda session=session: session.ended)
+            await wait_until(lambda session=session: session.ended)
             await shared_server.until_empty()
             with pytest.raises(ConnectionClosed):
                 while True:
-                    await client.hear()
+                    await client.receive()
             assert client.socket.close_code == expected, fault
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-@pytest.mark.parametrize("how", ["answers no ping", "ends its side"])
-async def test_a_client_that_is_lost_loses_its_session_at_once(
+@pytest.mark.parametrize("how", ["answers no ping", "half-closes"])
+async def test_the_session_of_a_lost_client_ends_at_once(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Also while audio waits for it, which only the kernel would give up on."""
+    """Also while audio is queued for it, before the send timeout."""
     limit(shared_server, monkeypatch, send_timeout_s=2 * PATIENCE_S)
     async with connect(shared_server.url("/ws/tts"), max_queue=1, close_timeout=0.2) as socket:
         client = TtsClient(socket, shared_server.voice_id)
-        await client.hear()
-        await client.hear()
+        await client.receive()
+        await client.receive()
         await client.create(audio_config={"sample_rate_hertz": 48_000})
-        await client.say("send_text", text="Nobody listens to this sentence at all. " * 100)
-        await client.say("flush_context")
+        await client.send("send_text", text="Nobody listens to this sentence at all. " * 100)
+        await client.send("flush_context")
         (session,) = shared_server.services.infrastructure.sockets.live
-        await until(lambda: session.waiting_bytes > 200_000)
+        await wait_until(lambda: session.waiting_bytes > 200_000)
         (connection,) = shared_server.listener._server.server_state.connections
         assert isinstance(connection, connections.WebSocketConnection)
-        if how == "ends its side":
+        if how == "half-closes":
             socket.transport.write_eof()
         else:
-            connection.keepalive_timeout()  # as 10 s after a ping
-        await until(lambda: session.ended)
+            connection.keepalive_timeout()  # as 10 s after an unanswered ping
+        await wait_until(lambda: session.ended)
         await shared_server.until_empty()
 
 
-async def test_a_connection_without_a_request_is_closed(
+async def test_a_connection_without_a_complete_request_is_closed(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
@@ -298,7 +298,7 @@ async def test_a_connection_without_a_request_is_closed(
 
 
 def open_files() -> int:
-    """But for the database's: its connections are made as they are needed, and stay."""
+    """Open files except the database's, whose connections are opened on demand and kept."""
     links = []
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
@@ -306,7 +306,7 @@ def open_files() -> int:
     return len([link for link in links if not Path(link).name.startswith("test.db")])
 
 
-async def until(holds: Any) -> None:
+async def wait_until(holds: Any) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""A client of /ws/stt, and a server whose detector and recogniser do as they are told."""
+"""A client of `/ws/stt` for tests."""
 
 import asyncio
 import base64
@@ -26,34 +26,34 @@ class SttClient:
     async def send(self, message: object) -> None:
         await self.socket.send(json.dumps(message))
 
-    async def hear(self) -> dict[str, Any]:
+    async def receive(self) -> dict[str, Any]:
         """The next message."""
         async with asyncio.timeout(PATIENCE_S):
             message: dict[str, Any] = json.loads(await self.socket.recv())
         return message
 
-    async def hear_until(self, kind: str) -> list[dict[str, Any]]:
+    async def receive_until(self, kind: str) -> list[dict[str, Any]]:
         """The messages up to and with the first of that type."""
-        messages = [await self.hear()]
+        messages = [await self.receive()]
         while messages[-1].get("type") != kind:
-            messages.append(await self.hear())
+            messages.append(await self.receive())
         return messages
 
-    async def hear_rest(self) -> tuple[list[dict[str, Any]], int | None]:
+    async def receive_rest(self) -> tuple[list[dict[str, Any]], int | None]:
         """All messages until the server closes, and its code."""
         messages = []
         try:
             while True:
-                messages.append(await self.hear())
+                messages.append(await self.receive())
         except ConnectionClosed:
             return messages, self.socket.close_code
 
     async def start(self, languages: list[str] | None = None, **config: object) -> dict[str, Any]:
         """Sends `start` and returns its answer."""
         await self.send({"type": "start", "languages": languages, "config": config})
-        return await self.hear()
+        return await self.receive()
 
-    async def say(self, *pieces: Pcm, sample_rate: int = 16_000, step_s: float = 0.1) -> None:
+    async def send_pcm(self, *pieces: Pcm, sample_rate: int = 16_000, step_s: float = 0.1) -> None:
         """Sends audio as linear JSON chunks."""
         data = float_to_pcm16(np.concatenate(pieces))
         step = int(step_s * sample_rate) * 2
@@ -61,9 +61,9 @@ class SttClient:
             await self.send(audio(data[at : at + step], "linear", sample_rate))
 
     async def stop(self) -> tuple[list[dict[str, Any]], int | None]:
-        """Sends `stop` and returns what comes after it."""
+        """Sends `stop`; returns the messages after it and the close code."""
         await self.send({"type": "stop"})
-        return await self.hear_rest()
+        return await self.receive_rest()
 
 
 def audio(data: bytes, encoding: str, sample_rate: int) -> dict[str, object]:
@@ -78,11 +78,11 @@ def audio(data: bytes, encoding: str, sample_rate: int) -> dict[str, object]:
 
 @asynccontextmanager
 async def stt(server: SocketServer) -> AsyncIterator[SttClient]:
-    """A client that has heard the hello messages."""
+    """A client that has received the hello messages."""
     async with connect(server.url("/ws/stt")) as socket:
         client = SttClient(socket)
-        await client.hear()
-        await client.hear()
+        await client.receive()
+        await client.receive()
         yield client
 
 

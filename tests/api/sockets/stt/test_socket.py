@@ -1,4 +1,4 @@
-"""The protocol of `/ws/stt` on a real stt_server, with a recogniser that does as it is told."""
+"""The protocol of `/ws/stt` on a real server, with a scripted recogniser."""
 
 import asyncio
 import gc
@@ -29,17 +29,17 @@ async def client(stt_server: SocketServer) -> AsyncIterator[SttClient]:
         yield made
 
 
-async def refused(client: SttClient, message: object) -> str:
-    """What the server finds wrong with a message."""
+async def error_of(client: SttClient, message: object) -> str:
+    """Sends a message and returns the text of its error."""
     await client.send(message)
-    answer = await client.hear()
+    answer = await client.receive()
     assert answer["type"] == "error", answer
     assert answer["timestamp"] > 1_700_000_000
     error: str = answer["error"]
     return error
 
 
-async def test_hello_names_the_service_and_plain_get_says_ok(stt_server: SocketServer) -> None:
+async def test_hello_names_the_service_and_plain_get_returns_ok(stt_server: SocketServer) -> None:
     async with connect(stt_server.url("/ws/stt")) as socket:
         connecting, established = json.loads(await socket.recv()), json.loads(await socket.recv())
     assert connecting["connecting"] is True and "type" not in connecting
@@ -49,11 +49,11 @@ async def test_hello_names_the_service_and_plain_get_says_ok(stt_server: SocketS
     assert (answer.status_code, answer.text) == (200, "ok")
 
 
-async def test_a_session_in_single_mode_ends_with_the_first_text(client: SttClient) -> None:
+async def test_single_mode_ends_with_the_first_non_empty_final(client: SttClient) -> None:
     connected = await client.start()
     assert connected["type"] == "connected"
-    await client.say(quiet(0.5), loud(0.06), quiet(1), loud(1), quiet(0.7), loud(1), quiet(1))
-    messages, code = await client.hear_rest()
+    await client.send_pcm(quiet(0.5), loud(0.06), quiet(1), loud(1), quiet(0.7), loud(1), quiet(1))
+    messages, code = await client.receive_rest()
     kinds = [message["type"] for message in messages]
     assert kinds[0] == "speech_started"
     empty, final = finals(messages)
@@ -64,7 +64,7 @@ async def test_a_session_in_single_mode_ends_with_the_first_text(client: SttClie
     assert code == 1000
 
 
-async def test_server_info_tells_of_the_model_that_listens(client: SttClient) -> None:
+async def test_server_info_describes_the_stt_model_and_its_features(client: SttClient) -> None:
     info = (await client.start())["server_info"]
     assert info["model"] == "svc/told" and info["device"] == "cpu"
     assert info["supported_languages"] == {"de": "German", "en": "English", "jv": "Javanese"}
@@ -74,10 +74,10 @@ async def test_server_info_tells_of_the_model_that_listens(client: SttClient) ->
     assert info["features"]["speaker_labels"] is False
 
 
-async def test_a_final_has_every_field_of_the_interface(client: SttClient) -> None:
+async def test_a_final_has_every_field_of_the_protocol(client: SttClient) -> None:
     await client.start(["en-GB"], continuous_mode=True, utterance_end_ms=400)
-    await client.say(quiet(1), loud(1), quiet(1))
-    started, final = await client.hear_until("transcription")
+    await client.send_pcm(quiet(1), loud(1), quiet(1))
+    started, final = await client.receive_until("transcription")
     assert started == {"type": "speech_started", "timestamp": 0.992}
     latency, words = final.pop("latency"), final.pop("words")
     assert 0 <= latency < 1
@@ -101,9 +101,9 @@ async def test_a_final_has_every_field_of_the_interface(client: SttClient) -> No
     assert word["start"] == pytest.approx(1, abs=0.02)
 
 
-async def test_stop_tells_what_was_said_and_what_it_cost(client: SttClient) -> None:
+async def test_stop_returns_the_last_final_and_the_billing_summary(client: SttClient) -> None:
     await client.start(continuous_mode=True)
-    await client.say(quiet(0.5), loud(0.755))
+    await client.send_pcm(quiet(0.5), loud(0.755))
     messages, code = await client.stop()
     assert [message["type"] for message in messages] == [
         "speech_started",
@@ -119,16 +119,16 @@ async def test_stop_tells_what_was_said_and_what_it_cost(client: SttClient) -> N
     assert code == 1000
 
 
-async def test_binary_frames_are_telephone_audio(client: SttClient, told: ToldTranscriber) -> None:
+async def test_binary_frames_are_mulaw_telephony(client: SttClient, fake: ToldTranscriber) -> None:
     await client.start(continuous_mode=True)
     data = QUIET_MULAW * 4000 + LOUD_MULAW * 8000 + QUIET_MULAW * 8000
     for at in range(0, len(data), 480):
         await client.socket.send(data[at : at + 480])
-    messages = await client.hear_until("transcription")
+    messages = await client.receive_until("transcription")
     assert finals(messages)[0]["processing_mode"] == "telephony"
     assert finals(messages)[0]["duration"] == pytest.approx(1, abs=0.1)
     await client.send({"type": "test", "message": "hi", "timestamp": 7})
-    assert await client.hear() == {
+    assert await client.receive() == {
         "type": "test_response",
         "message": "hi",
         "timestamp": 7,
@@ -138,32 +138,32 @@ async def test_binary_frames_are_telephone_audio(client: SttClient, told: ToldTr
     assert messages[-1]["billing_summary"]["total_duration_seconds"] == 2.5
 
 
-async def test_any_timestamp_comes_back_as_it_was(client: SttClient) -> None:
+async def test_a_test_message_returns_its_timestamp_unchanged(client: SttClient) -> None:
     for timestamp in (1784937600123, 10**300, 0.5, "2026-11-21T09:00:00Z", None):
         await client.send({"type": "test", "message": "ü", "timestamp": timestamp})
-        answer = await client.hear()
+        answer = await client.receive()
         assert (answer["message"], answer["timestamp"]) == ("ü", timestamp)
 
 
-async def test_each_audio_message_names_its_own_format(
-    client: SttClient, told: ToldTranscriber
+async def test_encoding_and_sample_rate_may_change_with_each_audio_message(
+    client: SttClient, fake: ToldTranscriber
 ) -> None:
     await client.start(continuous_mode=True)
-    await client.say(quiet(0.5), loud(0.5))
+    await client.send_pcm(quiet(0.5), loud(0.5))
     sine = np.sin(np.arange(48_000 // 2) / 10).astype(np.float32) * 0.5
-    await client.say(sine, sample_rate=48_000)
+    await client.send_pcm(sine, sample_rate=48_000)
     await client.send(audio(LOUD_MULAW * 4000, "mulaw", 8000))
-    await client.say(quiet(1))
-    (final,) = finals(await client.hear_until("transcription"))
+    await client.send_pcm(quiet(1))
+    (final,) = finals(await client.receive_until("transcription"))
     assert final["duration"] == pytest.approx(1.5, abs=0.1)
 
 
-async def test_interims_come_before_their_final_and_only_when_asked_for(
+async def test_interims_precede_their_final_and_are_at_least_300_ms_apart(
     client: SttClient,
 ) -> None:
     await client.start(continuous_mode=True, interim_results_frequency=100)
     for piece in np.split(np.concatenate([loud(1.5), quiet(1)]), 25):
-        await client.say(piece)
+        await client.send_pcm(piece)
         await asyncio.sleep(0.005)
     messages, _ = await client.stop()
     texts = [message for message in messages if message["type"] == "transcription"]
@@ -173,33 +173,33 @@ async def test_interims_come_before_their_final_and_only_when_asked_for(
     assert not any(text["is_final"] or text["speech_final"] for text in texts[:-1])
 
 
-async def test_config_changes_what_it_names(client: SttClient, told: ToldTranscriber) -> None:
+async def test_config_changes_languages_and_mode(client: SttClient, fake: ToldTranscriber) -> None:
     await client.start(["de"])
     await client.send({"type": "config", "languages": ["en", "jv"]})
-    assert await client.hear() == {
+    assert await client.receive() == {
         "type": "language_changed",
         "language": "en",
         "language_code": ["en", "jv"],
     }
     await client.send({"type": "config", "continuous_mode": True})
-    assert await client.hear() == {
+    assert await client.receive() == {
         "type": "mode_changed",
         "continuous_mode": True,
         "mode_name": "continuous",
         "silence_threshold": 0.5,
     }
-    await client.say(loud(1), quiet(1))
-    await client.hear_until("transcription")
+    await client.send_pcm(loud(1), quiet(1))
+    await client.receive_until("transcription")
     await client.send({"type": "config", "languages": None, "continuous_mode": False})
-    assert (await client.hear())["language"] == "auto"
-    assert (await client.hear())["mode_name"] == "single"
-    await client.say(loud(1), quiet(1))
-    _, code = await client.hear_rest()
+    assert (await client.receive())["language"] == "auto"
+    assert (await client.receive())["mode_name"] == "single"
+    await client.send_pcm(loud(1), quiet(1))
+    _, code = await client.receive_rest()
     assert code == 1000
-    assert [request.languages for request in told.requests] == [("en", "jw"), ()]
+    assert [request.languages for request in fake.requests] == [("en", "jw"), ()]
 
 
-def test_languages_that_change_at_once_do_not_pile_up() -> None:
+def test_audio_inbox_keeps_only_the_last_of_consecutive_language_changes() -> None:
     inbox = AudioInbox(limit_s=1)
     inbox.put(loud(0.1))
     for language in ("de", "en", "fr"):
@@ -228,46 +228,46 @@ WRONG_STARTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_a_wrong_start_is_told_and_may_be_sent_again(client: SttClient) -> None:
+async def test_an_invalid_start_gets_an_error_and_can_be_sent_again(client: SttClient) -> None:
     for start, message in WRONG_STARTS:
-        error = await refused(client, {"type": "start"} | start)
+        error = await error_of(client, {"type": "start"} | start)
         assert message in error and len(error) < 300
     assert (await client.start())["type"] == "connected"
 
 
-async def test_small_times_are_raised_and_huge_ones_bounded(client: SttClient) -> None:
+async def test_out_of_range_times_of_a_session_are_clamped(client: SttClient) -> None:
     await client.start(utterance_end_ms=-5, interim_results_frequency=10**300)
     await client.send({"type": "config", "continuous_mode": True})
-    assert (await client.hear())["silence_threshold"] == 0.3
+    assert (await client.receive())["silence_threshold"] == 0.3
 
 
-async def test_what_is_wrong_is_told_and_the_session_lives(client: SttClient) -> None:
-    assert "start first" in await refused(client, audio(b"", "mulaw", 8000))
-    assert "start first" in await refused(client, {"type": "config", "languages": None})
-    assert "must be one of start" in await refused(client, {"type": "x" * 10_000})
-    assert "must be one of start" in await refused(client, {})
-    assert "must be one of start" in await refused(client, {"type": ["start"]})
+async def test_invalid_messages_get_errors_and_the_session_continues(client: SttClient) -> None:
+    assert "start first" in await error_of(client, audio(b"", "mulaw", 8000))
+    assert "start first" in await error_of(client, {"type": "config", "languages": None})
+    assert "must be one of start" in await error_of(client, {"type": "x" * 10_000})
+    assert "must be one of start" in await error_of(client, {})
+    assert "must be one of start" in await error_of(client, {"type": ["start"]})
     assert (await client.start())["type"] == "connected"
-    assert "already" in await refused(client, {"type": "start"})
-    assert "base64" in await refused(client, audio(b"", "mulaw", 8000) | {"audio": "YQ"})
-    assert "audio: Field required" in await refused(
+    assert "already" in await error_of(client, {"type": "start"})
+    assert "base64" in await error_of(client, audio(b"", "mulaw", 8000) | {"audio": "YQ"})
+    assert "audio: Field required" in await error_of(
         client, {"type": "audio", "encoding": "mulaw", "sample_rate": 8000}
     )
-    assert "sample_rate" in await refused(client, audio(b"", "mulaw", 8001))
-    assert "encoding" in await refused(client, audio(b"", "alaw", 8000))
-    assert "give languages" in await refused(client, {"type": "config"})
-    assert "continuous_mode" in await refused(client, {"type": "config", "continuous_mode": None})
+    assert "sample_rate" in await error_of(client, audio(b"", "mulaw", 8001))
+    assert "encoding" in await error_of(client, audio(b"", "alaw", 8000))
+    assert "give languages" in await error_of(client, {"type": "config"})
+    assert "continuous_mode" in await error_of(client, {"type": "config", "continuous_mode": None})
     await client.socket.send('{"type": "start", "x": NaN}')
-    assert "NaN" in (await client.hear())["error"]
+    assert "NaN" in (await client.receive())["error"]
     await client.socket.send("[]")
-    assert "object" in (await client.hear())["error"]
-    await client.say(loud(1), quiet(1))
-    assert finals(await client.hear_until("transcription"))
+    assert "object" in (await client.receive())["error"]
+    await client.send_pcm(loud(1), quiet(1))
+    assert finals(await client.receive_until("transcription"))
 
 
-async def test_binary_before_start_is_an_error(client: SttClient) -> None:
+async def test_binary_audio_before_start_is_an_error(client: SttClient) -> None:
     await client.socket.send(LOUD_MULAW * 480)
-    assert "start first" in (await client.hear())["error"]
+    assert "start first" in (await client.receive())["error"]
     info = (await client.start())["server_info"]
     assert info["processing_mode"] == "browser"
 
@@ -278,7 +278,7 @@ async def test_stop_before_start_ends_the_session(client: SttClient) -> None:
     assert code == 1000
 
 
-async def test_single_bytes_make_the_same_text(client: SttClient) -> None:
+async def test_audio_in_frames_of_one_byte_is_transcribed(client: SttClient) -> None:
     await client.start(continuous_mode=True)
     data = QUIET_MULAW * 800 + LOUD_MULAW * 2000
     for at in range(len(data)):
@@ -288,112 +288,112 @@ async def test_single_bytes_make_the_same_text(client: SttClient) -> None:
     assert finals(messages)[0]["duration"] == pytest.approx(0.25, abs=0.1)
 
 
-async def test_a_lost_recogniser_is_told_and_the_next_utterance_heard(
-    client: SttClient, told: ToldTranscriber
+async def test_a_lost_recogniser_is_reported_and_the_next_utterance_is_transcribed(
+    client: SttClient, fake: ToldTranscriber
 ) -> None:
     await client.start(continuous_mode=True)
-    told.errors = [EngineLost("the replica of STT was lost")] * 2
-    await client.say(loud(1), quiet(1))
-    *_, error = await client.hear_until("error")
+    fake.errors = [EngineLost("the replica of STT was lost")] * 2
+    await client.send_pcm(loud(1), quiet(1))
+    *_, error = await client.receive_until("error")
     assert "sentence 1" in error["error"] and "lost" in error["error"]
-    await client.say(loud(1), quiet(1))
-    (final,) = finals(await client.hear_until("transcription"))
+    await client.send_pcm(loud(1), quiet(1))
+    (final,) = finals(await client.receive_until("transcription"))
     assert final["sentence_id"] == 2
 
 
-async def test_a_failure_of_our_own_ends_the_session_without_a_word_of_it(
-    client: SttClient, told: ToldTranscriber
+async def test_an_internal_error_ends_the_session_with_1011_and_leaks_no_details(
+    client: SttClient, fake: ToldTranscriber
 ) -> None:
     def fail(number: int, request: TranscriptionRequest) -> Transcript:
         raise ZeroDivisionError("secret")
 
-    told.answer = fail
+    fake.answer = fail
     await client.start()
-    await client.say(loud(1), quiet(1))
-    messages, code = await client.hear_rest()
+    await client.send_pcm(loud(1), quiet(1))
+    messages, code = await client.receive_rest()
     assert code == 1011
     assert messages[-1]["type"] == "error" and "secret" not in str(messages)
 
 
-async def test_without_start_or_audio_the_session_ends(
-    plain: Services, told: ToldTranscriber
+async def test_a_session_without_start_or_without_audio_times_out(
+    plain: Services, fake: ToldTranscriber
 ) -> None:
-    quick = with_listening(plain, told, start_timeout_s=1.0, audio_timeout_s=1.5)
+    quick = with_listening(plain, fake, start_timeout_s=1.0, audio_timeout_s=1.5)
     async with serve(quick) as stt_server:
         async with stt(stt_server) as client:
-            messages, code = await client.hear_rest()
+            messages, code = await client.receive_rest()
             assert "no start" in messages[0]["error"] and code == 1008
         async with stt(stt_server) as client:
             await client.start()
             for _ in range(5):
                 await asyncio.sleep(0.35)
-                await client.say(quiet(0.1))
+                await client.send_pcm(quiet(0.1))
             await client.send({"type": "test", "message": "", "timestamp": 1})
-            messages, code = await client.hear_rest()
+            messages, code = await client.receive_rest()
             assert messages[0]["type"] == "test_response"
             assert "no audio" in messages[1]["error"] and code == 1008
 
 
-async def test_audio_much_faster_than_it_sounds_ends_the_session(
-    plain: Services, told: ToldTranscriber
+async def test_audio_faster_than_5_times_real_time_ends_the_session(
+    plain: Services, fake: ToldTranscriber
 ) -> None:
-    async with serve(with_listening(plain, told, speed_window_s=4)) as stt_server:
+    async with serve(with_listening(plain, fake, speed_window_s=4)) as stt_server:
         async with stt(stt_server) as client:
             await client.start(continuous_mode=True)
-            await client.say(quiet(19))
+            await client.send_pcm(quiet(19))
             await client.send({"type": "test"})
-            assert (await client.hear())["type"] == "test_response"
-            await client.say(quiet(3))
-            messages, code = await client.hear_rest()
+            assert (await client.receive())["type"] == "test_response"
+            await client.send_pcm(quiet(3))
+            messages, code = await client.receive_rest()
             assert "5 times as fast" in messages[-1]["error"] and code == 1008
 
 
-async def test_a_recogniser_that_cannot_keep_up_ends_the_session(
-    plain: Services, told: ToldTranscriber, monkeypatch: pytest.MonkeyPatch
+async def test_a_recogniser_slower_than_the_audio_ends_the_session_with_1013(
+    plain: Services, fake: ToldTranscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.sockets.stt.conversation.PUSH_BACK_S", 0.2)
-    told.gate.clear()
-    async with serve(with_listening(plain, told, backlog_s=3)) as stt_server:
+    fake.gate.clear()
+    async with serve(with_listening(plain, fake, backlog_s=3)) as stt_server:
         async with stt(stt_server) as client:
             await client.start(continuous_mode=True)
-            await client.say(*[loud(2), quiet(1)] * 8)
-            messages, code = await client.hear_rest()
+            await client.send_pcm(*[loud(2), quiet(1)] * 8)
+            messages, code = await client.receive_rest()
             assert "keep up" in messages[-1]["error"] and code == 1013
-        assert len(told.requests) <= 4
+        assert len(fake.requests) <= 4
 
 
-async def test_a_client_that_vanishes_leaves_nothing_behind(
-    stt_server: SocketServer, told: ToldTranscriber
+async def test_lost_clients_leak_no_tasks_or_conversations(
+    stt_server: SocketServer, fake: ToldTranscriber
 ) -> None:
-    told.gate.clear()
+    fake.gate.clear()
     before = len(asyncio.all_tasks())
     clients = [await connect(stt_server.url("/ws/stt")) for _ in range(20)]
     for socket in clients:
         client = SttClient(socket)
-        await client.hear(), await client.hear()
+        await client.receive(), await client.receive()
         await client.start(interim_results_frequency=300)
-        await client.say(loud(1), quiet(0.3))
-        await client.hear()
-    assert len(told.requests) >= 20
+        await client.send_pcm(loud(1), quiet(0.3))
+        await client.receive()
+    assert len(fake.requests) >= 20
     for socket in clients:
         socket.transport.abort()
     await stt_server.until_empty()
     await asyncio.sleep(0.1)
     assert len(asyncio.all_tasks()) <= before
-    assert len(told.cancelled) >= 20
+    assert len(fake.cancelled) >= 20
     clients.clear()
     gc.collect()
     assert not [one for one in gc.get_objects() if isinstance(one, SttConversation)]
 
 
-async def test_rejected_texts_are_not_billed_as_characters(
-    client: SttClient, told: ToldTranscriber
+async def test_empty_finals_do_not_count_as_characters_transcribed(
+    client: SttClient, fake: ToldTranscriber
 ) -> None:
-    told.answer = lambda number, request: (
+    fake.answer = lambda number, request: (
         Transcript("en", 0.9) if number else transcript(number, request, "Über uns")
     )
     await client.start(continuous_mode=True)
-    await client.say(loud(1), quiet(1), loud(1), quiet(1))
+    await client.send_pcm(loud(1), quiet(1), loud(1), quiet(1))
     messages, _ = await client.stop()
     assert [final["text"] for final in finals(messages)] == ["Über uns", ""]
     assert messages[-1]["billing_summary"]["characters_transcribed"] == 8

@@ -43,7 +43,7 @@ def spoken(text: str) -> Pcm:
 
 
 def room(seconds: float) -> Pcm:
-    """The silence of a room, which is not zero."""
+    """The noise of a quiet room."""
     noise = np.random.default_rng(0).standard_normal(int(16_000 * seconds))
     return np.asarray(0.0005 * noise, np.float32)
 
@@ -53,7 +53,7 @@ def words(text: str) -> list[str]:
 
 
 def mulaw(pcm: Pcm) -> bytes:
-    """The nearest of the 256 samples of mu-law."""
+    """Each sample as the nearest of the 256 mu-law values."""
     table = decode_mulaw(bytes(range(256)))
     order = np.argsort(table, kind="stable")
     return np.uint8(order[np.searchsorted(table[order], pcm).clip(0, 255)]).tobytes()
@@ -69,24 +69,24 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         services.infrastructure.database.close()
 
 
-async def say(client: SttClient, pcm: Pcm, sample_rate: int) -> None:
+async def send_speech(client: SttClient, pcm: Pcm, sample_rate: int) -> None:
     """Telephone frames at 8 kHz, JSON chunks at every other rate."""
     signal = resample(pcm, 16_000, sample_rate)
     if sample_rate != 8000:
-        return await client.say(signal, sample_rate=sample_rate)
+        return await client.send_pcm(signal, sample_rate=sample_rate)
     data = mulaw(signal)
     for at in range(0, len(data), 480):
         await client.socket.send(data[at : at + 480])
 
 
 @pytest.mark.parametrize("sample_rate", [8000, 16_000, 44_100, 48_000])
-async def test_what_is_said_comes_back_as_text_at_every_rate(
+async def test_speech_is_transcribed_at_every_sample_rate(
     server: SocketServer, sample_rate: int
 ) -> None:
     pcm = np.concatenate([room(0.7), spoken(FOX), room(0.9), spoken(WEATHER), room(0.9)])
     async with stt(server) as client:
         await client.start(["en"], continuous_mode=True)
-        await say(client, pcm, sample_rate)
+        await send_speech(client, pcm, sample_rate)
         messages, code = await client.stop()
     assert code == 1000
     first, second = finals(messages)
@@ -107,43 +107,43 @@ async def test_what_is_said_comes_back_as_text_at_every_rate(
 
 
 @pytest.mark.parametrize("server", ["vad/webrtc"], indirect=True)
-async def test_the_other_detector_hears_both_utterances_too(server: SocketServer) -> None:
+async def test_webrtc_vad_detects_both_utterances(server: SocketServer) -> None:
     pcm = np.concatenate([room(0.7), spoken(FOX), room(0.9), spoken(WEATHER), room(0.9)])
     async with stt(server) as client:
         await client.start(["en"], continuous_mode=True)
-        await client.say(pcm)
+        await client.send_pcm(pcm)
         messages, _ = await client.stop()
-    # It takes the first noise that it hears for speech; the recogniser finds no words in it.
+    # WebRTC takes the first noise for speech, in which the recogniser finds no words.
     texts = [words(one["text"]) for one in finals(messages) if one["text"]]
     assert texts == [words(FOX), words(WEATHER)]
 
 
-async def test_single_words_are_heard_and_noises_are_not(server: SocketServer) -> None:
+async def test_single_words_are_transcribed_and_noises_are_not(server: SocketServer) -> None:
     async with stt(server) as client:
         await client.start(["en"], continuous_mode=True)
         for word in ("Yes.", "No.", "Hello."):
-            await client.say(room(0.8), spoken(word), room(0.8))
+            await client.send_pcm(room(0.8), spoken(word), room(0.8))
         messages, _ = await client.stop()
     assert [words(one["text"]) for one in finals(messages)] == [["yes"], ["no"], ["hello"]]
     async with stt(server) as client:
         await client.start(continuous_mode=True)
         for sound in wordless(2).values():
-            await client.say(room(0.6), sound * 0.5)
+            await client.send_pcm(room(0.6), sound * 0.5)
         messages, _ = await client.stop()
     assert [one["text"] for one in finals(messages) if one["text"]] == []
 
 
-async def test_a_language_is_detected_among_those_named(server: SocketServer) -> None:
+async def test_the_language_is_detected_among_the_given_ones(server: SocketServer) -> None:
     async with stt(server) as client:
         await client.start(["fr", "en"])
-        await client.say(room(0.6), spoken(WEATHER), room(0.8))
-        messages, code = await client.hear_rest()
+        await client.send_pcm(room(0.6), spoken(WEATHER), room(0.8))
+        messages, code = await client.receive_rest()
     (final,) = finals(messages)
     assert (final["language"], final["language_name"]) == ("en", "EN")
     assert code == 1000
     async with stt(server) as client:
         await client.start(["ja", "fi"])
-        await client.say(room(0.6), spoken(WEATHER), room(0.8))
+        await client.send_pcm(room(0.6), spoken(WEATHER), room(0.8))
         messages, _ = await client.stop()
     (final,) = finals(messages)
     assert final["text"] == "" and final["language"] in ("ja", "fi")

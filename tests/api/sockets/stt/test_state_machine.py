@@ -87,15 +87,15 @@ class Machine(RuleBasedStateMachine):
         return self.runner.run(work)
 
     async def _echo(self) -> list[dict[str, Any]]:
-        """What came before the answer to a test message, which is always answered."""
+        """Sends a test message; returns the messages before its answer."""
         self.echoes += 1
         await self.client.send({"type": "test", "message": "m", "timestamp": self.echoes})
-        *before, echo = await self.client.hear_until("test_response")
+        *before, echo = await self.client.receive_until("test_response")
         assert echo["timestamp"] == self.echoes
         assert echo["processing_mode"] == self.mode
         return before
 
-    def kinds(self, allowed: set[str], errors: int = 0) -> list[dict[str, Any]]:
+    def check_types(self, allowed: set[str], errors: int = 0) -> list[dict[str, Any]]:
         before: list[dict[str, Any]] = self.run(self._echo())
         found = [one["type"] for one in before]
         assert found.count("error") == errors, before
@@ -112,13 +112,13 @@ class Machine(RuleBasedStateMachine):
         self.run(
             self.client.send({"type": "start", "languages": languages, "config": config, "x": 1})
         )
-        before = self.kinds({"connected"}, errors=int(self.started))
+        before = self.check_types({"connected"}, errors=int(self.started))
         assert self.started or before[-1]["type"] == "connected"
         self.started = True
 
     @alive
     @rule(loud=st.booleans(), milliseconds=st.integers(0, 800), binary=st.booleans())
-    def say(self, loud: bool, milliseconds: int, binary: bool) -> None:
+    def send_mulaw(self, loud: bool, milliseconds: int, binary: bool) -> None:
         data = (b"\x9f" if loud else b"\xff") * (8 * milliseconds)
         if binary:
             self.run(self.client.socket.send(data))
@@ -126,31 +126,31 @@ class Machine(RuleBasedStateMachine):
             self.run(self.client.send(audio(data, "mulaw", 8000)))
         if self.started and binary:
             self.mode = "telephony"
-        self.kinds(set(), errors=int(not self.started))
+        self.check_types(set(), errors=int(not self.started))
 
     @alive
     @rule(noise=st.binary(max_size=300), rate=st.sampled_from([8000, 16_000, 44_100]))
-    def say_linear(self, noise: bytes, rate: int) -> None:
+    def send_linear(self, noise: bytes, rate: int) -> None:
         self.run(self.client.send(audio(noise, "linear", rate)))
-        self.kinds(set(), errors=int(not self.started))
+        self.check_types(set(), errors=int(not self.started))
 
     @alive
     @rule(languages=st.sampled_from([None, [], ["de", "en"]]))
     def change(self, languages: list[str] | None) -> None:
         self.run(self.client.send({"type": "config", "languages": languages}))
-        self.kinds({"language_changed"}, errors=int(not self.started))
+        self.check_types({"language_changed"}, errors=int(not self.started))
 
     @alive
     @rule(text=wrong_texts)
     def send_wrong(self, text: str) -> None:
         self.run(self.client.socket.send(text))
-        self.kinds(set(), errors=1)
+        self.check_types(set(), errors=1)
 
     @alive
     @rule(value=junk)
     def send_junk(self, value: object) -> None:
         self.run(self.client.send({"type": "audio", "audio": value}))
-        self.kinds(set(), errors=1)
+        self.check_types(set(), errors=1)
 
     @alive
     @rule()
@@ -174,15 +174,15 @@ class Machine(RuleBasedStateMachine):
         assert len(self.server.services.infrastructure.sockets) <= 1
 
     def teardown(self) -> None:
-        self.run(self._vanish())
+        self.run(self._disconnect())
 
-    async def _vanish(self) -> None:
+    async def _disconnect(self) -> None:
         self.client.socket.transport.abort()
         await self.server.until_empty()
         await self.stack.aclose()
 
 
-def test_any_order_of_messages_keeps_to_the_protocol(tmp_path: Path) -> None:
+def test_any_order_of_stt_messages_matches_the_session_model(tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         services = local_services(local_settings(tmp_path))
@@ -204,14 +204,14 @@ MACHINE_SETTINGS = settings(
 )
 
 
-async def test_too_many_faults_end_the_session(tmp_path: Path) -> None:
+async def test_too_many_invalid_messages_end_the_session(tmp_path: Path) -> None:
     services = local_services(local_settings(tmp_path))
     async with serve(with_listening(services, ToldTranscriber())) as server:
         async with stt(server) as client:
             for _ in range(MAX_FAULTS + 1):
                 await client.socket.send("{")
-            messages, code = await client.hear_rest()
+            messages, code = await client.receive_rest()
     services.infrastructure.database.close()
     assert code == 1008
-    assert len(messages) == MAX_FAULTS + 2  # the last one says that there were too many
+    assert len(messages) == MAX_FAULTS + 2  # the last error is that there were too many
     assert json.dumps(messages).count("not JSON") == MAX_FAULTS + 1

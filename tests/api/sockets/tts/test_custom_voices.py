@@ -1,4 +1,4 @@
-"""A workspace's own voices on `/ws/tts`."""
+"""Custom voices on `/ws/tts`."""
 
 from uuid import uuid4
 
@@ -18,7 +18,7 @@ PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.3, np.float32)))
 
 
 async def ready_voice(server: SocketServer, name: str) -> Voice:
-    """One that the server's workspace has made."""
+    """A ready custom voice of the server's workspace."""
     services = server.services
     workspace_id = (
         await services.platform.accounts.authenticator.authenticate(server.key)
@@ -38,15 +38,15 @@ async def ready_voice(server: SocketServer, name: str) -> Voice:
     return ready
 
 
-async def test_a_custom_voice_speaks_by_id_and_by_name(shared_server: SocketServer) -> None:
+async def test_a_custom_voice_can_be_used_by_id_and_by_name(shared_server: SocketServer) -> None:
     ready = await ready_voice(shared_server, "Own voice")
     waiting = new_voice(ready.workspace_id, "Not yet")
     await shared_server.services.infrastructure.database.run(add_voice, waiting, [])
     spoken = []
     async with shared_server.tts() as client:
         for named in (str(ready.id), "own VOICE"):
-            await client.say("create_context", voice_id=named, context_id=named)
-            assert (await client.hear())["context_created"] == {"context_id": named}
+            await client.send("create_context", voice_id=named, context_id=named)
+            assert (await client.receive())["context_created"] == {"context_id": named}
             spoken.append(await client.speak("Hello there.", context_id=named))
         error = await client.error("create_context", voice_id=str(waiting.id))
         assert "still being made" in error["message"]
@@ -55,15 +55,15 @@ async def test_a_custom_voice_speaks_by_id_and_by_name(shared_server: SocketServ
     assert len(spoken[0]) > 16_000 and spoken[0] == spoken[1]
 
 
-async def test_another_workspace_hears_nothing_of_it(shared_server: SocketServer) -> None:
+async def test_a_custom_voice_is_hidden_from_other_workspaces(shared_server: SocketServer) -> None:
     ready = await ready_voice(shared_server, "Hidden voice")
     stranger = await shared_server.services.platform.accounts.sign_up(
         "stranger@example.com", "a long password", "", ""
     )
     async with connect(shared_server.url("/ws/tts", stranger.token)) as socket:
         client = TtsClient(socket, shared_server.voice_id)
-        await client.hear()
-        await client.hear()
+        await client.receive()
+        await client.receive()
         never = await client.error("create_context", voice_id=str(uuid4()))
         for named in (str(ready.id), "Hidden voice"):
             assert await client.error("create_context", voice_id=named) == never

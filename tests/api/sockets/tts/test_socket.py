@@ -21,7 +21,7 @@ LONG = 50_000
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_context_lives_from_its_creation_to_the_close_of_the_socket(
+async def test_closing_the_only_context_finishes_its_speech_and_closes_the_socket(
     shared_server: SocketServer,
 ) -> None:
     async with shared_server.tts() as client:
@@ -29,16 +29,16 @@ async def test_a_context_lives_from_its_creation_to_the_close_of_the_socket(
         assert uuid.UUID(context_id).version == 4
         audio = await client.speak("Hello there.", context_id=context_id)
         assert len(audio) > 16_000  # LINEAR16 at 16 kHz: over half a second
-        await client.say("send_text", context_id=context_id, text="And goodbye.")
-        await client.say("close_context", context_id=context_id)
-        events, code = await client.rest()
+        await client.send("send_text", context_id=context_id, text="And goodbye.")
+        await client.send("close_context", context_id=context_id)
+        events, code = await client.receive_rest()
         *chunks, last = events
         assert chunks and all("audio_chunk" in event for event in chunks)
         assert last == {"context_closed": {"context_id": context_id}}
         assert code == 1000
 
 
-async def test_the_hello_messages_come_first(shared_server: SocketServer) -> None:
+async def test_hello_messages_with_user_and_credit_come_first(shared_server: SocketServer) -> None:
     async with connect(shared_server.url("/ws/tts")) as socket:
         connecting, established = json.loads(await socket.recv()), json.loads(await socket.recv())
     assert connecting["connecting"] is True and connecting["message"]
@@ -69,7 +69,7 @@ async def test_the_hello_messages_come_first(shared_server: SocketServer) -> Non
         ({"voice_id": "nobody"}, "no voice has that voice_id; GET /default-voices lists them"),
     ],
 )
-async def test_what_is_wrong_with_a_context_is_said_and_it_is_not_made(
+async def test_an_invalid_create_context_gets_an_error_and_creates_no_context(
     shared_server: SocketServer, body: dict[str, Any], message: str
 ) -> None:
     async with shared_server.tts() as client:
@@ -100,32 +100,32 @@ async def test_what_is_wrong_with_a_context_is_said_and_it_is_not_made(
         (b"\x00\x01", "binary messages"),
     ],
 )
-async def test_a_wrong_message_gets_an_error_and_the_session_lives_on(
+async def test_an_invalid_message_gets_an_error_and_the_session_continues(
     shared_server: SocketServer, frame: str | bytes, message: str
 ) -> None:
     async with shared_server.tts() as client:
         await client.create(context_id="c")
         await client.socket.send(frame)
-        error = (await client.hear())["error"]
+        error = (await client.receive())["error"]
         assert message in error["message"]
         assert error["context_id"] == ("c" if '"context_id"' in str(frame) else None)
         assert await client.speak("Still here.")
 
 
-async def test_a_huge_message_keeps_its_place_and_a_hostile_one_is_refused(
+async def test_a_message_of_600_kb_is_processed_in_order_and_one_of_too_many_values_is_refused(
     shared_server: SocketServer,
 ) -> None:
     async with shared_server.tts() as client:
         await client.create(context_id="c")
-        await client.say("send_text", text="\U0001f600" * LONG)  # 600 kB as JSON escapes it
-        await client.say("flush_context")
-        assert await client.hear() == {"flush_completed": {"context_id": "c"}}
+        await client.send("send_text", text="\U0001f600" * LONG)  # 600 kB as JSON escapes it
+        await client.send("flush_context")
+        assert await client.receive() == {"flush_completed": {"context_id": "c"}}
         await client.socket.send('{"send_text": {"text": [' + "[]," * 340_000 + "[]]}}")
-        assert "the message has more than" in (await client.hear())["error"]["message"]
+        assert "the message has more than" in (await client.receive())["error"]["message"]
         assert await client.speak("And on.")
 
 
-async def test_values_out_of_range_are_clamped_in_silence(shared_server: SocketServer) -> None:
+async def test_out_of_range_settings_are_clamped_without_error(shared_server: SocketServer) -> None:
     async with shared_server.tts() as client:
         await client.create(context_id="slowest", speaking_rate=-1e300, stability=99, pitch=1e300)
         await client.create(context_id="slow", speaking_rate=0.5, pitch=6.0)
@@ -146,7 +146,7 @@ async def test_values_out_of_range_are_clamped_in_silence(shared_server: SocketS
         ("OGG_OPUS", 48_000, 32_000),
     ],
 )
-async def test_each_encoding_has_its_rate_and_wrong_pairs_fall_back(
+async def test_audio_has_the_requested_encoding_and_rate_or_falls_back_to_linear16(
     shared_server: SocketServer, encoding: str, rate: int, bytes_a_second: int
 ) -> None:
     async with shared_server.tts() as client:
@@ -158,33 +158,33 @@ async def test_each_encoding_has_its_rate_and_wrong_pairs_fall_back(
         assert len(audio) / bytes_a_second == pytest.approx(len(usual) / 32_000, abs=0.002)
 
 
-async def test_every_opus_chunk_is_a_file(shared_server: SocketServer) -> None:
+async def test_every_opus_chunk_begins_with_an_ogg_header(shared_server: SocketServer) -> None:
     async with shared_server.tts() as client:
         config = {"audio_encoding": "OGG_OPUS", "sample_rate_hertz": 24_000}
         await client.create(audio_config=config)
-        await client.say("send_text", text="A sentence that lasts for more than one file.")
-        await client.say("flush_context")
+        await client.send("send_text", text="A sentence that lasts for more than one file.")
+        await client.send("flush_context")
         files = []
-        while "audio_chunk" in (event := await client.hear()):
+        while "audio_chunk" in (event := await client.receive()):
             files.append(base64.b64decode(event["audio_chunk"]["audioContent"]))
         assert len(files) > 1 and all(file.startswith(b"OggS") for file in files)
 
 
-async def test_the_buffer_holds_exactly_50000_characters(shared_server: SocketServer) -> None:
+async def test_the_text_buffer_holds_exactly_50000_characters(shared_server: SocketServer) -> None:
     async with shared_server.tts() as client:
         context_id = await client.create()
-        await client.say("send_text", text=" " * (LONG - 1))
+        await client.send("send_text", text=" " * (LONG - 1))
         error = await client.error("send_text", text="\U0001f600 ")
         assert error == {
             "context_id": context_id,
             "message": "text_buffer exceeded 50000 character limit",
         }
-        await client.say("send_text", text="\U0001f600")  # one code point fits
+        await client.send("send_text", text="\U0001f600")  # one code point fits
         assert "exceeded" in (await client.error("send_text", text="x"))["message"]
-        await client.say("send_text", text="")  # nothing to add, nothing to say
-        await client.say("flush_context")
-        assert "flush_completed" in await client.hear()
-        await client.say("send_text", text="x")  # the flush has emptied it
+        await client.send("send_text", text="")  # adds nothing, and has no answer
+        await client.send("flush_context")
+        assert "flush_completed" in await client.receive()
+        await client.send("send_text", text="x")  # the flush has emptied it
 
 
 async def test_an_empty_flush_is_completed_at_once_but_in_order(
@@ -192,26 +192,26 @@ async def test_an_empty_flush_is_completed_at_once_but_in_order(
 ) -> None:
     async with shared_server.tts() as client:
         context_id = await client.create()
-        await client.say("flush_context")
-        assert await client.hear() == {"flush_completed": {"context_id": context_id}}
-        await client.say("send_text", text="Some words.")
-        await client.say("flush_context")
-        await client.say("flush_context")
+        await client.send("flush_context")
+        assert await client.receive() == {"flush_completed": {"context_id": context_id}}
+        await client.send("send_text", text="Some words.")
+        await client.send("flush_context")
+        await client.send("flush_context")
         assert await client.audio("flush_completed")
-        assert "flush_completed" in await client.hear()
+        assert "flush_completed" in await client.receive()
 
 
-async def test_flushes_wait_in_order_and_too_many_are_refused(shared_server: SocketServer) -> None:
+async def test_flushes_are_queued_and_refused_at_a_full_queue(shared_server: SocketServer) -> None:
     async with shared_server.tts() as client:
         context_id = await client.create()
         for number in range(6):  # one is spoken, four wait, the last is refused
-            await client.say("send_text", text=f"{'Word ' * 20}{number}.")
-            await client.say("flush_context")
+            await client.send("send_text", text=f"{'Word ' * 20}{number}.")
+            await client.send("flush_context")
         lengths: list[int] = []
         refused: list[dict[str, Any]] = []
         heard = 0
         while len(lengths) < 5:
-            event = await client.hear()
+            event = await client.receive()
             if "audio_chunk" in event:
                 heard += len(event["audio_chunk"]["audioContent"])
             elif "flush_completed" in event:
@@ -222,11 +222,11 @@ async def test_flushes_wait_in_order_and_too_many_are_refused(shared_server: Soc
         assert all(lengths)
         message = "4 flushes wait already; the text is kept"
         assert refused == [{"context_id": context_id, "message": message}]
-        await client.say("flush_context")
-        assert await client.audio("flush_completed")  # the text of the refused one
+        await client.send("flush_context")
+        assert await client.audio("flush_completed")  # the text of the refused flush
 
 
-async def test_five_contexts_speak_at_once_and_the_last_one_closes_the_socket(
+async def test_five_contexts_speak_concurrently_and_the_last_close_closes_the_socket(
     shared_server: SocketServer,
 ) -> None:
     async with shared_server.tts() as client:
@@ -241,9 +241,9 @@ async def test_five_contexts_speak_at_once_and_the_last_one_closes_the_socket(
         error = await client.error("flush_context", context_id="f")
         assert error == {"context_id": None, "message": "no context has the context_id f"}
         for name in names:
-            await client.say("send_text", context_id=name, text="All of us speak at once.")
-            await client.say("close_context", context_id=name)
-        events, code = await client.rest()
+            await client.send("send_text", context_id=name, text="All of us speak at once.")
+            await client.send("close_context", context_id=name)
+        events, code = await client.receive_rest()
         assert code == 1000
         audio = dict.fromkeys(names, 0)
         closed = []
@@ -257,40 +257,40 @@ async def test_five_contexts_speak_at_once_and_the_last_one_closes_the_socket(
         assert sorted(closed) == names and all(audio.values())
 
 
-async def test_a_closed_context_is_named_in_errors_and_may_be_made_again(
+async def test_errors_name_a_closed_context_and_its_id_can_be_reused(
     shared_server: SocketServer,
 ) -> None:
     async with shared_server.tts() as client:
         await client.create(context_id="stays")
         await client.create(context_id="goes")
-        await client.say("close_context", context_id="goes")
-        assert "context_closed" in await client.hear()
+        await client.send("close_context", context_id="goes")
+        assert "context_closed" in await client.receive()
         assert (await client.error("flush_context", context_id="goes"))["context_id"] == "goes"
         await client.create(context_id="goes")
 
 
-async def test_nothing_is_taken_by_a_context_that_closes(shared_server: SocketServer) -> None:
+async def test_text_for_a_closing_context_is_refused(shared_server: SocketServer) -> None:
     async with shared_server.tts() as client:
         await client.create(context_id="c")
-        await client.say("send_text", text="A sentence to be spoken before the end.")
-        await client.say("close_context")
-        await client.say("send_text", text="Too late.")
-        events, code = await client.rest()
+        await client.send("send_text", text="A sentence to be spoken before the end.")
+        await client.send("close_context")
+        await client.send("send_text", text="Too late.")
+        events, code = await client.receive_rest()
         errors = [event["error"] for event in events if "error" in event]
         assert errors == [{"context_id": "c", "message": "the context is closing"}]
         assert events[-1] == {"context_closed": {"context_id": "c"}} and code == 1000
 
 
-async def test_words_are_those_of_the_caller_and_their_times_go_on(
+async def test_word_timestamps_name_the_input_words_and_increase_across_flushes(
     shared_server: SocketServer,
 ) -> None:
     async with shared_server.tts() as client:
         await client.create(timestamps=True)
         words: list[dict[str, Any]] = []
         for text in ("It costs 5 euros. ", " \n", "Mr. Smith pays."):
-            await client.say("send_text", text=text)
-            await client.say("flush_context")
-            while "audio_chunk" in (event := await client.hear()):
+            await client.send("send_text", text=text)
+            await client.send("flush_context")
+            while "audio_chunk" in (event := await client.receive()):
                 words += event["audio_chunk"]["words"]
         whole = "It costs 5 euros.  \nMr. Smith pays."
         assert all(whole[word["text_start"] : word["text_end"]] == word["word"] for word in words)
@@ -298,7 +298,7 @@ async def test_words_are_those_of_the_caller_and_their_times_go_on(
         assert starts == sorted(starts)
 
 
-async def test_flushes_that_play_on_are_parted_by_a_pause_after_a_sentence(
+async def test_consecutive_flushes_are_separated_by_a_pause_only_after_a_sentence(
     shared_server: SocketServer,
 ) -> None:
     async with shared_server.tts() as client:
@@ -308,14 +308,14 @@ async def test_flushes_that_play_on_are_parted_by_a_pause_after_a_sentence(
             alone.append(len(await client.speak(text, context_id=context_id)))
         await client.create(context_id="all")
         for text in ("One sentence.", "and so", "Another one."):
-            await client.say("send_text", context_id="all", text=text)
-            await client.say("flush_context", context_id="all")
+            await client.send("send_text", context_id="all", text=text)
+            await client.send("flush_context", context_id="all")
         together = sum([len(await client.audio("flush_completed")) for _ in range(3)])
         # One pause: the second flush ends in the middle of a sentence.
         assert together - sum(alone) == pytest.approx(SENTENCE_PAUSE_S * 32_000, abs=400)
 
 
-async def test_a_failure_of_the_engine_is_told_and_the_context_lives_on(
+async def test_an_engine_failure_is_reported_and_the_context_stays_usable(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with shared_server.tts() as client:
@@ -324,14 +324,14 @@ async def test_a_failure_of_the_engine_is_told_and_the_context_lives_on(
             patched.setattr(
                 "models.tts.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
             )
-            await client.say("send_text", text="This fails.")
-            await client.say("flush_context")
-            error = (await client.hear())["error"]
+            await client.send("send_text", text="This fails.")
+            await client.send("flush_context")
+            error = (await client.receive())["error"]
         assert error["context_id"] == "c" and "division" not in error["message"]
         assert await client.speak("This works.")
 
 
-async def test_boosted_speech_has_minus_14_lufs_over_the_context(
+async def test_boost_volume_normalises_the_context_to_minus_14_lufs(
     shared_server: SocketServer,
 ) -> None:
     async with shared_server.tts() as client:
@@ -347,7 +347,7 @@ async def test_boosted_speech_has_minus_14_lufs_over_the_context(
         assert len(boosted) == pytest.approx(2 * len(plain), abs=8_000)
 
 
-async def test_boosted_speech_begins_at_the_level_that_its_voice_is_known_by(
+async def test_boosted_speech_starts_at_the_loudness_measured_for_its_voice_before(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_server.services.speech.synthesis.pipeline, "levels", VoiceLevels())
@@ -363,21 +363,21 @@ async def test_boosted_speech_begins_at_the_level_that_its_voice_is_known_by(
     assert known < 0.5 < new
 
 
-async def test_twenty_wrong_messages_end_the_session(shared_server: SocketServer) -> None:
+async def test_twenty_invalid_messages_end_the_session(shared_server: SocketServer) -> None:
     async with shared_server.tts() as client:
         for _ in range(20):
             await client.socket.send("nonsense")
-        events, code = await client.rest()
+        events, code = await client.receive_rest()
         assert [*{event["error"]["message"] for event in events[20:]}] == [
             "too many wrong messages"
         ]
         assert len(events) == 21 and code == 1008
 
 
-async def test_a_client_that_leaves_stops_the_work_at_once(
+async def test_a_disconnected_client_stops_the_synthesis_at_once(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left: list[float] = []
+    stopped: list[float] = []
     loop = asyncio.get_running_loop()
     original = SpeechPipeline.stream
 
@@ -387,15 +387,15 @@ async def test_a_client_that_leaves_stops_the_work_at_once(
                 yield chunk
                 await asyncio.sleep(0.05)
         finally:
-            left.append(loop.time())
+            stopped.append(loop.time())
 
     monkeypatch.setattr(SpeechPipeline, "stream", watched)
     async with shared_server.tts() as client:
         await client.create()
-        await client.say("send_text", text="A long sentence, which is not heard to its end. " * 9)
-        await client.say("flush_context")
-        await client.hear()
+        await client.send("send_text", text="A long sentence, which is not heard to its end. " * 9)
+        await client.send("flush_context")
+        await client.receive()
         client.socket.transport.abort()
-        gone = loop.time()
+        disconnected = loop.time()
         await shared_server.until_empty()
-    assert len(left) == 1 and left[0] - gone < 1
+    assert len(stopped) == 1 and stopped[0] - disconnected < 1

@@ -1,4 +1,4 @@
-"""Any order of messages, wrong ones too, against a model of the protocol's table."""
+"""Messages in any order, invalid ones too, against a model of the protocol."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ class _Running:
         self.server: SocketServer = self.run(
             self._stack.enter_async_context(serve_folder(Path(self._folder.name)))
         )
-        # A machine may send hundreds of wrong messages in a moment.
+        # The state machine may send hundreds of invalid messages in a moment.
         sockets = self.server.services.infrastructure.sockets
         sockets.limits = sockets.limits.model_copy(
             update={"faults": 1_000_000, "messages_per_s": 1e9}
@@ -58,15 +58,15 @@ class _Running:
 
 
 class _Model:
-    """What the table says of one context."""
+    """The expected state of one context."""
 
     def __init__(self) -> None:
         self.buffer = 0  # characters
-        self.completed = 0  # `flush_completed` still to come
+        self.completed = 0  # `flush_completed` events expected
 
 
 class TtsMachine(RuleBasedStateMachine):
-    """Each rule sends one message and checks what the server makes of it."""
+    """Each rule sends one message and checks the server's answer."""
 
     running: _Running
 
@@ -75,7 +75,7 @@ class TtsMachine(RuleBasedStateMachine):
         self.contexts: dict[str, _Model] = {}
         self.ever_made = False
         self.over = False
-        self.unheard: deque[dict[str, Any]] = deque()
+        self.unread: deque[dict[str, Any]] = deque()
 
     @initialize()
     def connects(self) -> None:
@@ -86,14 +86,14 @@ class TtsMachine(RuleBasedStateMachine):
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.running.run(work)
 
-    def say(self, name: str, body: dict[str, Any]) -> None:
+    def send(self, name: str, body: dict[str, Any]) -> None:
         kept = {key: value for key, value in body.items() if value is not None}
-        self.run(self.client.say(name, **kept))
+        self.run(self.client.send(name, **kept))
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """The next event that answers a message; speech in between is counted."""
         while True:
-            event = self.unheard.popleft() if self.unheard else self.run(self.client.hear())
+            event = self.unread.popleft() if self.unread else self.run(self.client.receive())
             if "audio_chunk" in event:
                 assert event["audio_chunk"]["context_id"] in self.contexts
                 assert event["audio_chunk"]["audioContent"]
@@ -105,11 +105,11 @@ class TtsMachine(RuleBasedStateMachine):
                 return event
 
     def expect_error(self, part: str, context_id: str | None) -> None:
-        error = self.hear()["error"]
+        error = self.receive()["error"]
         assert part in error["message"] and error["context_id"] == context_id, (error, part)
 
-    def meant(self, name: str | None) -> str | None:
-        """The open context that a message means, or None after its error was checked."""
+    def addressed(self, name: str | None) -> str | None:
+        """The open context that a message addresses, or None after its error was checked."""
         if name is None and len(self.contexts) == 1:
             return next(iter(self.contexts))
         if name in self.contexts:
@@ -119,7 +119,7 @@ class TtsMachine(RuleBasedStateMachine):
         elif name is None:
             self.expect_error("context_id required", None)
         else:
-            event = self.hear()["error"]  # its id when it was closed, null when never made
+            event = self.receive()["error"]  # its id when it was closed, null when never created
             assert event["message"].startswith("no context has")
             assert event["context_id"] in (name, None)
         return None
@@ -132,13 +132,13 @@ class TtsMachine(RuleBasedStateMachine):
         body = {"speaking_rate": rate, "pitch": pitch, "stability": stability}
         voice = self.client.voice_id
         more = {"context_id": name, "voice_id": voice, "boost_volume": boost}
-        self.say("create_context", body | more)
+        self.send("create_context", body | more)
         if name in self.contexts:
             self.expect_error("open already", name)
         elif len(self.contexts) == 5:
             self.expect_error("at most 5", None)
         else:
-            made = self.hear()["context_created"]["context_id"]
+            made = self.receive()["context_created"]["context_id"]
             assert made == (name or made) and made not in self.contexts
             self.contexts[made] = _Model()
             self.ever_made = True
@@ -146,8 +146,8 @@ class TtsMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over)
     @rule(name=NAMES, text=TEXTS | st.integers(1, LIMIT + 1).map(lambda count: " " * count))
     def sends(self, name: str | None, text: str) -> None:
-        self.say("send_text", {"context_id": name, "text": text})
-        context_id = self.meant(name)
+        self.send("send_text", {"context_id": name, "text": text})
+        context_id = self.addressed(name)
         if context_id is None:
             return
         model = self.contexts[context_id]
@@ -159,24 +159,24 @@ class TtsMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over)
     @rule(name=NAMES)
     def flushes(self, name: str | None) -> None:
-        self.say("flush_context", {"context_id": name})
-        context_id = self.meant(name)
+        self.send("flush_context", {"context_id": name})
+        context_id = self.addressed(name)
         if context_id is None:
             return
         model = self.contexts[context_id]
         model.buffer = 0
         model.completed += 1
         while model.completed:  # one at a time, so that none is refused
-            event = self.run(self.client.hear())
-            if "error" in event:  # letters that this voice cannot read
+            event = self.run(self.client.receive())
+            if "error" in event:  # characters that this voice does not support
                 assert event["error"]["context_id"] == context_id
                 model.completed -= 1
             else:
-                self.unheard.append(event)
-                self.hear_speech()
+                self.unread.append(event)
+                self.check_speech()
 
-    def hear_speech(self) -> None:
-        event = self.unheard.popleft()
+    def check_speech(self) -> None:
+        event = self.unread.popleft()
         assert "audio_chunk" in event or "flush_completed" in event, event
         if "flush_completed" in event:
             self.contexts[event["flush_completed"]["context_id"]].completed -= 1
@@ -184,16 +184,16 @@ class TtsMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over)
     @rule(name=NAMES)
     def closes(self, name: str | None) -> None:
-        self.say("close_context", {"context_id": name})
-        context_id = self.meant(name)
+        self.send("close_context", {"context_id": name})
+        context_id = self.addressed(name)
         if context_id is None:
             return
-        while "context_closed" not in (event := self.hear()):
+        while "context_closed" not in (event := self.receive()):
             assert event["error"]["context_id"] == context_id
         assert event == {"context_closed": {"context_id": context_id}}
         del self.contexts[context_id]
         if not self.contexts:
-            assert self.run(self.client.rest()) == ([], 1000)
+            assert self.run(self.client.receive_rest()) == ([], 1000)
             self.over = True
 
     @precondition(lambda self: self.over)
@@ -216,7 +216,7 @@ class TtsMachine(RuleBasedStateMachine):
         except UnicodeEncodeError:
             return
         self.run(self.client.socket.send(frame))
-        assert self.hear()["error"]["message"]
+        assert self.receive()["error"]["message"]
 
     @precondition(lambda self: not self.over)
     @rule(field=FIELDS, value=JUNK, name=st.sampled_from(["send_text", "create_context"]))
@@ -224,12 +224,12 @@ class TtsMachine(RuleBasedStateMachine):
         body = {"context_id": "never made", "voice_id": "never heard", "text": 5} | {field: value}
         self.run(self.client.socket.send(json.dumps({name: body})))
         if name == "send_text" and field == "text" and isinstance(value, str):
-            self.meant("never made")
+            self.addressed("never made")
         else:
-            assert self.hear()["error"]["message"]
+            assert self.receive()["error"]["message"]
 
     @invariant()
-    def the_server_lives(self) -> None:
+    def server_still_listens(self) -> None:
         assert self.running.server.listener.serving
 
     def teardown(self) -> None:
@@ -237,7 +237,7 @@ class TtsMachine(RuleBasedStateMachine):
         self.run(self.running.server.until_empty())
 
 
-def test_any_order_of_messages_keeps_to_the_table() -> None:
+def test_any_order_of_tts_messages_matches_the_protocol_model() -> None:
     running = TtsMachine.running = _Running()
     try:
         machine: Any = TtsMachine.TestCase
