@@ -1,4 +1,4 @@
-"""Clocks that tests set: one that stands still, and a wall clock that goes on."""
+"""Clocks for tests: one that is set by hand, and a wall clock shifted by an offset."""
 
 import time
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _real_time = time.time
 
 @dataclass
 class Clock:
-    """Moves only when told."""
+    """Returns `now`, which only the test changes."""
 
     now: float = 1000.0  # seconds
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 class WallClock:
-    """`ahead` of the real one; monotonic clocks, and so the event loop, do not notice."""
+    """Shifts wall-clock time by `ahead`; not monotonic clocks, and so not the event loop."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ahead = timedelta()
@@ -40,6 +40,6 @@ class WallClock:
         monkeypatch.setattr(time, "time", lambda: _real_time() + self.ahead.total_seconds())
 
     def set_to_noon(self) -> None:
-        """So that the day does not end during the test."""
+        """Shifts the clock to noon, so that the day does not end during the test."""
         now = datetime.fromtimestamp(_real_time(), UTC)
         self.ahead = now.replace(hour=12, minute=0) - now

@@ -1,4 +1,4 @@
-"""What tests of every area share: their environment, the cache of weights and real servers."""
+"""Fixtures of all tests: a clean environment, cached weights, PostgreSQL and Redis servers."""
 
 import os
 import shutil
@@ -18,14 +18,14 @@ from models.weights.store import WeightStore
 from tests import servers
 from tests.migrated import migrate
 
-# A machine that stands still for a moment is no fault of what is tested.
+# No deadlines: a pause of the machine is not an error of the code under test.
 settings.register_profile(
     "untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("untimed")
 
 
-# What an operator of this machine may have set for a service of it.
+# Settings that the environment of this machine may have for a service on it.
 SETTINGS = {"HOST", "PORT", "PUBLIC_URL", "TRUSTED_PROXIES", "DATABASE_URL", "REDIS_URL"}
 SETTINGS |= {"STORAGE_URL", "REQUIRE_CONSENT", "WATERMARK", "METRICS_TOKEN"}
 PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_")
@@ -57,7 +57,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if RAY_FOLDER is None:
         return
     if session.testsfailed:
-        with suppress(OSError):  # it holds logs
+        with suppress(OSError):  # it contains logs
             os.rmdir(RAY_FOLDER)
     else:
         shutil.rmtree(RAY_FOLDER, ignore_errors=True)
@@ -105,7 +105,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    """With the newest tables."""
+    """A database with the newest tables."""
     migrate(database_url)
     opened = Database(database_url)
     yield opened

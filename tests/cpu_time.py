@@ -1,4 +1,4 @@
-"""CPU time in units of the machine that measures, so that a slow one fails no test.
+"""CPU time relative to the speed of the machine, so that a slow one fails no test.
 
 A process's own CPU time leaves out what else the machine does, but not how fast it is: one and the
 same loop took 2 times as long on one machine as on another, and up to 4 times at other hours.

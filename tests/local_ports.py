@@ -1,4 +1,4 @@
-"""Ports over engines in this process: what tests and benchmarks use in place of replicas."""
+"""Ports over engines in this process, which tests and benchmarks use in place of replicas."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -14,7 +14,7 @@ from db.migrate import upgrade
 
 
 def migrate(url: str) -> None:
-    """As `upgrade`, of which it makes a copy where that is all the same."""
+    """As `upgrade`; for a new SQLite file, copies a database that was migrated before."""
     target = make_url(url)
     if target.get_backend_name() == "sqlite" and target.database:
         path = Path(target.database)

@@ -1,4 +1,4 @@
-"""How long tests wait for what must come. It only ends tests that hang, and says nothing about how
-quick the service is: a machine under load needs many times what an idle one does."""
+"""The timeout of waits in tests. It only ends tests that hang and is no limit of latency, since a
+machine under load needs many times as long as an idle one."""
 
 PATIENCE_S = 60.0

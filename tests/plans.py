@@ -1,4 +1,4 @@
-"""Room for tests that ask for more than the plan of a new workspace allows."""
+"""Higher plans, for tests that exceed the limits of a new workspace's plan."""
 
 from sqlmodel import Session, update
 
@@ -7,7 +7,7 @@ from db.database import make_engine
 
 
 def raise_plans(database_url: str, plan: str = "enterprise") -> None:
-    """Puts every workspace on `plan`; before its first request, since plans are remembered."""
+    """Puts every workspace on `plan`; call it before the first request, since plans are cached."""
     engine = make_engine(database_url)
     try:
         with Session(engine) as session:

@@ -1,4 +1,4 @@
-"""Finds the processes of a service by their titles, and treats them badly."""
+"""Finds the processes of a service by their titles, and kills, terminates or stops them."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.patience import PATIENCE_S
 
 
 def children(pid: int) -> list[int]:
-    """Every process that descends from `pid`, in no order."""
+    """The ids of all descendants of `pid`, in no order."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -27,7 +27,7 @@ def children(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Empty when it has ended."""
+    """The command line of a process; empty when it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except OSError:
@@ -45,13 +45,13 @@ def find(ancestor: int, title: str, *, within_s: float = PATIENCE_S) -> list[int
 
 
 def kill(ancestor: int, title: str) -> None:
-    """SIGKILL, which no process can do anything about."""
+    """Sends SIGKILL, which no process can handle, to all that `find` returns."""
     for pid in find(ancestor, title):
         os.kill(pid, signal.SIGKILL)
 
 
 def terminate(ancestor: int, title: str, *, grace_s: float = 3.0) -> None:
-    """SIGTERM, and SIGKILL for who is left then, as an operating system that goes down does.
+    """SIGTERM, and after `grace_s` SIGKILL, as at the shutdown of an operating system.
 
     Ray's workers take note of SIGTERM only when their main thread has something to do.
     """
@@ -68,7 +68,7 @@ def terminate(ancestor: int, title: str, *, grace_s: float = 3.0) -> None:
 
 @contextmanager
 def stopped(pids: list[int]) -> Iterator[None]:
-    """They hang for the length of the block: alive, connected, and silent."""
+    """SIGSTOP until the block ends: the processes keep their connections and do nothing."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:

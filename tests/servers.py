@@ -1,4 +1,4 @@
-"""A PostgreSQL and a Redis server for one test run: own ports, own data, gone afterwards."""
+"""PostgreSQL and Redis servers for one test run, with temporary data and free ports."""
 
 import os
 import pwd
@@ -38,17 +38,17 @@ def free_port() -> int:
 
 @dataclass
 class Server:
-    """A server process that tests may also kill, start again and hang."""
+    """A server process that tests may also kill, restart and stop with a signal."""
 
     url: str
     command: list[str]
     is_ready: Callable[[], bool]
     log: Path
-    options: dict[str, Any] = field(default_factory=dict)  # of its process
+    options: dict[str, Any] = field(default_factory=dict)  # of `Popen`
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns when it is ready. Raises RuntimeError with its log."""
+        """Returns when the server is ready. Raises RuntimeError with its log."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             with self.log.open("ab") as output:
@@ -70,7 +70,7 @@ class Server:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """In good order."""
+        """Graceful: SIGTERM, and SIGKILL after 10 s."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -79,26 +79,26 @@ class Server:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL: it loses what it had in memory."""
+        """SIGKILL: the server loses what it had in memory."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def signal(self, number: int) -> None:
-        """To the one process; `hanging` also stops its children."""
+        """Sends a signal to the main process only; `hanging` also stops its children."""
         assert self._process is not None
         self._process.send_signal(number)
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """It keeps its connections and says nothing, and neither do its children."""
+        """SIGSTOP for it and its children until the block ends; connections stay open."""
         assert self._process is not None
         with stopped([self._process.pid, *children(self._process.pid)]):
             yield
 
     @contextmanager
     def running(self) -> Iterator["Server"]:
-        """From its start to its end."""
+        """Starts the server, and stops it at the end of the block."""
         self.start()
         try:
             yield self

@@ -1,4 +1,4 @@
-"""Measures waiting on a machine that is busy with other work."""
+"""Measures waiting times without the pauses of a machine that is busy with other work."""
 
 import threading
 import time
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _TICK_S = 0.005
-_MOST_S = 0.02  # of a tick; the rest of a longer one is a pause of the machine
+_MOST_S = 0.02  # counted per tick; the rest of a longer tick is a pause of the machine
 
 
 @contextmanager
 def stopwatch() -> Iterator[Callable[[], float]]:
-    """Yields a function: seconds since the block began in which this process was let run.
+    """Yields a function: seconds since the block began, without those in which this process paused.
 
     A thread counts them, which is paused when the process is. It counts too little while other
     threads compute without releasing the GIL; for computation there is `time.process_time`.

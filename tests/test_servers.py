@@ -1,4 +1,4 @@
-"""The servers that the test run starts for itself."""
+"""The PostgreSQL and Redis servers that the test run starts."""
 
 import psycopg
 import pytest

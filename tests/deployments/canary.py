@@ -1,4 +1,4 @@
-"""What a user says to a service on every path, and whether any of it lies where it should not."""
+"""Uses every path of a service with canary strings, and searches its stores and logs for them."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ FILE_NAME = "ottoline-in-the-kitchen"
 
 @dataclass
 class Site:
-    """A gateway, where its things lie, and what only its user may know."""
+    """A gateway, its data folder, logs and databases, and the secrets of its user."""
 
     url: str
     data: Path
@@ -36,11 +36,11 @@ class Site:
     secrets: dict[str, bytes] = field(default_factory=dict)
     in_database: dict[str, bytes] = field(
         default_factory=dict
-    )  # what may lie there and nowhere else
+    )  # what only the database may contain
 
 
 async def say_everything(made: httpx.AsyncClient, site: Site) -> None:
-    """Signs in and uses every path, with a canary in each; `site.secrets` has them all."""
+    """Signs up and uses every path with a canary in each; adds all of them to `site.secrets`."""
     person = {"email": "observer@example.com", "password": PASSWORD}
     answer = await made.post("/auth/signup", json=person)
     assert answer.status_code == 201, answer.text
@@ -101,7 +101,7 @@ async def ask_for_a_voice(made: httpx.AsyncClient, site: Site) -> None:
 
 
 async def check_that_nothing_leaked(made: httpx.AsyncClient, site: Site) -> None:
-    """After `say_everything`."""
+    """Asserts that no secret is found in stores, metrics or logs; call after `say_everything`."""
     found = await asyncio.to_thread(stored, site)
     database = b"".join(found.pop(name) for name in list(found) if name.startswith("antiphon.db"))
     for kept in (b"observer@example.com", *site.in_database.values()):
@@ -122,7 +122,7 @@ async def check_that_nothing_leaked(made: httpx.AsyncClient, site: Site) -> None
 
 
 def stored(site: Site) -> dict[str, bytes]:
-    """Everything that is kept, by where it lies."""
+    """Everything that is stored, by file or store."""
     found = {
         str(path.relative_to(site.data)): path.read_bytes()
         for path in site.data.rglob("*")
@@ -138,7 +138,7 @@ def stored(site: Site) -> dict[str, bytes]:
 
 
 def dump(url: str) -> bytes:
-    """All that a database of PostgreSQL holds: as text, and what of it is bytes as these."""
+    """The dump of a PostgreSQL database as text, followed by its bytea values as bytes."""
     program = postgres_program("pg_dump")
     assert program is not None, "it comes with the server"
     address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
@@ -149,6 +149,6 @@ def dump(url: str) -> bytes:
 
 
 def written(logs: Path) -> str:
-    """Everything that the processes of a cluster have logged into that folder."""
+    """All log files that the processes of a cluster wrote in the folder `logs`."""
     files = [path for path in logs.rglob("*") if path.is_file()]
     return "\n".join(path.read_text(errors="replace") for path in files)

@@ -63,7 +63,7 @@ def gateway_app(
     name: str = "gateway",
     **args: Any,
 ) -> dict[str, Any]:
-    """The second application, with environment variables of its own."""
+    """The application of the gateway, with environment variables of its own."""
     return {
         "name": name,
         "route_prefix": "/" if args.get("server") == "serve" else None,
@@ -85,7 +85,7 @@ def gateway_app(
 def worker_app(
     name: str, deployment: str, import_path: str, environment: dict[str, str], stop_s: float = 5
 ) -> dict[str, Any]:
-    """An application of one worker behind the scenes, with environment variables of its own."""
+    """An application of one background worker, with environment variables of its own."""
     return {
         "name": name,
         "route_prefix": None,
@@ -104,9 +104,9 @@ def worker_app(
 
 
 async def actor_pid(part: str) -> int:
-    """The process of the one live actor whose name has that in it.
+    """The process id of the one live actor whose name contains `part`.
 
-    Named, since another service may run on this machine.
+    Searches this cluster by its address, since another service may run on this machine.
     """
     import ray
     from ray.util.state import list_actors
@@ -120,7 +120,7 @@ async def actor_pid(part: str) -> int:
 
 
 def logs_folder() -> Path:
-    """Of the cluster of this process."""
+    """The folder of the log files of this process's Ray cluster."""
     from ray._private import worker
 
     assert worker._global_node is not None
@@ -150,7 +150,7 @@ class TestCluster:
 
     @asynccontextmanager
     async def with_app(self, app: dict[str, Any]) -> AsyncIterator[None]:
-        """Runs it beside the models."""
+        """Deploys `app` beside the models until the block ends."""
         self.extra_apps.append(app)
         await asyncio.to_thread(self.deploy)
         yield
@@ -192,7 +192,7 @@ def ray_cluster() -> Iterator[TestCluster]:
     from ray import serve
 
     with closing(socket.socket()) as agent:
-        with suppress(OSError):  # it is taken
+        with suppress(OSError):  # the port is in use
             agent.bind(("", 52365))  # as another cluster of this machine would
             agent.listen()
         dashboard_url = cluster.start(num_cpus=2)
@@ -205,7 +205,7 @@ def ray_cluster() -> Iterator[TestCluster]:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def directory(ray_cluster: TestCluster) -> AsyncIterator[ModelDirectory]:
-    """Handles live on one event loop: the session's."""
+    """Handles of the models; bound to one event loop, the session's."""
     models = ModelDirectory("models")
     await models.refresh()
     yield models

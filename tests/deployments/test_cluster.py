@@ -1,4 +1,4 @@
-"""What of a configuration is started first."""
+"""The stages in which the applications of a configuration are deployed."""
 
 import copy
 from typing import Any
@@ -19,7 +19,7 @@ def models(config: dict[str, Any]) -> dict[str, Any]:
     return {deployment["name"]: deployment for deployment in application["deployments"]}
 
 
-def test_a_voice_and_the_gateway_come_first_and_the_rest_changes_only_in_number() -> None:
+def test_the_first_stage_has_the_gateway_one_voice_and_no_replicas_of_other_models() -> None:
     config = shipped()
     before = copy.deepcopy(config)
     staged = first_stage(config)
@@ -38,7 +38,7 @@ def test_a_voice_and_the_gateway_come_first_and_the_rest_changes_only_in_number(
         }
 
 
-def test_a_model_with_a_fixed_number_of_replicas_stays_as_it_is() -> None:
+def test_the_first_stage_keeps_a_model_with_a_fixed_number_of_replicas() -> None:
     config = shipped()
     chat = models(config)["Chat"]
     del chat["autoscaling_config"]
@@ -46,14 +46,14 @@ def test_a_model_with_a_fixed_number_of_replicas_stays_as_it_is() -> None:
     assert models(first_stage(config))["Chat"] == chat
 
 
-def test_without_models_for_speech_everything_starts_at_once() -> None:
+def test_the_first_stage_is_the_whole_configuration_without_tts_models() -> None:
     config = shipped()
     next(one for one in config["applications"] if one["name"] == "models")["args"] = {"chat": ["C"]}
     assert first_voice(config) is None
     assert first_stage(config) == config
 
 
-def test_what_makes_voices_comes_last() -> None:
+def test_the_second_stage_excludes_only_the_voices_application() -> None:
     config = shipped()
     before = copy.deepcopy(config)
     names = [one["name"] for one in second_stage(config)["applications"]]

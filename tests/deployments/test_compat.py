@@ -11,20 +11,20 @@ def test_the_installed_versions_are_the_tested_ones() -> None:
     assert compat.untested_versions() == []
 
 
-def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untested_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(compat.TESTED, "uvicorn", "0.1")
     (sentence,) = compat.untested_versions()
     assert sentence.startswith("uvicorn ") and sentence.endswith("tested with 0.1.")
 
 
-def test_rays_parameters_are_replaced_in_the_block_only() -> None:
+def test_ray_parameters_are_patched_only_inside_the_context_manager() -> None:
     shipped = parameter.RayParams
     with compat.any_dashboard_agent_port():
         assert parameter.RayParams().dashboard_agent_listen_port == 0
     assert parameter.RayParams is shipped
 
 
-def test_an_interface_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_private_interface_is_incompatible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameter, "RayParams", lambda: None)
     with pytest.raises(compat.Incompatible, match="dashboard_agent_listen_port"):
         with compat.any_dashboard_agent_port():

@@ -1,4 +1,4 @@
-"""What the program behind `make run` says of its settings before it starts anything."""
+"""How the program behind `make run` reports invalid settings before it starts anything."""
 
 import os
 import socket
@@ -16,8 +16,8 @@ from deployments.main import doubts, readyz
 from tests.servers import free_port
 
 
-def ended(folder: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    """The exit status of the program, and what it wrote to its two streams."""
+def run_program(folder: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    """The exit status of the program, its stdout and its stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "deployments.main", *arguments],
         cwd=PROJECT_DIR,
@@ -36,7 +36,7 @@ def ended(folder: Path, *arguments: str, **variables: str) -> tuple[int, str, st
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """One on which another gateway listens, which would share it with a gateway."""
+    """A port on which another process listens with SO_REUSEPORT, as another gateway does."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(("127.0.0.1", 0))
@@ -48,28 +48,28 @@ def taken_port() -> Iterator[int]:
     ("name", "value"),
     [("PORT", "abc"), ("DATABASE_URL", "postgresql://user:canary@127.0.0.1:1/database")],
 )
-def test_a_wrong_setting_ends_the_start_with_one_sentence(
+def test_an_invalid_setting_stops_the_start_with_a_one_line_error(
     tmp_path: Path, name: str, value: str
 ) -> None:
-    status, said, complained = ended(tmp_path, **{name: value})
-    assert (status, said) == (1, "")
-    assert complained.startswith(name) and complained.count("\n") == 1, complained
-    assert "canary" not in complained
+    status, output, errors = run_program(tmp_path, **{name: value})
+    assert (status, output) == (1, "")
+    assert errors.startswith(name) and errors.count("\n") == 1, errors
+    assert "canary" not in errors
 
 
-def test_a_port_of_another_service_is_not_shared(tmp_path: Path, taken_port: int) -> None:
-    status, said, complained = ended(tmp_path, HOST="127.0.0.1", PORT=str(taken_port))
-    assert (status, said) == (1, "")
-    assert complained.startswith("HOST and PORT") and "already in use" in complained, complained
+def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int) -> None:
+    status, output, errors = run_program(tmp_path, HOST="127.0.0.1", PORT=str(taken_port))
+    assert (status, output) == (1, "")
+    assert errors.startswith("HOST and PORT") and "already in use" in errors, errors
 
 
 @pytest.mark.parametrize("text", [None, "[]", "applications: ["])
-def test_a_configuration_that_is_none_is_a_wrong_usage(tmp_path: Path, text: str | None) -> None:
+def test_a_missing_or_bad_config_file_is_a_usage_error(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "serve.yaml"
     if text is not None:
         file.write_text(text)
-    status, _, complained = ended(tmp_path, "--config", str(file))
-    assert status == 2 and "--config: " in complained and "Traceback" not in complained, complained
+    status, _, errors = run_program(tmp_path, "--config", str(file))
+    assert status == 2 and "--config: " in errors and "Traceback" not in errors, errors
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_configuration_that_is_none_is_a_wrong_usage(tmp_path: Path, text: str
         ("::", "https://speech.example", 0),
     ],
 )
-def test_addresses_that_nobody_else_can_reach_are_warned_of(
+def test_a_wildcard_host_without_a_public_url_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, public_url: str, expected: int
 ) -> None:
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
@@ -99,7 +99,7 @@ def test_addresses_that_nobody_else_can_reach_are_warned_of(
         (b"<html>", None),  # another program
     ],
 )
-def test_what_lacks_its_store_is_read_from_readyz(body: bytes, expected: list[str] | None) -> None:
+def test_degraded_stores_are_read_from_readyz(body: bytes, expected: list[str] | None) -> None:
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -113,7 +113,7 @@ def test_what_lacks_its_store_is_read_from_readyz(body: bytes, expected: list[st
         url = f"http://127.0.0.1:{server.server_port}/readyz"
         answering = threading.Thread(target=server.handle_request)
         answering.start()
-        told = readyz(url)
-        assert (None if told is None else told.get("degraded", [])) == expected
+        response = readyz(url)
+        assert (None if response is None else response.get("degraded", [])) == expected
         answering.join()
     assert readyz(url) is None  # the server has ended

@@ -1,4 +1,4 @@
-"""What an operator sees of a cluster: metrics, logs and what is stored, without users' secrets."""
+"""Observability of a cluster: metrics, logs and stored data, without users' secrets."""
 
 import asyncio
 import time
@@ -60,7 +60,7 @@ def total(found: list[Sample], name: str, **labels: str) -> float:
     )
 
 
-async def test_one_page_shows_every_process(client: httpx.AsyncClient) -> None:
+async def test_the_metrics_page_has_samples_of_every_process(client: httpx.AsyncClient) -> None:
     wanted = {"Gateway", "TTSFast", "STT", "Chat"}
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -80,7 +80,7 @@ async def test_one_page_shows_every_process(client: httpx.AsyncClient) -> None:
     assert total(found, "antiphon_loop_lag_seconds_count", deployment="STT") >= 1
 
 
-async def test_no_counter_goes_back_between_two_looks(client: httpx.AsyncClient) -> None:
+async def test_no_counter_decreases_between_scrapes(client: httpx.AsyncClient) -> None:
     before: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for _ in range(8):
         for sample in await samples(client):
@@ -92,7 +92,7 @@ async def test_no_counter_goes_back_between_two_looks(client: httpx.AsyncClient)
         await asyncio.sleep(0.2)
 
 
-async def test_replicas_log_the_id_of_the_request_that_they_serve(
+async def test_replicas_and_the_gateway_log_the_request_id(
     client: httpx.AsyncClient, site: Site
 ) -> None:
     deadline = time.monotonic() + PATIENCE_S
@@ -109,7 +109,7 @@ async def test_replicas_log_the_id_of_the_request_that_they_serve(
         await asyncio.sleep(0.2)
 
 
-async def test_no_secret_and_nothing_that_users_said_lies_anywhere(
+async def test_stores_metrics_and_logs_contain_no_secrets_or_user_content(
     client: httpx.AsyncClient, site: Site
 ) -> None:
     await check_that_nothing_leaked(client, site)

@@ -1,4 +1,4 @@
-"""The operator's commands, run as a program runs them."""
+"""The operator's commands, called with the arguments of the command line."""
 
 import asyncio
 from pathlib import Path
@@ -33,29 +33,29 @@ def first_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(sign_up())
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     main(list(arguments))
     return capsys.readouterr().out
 
 
 def execute(statement: str) -> None:
-    """Behind the service's back."""
+    """Changes the database directly, without the service."""
     engine = make_engine(load_settings().database_url)
     with engine.begin() as connection:
         connection.execute(text(statement))
     engine.dispose()
 
 
-def test_credit_goes_to_the_first_workspace_or_the_one_that_is_named(
+def test_credit_goes_to_the_first_workspace_or_to_that_of_the_given_email(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert "Owner" in said(capsys, "credit", "0")
-    assert "has 30.500000 USD" in said(capsys, "credit", "25.5")
-    assert "Ann" in (told := said(capsys, "credit", "-1", "--email", "Ann@Example.com"))
-    assert "has 4.000000 USD" in told
+    assert "Owner" in output_of(capsys, "credit", "0")
+    assert "has 30.500000 USD" in output_of(capsys, "credit", "25.5")
+    assert "Ann" in (output := output_of(capsys, "credit", "-1", "--email", "Ann@Example.com"))
+    assert "has 4.000000 USD" in output
 
 
-def test_a_command_in_another_environment_makes_nothing(
+def test_a_command_without_a_database_fails_and_creates_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -65,13 +65,13 @@ def test_a_command_in_another_environment_makes_nothing(
     assert not elsewhere.exists()
 
 
-def test_a_payment_is_credited_once(capsys: pytest.CaptureFixture[str]) -> None:
-    said(capsys, "credit", "1", "--reference", "invoice-7")
+def test_a_payment_reference_is_credited_once(capsys: pytest.CaptureFixture[str]) -> None:
+    output_of(capsys, "credit", "1", "--reference", "invoice-7")
     with pytest.raises(SystemExit, match="keeps 6.000000 USD: .*'invoice-7' was booked before"):
         main(["credit", "1", "--reference", "invoice-7"])
 
 
-def test_credit_that_is_not_there_cannot_be_taken() -> None:
+def test_removing_more_credit_than_the_balance_is_refused() -> None:
     with pytest.raises(SystemExit, match="keeps 5.000000 USD: .* less than the 5.000001 USD"):
         main(["credit", "-5.000001"])
 
@@ -83,13 +83,13 @@ def test_credit_of_a_workspace_without_an_account_is_refused() -> None:
 
 
 @pytest.mark.parametrize("amount", ["0.0000001", "NaN", "much", "1e300"])
-def test_an_amount_that_is_none_is_refused(amount: str) -> None:
+def test_an_invalid_amount_of_credit_is_refused(amount: str) -> None:
     with pytest.raises(SystemExit):
         main(["credit", amount])
 
 
-def test_a_plan_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is on Enterprise, paid annual" in said(
+def test_the_plan_command_sets_the_plan_of_a_workspace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is on Enterprise, paid annual" in output_of(
         capsys, "plan", "enterprise", "--cycle", "annual"
     )
     with pytest.raises(SystemExit, match="no such plan"):
@@ -98,10 +98,10 @@ def test_a_plan_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
         main(["plan", "pro", "--workspace", "1"])
 
 
-def test_reconciling_finds_a_balance_that_was_changed_by_hand(
+def test_reconcile_finds_balances_and_daily_sums_that_were_changed_by_hand(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert "every balance" in said(capsys, "reconcile")
+    assert "every balance" in output_of(capsys, "reconcile")
     execute("UPDATE account SET balance = 9000000")
     execute("UPDATE ledger_day SET held = 1, units = 7")
     with pytest.raises(SystemExit) as ended:
@@ -111,18 +111,18 @@ def test_reconciling_finds_a_balance_that_was_changed_by_hand(
     assert sum("is not the sum of its entries" in line for line in lines) == 2
 
 
-def test_the_audit_logs_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "of 2 workspace(s) are whole" in said(capsys, "check-audit")
+def test_check_audit_finds_a_changed_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "of 2 workspace(s) are whole" in output_of(capsys, "check-audit")
     execute("DROP TRIGGER audit_entry_update")
     execute("UPDATE audit_entry SET action = 'nothing' WHERE number = 2")
     with pytest.raises(SystemExit, match="entry 2 was changed"):
         main(["check-audit"])
 
 
-def test_the_store_of_files_is_tried_out(
+def test_check_storage_writes_a_file_and_reports_an_unusable_store(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "files can be written to" in said(capsys, "check-storage")
+    assert "files can be written to" in output_of(capsys, "check-storage")
     assert [path for path in (tmp_path / "files").rglob("*") if path.is_file()] == []
     (tmp_path / "file").touch()
     monkeypatch.setenv("STORAGE_URL", f"{tmp_path / 'file'}")
@@ -132,8 +132,8 @@ def test_the_store_of_files_is_tried_out(
         main(["check-storage"])
 
 
-def test_keys_are_rotated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "0 chat(s), 0 webhook(s), 0 event(s) and 0 file(s)" in said(capsys, "rotate-keys")
+def test_rotate_keys_reports_the_re_encrypted_items(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "0 chat(s), 0 webhook(s), 0 event(s) and 0 file(s)" in output_of(capsys, "rotate-keys")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_keys_are_rotated(capsys: pytest.CaptureFixture[str]) -> None:
         ("DATABASE_URL", "sqlite:////nowhere/antiphon.db"),
     ],
 )
-def test_a_wrong_setting_ends_a_command_with_one_sentence(
+def test_an_invalid_setting_ends_a_command_with_a_one_line_error(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -155,30 +155,30 @@ def test_a_wrong_setting_ends_a_command_with_one_sentence(
     assert "\n" not in str(ended.value) and "canary" not in str(ended.value)
 
 
-def test_secrets_that_others_may_read_end_a_command_with_a_sentence(tmp_path: Path) -> None:
+def test_a_secrets_file_readable_by_others_ends_a_command_with_an_error(tmp_path: Path) -> None:
     (tmp_path / "secrets.json").chmod(0o644)
     with pytest.raises(SystemExit, match="chmod 600"):
         main(["reconcile"])
 
 
-def test_a_database_of_a_newer_release_is_left_alone() -> None:
+def test_a_command_refuses_the_database_of_a_newer_release() -> None:
     execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(SystemExit, match="of a newer one: .*9999"):
         main(["reconcile"])
 
 
-def test_secrets_that_were_changed_can_be_accepted(
+def test_accept_secrets_allows_a_start_with_changed_secrets(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
     with pytest.raises(SettingsError, match="^ANTIPHON_KEY_PEPPER"):
         asyncio.run(prepare_database(load_settings()))
-    assert "from now on" in said(capsys, "accept-secrets")
+    assert "from now on" in output_of(capsys, "accept-secrets")
     asyncio.run(prepare_database(load_settings()))
 
 
 @pytest.mark.parametrize("arguments", [[], ["unknown"], ["credit"], ["credit", "much"]])
-def test_a_command_that_is_not_understood_ends_with_2(arguments: list[str]) -> None:
+def test_a_usage_error_exits_with_status_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2

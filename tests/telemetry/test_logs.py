@@ -1,4 +1,4 @@
-"""No secret reaches a log, whichever logger writes it and whichever handler prints it."""
+"""Secrets are redacted in log records of any logger, in plain and in JSON format."""
 
 import io
 import json
@@ -41,7 +41,7 @@ SECRETS = (KEY, TOKEN, CANARY, "QUJDQUJD")
 
 @pytest.fixture(params=[logging.Formatter(), JsonFormatter()], ids=["plain", "json"])
 def log(request: pytest.FixtureRequest) -> Iterator[tuple[logging.Logger, io.StringIO]]:
-    """A logger whose handler prints to memory, in this format."""
+    """A logger whose handler writes to memory, in each format."""
     before = logging.getLogRecordFactory()
     logging.setLogRecordFactory(RedactedRecord)
     stream = io.StringIO()
@@ -56,7 +56,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[tuple[logging.Logger, io.Str
 
 
 @pytest.mark.parametrize("leak", LEAKS, ids=range(len(LEAKS)))
-def test_secrets_are_hidden_in_messages_arguments_and_exceptions(
+def test_secrets_are_redacted_in_messages_arguments_and_exceptions(
     log: tuple[logging.Logger, io.StringIO], leak: str
 ) -> None:
     logger, stream = log
@@ -72,12 +72,12 @@ def test_secrets_are_hidden_in_messages_arguments_and_exceptions(
     assert [secret for secret in SECRETS if secret in written] == []
 
 
-def test_ordinary_text_stays() -> None:
+def test_text_without_secrets_is_not_redacted() -> None:
     for text in ("task_1 is done", "GET /developer/api", "the password is wrong", "sk_short"):
         assert redact(text) == text
 
 
-def test_a_line_is_json_with_the_request_and_its_fields() -> None:
+def test_a_json_log_line_has_the_request_id_and_the_extra_fields() -> None:
     record = logging.makeLogRecord({"msg": "request", "status": 200, "name": "api.access"})
     token = request_id.set("abc")
     line = json.loads(JsonFormatter().format(record))
@@ -86,7 +86,7 @@ def test_a_line_is_json_with_the_request_and_its_fields() -> None:
     assert line["time"].endswith("+00:00")
 
 
-def test_hiding_a_secret_leaves_json_that_can_be_read() -> None:
+def test_a_redacted_log_line_is_valid_json() -> None:
     body = json.dumps({"password": f'two "words" {CANARY}', "name": "Ada"})
     record = logging.makeLogRecord({"msg": "got %s", "args": (body,), "body": body})
     line = json.loads(JsonFormatter().format(record))

@@ -22,7 +22,7 @@ _LEGEND = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
 
 
 def labels_of() -> dict[str, set[str]]:
-    """Every series that a page can have, with its labels."""
+    """Every series that the metrics page can have, with its labels."""
     known = {REPORT_AGE: ADDED}
     for one in vars(metrics).values():
         if isinstance(one, Histogram):
@@ -40,7 +40,7 @@ def labels_of() -> dict[str, set[str]]:
 
 
 def check(query: str) -> set[str]:
-    """The labels that its answer has. Raises AssertionError."""
+    """Asserts that the metrics and labels of `query` exist; returns the labels of its result."""
     known = labels_of()
     series = _SERIES.findall(query)
     assert series, query
@@ -60,7 +60,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("legend", "query"), list(queries()))
-def test_every_query_of_the_dashboard_can_be_answered(legend: str, query: str) -> None:
+def test_every_dashboard_query_uses_existing_metrics_and_labels(legend: str, query: str) -> None:
     assert set(_LEGEND.findall(legend)) <= check(query)
 
 
@@ -70,7 +70,7 @@ def rules() -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_every_alert_can_fire_and_says_what_is_wrong(rule: dict[str, object]) -> None:
+def test_every_alert_uses_existing_metrics_and_has_a_summary(rule: dict[str, object]) -> None:
     query = str(rule["expr"])
     grouped = set() if query.startswith("up{") else check(query)
     annotations = rule["annotations"]
@@ -88,7 +88,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
         assert {name, f"{base}_bucket"} & shown, name
 
 
-def test_grafana_gets_panels_that_do_not_overlap() -> None:
+def test_dashboard_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in PANELS:
         place = panel["gridPos"]

@@ -1,4 +1,4 @@
-"""Reports of processes, and the page that shows them together."""
+"""Metric reports of processes, and the page that renders them together."""
 
 import ast
 import pickle
@@ -29,7 +29,7 @@ def report(replica: str, value: float) -> Report:
     return OwnReports("Model", replica, registry).take()
 
 
-def test_series_of_two_processes_are_told_apart() -> None:
+def test_series_of_two_processes_differ_in_the_replica_label() -> None:
     page = render([report("one", 1), report("two", 5)]).decode()
     families = {family.name: family for family in parse(page)}
     assert set(families) == {"pieces", "took_seconds", REPORT_AGE}
@@ -41,23 +41,23 @@ def test_series_of_two_processes_are_told_apart() -> None:
     assert page.endswith("\n") and "\n\n" not in page
 
 
-def test_one_report_shows_what_the_process_has_counted() -> None:
+def test_a_report_has_histogram_buckets_and_escaped_help_text() -> None:
     page = render([report("one", 3)]).decode()
     assert 'took_seconds_bucket{deployment="Model",le="+Inf",replica="one"} 1.0' in page
     assert "Pieces\\nof cake" in page
 
 
-def test_a_report_survives_the_process_boundary() -> None:
+def test_a_pickled_report_renders_the_same_page() -> None:
     made = report("one", 3)
     assert render([pickle.loads(pickle.dumps(made))]) == render([made])
 
 
-def test_reports_of_one_process_are_in_order() -> None:
+def test_reports_of_one_process_have_increasing_sequence_numbers() -> None:
     own = OwnReports("Model", "one")
     assert own.take().sequence < own.take().sequence
 
 
-def test_a_histogram_that_saw_nothing_is_left_out() -> None:
+def test_a_report_has_the_metrics_that_have_a_value() -> None:
     own = OwnReports()
     metrics.kept_deleted.labels("test").inc()
     assert "antiphon_kept_deleted_total" in own.take().families
@@ -66,18 +66,18 @@ def test_a_histogram_that_saw_nothing_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("metric", list(every_metric()), ids=lambda one: one._name)
-def test_names_and_labels_are_ours(metric: Counter | Gauge | Histogram) -> None:
+def test_metrics_have_our_prefix_and_no_user_data(metric: Counter | Gauge | Histogram) -> None:
     assert metric._name.startswith("antiphon_")
     assert not ORIGIN & set(metric._labelnames)
     assert not {"workspace", "user", "key", "text", "voice", "path"} & set(metric._labelnames)
 
 
-def test_no_metric_carries_one_name_twice() -> None:
+def test_metric_names_are_unique() -> None:
     names = [one._name for one in every_metric()]
     assert len(names) == len(set(names))
 
 
-def test_every_metric_is_counted_somewhere() -> None:
+def test_every_metric_is_used_in_the_source() -> None:
     layers = ("api", "db", "deployments", "models", "pipelines")
     files = (file for layer in layers for file in (PROJECT_DIR / layer).rglob("*.py"))
     used = {

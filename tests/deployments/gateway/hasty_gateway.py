@@ -1,4 +1,4 @@
-"""The gateway with a short grace for live sockets, so that tests need not wait for the real one."""
+"""The gateway with a short drain of live sockets, so that tests need not wait for the real one."""
 
 from ray import serve
 from ray.serve import Application

@@ -1,4 +1,4 @@
-"""Clients of both sockets, and what a test does to the replicas behind them."""
+"""Clients of the TTS and STT sockets, and helpers that inspect or kill replicas."""
 
 import asyncio
 import json
@@ -37,13 +37,13 @@ class Client:
                 return message
 
     async def speak(self, text: str) -> str:
-        """Flushes a text; what it came to: `flush_completed` or `error`."""
+        """Flushes a text; returns the message that ends it: `flush_completed` or `error`."""
         await self.send(send_text={"text": text})
         await self.send(flush_context={})
         return next(iter(await self.until("flush_completed", "error")))
 
     async def hear(self, audio: bytes) -> dict[str, Any]:
-        """Sends mu-law as fast as a telephone does, and then silence, until a final comes."""
+        """Sends mu-law in real time, then silence, until a final or an error is received."""
 
         async def send() -> None:
             begin = time.monotonic()
@@ -62,7 +62,7 @@ class Client:
             sending.cancel()
 
     async def ended(self) -> int:
-        """Waits for the close frame; its code."""
+        """Waits for the close frame; returns its code."""
         async with asyncio.timeout(PATIENCE_S):
             await self.connection.wait_closed()
         code = self.connection.close_code
@@ -96,7 +96,7 @@ async def listening(base_url: str, key: str) -> AsyncIterator[Client]:
         config = {"continuous_mode": True}
         async with asyncio.timeout(
             PATIENCE_S
-        ):  # a start may be sent again, as while a replica comes back
+        ):  # a start may be retried, as while a replica restarts
             while True:
                 await client.send(type="start", languages=["en"], config=config)
                 if (await client.until("connected", "error"))["type"] == "connected":
@@ -117,7 +117,7 @@ def replicas(deployment: str) -> list[Any]:
 
 
 def kill_replicas(deployment: str) -> None:
-    """As a crash does."""
+    """Kills every replica of `deployment` without a graceful shutdown."""
     import ray
 
     for replica in replicas(deployment):
@@ -125,6 +125,6 @@ def kill_replicas(deployment: str) -> None:
 
 
 async def ongoing(some: list[Any]) -> int:
-    """Requests that these replicas work on now."""
+    """The number of requests in progress on these replicas."""
     counts: list[int] = [await replica.get_num_ongoing_requests.remote() for replica in some]
     return sum(counts)

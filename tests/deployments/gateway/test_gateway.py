@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of the gateway's replica: its own data folder and a free port."""
+    """Environment variables of the gateway's replica: its own data folder and a free port."""
     data = tmp_path_factory.mktemp("gateway")
     upgrade(f"sqlite:///{data / 'antiphon.db'}")
     return {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
@@ -40,7 +40,7 @@ def gateway(ray_cluster: TestCluster, environment: dict[str, str]) -> Iterator[T
 async def client(
     gateway: TestCluster, environment: dict[str, str]
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Signed in."""
+    """A client that is signed in."""
     url = f"http://127.0.0.1:{environment['PORT']}"
     async with httpx.AsyncClient(base_url=url, timeout=30) as made:
         await until_ready(made)
@@ -53,7 +53,7 @@ async def client(
         yield made
 
 
-async def test_it_speaks(client: httpx.AsyncClient) -> None:
+async def test_speech_endpoint_returns_audio(client: httpx.AsyncClient) -> None:
     answer = await client.post(
         "/tts-synthesize", json={"text": "Hello there.", "output_format": "wav"}
     )
@@ -61,7 +61,7 @@ async def test_it_speaks(client: httpx.AsyncClient) -> None:
     assert base64.b64decode(answer.json()["audio_base64"])[:4] == b"RIFF"
 
 
-async def test_it_listens(client: httpx.AsyncClient) -> None:
+async def test_transcription_endpoint_accepts_a_flac_file(client: httpx.AsyncClient) -> None:
     spoken = await client.post(
         "/tts-synthesize", json={"text": "Hello there.", "output_format": "flac"}
     )
@@ -70,25 +70,25 @@ async def test_it_listens(client: httpx.AsyncClient) -> None:
     assert answer.status_code == 200, answer.text
 
 
-async def test_it_chats(client: httpx.AsyncClient) -> None:
+async def test_chat_completion_returns_the_whole_answer(client: httpx.AsyncClient) -> None:
     body = {"messages": [{"role": "user", "content": "one two"}], "stream": False}
     answer = await client.post("/v1/chat/completions", json=body)
     assert answer.json()["choices"][0]["message"]["content"] == "one two"
 
 
-async def test_it_streams_a_chat(client: httpx.AsyncClient) -> None:
+async def test_streamed_chat_completion_ends_with_done(client: httpx.AsyncClient) -> None:
     body = {"messages": [{"role": "user", "content": "one two"}]}
     async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
         lines = [line async for line in answer.aiter_lines() if line]
     assert lines[-1] == "data: [DONE]"
 
 
-async def test_it_lists_the_models_that_run(client: httpx.AsyncClient) -> None:
+async def test_models_endpoint_lists_the_running_models(client: httpx.AsyncClient) -> None:
     models = (await client.get("/models")).json()["data"]
     assert {model["kind"] for model in models} == {"tts", "stt", "chat"}
 
 
-async def test_a_swap_of_the_model_fails_no_request(
+async def test_no_speech_request_fails_during_a_model_swap(
     client: httpx.AsyncClient, gateway: TestCluster
 ) -> None:
     stop = asyncio.Event()
@@ -123,7 +123,7 @@ async def until_listed(client: httpx.AsyncClient, model_id: str) -> None:
         await asyncio.sleep(0.2)
 
 
-async def test_a_model_that_cannot_load_leaves_the_old_one_serving(
+async def test_a_failed_model_swap_keeps_the_old_model_serving(
     client: httpx.AsyncClient, gateway: TestCluster
 ) -> None:
     options = gateway.options("TTSFast")
@@ -146,7 +146,7 @@ async def test_a_model_that_cannot_load_leaves_the_old_one_serving(
         await asyncio.to_thread(gateway.deploy)
 
 
-async def test_a_killed_gateway_comes_back_with_its_accounts(
+async def test_a_killed_gateway_restarts_and_accepts_the_same_token(
     client: httpx.AsyncClient, environment: dict[str, str]
 ) -> None:
     import ray
@@ -167,7 +167,7 @@ async def test_a_killed_gateway_comes_back_with_its_accounts(
         await asyncio.sleep(0.2)
 
 
-async def test_logs_of_the_gateway_hold_no_credentials(
+async def test_gateway_logs_contain_no_credentials(
     client: httpx.AsyncClient, environment: dict[str, str]
 ) -> None:
     token = client.headers["Authorization"].removeprefix("Bearer ")

@@ -1,4 +1,4 @@
-"""What callers of a replica see: the engines' own errors, and work that stops when they leave."""
+"""Handles to replicas: engine errors keep their type, and work stops when callers disconnect."""
 
 import asyncio
 import time
@@ -30,11 +30,11 @@ async def speak(directory: ModelDirectory, text: str, voice: str | None = None) 
     return seconds
 
 
-async def test_speech_crosses_the_process_boundary(directory: ModelDirectory) -> None:
+async def test_speech_is_streamed_from_another_process(directory: ModelDirectory) -> None:
     assert await speak(directory, "hello there") > 0.1
 
 
-async def test_an_engine_error_arrives_as_itself_without_the_remote_traceback(
+async def test_an_engine_error_keeps_its_type_and_has_no_remote_traceback(
     directory: ModelDirectory,
 ) -> None:
     with pytest.raises(UnknownVoice) as caught:
@@ -43,7 +43,7 @@ async def test_an_engine_error_arrives_as_itself_without_the_remote_traceback(
     assert "Traceback" not in str(caught.value)
 
 
-async def test_the_pack_of_a_deleted_voice_is_forgotten_by_each_replica(
+async def test_forget_voice_removes_the_voice_pack_from_each_replica(
     directory: ModelDirectory,
 ) -> None:
     speaker = directory.speakers["TTSFast"]
@@ -60,7 +60,7 @@ async def test_the_pack_of_a_deleted_voice_is_forgotten_by_each_replica(
         await spoken(known)
 
 
-async def test_a_full_queue_is_overload(directory: ModelDirectory) -> None:
+async def test_requests_to_a_full_queue_raise_engine_overloaded(directory: ModelDirectory) -> None:
     async def one() -> str:
         try:
             await asyncio.wait_for(speak(directory, LONG_TEXT), 2)
@@ -75,7 +75,7 @@ async def test_a_full_queue_is_overload(directory: ModelDirectory) -> None:
     assert "overloaded" in results
 
 
-async def test_leaving_a_stream_frees_the_replica(directory: ModelDirectory) -> None:
+async def test_closing_a_stream_frees_the_replica(directory: ModelDirectory) -> None:
     speaker = directory.speakers["TTSFast"]
     key = (await speaker.describe()).voices[0].key
     for _ in range(8):  # four times what may run and wait at once
@@ -85,14 +85,14 @@ async def test_leaving_a_stream_frees_the_replica(directory: ModelDirectory) -> 
     assert await asyncio.wait_for(speak(directory, "still here"), PATIENCE_S) > 0.1
 
 
-async def test_chat_deltas_end_with_usage(directory: ModelDirectory) -> None:
+async def test_chat_deltas_end_with_usage_and_finish_reason(directory: ModelDirectory) -> None:
     request = GenerationRequest((ChatMessage("user", "one two three"),))
     deltas = [delta async for delta in directory.chat_models["Chat"].generate(request)]
     assert "".join(delta.text for delta in deltas) == "one two three"
     assert deltas[-1].usage is not None and deltas[-1].finish_reason == "stop"
 
 
-async def test_utterances_are_transcribed_side_by_side(directory: ModelDirectory) -> None:
+async def test_concurrent_utterances_are_transcribed(directory: ModelDirectory) -> None:
     import numpy as np
 
     pcm = np.zeros(16_000, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The gateway's own HTTP server."""
+"""The gateway's HTTP server: draining, keep-alive, connection limits and socket options."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ async def slow(request: Request) -> PlainTextResponse:
 
 def app() -> Starlette:
     made = Starlette(routes=[Route("/slow", slow), WebSocketRoute("/echo", echo)])
-    made.state.begun = asyncio.Event()  # a request for /slow has come
+    made.state.begun = asyncio.Event()  # set by a request for /slow
     return made
 
 
@@ -55,7 +55,7 @@ async def listener(service: Starlette) -> AsyncIterator[HttpListener]:
     await running.stop()
 
 
-async def test_a_request_that_runs_ends_before_the_server_does(
+async def test_a_running_request_completes_before_the_server_stops(
     service: Starlette, listener: HttpListener
 ) -> None:
     async with httpx.AsyncClient() as client:
@@ -66,12 +66,12 @@ async def test_a_request_that_runs_ends_before_the_server_does(
     assert not listener.serving
 
 
-async def test_no_socket_is_compressed_and_a_silent_one_is_pinged(listener: HttpListener) -> None:
+async def test_websockets_are_not_compressed_and_are_pinged(listener: HttpListener) -> None:
     async with connect(f"ws://127.0.0.1:{listener.port}/echo", compression="deflate") as client:
         assert client.protocol.extensions == []
         await client.send("a" * 2000)
         assert await client.recv() == "a" * 2000
-    # The numbers of the interface; that uvicorn keeps to them is a matter of minutes.
+    # Only the settings: a test of uvicorn's pings would take minutes.
     config = listener._server.config
     assert (config.ws_ping_interval, config.ws_ping_timeout) == (30.0, 10.0)
 
@@ -86,8 +86,8 @@ async def test_a_second_listener_takes_over_the_port(listener: HttpListener) -> 
     await second.stop()
 
 
-def all_of(client: socket.socket) -> bytes:
-    """What comes until the server closes the connection."""
+def receive_all(client: socket.socket) -> bytes:
+    """All bytes received until the server closes the connection."""
     client.settimeout(5)
     answer = b""
     while piece := client.recv(4096):
@@ -95,27 +95,25 @@ def all_of(client: socket.socket) -> bytes:
     return answer
 
 
-async def test_who_connects_while_the_server_leaves_is_still_answered(
-    listener: HttpListener,
-) -> None:
+async def test_new_connections_are_answered_while_the_server_drains(listener: HttpListener) -> None:
     address = ("127.0.0.1", listener.port)
     with ExitStack() as stack:
-        # The kernel connects them; the loop, which does not run here, has not accepted any.
+        # The kernel connects them; the event loop, blocked here, has not accepted any.
         clients = [stack.enter_context(socket.create_connection(address)) for _ in range(5)]
         for client in clients:
             client.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
         await listener.stop()
         for client in clients:
-            answer = all_of(client)
+            answer = receive_all(client)
             assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"done")
             assert b"connection: close" in answer.lower()
 
 
-async def test_who_keeps_a_connection_is_told_to_move_on(listener: HttpListener) -> None:
+async def test_keep_alive_connections_are_closed_during_a_drain(listener: HttpListener) -> None:
     async def drain() -> None:
         answer = await client.get(url)
         assert answer.headers["connection"] == "close"
-        with pytest.raises(httpx.ConnectError):  # a new one, which others would get
+        with pytest.raises(httpx.ConnectError):  # a new connection: another gateway would take it
             await client.get(url)
 
     url = f"http://127.0.0.1:{listener.port}/slow"
@@ -124,7 +122,7 @@ async def test_who_keeps_a_connection_is_told_to_move_on(listener: HttpListener)
         await listener.stop(drain())
 
 
-FILES = 160  # of the server below: 80 connections are served, and 20 more told why not
+FILES = 160  # of the server below: 80 connections are served, and 20 more get a 503
 FEW_FILES = f"""
 import asyncio, resource
 import uvloop
@@ -148,8 +146,8 @@ UPGRADE = (
 )
 
 
-def ask(connection: socket.socket, more: bytes = b"") -> bytes:
-    """The answer; empty when the connection was closed."""
+def request_once(connection: socket.socket, more: bytes = b"") -> bytes:
+    """Sends a request; returns the answer, empty when the connection was closed."""
     answer = b""
     try:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n" % more)
@@ -160,14 +158,14 @@ def ask(connection: socket.socket, more: bytes = b"") -> bytes:
     return answer
 
 
-def seconds_of(pid: int) -> float:
-    """Of computing, so far."""
+def cpu_seconds(pid: int) -> float:
+    """CPU time of the process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_too_many_connections_are_refused_and_the_old_ones_kept() -> None:
+def test_connections_beyond_the_limit_get_503_and_open_ones_are_kept() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(
             subprocess.Popen([sys.executable, "-c", FEW_FILES], stdout=subprocess.PIPE, text=True)
@@ -182,31 +180,31 @@ def test_too_many_connections_are_refused_and_the_old_ones_kept() -> None:
             )
 
         old = [connect() for _ in range(60)]
-        assert all(ask(one).startswith(b"HTTP/1.1 404") for one in old)
+        assert all(request_once(one).startswith(b"HTTP/1.1 404") for one in old)
         new = [connect() for _ in range(2 * FILES)]
-        began, used = time.monotonic(), seconds_of(server.pid)
-        answers = [ask(one) for one in new[:30]]  # twenty fit in
-        answers += [ask(one, UPGRADE) for one in new[30:]]
+        began, used = time.monotonic(), cpu_seconds(server.pid)
+        answers = [request_once(one) for one in new[:30]]  # 20 connections are free
+        answers += [request_once(one, UPGRADE) for one in new[30:]]
         assert sum(answer.startswith(b"HTTP/1.1 404") for answer in answers) == 20
-        told = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
-        # Twenty at a time: on a busy machine others are accepted while these are told.
-        assert len(told) > 10 and all(b'"overloaded"' in answer for answer in told)
-        assert all(b"retry-after" in answer.lower() for answer in told)
+        refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
+        # 20 at a time: on a busy machine, others are accepted while these are refused.
+        assert len(refused) > 10 and all(b'"overloaded"' in answer for answer in refused)
+        assert all(b"retry-after" in answer.lower() for answer in refused)
         assert any(answer == b"" for answer in answers)
-        assert all(ask(one).startswith(b"HTTP/1.1 404") for one in old)
+        assert all(request_once(one).startswith(b"HTTP/1.1 404") for one in old)
         time.sleep(0.5)
-        assert seconds_of(server.pid) - used < 0.7 * (time.monotonic() - began)
+        assert cpu_seconds(server.pid) - used < 0.7 * (time.monotonic() - began)
         for one in new:
             one.close()
         deadline = time.monotonic() + PATIENCE_S
-        while not ask(connect()).startswith(b"HTTP/1.1 404"):
+        while not request_once(connect()).startswith(b"HTTP/1.1 404"):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        assert all(ask(one).startswith(b"HTTP/1.1 404") for one in old)
+        assert all(request_once(one).startswith(b"HTTP/1.1 404") for one in old)
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux only")
-def test_accepted_sockets_end_when_the_client_stalls() -> None:
+def test_accepted_sockets_have_a_tcp_user_timeout() -> None:
     with listening_socket("127.0.0.1", 0) as server:
         with socket.create_connection(server.getsockname()):
             server.setblocking(True)

@@ -1,4 +1,4 @@
-"""What is said of a model while its replicas come and go."""
+"""Model handles report a model as available or lost while its replicas stop and restart."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -16,7 +16,7 @@ INFO = cast(ModelInfo, object())
 
 
 class Replica:
-    """Stands for a handle: answers, or never does when it is down."""
+    """A fake deployment handle: `describe` answers, or never returns while `down`."""
 
     def __init__(self) -> None:
         self.down = False
@@ -50,7 +50,7 @@ async def test_a_model_without_a_replica_is_lost(model: ModelHandle, replica: Re
         await model.describe()
 
 
-async def test_a_served_request_outweighs_an_answer_that_it_is_lost(
+async def test_a_served_request_clears_a_cached_engine_lost(
     model: ModelHandle, replica: Replica
 ) -> None:
     replica.down = True
@@ -61,13 +61,13 @@ async def test_a_served_request_outweighs_an_answer_that_it_is_lost(
     assert await model.describe() is INFO
 
 
-async def test_a_served_request_outweighs_a_question_that_is_still_open(
+async def test_a_describe_call_is_repeated_if_a_request_was_served_meanwhile(
     model: ModelHandle, replica: Replica
 ) -> None:
     replica.down = True
     asking = asyncio.create_task(model.describe())
     await asyncio.sleep(0.01)
-    replica.down = False  # its successor is there, but does not know of the question
+    replica.down = False  # its successor runs, but did not get the pending call
     model.works()
     assert await asking is INFO
     assert replica.asked == 2

@@ -35,13 +35,13 @@ pytestmark = [pytest.mark.ray, pytest.mark.weights, pytest.mark.asyncio(loop_sco
 
 SLOW = {"model": "tts/tone_slow"}
 QUICK = {"model": "tts/tone"}
-LONG_TEXT = "These words take a while to say. " * 12  # 24 s of sound, 7 s of work
+LONG_TEXT = "These words take a while to say. " * 12  # 24 s of audio, 7 s of synthesis
 GATEWAY = "tests.deployments.gateway.hasty_gateway:build_gateway"
 
 
 @dataclass(frozen=True)
 class Site:
-    """The gateway, and a user whose plan allows many sockets."""
+    """The gateway, and the key of a workspace whose plan allows many sockets."""
 
     cluster: TestCluster
     environment: dict[str, str]
@@ -92,7 +92,7 @@ async def site(
 
 @pytest.fixture(scope="module")
 def utterance(weights: WeightStore) -> bytes:
-    """Speech as a telephone sends it."""
+    """Speech as mu-law at 8 kHz, as a telephone sends it."""
     engine, info = load_model(TTS, "tts/hibari", weights)
     request = SynthesisRequest("Please call me back tomorrow.", info.voices[0].key, "en")
     encoder = MulawEncoder(8000)
@@ -100,8 +100,8 @@ def utterance(weights: WeightStore) -> bytes:
     return b"".join([*parts, *encoder.flush()])
 
 
-async def speaks_within(client: Client, seconds: float) -> bool:
-    """Whether a flush succeeds in time; those before may fail."""
+async def flush_succeeds_within(client: Client, seconds: float) -> bool:
+    """Whether a flush succeeds within `seconds`; earlier ones may fail."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if await client.speak("Again.") == "flush_completed":
@@ -110,7 +110,7 @@ async def speaks_within(client: Client, seconds: float) -> bool:
     return False
 
 
-async def test_a_killed_speaker_is_an_error_and_the_session_speaks_again(site: Site) -> None:
+async def test_a_session_reports_a_killed_tts_replica_and_then_speaks_again(site: Site) -> None:
     async with speaking(site.url, site.key, site.voice_id) as client:
         await client.send(send_text={"text": LONG_TEXT})
         await client.send(flush_context={})
@@ -119,10 +119,10 @@ async def test_a_killed_speaker_is_an_error_and_the_session_speaks_again(site: S
         answer = await client.until("error", "flush_completed")
         assert "error" in answer, answer
         assert answer["error"]["context_id"] and answer["error"]["message"]
-        assert await speaks_within(client, PATIENCE_S)
+        assert await flush_succeeds_within(client, PATIENCE_S)
 
 
-async def test_a_killed_recogniser_leaves_the_session_listening(
+async def test_a_session_transcribes_again_after_its_stt_replica_was_killed(
     site: Site, utterance: bytes
 ) -> None:
     async with listening(site.url, site.key) as client:
@@ -134,7 +134,7 @@ async def test_a_killed_recogniser_leaves_the_session_listening(
             assert time.monotonic() < deadline
 
 
-async def test_a_client_that_vanishes_stops_the_work_of_the_replica(site: Site) -> None:
+async def test_an_aborted_connection_stops_the_synthesis(site: Site) -> None:
     (replica,) = replicas("TTSFast")
     async with speaking(site.url, site.key, site.voice_id) as client:
         await client.send(send_text={"text": LONG_TEXT})
@@ -148,7 +148,7 @@ async def test_a_client_that_vanishes_stops_the_work_of_the_replica(site: Site) 
                 await asyncio.sleep(0.005)
 
 
-async def test_a_swap_of_the_model_drops_no_session(site: Site, utterance: bytes) -> None:
+async def test_a_model_swap_drops_no_session(site: Site, utterance: bytes) -> None:
     options = site.cluster.options("TTSFast")
     async with (
         speaking(site.url, site.key, site.voice_id) as speaker,
@@ -191,7 +191,7 @@ async def test_a_revoked_key_ends_its_sessions_within_five_seconds(
     assert refused.value.response.status_code == 401
 
 
-async def test_a_replaced_gateway_gives_its_sockets_a_grace_and_tells_them(site: Site) -> None:
+async def test_a_replaced_gateway_drains_its_sockets_and_closes_them_with_1012(site: Site) -> None:
     new = gateway_app({**site.environment, "RELEASE": "2"}, GATEWAY)
     async with speaking(site.url, site.key, site.voice_id) as client:
         site.cluster.extra_apps = [new]

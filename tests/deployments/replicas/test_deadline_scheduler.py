@@ -1,4 +1,4 @@
-"""The order in which a replica serves its requests."""
+"""DeadlineScheduler: the order in which a TTS replica serves the steps of its requests."""
 
 import asyncio
 import threading
@@ -19,14 +19,14 @@ def turns() -> DeadlineScheduler:
 
 
 def make_scheduler(max_concurrency: int) -> DeadlineScheduler:
-    """Four threads at a moment that never passes, of which so many may work; no step is empty."""
+    """Four threads, of which `max_concurrency` may work; the clock is fixed, no step is empty."""
     return DeadlineScheduler(
         4, "test", lambda: max_concurrency, lambda item: False, clock=lambda: 100.0
     )
 
 
-class Held:
-    """Keeps a thread busy until it is let go."""
+class BlockedThread:
+    """Keeps a thread of the scheduler busy until `unblock`."""
 
     def __init__(self, turns: DeadlineScheduler, deadline: float = 0.0) -> None:
         self._go, begun = threading.Event(), threading.Event()
@@ -38,33 +38,33 @@ class Held:
         turns.put(deadline, hold)
         assert begun.wait(PATIENCE_S)
 
-    def let_go(self) -> None:
+    def unblock(self) -> None:
         self._go.set()
 
 
-def test_the_request_with_the_least_slack_is_served_first(turns: DeadlineScheduler) -> None:
-    held = Held(turns)
+def test_the_request_with_the_earliest_deadline_is_served_first(turns: DeadlineScheduler) -> None:
+    blocked = BlockedThread(turns)
     served: list[float] = []
     lines = {slack: turns.executor(slack) for slack in (5.0, 0.0, 2.0)}
     futures = [line.submit(served.append, slack) for slack, line in lines.items()]
-    held.let_go()
+    blocked.unblock()
     for future in futures:
         future.result(PATIENCE_S)
     assert served == [0.0, 2.0, 5.0]
 
 
-def test_requests_of_equal_slack_are_served_in_turn(turns: DeadlineScheduler) -> None:
-    held = Held(turns)
+def test_requests_of_one_deadline_are_served_in_order_of_arrival(turns: DeadlineScheduler) -> None:
+    blocked = BlockedThread(turns)
     served: list[str] = []
     futures = [turns.executor(1.0).submit(served.append, name) for name in "abc"]
-    held.let_go()
+    blocked.unblock()
     for future in futures:
         future.result(PATIENCE_S)
     assert served == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("max_concurrency", [1, 2])
-def test_no_more_compute_at_once_than_the_concurrency_of_the_engine(max_concurrency: int) -> None:
+def test_concurrent_steps_do_not_exceed_the_concurrency_of_the_engine(max_concurrency: int) -> None:
     turns = make_scheduler(max_concurrency)
     begun = threading.Semaphore(0)
     go = threading.Event()
@@ -82,39 +82,37 @@ def test_no_more_compute_at_once_than_the_concurrency_of_the_engine(max_concurre
         future.result(PATIENCE_S)
 
 
-def test_who_has_time_stands_back_while_somebody_has_none() -> None:
+def test_a_request_with_time_to_spare_waits_while_a_tight_one_runs() -> None:
     turns = make_scheduler(2)
-    held = Held(turns, 100.5)
+    blocked = BlockedThread(turns, 100.5)
     served: list[str] = []
     patient = turns.executor(5.0).submit(served.append, "patient")
-    turns.executor(1.5).submit(served.append, "soon").result(
-        PATIENCE_S
-    )  # beside the one who is held
+    turns.executor(1.5).submit(served.append, "soon").result(PATIENCE_S)  # beside the blocked one
     assert served == ["soon"]
-    held.let_go()
+    blocked.unblock()
     patient.result(PATIENCE_S)
 
 
-def test_who_has_spoken_lets_another_speak(turns: DeadlineScheduler) -> None:
+def test_a_request_whose_deadline_was_extended_yields(turns: DeadlineScheduler) -> None:
     ahead, late = turns.executor(0.0), turns.executor(0.5)
     ahead.extend_deadline(1.0)
-    held = Held(turns)
+    blocked = BlockedThread(turns)
     served: list[str] = []
     futures = [ahead.submit(served.append, "ahead"), late.submit(served.append, "late")]
-    held.let_go()
+    blocked.unblock()
     for future in futures:
         future.result(PATIENCE_S)
     assert served == ["late", "ahead"]
 
 
-def test_a_request_that_leaves_gives_its_turn_back(turns: DeadlineScheduler) -> None:
-    held = Held(turns)
+def test_a_request_that_was_cancelled_in_the_queue_is_not_served(turns: DeadlineScheduler) -> None:
+    blocked = BlockedThread(turns)
     served: list[str] = []
     gone, stays = turns.executor(0.0), turns.executor(1.0)
     gone.submit(served.append, "gone")
     future = stays.submit(served.append, "stays")
     gone.leave()
-    held.let_go()
+    blocked.unblock()
     future.result(PATIENCE_S)
     assert served == ["stays"]
 
@@ -135,7 +133,7 @@ async def _first(line: RequestExecutor, generator: Generator[int, None, None]) -
             return item
 
 
-async def test_a_generator_whose_reader_left_in_the_queue_is_closed(
+async def test_the_generator_of_a_reader_cancelled_in_the_queue_is_closed(
     turns: DeadlineScheduler,
 ) -> None:
     closed = threading.Event()
@@ -148,7 +146,7 @@ async def test_a_generator_whose_reader_left_in_the_queue_is_closed(
 
     generator, line = count(), turns.executor(0.0)
     assert next(generator) == 1
-    held = Held(turns)
+    blocked = BlockedThread(turns)
     reader = asyncio.create_task(_first(line, generator))
     await asyncio.sleep(0.01)
     reader.cancel()
@@ -157,16 +155,16 @@ async def test_a_generator_whose_reader_left_in_the_queue_is_closed(
     line.leave()
     await asyncio.sleep(0.01)
     assert closed.is_set()  # though the thread is still busy with another request
-    held.let_go()
+    blocked.unblock()
 
 
-def test_a_turn_lasts_over_steps_that_give_nothing(turns: DeadlineScheduler) -> None:
+def test_a_request_keeps_its_turn_over_empty_steps(turns: DeadlineScheduler) -> None:
     turns.is_empty = lambda item: item is None
     steps = iter([None, None, "sound"])
     assert turns.executor(0.0).submit(next, steps).result(PATIENCE_S) == "sound"
 
 
-def test_a_more_urgent_request_takes_over_between_two_steps(turns: DeadlineScheduler) -> None:
+def test_an_earlier_deadline_takes_over_between_two_steps(turns: DeadlineScheduler) -> None:
     turns.is_empty = lambda item: item is None
     served: list[str] = []
     urgent = turns.executor(0.0)
@@ -187,11 +185,11 @@ def test_a_more_urgent_request_takes_over_between_two_steps(turns: DeadlineSched
     assert served == ["patient", "urgent"]
 
 
-def test_who_leaves_ends_his_turn_after_the_step(turns: DeadlineScheduler) -> None:
+def test_a_cancelled_request_ends_its_turn_after_the_current_step(turns: DeadlineScheduler) -> None:
     turns.is_empty = lambda item: item is None
     line = turns.executor(0.0)
     begun = threading.Event()
-    future = line.submit(begun.set)  # set() gives None, for ever
+    future = line.submit(begun.set)  # set() returns None, an empty step, every time
     assert begun.wait(PATIENCE_S)
     line.leave()
     assert future.result(PATIENCE_S) is None

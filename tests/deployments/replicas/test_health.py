@@ -1,4 +1,4 @@
-"""What Serve asks a replica to find out whether it hangs; no cluster is needed."""
+"""The health check by which Serve finds a replica that hangs; no cluster is needed."""
 
 import inspect
 from typing import Any
@@ -12,6 +12,6 @@ from deployments.replicas.tts import TTSDeployment
 
 
 @pytest.mark.parametrize("deployment", [TTSDeployment, STTDeployment, ChatDeployment])
-def test_a_blocked_event_loop_is_noticed(deployment: type[ModelDeployment[Any]]) -> None:
-    # Without a method of its own Serve takes a replica for healthy as long as its process answers.
+def test_each_deployment_has_an_async_health_check(deployment: type[ModelDeployment[Any]]) -> None:
+    # A coroutine times out on a blocked event loop; Serve's default check would still pass.
     assert inspect.iscoroutinefunction(deployment.check_health)

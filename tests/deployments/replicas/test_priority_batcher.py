@@ -1,4 +1,4 @@
-"""The order in which a recogniser's requests are taken."""
+"""PriorityBatcher: the order and the batches in which an STT replica decodes its requests."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ MAX_BATCH_SIZE = 4
 
 
 class Engine:
-    """Answers a batch when told, and remembers what it was given, by the name of its language."""
+    """Completes a batch when its gate opens; records requests by `language`, their name here."""
 
     def __init__(self, concurrency: int = 1, batch_size: int = MAX_BATCH_SIZE) -> None:
         self.concurrency = concurrency
@@ -66,7 +66,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_the_most_urgent_goes_first() -> None:
+async def test_requests_are_decoded_in_order_of_urgency() -> None:
     engine = Engine()
     blocker = engine.submit("blocker")
     await settle()
@@ -79,7 +79,7 @@ async def test_the_most_urgent_goes_first() -> None:
     assert answers == ["blocker", *names]
 
 
-async def test_waiting_makes_a_request_urgent() -> None:
+async def test_a_file_that_has_waited_long_is_decoded_before_a_new_final() -> None:
     engine = Engine()
     tasks = [engine.submit("blocker"), engine.submit("file", FILE)]
     await settle()
@@ -91,7 +91,7 @@ async def test_waiting_makes_a_request_urgent() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_many_of_like_length_share_a_batch() -> None:
+async def test_requests_of_similar_length_share_a_batch() -> None:
     engine = Engine()
     tasks = [engine.submit("blocker")]
     await settle()
@@ -103,7 +103,7 @@ async def test_many_of_like_length_share_a_batch() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_interims_share_no_batch() -> None:
+async def test_interims_are_not_batched() -> None:
     engine = Engine()
     tasks = [engine.submit("blocker"), *(engine.submit(f"{i}", INTERIM) for i in range(4))]
     await settle()
@@ -114,7 +114,7 @@ async def test_interims_share_no_batch() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_an_engine_that_decodes_more_at_once_gets_more() -> None:
+async def test_a_batch_is_as_large_as_the_engine_allows() -> None:
     engine = Engine(batch_size=16)
     tasks = [engine.submit("blocker")]
     await settle()
@@ -127,7 +127,7 @@ async def test_an_engine_that_decodes_more_at_once_gets_more() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_two_lanes_take_one_each_rather_than_a_batch() -> None:
+async def test_two_free_places_take_one_request_each_instead_of_a_batch() -> None:
     engine = Engine(concurrency=2)
     tasks = [engine.submit(name) for name in ("a", "b")]
     await settle()
@@ -136,7 +136,7 @@ async def test_two_lanes_take_one_each_rather_than_a_batch() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_files_leave_a_lane_to_live_speech() -> None:
+async def test_files_leave_one_place_free_for_live_speech() -> None:
     engine = Engine(concurrency=2)
     tasks = [engine.submit("live")]
     tasks += [engine.submit(f"file {i}", FILE) for i in range(2)]
@@ -155,7 +155,7 @@ async def test_steady_live_speech_does_not_starve_files() -> None:
     engine = Engine(concurrency=2)
     tasks = [engine.submit("live"), engine.submit("file", FILE)]
     await settle()
-    for number in range(4):  # before one ends, the next one came
+    for number in range(4):  # each arrives before the previous one ends
         engine.now += 2
         tasks.append(engine.submit(f"live {number}"))
         await settle()
@@ -166,7 +166,7 @@ async def test_steady_live_speech_does_not_starve_files() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_who_left_is_not_decoded() -> None:
+async def test_a_request_cancelled_in_the_queue_is_not_decoded() -> None:
     engine = Engine()
     blocker = engine.submit("blocker")
     gone, stays = engine.submit("gone"), engine.submit("stays")
@@ -179,7 +179,7 @@ async def test_who_left_is_not_decoded() -> None:
     assert (await blocker).language == "blocker"
 
 
-async def test_who_leaves_a_running_batch_disturbs_no_other() -> None:
+async def test_a_request_cancelled_in_a_running_batch_does_not_affect_the_others() -> None:
     engine = Engine()
     tasks = [engine.submit("blocker")]
     await settle()
@@ -194,7 +194,7 @@ async def test_who_leaves_a_running_batch_disturbs_no_other() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_an_error_reaches_the_request_that_caused_it() -> None:
+async def test_an_error_of_one_request_of_a_batch_reaches_only_that_request() -> None:
     engine = Engine()
     tasks = [engine.submit("blocker")]
     await settle()
@@ -207,7 +207,7 @@ async def test_an_error_reaches_the_request_that_caused_it() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_a_fault_of_the_engine_reaches_its_callers_and_frees_the_lane() -> None:
+async def test_an_engine_exception_reaches_the_callers_and_frees_the_place() -> None:
     faults = [ValueError("broken")]
 
     async def run(requests: list[TranscriptionRequest]) -> Results:
@@ -222,7 +222,7 @@ async def test_a_fault_of_the_engine_reaches_its_callers_and_frees_the_lane() ->
     assert (await queue.submit(request)).language == "en"
 
 
-async def test_interims_give_way_when_finals_wait() -> None:
+async def test_interims_are_refused_and_dropped_while_finals_wait() -> None:
     engine = Engine()
     tasks = [engine.submit("blocker")]
     await settle()
@@ -235,11 +235,11 @@ async def test_interims_give_way_when_finals_wait() -> None:
     await engine.release_all()
     assert engine.batches == [["blocker"], ["final"]]
     with pytest.raises(EngineOverloaded):
-        await early  # it would have come too late
+        await early  # its result would be too late
     await asyncio.gather(*tasks)
 
 
-async def test_interims_leave_a_lane_to_finals() -> None:
+async def test_interims_leave_one_place_free_for_finals() -> None:
     engine = Engine(concurrency=2)
     tasks = [engine.submit("interim", INTERIM), engine.submit("other", INTERIM)]
     await settle()
@@ -255,7 +255,7 @@ async def test_interims_leave_a_lane_to_finals() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_files_keep_no_interim_out() -> None:
+async def test_an_interim_is_decoded_beside_a_running_file() -> None:
     engine = Engine(concurrency=2)
     tasks = [engine.submit("file", FILE), engine.submit("interim", INTERIM)]
     await settle()
@@ -264,7 +264,7 @@ async def test_files_keep_no_interim_out() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_the_time_for_another_try_passes_in_the_queue_too() -> None:
+async def test_time_in_the_queue_counts_against_retry_within_s() -> None:
     engine = Engine()
     tasks = [engine.submit("blocker")]
     await settle()
@@ -279,7 +279,7 @@ async def test_the_time_for_another_try_passes_in_the_queue_too() -> None:
     assert taken.retry_within_s == pytest.approx(0.2)
 
 
-async def test_a_full_queue_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_queue_refuses_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "CAPACITY", 2)
     engine = Engine()
     tasks = [engine.submit("blocker")]

@@ -1,4 +1,4 @@
-"""Edits of the configuration and changes of load, with requests going on all the while."""
+"""Model swaps and autoscaling under continuous requests."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def keep_speaking(directory: ModelDirectory, stop: asyncio.Event) -> int:
-    """Speaks until told to stop; any failure propagates. Returns the number of sentences."""
+    """Synthesises until `stop` is set; any failure propagates. Returns the number of sentences."""
     speaker = directory.speakers["TTSFast"]
     spoken = 0
     while not stop.is_set():
@@ -53,7 +53,7 @@ async def until_described(directory: ModelDirectory, model_id: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_replicas_follow_the_load_up_and_down(
+async def test_autoscaling_adds_a_replica_under_load_and_removes_it_afterwards(
     directory: ModelDirectory, ray_cluster: TestCluster
 ) -> None:
     options = ray_cluster.options("TTSFast")

@@ -1,4 +1,4 @@
-"""A recogniser with more to do than it can: who goes first, and who is not served any more."""
+"""An overloaded STT replica: finals go before files, and cancelled requests are skipped."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from tests.stopwatch import stopwatch
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
-DECODE_S = 0.5  # of configs/stt/scripted_slow.yaml, one after the other
+DECODE_S = 0.5  # per request, from configs/stt/scripted_slow.yaml; requests run one after the other
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -44,7 +44,7 @@ async def until_loaded(directory: ModelDirectory, model_id: str) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-async def test_finals_overtake_files_and_who_left_costs_nothing(directory: ModelDirectory) -> None:
+async def test_finals_overtake_files_and_cancelled_are_skipped(directory: ModelDirectory) -> None:
     transcriber = directory.transcribers["STT"]
     done: list[str] = []
 
@@ -53,7 +53,7 @@ async def test_finals_overtake_files_and_who_left_costs_nothing(directory: Model
         await transcriber.transcribe(TranscriptionRequest(pcm, "en", urgency=urgency))
         done.append(name)
 
-    # Long enough for all that follows to arrive while they are decoded.
+    # Decoded for long enough that all requests below arrive meanwhile.
     first = [asyncio.create_task(ask("first", FINAL)) for _ in range(3)]
     await asyncio.sleep(0.2)
     gone = [asyncio.create_task(ask("gone", FINAL)) for _ in range(8)]
@@ -65,4 +65,4 @@ async def test_finals_overtake_files_and_who_left_costs_nothing(directory: Model
     with stopwatch() as waited_s:
         await asyncio.gather(*first, file, asyncio.create_task(ask("final", FINAL)))
     assert done == ["first", "first", "first", "final", "file"]
-    assert waited_s() < 7 * DECODE_S  # 13 times that with those who left
+    assert waited_s() < 7 * DECODE_S  # 13 times DECODE_S if the cancelled ones were decoded

@@ -1,4 +1,4 @@
-"""Voices that a replica hears with the text; no cluster is needed."""
+"""Speaker embeddings that an STT replica adds to transcripts; no cluster is needed."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def engine(weights: WeightStore) -> STTEngine:
     return load_model(STT, "stt/scripted", weights)[0]
 
 
-def test_only_who_asks_gets_voices(engine: STTEngine, weights: WeightStore) -> None:
+def test_only_voice_windows_get_speaker_embeddings(engine: STTEngine, weights: WeightStore) -> None:
     encoder = load(SPEAKER, "speaker/bands", weights)
     plain, labelled = decode(engine, [PLAIN, LABELLED], lambda: encoder)
     assert isinstance(plain, Transcript) and isinstance(labelled, Transcript)
@@ -28,7 +28,7 @@ def test_only_who_asks_gets_voices(engine: STTEngine, weights: WeightStore) -> N
     assert labelled.voices is not None and labelled.voices.shape == (2, 256)
 
 
-def test_an_encoder_that_cannot_load_fails_only_who_needs_it(engine: STTEngine) -> None:
+def test_a_missing_encoder_fails_only_requests_with_voice_windows(engine: STTEngine) -> None:
     def missing() -> SpeakerEncoder:
         raise WeightsMissing("no weights")
 

@@ -1,4 +1,4 @@
-"""A model is swapped in a replica while requests run: the classes by themselves, without Ray."""
+"""Model swaps in a replica while requests run: the deployment classes, without Ray."""
 
 import gc
 import weakref
@@ -15,7 +15,7 @@ from models.tts.base import SynthesisRequest
 TEXT = " ".join(f"word{number}" for number in range(500))
 
 
-async def test_an_answer_that_runs_ends_with_the_model_that_began_it() -> None:
+async def test_a_chat_answer_in_progress_completes_on_the_old_model() -> None:
     replica = ChatDeployment()
     await replica.reconfigure({"model": "llm/echo"})
     old = weakref.ref(replica.engine())
@@ -31,24 +31,24 @@ async def test_an_answer_that_runs_ends_with_the_model_that_began_it() -> None:
     assert old() is None, "the old model still takes memory"
 
 
-async def test_speech_that_runs_ends_with_the_model_that_began_it() -> None:
+async def test_speech_in_progress_completes_on_the_old_model() -> None:
     replica = TTSDeployment()
     await replica.reconfigure({"model": "tts/tone"})
     speech = replica.synthesize(SynthesisRequest("some words to say", "alto", "en"))
     chunks = [await anext(speech)]
-    await replica.reconfigure({"model": "tts/tone_low"})  # has no such voice
+    await replica.reconfigure({"model": "tts/tone_low"})  # which has no voice alto
     chunks += [chunk async for chunk in speech]
     assert sum(chunk.duration_s for chunk in chunks) == pytest.approx(17 * 0.06, abs=0.1)
 
 
-async def test_the_old_model_stays_when_the_new_one_cannot_load() -> None:
+async def test_a_failed_swap_keeps_the_old_model() -> None:
     replica = TTSDeployment()
     await replica.reconfigure({"model": "tts/tone"})
     await replica.reconfigure({"model": "tts/nothing"})
     assert (await replica.describe()).id == "svc/tts-tone"
 
 
-async def test_the_first_model_must_load() -> None:
+async def test_a_first_model_that_cannot_load_is_an_error() -> None:
     replica = TTSDeployment()
     with pytest.raises(FileNotFoundError, match="nothing"):
         await replica.reconfigure({"model": "tts/nothing"})

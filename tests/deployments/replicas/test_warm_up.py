@@ -1,4 +1,4 @@
-"""A replica warms its engine up and has it release memory, but never during a request."""
+"""A TTS replica warms up its engine and releases memory, but never during a request."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ REQUEST = SynthesisRequest("Good morning.", "v", "en")
 
 
 class SlowFirstEngine(TTSEngine):
-    """Counts the parts of its endless warm-up, and how often it releases memory."""
+    """A fake engine that counts the steps of its endless warm-up and its memory releases."""
 
     capabilities = TTSCapabilities(sample_rate=24_000, languages=("en",))
 
@@ -85,7 +85,7 @@ async def until_warmed(engine: SlowFirstEngine, times: int) -> None:
 
 
 @pytest.mark.usefixtures("replica")
-async def test_an_engine_is_warmed_up_by_itself(engines: dict[str, SlowFirstEngine]) -> None:
+async def test_an_idle_replica_warms_up_its_engine(engines: dict[str, SlowFirstEngine]) -> None:
     await until_warmed(engines["one"], 3)
 
 
@@ -96,7 +96,7 @@ async def test_a_warm_up_pauses_during_a_request(
     await until_warmed(engine, 1)
     async with aclosing(replica.synthesize(REQUEST)) as chunks:
         await anext(chunks)
-        await asyncio.sleep(0.3)  # what had begun is over
+        await asyncio.sleep(0.3)  # a warm-up step that had begun has ended
         before = engine.warmed
         await asyncio.sleep(0.2)
         assert engine.warmed == before
@@ -115,7 +115,7 @@ async def test_the_warm_up_of_a_swapped_engine_stops(
     assert engines["one"].warmed == before
 
 
-async def test_a_failed_warm_up_harms_no_request(
+async def test_requests_succeed_after_a_failed_warm_up(
     replica: TTSDeployment, engines: dict[str, SlowFirstEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: SlowFirstEngine) -> Iterator[AudioChunk]:
@@ -132,7 +132,7 @@ async def test_a_failed_warm_up_harms_no_request(
         assert len([chunk async for chunk in chunks]) == 2
 
 
-async def test_memory_is_released_some_time_after_the_last_request(
+async def test_memory_is_released_once_after_the_last_request(
     engines: dict[str, SlowFirstEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deployments.replicas.tts, "WARM_UP_AFTER_S", 60)
@@ -144,7 +144,7 @@ async def test_memory_is_released_some_time_after_the_last_request(
         async with aclosing(replica.synthesize(REQUEST)) as second:
             await anext(second)
         await asyncio.sleep(0.15)
-        assert engine.releases == 0  # the first one speaks
+        assert engine.releases == 0  # the first request is still open
     async with asyncio.timeout(PATIENCE_S):
         while not engine.releases:
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""A fit that only takes its time, and the application that makes voices with it."""
+"""A fake voice fit that only takes time, and the VoiceClone application that runs it."""
 
 import json
 import os
@@ -24,17 +24,17 @@ from pipelines.voices.report import FailedFit, FittedVoice, VoiceReport
 
 PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.25, np.float32)))
 GENERATIONS = 30
-TRIALS = 4  # of a generation
+TRIALS = 4  # per generation
 TRIAL_S = 0.2
 
 
 @dataclass
 class SlowFit:
-    """Counts generations."""
+    """A fit whose checkpoint is the number of generations done."""
 
     done: int = 0
     generations: int = GENERATIONS
-    error: str | None = None  # what it fails with in the end
+    error: str | None = None  # the error of its result, after the last generation
     target: Any = None
     observed: list[int] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ class SlowTrials:
 
 
 class SlowMaker(Maker):
-    """What the jobs of the tests make voices with."""
+    """The voice maker of the jobs in these tests."""
 
     most_workers = 2
     engine = "tone"
@@ -91,14 +91,14 @@ class SlowMaker(Maker):
 
 
 def note(what: str, about: object) -> None:
-    """A line of the file that `notes` reads; a process that dies leaves it whole."""
+    """Appends a line for `notes` in one unbuffered write, which a killed process leaves whole."""
     line = json.dumps([what, about, os.getpid()]) + "\n"
     with (Path(os.environ["ANTIPHON_DATA"]) / "notes").open("ab", buffering=0) as file:
         file.write(line.encode())
 
 
 def notes(folder: Path, what: str) -> list[tuple[Any, int]]:
-    """What was noted, with the process that did."""
+    """The notes of one kind, each with the id of the process that wrote it."""
     path = folder / "notes"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(about, pid) for kind, about, pid in map(json.loads, lines) if kind == what]
@@ -114,7 +114,7 @@ def build_voices(args: WorkerArgs) -> Application:
 
 
 if __name__ == "__main__":
-    # Not this module by its other name: what crosses processes must be found by the real one.
+    # Imported by its real name and not __main__, since objects are pickled for other processes.
     from tests.deployments.voice_jobs import slow_voices
 
     run(lambda: slow_voices.SlowMaker(load_yaml(CustomVoicesConfig, "custom_voices")))

@@ -1,4 +1,4 @@
-"""One attempt at a voice, over a real queue and without Ray."""
+"""FitAttempt: one attempt to fit a custom voice, over a real queue and without Ray."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from deployments.voice_jobs.attempt import AttemptResult, FitAttempt, Forecast
 from deployments.voice_jobs.evaluators import evaluators_for, run_shared
 from pipelines.errors import InvalidAudio, VoiceNotFound
 from tests.deployments.voice_jobs.slow_voices import SlowFit
-from tests.deployments.voice_jobs.voice_house import lived_in
+from tests.deployments.voice_jobs.voice_house import local_house
 from tests.patience import PATIENCE_S
 from tests.pipelines.voices.test_queue import CONFIG, PLANS, House
 
@@ -29,12 +29,12 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(attempt_module, "RENEW_S", 0.02)
     monkeypatch.setattr(attempt_module, "CHECKPOINT_S", 0.0)
     monkeypatch.setattr(attempt_module, "FIRST_PAUSE_S", 0.02)
-    async with lived_in(tmp_path) as house:
+    async with local_house(tmp_path) as house:
         yield house
 
 
 class Gate:
-    """Workers that wait in the middle of a generation until they are let go on."""
+    """Workers that block at the trial `at` until `open` is set, or raise `error` there."""
 
     def __init__(self, at: int | None = None, error: Exception | None = None) -> None:
         self.at = at
@@ -72,7 +72,7 @@ async def claim(house: House) -> Voice:
     return claimed
 
 
-async def test_a_voice_is_made_and_paid_for_once(house: House) -> None:
+async def test_a_finished_voice_is_ready_and_charged_once(house: House) -> None:
     voice = await house.add()
     claimed = await claim(house)
     assert await attempt(house, claimed).run() == "ready"
@@ -83,7 +83,7 @@ async def test_a_voice_is_made_and_paid_for_once(house: House) -> None:
     assert await house.spent() == PRICE
 
 
-async def test_a_voice_that_is_not_good_enough_costs_nothing(house: House) -> None:
+async def test_a_voice_of_low_similarity_fails_and_is_not_charged(house: House) -> None:
     voice = await house.add()
     fit = SlowFit(generations=2, error="voice_unlike")
     assert await attempt(house, await claim(house), fit=fit).run() == "failed"
@@ -91,7 +91,7 @@ async def test_a_voice_that_is_not_good_enough_costs_nothing(house: House) -> No
     assert (found.status, found.error, await house.spent()) == ("failed", "voice_unlike", 0)
 
 
-async def test_recordings_that_cannot_be_used_fail_the_voice_with_the_reason(house: House) -> None:
+async def test_unusable_recordings_fail_the_voice_at_the_last_attempt(house: House) -> None:
     voice = await house.add()
 
     def begin(samples: list[bytes], state: bytes | None) -> Any:
@@ -100,7 +100,7 @@ async def test_recordings_that_cannot_be_used_fail_the_voice_with_the_reason(hou
     claimed = await claim(house)
     made = attempt(house, claimed)
     made._begin = begin
-    with pytest.raises(InvalidAudio):  # at first it may be the machine
+    with pytest.raises(InvalidAudio):  # an early attempt is retried: the cause may be the machine
         await made.run()
     claimed.attempt = 3
     made = attempt(house, claimed)
@@ -110,7 +110,7 @@ async def test_recordings_that_cannot_be_used_fail_the_voice_with_the_reason(hou
     assert (found.error, found.reason) == ("invalid_audio", "files[0] holds no speech")
 
 
-async def test_a_voice_deleted_in_the_middle_ends_the_attempt(house: House) -> None:
+async def test_deleting_a_voice_ends_its_attempt_without_a_charge(house: House) -> None:
     voice = await house.add()
     gate = Gate(at=9)
     running = asyncio.create_task(attempt(house, await claim(house), gate).run())
@@ -123,7 +123,7 @@ async def test_a_voice_deleted_in_the_middle_ends_the_attempt(house: House) -> N
     assert await house.spent() == 0
 
 
-async def test_an_attempt_that_another_took_over_ends(house: House) -> None:
+async def test_an_attempt_ends_when_its_lease_is_taken_over(house: House) -> None:
     await house.add()
     gate = Gate(at=9)
     running = asyncio.create_task(attempt(house, await claim(house), gate).run())
@@ -137,7 +137,7 @@ async def test_an_attempt_that_another_took_over_ends(house: House) -> None:
         assert await running == "gone"
 
 
-async def test_what_is_stopped_goes_on_where_it_was_and_was_no_attempt(house: House) -> None:
+async def test_a_stopped_attempt_is_resumed_at_its_checkpoint_and_not_counted(house: House) -> None:
     voice = await house.add()
     gate = Gate(at=9)
     stopped = attempt(house, await claim(house), gate)
@@ -158,7 +158,7 @@ async def test_what_is_stopped_goes_on_where_it_was_and_was_no_attempt(house: Ho
     )
 
 
-async def test_a_trial_that_fails_leaves_the_voice_to_the_next_attempt(house: House) -> None:
+async def test_the_attempt_after_a_failed_trial_has_the_checkpoint(house: House) -> None:
     await house.add()
     claimed = await claim(house)
     with pytest.raises(ValueError, match="broken"):
@@ -168,7 +168,7 @@ async def test_a_trial_that_fails_leaves_the_voice_to_the_next_attempt(house: Ho
     assert again.attempt == 2 and again.checkpoint_file is not None
 
 
-async def test_a_worker_that_hangs_ends_the_attempt(
+async def test_an_attempt_with_a_hanging_worker_times_out(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt_module, "STALL_S", 0.1)
@@ -177,7 +177,7 @@ async def test_a_worker_that_hangs_ends_the_attempt(
         await attempt(house, await claim(house), Gate(at=5)).run()
 
 
-async def test_a_database_that_is_away_for_a_while_costs_nothing_but_time(
+async def test_an_attempt_survives_a_temporarily_unavailable_database(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.add()
@@ -195,12 +195,12 @@ async def test_a_database_that_is_away_for_a_while_costs_nothing_but_time(
     assert end == "ready" and await house.spent() == PRICE
 
 
-def test_a_forecast_believes_what_it_sees_more_and_more() -> None:
+def test_the_forecast_converges_to_the_observed_speed() -> None:
     now = 0.0
     forecast = Forecast(720, 0.5, lambda: now)
     assert forecast.remaining_s(0.5) == pytest.approx(360)
     left = []
-    for step in range(1, 6):  # it goes at half of the speed
+    for step in range(1, 6):  # at half of the expected speed
         now = step * 144.0
         left.append(forecast.remaining_s(0.5 + step * 0.1))
     truth = [576, 432, 288, 144, 0]
@@ -208,7 +208,7 @@ def test_a_forecast_believes_what_it_sees_more_and_more() -> None:
     assert errors == sorted(errors, reverse=True) and errors[2] < 40
 
 
-def test_a_forecast_stays_between_two_steps_and_moves_on_when_nothing_happens() -> None:
+def test_the_forecast_is_stable_between_steps_and_grows_when_progress_stalls() -> None:
     now = 0.0
     forecast = Forecast(700, 0.0, lambda: now)
     ends = []
@@ -224,12 +224,12 @@ def test_a_forecast_stays_between_two_steps_and_moves_on_when_nothing_happens() 
     ("cpus", "at_once", "most", "expected"),
     [(2.0, 1, 8, 2), (16.0, 1, 8, 8), (4.0, 2, 8, 2), (1.0, 3, 8, 1), (0.0, 1, 8, 1)],
 )
-def test_there_is_a_worker_a_core(cpus: float, at_once: int, most: int, expected: int) -> None:
+def test_there_is_one_worker_per_core(cpus: float, at_once: int, most: int, expected: int) -> None:
     assert evaluators_for(cpus, at_once, most) == expected
 
 
 @pytest.mark.parametrize(("workers", "rounds"), [(1, 12), (2, 6), (4, 3), (8, 2)])
-async def test_twice_the_workers_take_half_of_the_rounds(workers: int, rounds: int) -> None:
+async def test_trials_are_shared_evenly_by_the_workers(workers: int, rounds: int) -> None:
     done = [0] * workers
 
     def worker(number: int) -> Any:
@@ -246,7 +246,7 @@ async def test_twice_the_workers_take_half_of_the_rounds(workers: int, rounds: i
     assert max(done) == rounds
 
 
-async def test_the_first_trial_that_fails_ends_the_others() -> None:
+async def test_the_first_failed_trial_cancels_the_others() -> None:
     begun = []
 
     async def run(trial: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Voices made by real Ray jobs: whatever is killed, each is made and paid for once."""
+"""Custom voices made by real Ray jobs: made and charged once even if processes are killed."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
 @pytest.fixture(scope="module")
 def other_cluster() -> Iterator[None]:
-    """Of another service of this machine, which Ray's jobs find as well as their own."""
+    """The Ray cluster of another service on this machine, which Ray jobs could find too."""
     program = (
         "import ray, sys; ray.init('local', num_cpus=0, include_dashboard=False);"
         "print('ready', flush=True); sys.stdin.read()"
@@ -41,7 +41,7 @@ def other_cluster() -> Iterator[None]:
 async def house(
     ray_cluster: TestCluster, other_cluster: None, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
-    """A workspace in the database of a VoiceClone that runs."""
+    """A workspace in the database of a running VoiceClone."""
     folder: Path = tmp_path_factory.mktemp("voices")
     house = house_in(folder)
     program = "tests.deployments.voice_jobs.slow_voices:build_voices"
@@ -60,8 +60,8 @@ async def workspace(house: House) -> House:
     return house
 
 
-async def at_work(house: House) -> set[int]:
-    """The two workers of a voice, once both have done something; one a core of the cluster."""
+async def working_pids(house: House) -> set[int]:
+    """Process ids of the two workers of a voice, one per core, once both have run a trial."""
     async with asyncio.timeout(PATIENCE_S):
         while len(found := {pid for _, pid in notes(house.folder, "trial")}) < 2:
             await asyncio.sleep(0.1)
@@ -69,7 +69,7 @@ async def at_work(house: House) -> set[int]:
 
 
 def job_pids(voice: Watched) -> list[int]:
-    """Of jobs that make the voice."""
+    """Process ids of the jobs that make the voice."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -87,10 +87,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def test_a_voice_is_made_once_whatever_is_killed(workspace: House) -> None:
+async def test_a_voice_is_made_and_charged_once_despite_killed_processes(workspace: House) -> None:
     house = workspace
     voice = Watched(house, await house.add())
-    evaluators = await at_work(house)
+    evaluators = await working_pids(house)
     os.kill(evaluators.pop(), signal.SIGKILL)
     await voice.until(voice.progress + 0.05)
     os.kill(await actor_pid("voices#VoiceClone#"), signal.SIGKILL)
@@ -100,17 +100,17 @@ async def test_a_voice_is_made_once_whatever_is_killed(workspace: House) -> None
     done = await voice.finished()
     assert (done.status, done.similarity, done.attempt) == ("ready", 0.9, 2)
     begun = [about for about, _ in notes(house.folder, "begin")]
-    assert begun[0] == 0 and len(begun) == 2 and begun[1] > 0  # it went on, and not from nothing
+    assert begun[0] == 0 and len(begun) == 2 and begun[1] > 0  # resumed from a checkpoint
     trials = [about for about, _ in notes(house.folder, "trial")]
     assert set(trials) == set(range(GENERATIONS * TRIALS))
     assert await house.spent() == PLANS.prices.custom_voice
     assert await events(house) == ["voice.created", "voice.ready"]
 
 
-async def test_a_voice_deleted_while_it_is_made_is_gone_within_seconds(workspace: House) -> None:
+async def test_deleting_a_voice_stops_its_processes_within_five_seconds(workspace: House) -> None:
     house = workspace
     voice = Watched(house, await house.add())
-    working = await at_work(house) | set(job_pids(voice))
+    working = await working_pids(house) | set(job_pids(voice))
     assert len(working) == 3
     await house.voices.delete(voice.principal, voice.id)
     deleted = time.monotonic()

@@ -1,4 +1,4 @@
-"""Jobs of voices on a cluster that others use too, over a client that is not Ray's."""
+"""VoiceJobClient on a cluster shared with other services, over a fake of Ray's job client."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +10,7 @@ from tests.db.voices.test_voices import new_voice
 
 
 class FakeClient:
-    """Remembers what was submitted."""
+    """A fake of Ray's job client that lists what was submitted."""
 
     def __init__(self) -> None:
         self.jobs: list[SimpleNamespace] = []
@@ -36,13 +36,13 @@ def claimed() -> Voice:
     return new_voice(1, lease=uuid4().hex, attempt=1)
 
 
-async def test_two_services_on_one_cluster_know_only_their_own_jobs() -> None:
+async def test_two_services_on_one_cluster_list_only_their_own_jobs() -> None:
     client = FakeClient()
     ours, others = jobs_of("ours", client), jobs_of("others", client)
     job = await ours.submit(claimed())
     theirs = await others.submit(claimed())
     client.add("another", None)
-    client.add(None, {"service": "ours"})  # no submitted job
+    client.add(None, {"service": "ours"})  # not a submitted job
     assert await ours.known() == [(job, False)]
     assert await others.known() == [(theirs, False)]
     assert await jobs_of("ours", client).known() == [(job, False)]  # after a restart

@@ -1,4 +1,4 @@
-"""Which way of making voices the configuration chooses."""
+"""The maker of custom voices that the configuration selects."""
 
 from typing import Any
 
@@ -12,22 +12,22 @@ from deployments.voice_jobs.makers import FitMaker, PromptMaker, configured_make
 SHIPPED = load_yaml(CustomVoicesConfig, "custom_voices")
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> makers.Maker:
+def configured_with(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> makers.Maker:
     config = SHIPPED.model_copy(update=changes)
     monkeypatch.setattr(makers, "load_yaml", lambda shape, name: config)
     return configured_maker()
 
 
-def test_a_fit_is_made_for_kokoro_by_many_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    maker = chosen(monkeypatch, method="fit")
+def test_method_fit_uses_kokoro_and_many_workers_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = configured_with(monkeypatch, method="fit")
     assert isinstance(maker, FitMaker)
     assert (maker.engine, maker.gpus) == ("kokoro", 0.0)
     assert maker.most_workers == SHIPPED.work.most_workers
 
 
-def test_a_prompt_is_judged_by_one_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    maker = chosen(monkeypatch, method="prompt")
+def test_method_prompt_uses_csm_and_one_worker_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = configured_with(monkeypatch, method="prompt")
     assert isinstance(maker, PromptMaker)
     assert (maker.engine, maker.most_workers, maker.gpus) == ("csm", 1, SHIPPED.prompt.gpus)
     alone = SHIPPED.prompt.model_copy(update={"judge": False})
-    assert chosen(monkeypatch, method="prompt", prompt=alone).gpus == 0.0
+    assert configured_with(monkeypatch, method="prompt", prompt=alone).gpus == 0.0

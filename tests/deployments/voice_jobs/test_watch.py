@@ -1,4 +1,4 @@
-"""Voices that wait are handed to jobs, over a real queue and jobs that are not Ray's."""
+"""Watch: waiting voices are submitted as jobs, over a real queue and fake jobs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,7 +26,7 @@ from deployments.voice_jobs.job_client import (
 from deployments.voice_jobs.watch import STALLED_S, StallMonitor, Watch
 from pipelines.voices.queue import VoiceQueue
 from telemetry.metrics import REGISTRY
-from tests.deployments.voice_jobs.voice_house import lived_in
+from tests.deployments.voice_jobs.voice_house import local_house
 from tests.patience import PATIENCE_S
 from tests.pipelines.voices.test_queue import CONFIG, MADE, House
 
@@ -36,12 +36,12 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     for name in ("LOOK_S", "FOLLOW_S", "EXPECT_S", "PAUSE_S"):
         monkeypatch.setattr(watch_module, name, 0.02)
     monkeypatch.setattr(watch_module, "GRACE_S", 0.2)
-    async with lived_in(tmp_path) as house:
+    async with local_house(tmp_path) as house:
         yield house
 
 
 class FakeJobs(VoiceJobClient):
-    """Jobs that do nothing by themselves."""
+    """Fake jobs, whose states the test sets."""
 
     def __init__(self) -> None:
         self.states: dict[VoiceJob, JobState] = {}
@@ -75,7 +75,7 @@ class FakeJobs(VoiceJobClient):
         self.states[list(self.states)[number]] = "ended"
 
     async def until(self, submitted: int) -> Voice:
-        """The last of so many claims."""
+        """Waits for so many submitted jobs; returns the claimed voice of the last one."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.claims) < submitted:
                 await asyncio.sleep(0.01)
@@ -96,18 +96,18 @@ async def watching(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def settled(condition: Callable[[], Awaitable[bool]]) -> None:
+async def until_true(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not await condition():
             await asyncio.sleep(0.01)
 
 
-async def calm() -> None:
-    """Long enough for a watch to do what it should not."""
+async def wait_a_moment() -> None:
+    """Long enough for a watch to do what the test then asserts it did not do."""
     await asyncio.sleep(0.2)
 
 
-async def test_ten_voices_are_made_in_their_order_and_each_is_told_when(house: House) -> None:
+async def test_voices_are_made_in_order_with_their_completion_time_updated(house: House) -> None:
     work = CONFIG.work
     jobs, voices = FakeJobs(), []
     for _ in range(10):
@@ -118,11 +118,11 @@ async def test_ten_voices_are_made_in_their_order_and_each_is_told_when(house: H
         for number, voice in enumerate(voices):
             claimed = await jobs.until(number + 1)
             assert claimed.id == voice.id
-            slow_s = 2 * round_s  # that is how long the one that is made needs still
+            slow_s = 2 * round_s  # what the current voice still needs
             assert await house.queue.renew(claimed, 0.1, slow_s)
 
             async def estimated(first: int = number + 1, base_s: float = slow_s) -> bool:
-                """The others wait for that long, and for those before them."""
+                """Whether each waiting voice is due after the current one and those before it."""
                 waits = [
                     (one.estimated_completion - utc_now()).total_seconds()
                     for one in await rows(house, [voice.id for voice in voices[first:]])
@@ -130,8 +130,8 @@ async def test_ten_voices_are_made_in_their_order_and_each_is_told_when(house: H
                 due = [base_s + place * round_s for place in range(1, len(waits) + 1)]
                 return all(abs(a - b) < 10 for a, b in zip(waits, due, strict=True))
 
-            await settled(estimated)
-            await calm() if number == 0 else None
+            await until_true(estimated)
+            await wait_a_moment() if number == 0 else None
             assert len(jobs.claims) == number + 1  # one at a time
             assert await house.queue.publish(claimed, *MADE)
             jobs.end(number)
@@ -144,18 +144,18 @@ async def rows(house: House, ids: list[object]) -> list[Voice]:
     return await house.database.read(read)
 
 
-async def test_several_are_made_at_once_if_so_configured(house: House) -> None:
+async def test_as_many_voices_are_made_concurrently_as_configured(house: House) -> None:
     for _ in range(3):
         await house.add()
         await house.move_in()
     jobs = FakeJobs()
     async with watching(house.queue, jobs, CONFIG.work.model_copy(update={"at_once": 2})):
         await jobs.until(2)
-        await calm()
+        await wait_a_moment()
         assert len(jobs.claims) == 2
 
 
-async def test_a_job_that_dies_is_followed_by_another(house: House) -> None:
+async def test_a_dead_job_is_retried_up_to_the_most_attempts(house: House) -> None:
     voice = await house.add()
     jobs = FakeJobs()
     async with watching(house.queue, jobs):
@@ -163,12 +163,12 @@ async def test_a_job_that_dies_is_followed_by_another(house: House) -> None:
             claimed = await jobs.until(attempt)
             assert (claimed.id, claimed.attempt) == (voice.id, attempt)
             jobs.end(attempt - 1)
-            if attempt > watch_module.QUICK_ATTEMPTS:  # then it is not at once
-                await calm()
+            if attempt > watch_module.QUICK_ATTEMPTS:  # then the retry waits for the lease
+                await wait_a_moment()
                 assert len(jobs.claims) == attempt
                 await house.database.run(let_leases_run_out)
-        await settled(lambda: hopeless(house))
-        await calm()
+        await until_true(lambda: hopeless(house))
+        await wait_a_moment()
         assert len(jobs.claims) == CONFIG.work.most_attempts
     assert (await house.voices.get(house.principal, str(voice.id))).status == "failed"
     assert await house.spent() == 0
@@ -182,7 +182,7 @@ async def hopeless(house: House) -> bool:
     return await house.queue.fail_hopeless() == 1
 
 
-async def test_a_watch_that_is_replaced_leaves_its_job_to_the_next(house: House) -> None:
+async def test_a_new_watch_takes_over_the_running_job_of_the_old_one(house: House) -> None:
     await house.add()
     await house.move_in()
     await house.add()
@@ -190,14 +190,14 @@ async def test_a_watch_that_is_replaced_leaves_its_job_to_the_next(house: House)
     async with watching(house.queue, jobs):
         first = await jobs.until(1)
     async with watching(house.queue, jobs):
-        await calm()
+        await wait_a_moment()
         assert jobs.claims == [first] and jobs.stopped == []
-        jobs.end(0)  # which the second notices
+        jobs.end(0)  # noticed by the second watch
         again = await jobs.until(2)
         assert (again.id, again.attempt) == (first.id, 2)
 
 
-async def test_a_job_that_died_with_the_watch_is_followed_by_another(house: House) -> None:
+async def test_a_job_that_died_while_no_watch_ran_is_retried_at_once(house: House) -> None:
     await house.add()
     jobs = FakeJobs()
     async with watching(house.queue, jobs):
@@ -207,12 +207,12 @@ async def test_a_job_that_died_with_the_watch_is_followed_by_another(house: Hous
         assert (await jobs.until(2)).attempt == 2  # without waiting for the lease to end
 
 
-async def test_two_watches_do_not_make_one_voice_twice(house: House) -> None:
+async def test_two_watches_submit_one_job_for_one_voice(house: House) -> None:
     await house.add()
     jobs = FakeJobs()
     async with watching(house.queue, jobs), watching(house.queue, jobs):
         await jobs.until(1)
-        await calm()
+        await wait_a_moment()
     assert len(jobs.claims) == 1
 
 
@@ -222,7 +222,7 @@ async def test_a_job_whose_voice_was_deleted_is_stopped(house: House) -> None:
     async with watching(house.queue, jobs):
         await jobs.until(1)
         await house.voices.delete(house.principal, str(voice.id))
-        await settled(lambda: stopped(jobs, 1))
+        await until_true(lambda: stopped(jobs, 1))
     assert await house.spent() == 0
 
 
@@ -230,7 +230,7 @@ async def stopped(jobs: FakeJobs, count: int) -> bool:
     return len(jobs.stopped) == count
 
 
-async def test_a_job_that_hangs_loses_its_voice_to_another(house: House) -> None:
+async def test_a_hanging_job_is_stopped_and_replaced_by_another(house: House) -> None:
     await house.add()
     jobs = FakeJobs()
 
@@ -243,19 +243,19 @@ async def test_a_job_that_hangs_loses_its_voice_to_another(house: House) -> None
         assert not await house.queue.renew(hanging)
 
 
-async def test_a_job_that_ray_has_forgotten_is_forgotten(house: House) -> None:
+async def test_a_job_unknown_to_ray_is_retried_after_its_lease_expired(house: House) -> None:
     await house.add()
     jobs = FakeJobs()
     async with watching(house.queue, jobs):
         await jobs.until(1)
         jobs.states.clear()
-        await calm()
-        assert len(jobs.claims) == 1  # it may be alive
+        await wait_a_moment()
+        assert len(jobs.claims) == 1  # the job may still run
         await house.database.run(let_leases_run_out)
         assert (await jobs.until(2)).attempt == 2
 
 
-async def test_a_job_that_has_no_room_yet_keeps_its_voice(house: House) -> None:
+async def test_the_lease_of_a_job_that_waits_for_resources_is_renewed(house: House) -> None:
     await house.add()
     jobs = FakeJobs()
     async with watching(house.queue, jobs):
@@ -269,11 +269,11 @@ async def test_a_job_that_has_no_room_yet_keeps_its_voice(house: House) -> None:
             until = (await rows(house, [claimed.id]))[0].lease_until
             return until is not None and until > before
 
-        await settled(renewed)
+        await until_true(renewed)
         assert jobs.stopped == []
 
 
-async def test_while_ray_takes_no_jobs_voices_wait_and_no_attempt_is_counted(house: House) -> None:
+async def test_no_attempt_is_counted_while_ray_accepts_no_jobs(house: House) -> None:
     await house.add()
     jobs = FakeJobs()
     async with watching(house.queue, jobs):
@@ -282,50 +282,50 @@ async def test_while_ray_takes_no_jobs_voices_wait_and_no_attempt_is_counted(hou
         await house.move_in()
         await house.add()
         jobs.end(0)
-        await calm()
+        await wait_a_moment()
         jobs.broken = False
         claimed = await jobs.until(2)
         assert claimed.attempt == 2
     jobs = FakeJobs()
     jobs.broken = True
     async with watching(house.queue, jobs):  # also at the start
-        await settled(stands_still)
+        await until_true(is_stalled)
         jobs.broken = False
-        await settled(moves_again)
+        await until_true(is_moving)
 
 
-def still_s() -> float:
-    """What the metric says."""
+def stalled_metric_s() -> float:
+    """The metric of how long a job has made no progress."""
     return REGISTRY.get_sample_value("antiphon_voice_still_seconds") or 0.0
 
 
-async def stands_still() -> bool:
-    return still_s() > 0.1
+async def is_stalled() -> bool:
+    return stalled_metric_s() > 0.1
 
 
-async def moves_again() -> bool:
-    return still_s() < 0.1
+async def is_moving() -> bool:
+    return stalled_metric_s() < 0.1
 
 
-async def test_at_the_end_of_the_service_jobs_are_asked_to_stop(house: House) -> None:
+async def test_stop_jobs_stops_running_jobs_and_submits_no_more(house: House) -> None:
     await house.add()
     jobs = FakeJobs()
     async with watching(house.queue, jobs) as watch:
         claimed = await jobs.until(1)
-        await house.queue.give_back(claimed)  # as the job does when it is stopped
+        await house.queue.give_back(claimed)  # as a stopped job does
         await watch.stop_jobs()
-        await calm()
+        await wait_a_moment()
         assert len(jobs.claims) == 1 and [job.lease for job in jobs.stopped] == [claimed.lease]
     assert await house.queue.count_free() == 1
 
 
-def test_a_job_gets_the_code_and_not_what_lies_beside_it(tmp_path: Path) -> None:
+def test_only_code_folders_are_sent_to_a_job(tmp_path: Path) -> None:
     for name in ("configs", "deployments", "data", "mine", ".venv"):
         (tmp_path / name).mkdir()
     assert set(unsent(tmp_path)) == {"/data", "/mine", "/.venv"}
 
 
-def test_a_job_finds_what_the_service_names_from_its_own_folder(
+def test_relative_paths_of_settings_are_absolute_in_the_environment_of_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -351,7 +351,7 @@ def test_a_job_finds_what_the_service_names_from_its_own_folder(
     assert {"DATABASE_URL", "STORAGE_URL"}.isdisjoint(places(load_settings()))
 
 
-def test_the_slowest_job_counts_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_job_stalled_longest_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     monitor = StallMonitor(lambda: now)
     assert monitor.stalled_s() == 0

@@ -1,4 +1,4 @@
-"""A workspace in the data folder of a service, and what becomes of its voices."""
+"""Workspaces in the data folder of a service, and helpers that follow their custom voices."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,8 +21,8 @@ from tests.pipelines.voices.test_queue import CONFIG, House
 
 
 @asynccontextmanager
-async def lived_in(folder: Path) -> AsyncIterator[House]:
-    """A workspace of this process alone."""
+async def local_house(folder: Path) -> AsyncIterator[House]:
+    """A House with a workspace in a new SQLite database, without a service."""
     url = f"sqlite:///{folder / 'test.db'}"
     migrate(url)
     house = House(Database(url), folder)
@@ -32,7 +32,7 @@ async def lived_in(folder: Path) -> AsyncIterator[House]:
 
 
 def house_in(folder: Path) -> House:
-    """With the files and secrets that a service with this ANTIPHON_DATA has, without accounts."""
+    """A House with the files and secrets of the service whose ANTIPHON_DATA is `folder`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANTIPHON_DATA", str(folder))
         settings = load_settings()
@@ -46,7 +46,7 @@ def house_in(folder: Path) -> House:
 
 
 class Watched:
-    """A voice whose progress must never go back."""
+    """Polls a voice, and asserts that its progress never decreases."""
 
     def __init__(self, house: House, voice: Voice) -> None:
         self.house = house

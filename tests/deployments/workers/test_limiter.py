@@ -1,4 +1,4 @@
-"""Two gateways on one port count as one, whichever place they share."""
+"""Two gateways on one port share their rate limits, in the embedded limiter or in Redis."""
 
 import asyncio
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ FREE_REQUESTS, FREE_SOCKETS = 60, 2
 def environments(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str
 ) -> dict[str, dict[str, str]]:
-    """By the place of their limits, of two pairs of gateways."""
+    """Environment variables of two pairs of gateways, by the store of their limits."""
     found: dict[str, dict[str, str]] = {"embedded": {}, "redis": {"REDIS_URL": redis_url}}
     Redis.from_url(redis_url).flushall()
     for given in found.values():
@@ -36,7 +36,7 @@ def environments(
 
 @pytest.fixture(scope="module")
 def gateways(ray_cluster: TestCluster, environments: dict[str, dict[str, str]]) -> Iterator[None]:
-    """All deployed at once, which takes half as long."""
+    """Both pairs, deployed at once, which takes half as long."""
     ray_cluster.extra_apps = [gateway_app(given, name=one) for one, given in environments.items()]
     for app in ray_cluster.extra_apps:
         app["deployments"][0]["num_replicas"] = 2
@@ -66,7 +66,7 @@ async def token(url: str, email: str) -> str:
 
 
 async def ask(url: str, credential: str, times: int) -> list[httpx.Response]:
-    """Each over a connection of its own, so that the kernel spreads them over the gateways."""
+    """Sends requests over separate connections, which the kernel spreads over the gateways."""
     headers = {"Authorization": f"Bearer {credential}"}
     each_its_own = httpx.Limits(max_keepalive_connections=0)
     async with httpx.AsyncClient(
@@ -75,7 +75,7 @@ async def ask(url: str, credential: str, times: int) -> list[httpx.Response]:
         return await asyncio.gather(*(client.get("/plans") for _ in range(times)))
 
 
-async def test_both_together_admit_exactly_what_the_plan_allows(url: str) -> None:
+async def test_two_gateways_admit_exactly_the_requests_of_the_plan(url: str) -> None:
     for round_ in range(2):
         answers = await ask(url, await token(url, f"limit{round_}@example.com"), FREE_REQUESTS + 30)
         assert sum(one.status_code == 200 for one in answers) == FREE_REQUESTS
@@ -84,7 +84,7 @@ async def test_both_together_admit_exactly_what_the_plan_allows(url: str) -> Non
         await asyncio.sleep(1)
 
 
-async def test_both_together_open_exactly_the_plans_sockets(url: str) -> None:
+async def test_two_gateways_open_exactly_the_sockets_of_the_plan(url: str) -> None:
     credential = await token(url, "sockets-limit@example.com")
     address = f"{url.replace('http', 'ws', 1)}/ws/tts?apiKey={credential}"
     opened, refused = 0, 0

@@ -1,4 +1,4 @@
-"""The deployed courier: it delivers, and a kill in the middle of an attempt loses nothing."""
+"""The deployed webhook courier delivers events, and loses none when it is killed."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 async def outbox(
     ray_cluster: TestCluster, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Database, Webhooks, Principal]]:
-    """The database of a courier that runs, and a workspace in it."""
+    """The database of a running courier, and a workspace in it."""
     folder: Path = tmp_path_factory.mktemp("courier")
     environment = {
         "ANTIPHON_DATA": str(folder),
@@ -57,7 +57,7 @@ async def outbox(
     database.close()
 
 
-async def test_an_event_reaches_its_receiver_within_a_second(
+async def test_a_webhook_is_delivered_within_a_second(
     outbox: tuple[Database, Webhooks, Principal], authority: Authority
 ) -> None:
     database, webhooks, principal = outbox
@@ -74,7 +74,7 @@ async def test_an_event_reaches_its_receiver_within_a_second(
     assert sorted(lags)[2] < 1, lags
 
 
-async def test_a_courier_killed_in_the_middle_of_attempts_loses_nothing(
+async def test_a_courier_killed_during_deliveries_loses_no_event(
     outbox: tuple[Database, Webhooks, Principal], authority: Authority
 ) -> None:
     database, webhooks, principal = outbox
@@ -88,7 +88,7 @@ async def test_a_courier_killed_in_the_middle_of_attempts_loses_nothing(
         await hook.until(3)
         os.kill(await actor_pid("courier#Courier#"), signal.SIGKILL)
         hook.answer = 200
-        await database.run(_let_leases_run_out)  # as they do by themselves after half a minute
+        await database.run(_let_leases_run_out)  # which takes half a minute otherwise
         async with asyncio.timeout(PATIENCE_S):
             while not await _all_delivered(database):
                 await asyncio.sleep(0.5)
