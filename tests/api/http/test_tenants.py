@@ -52,17 +52,17 @@ def operations_with_ids() -> list[Operation]:
 async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Services) -> Ids:
     """Creates one of each resource that a workspace owns, and returns their ids."""
 
-    async def made(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
         answer = await client.post(path, headers=headers, json=body)
         assert answer.status_code in (200, 201), answer.text
         return cast(dict[str, Any], answer.json())
 
     messages = [{"role": "user", "content": "mine"}]
-    chat = await made(CHAT, {"messages": messages, "stream": False})
-    key = await made("/developer/api", {"name": "mine"})
+    chat = await post(CHAT, {"messages": messages, "stream": False})
+    key = await post("/developer/api", {"name": "mine"})
     new = {"url": "https://example.com/hook", "events": ["tts.completed"]}
-    webhook = (await made("/webhooks", new))["id"]
-    delivery = await made(f"/webhooks/{webhook}/test", {})
+    webhook = (await post("/webhooks", new))["id"]
+    delivery = await post(f"/webhooks/{webhook}/test", {})
     voice = await voice_making.create(client, headers)
     await voice_making.finish(services)
     return {

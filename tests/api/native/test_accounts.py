@@ -148,7 +148,7 @@ async def test_an_api_key_is_shown_once_and_listed_without_its_secret(
     assert listed["last_used_at"] is None and listed["expires_at"] is None
 
 
-async def test_a_revoked_key_stops_at_once(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
+async def test_a_revoked_key_is_refused(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
     created = await new_key(client, auth)
     headers = bearer(created["key"])
     assert (await client.get("/plans", headers=headers)).status_code == 200

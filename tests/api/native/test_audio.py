@@ -16,7 +16,7 @@ from tests.pipelines.voices.recordings import recording, wav
 Headers = dict[str, str]
 
 
-async def test_verification_is_not_found_without_watermarking(
+async def test_watermark_verification_is_404_without_watermarking(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     files = {"audio": ("a.wav", wav(recording(1, 2)))}
@@ -24,7 +24,7 @@ async def test_verification_is_not_found_without_watermarking(
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
 
 
-async def test_verification_reports_stretches(auth: Headers, services: Services) -> None:
+async def test_watermark_verification_reports_stretches(auth: Headers, services: Services) -> None:
     vad = cast(VADEngine, FakeDetector())
     app = create_app(with_speech(services, watermarks=Watermarker("all", FakeWatermark(), vad)))
     transport = httpx.ASGITransport(app=app)

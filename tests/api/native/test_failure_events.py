@@ -35,21 +35,21 @@ SPEECH: list[tuple[str, dict[str, Any]]] = [
 FILE = wav(b"\0\0" * STT_SAMPLE_RATE, rate=STT_SAMPLE_RATE)
 
 
-class Lost(VoicedSpeaker):
+class LostSpeaker(VoicedSpeaker):
     """The handle of a model that is down."""
 
     async def describe(self) -> ModelInfo:
         raise EngineLost("the replica died")
 
 
-class LostLater(VoicedSpeaker):
+class LostAtSynthesis(VoicedSpeaker):
     """The handle of a model that goes down between planning and synthesis."""
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         raise EngineLost("the replica died")
 
 
-class Mute(VoicedSpeaker):
+class SilentSpeaker(VoicedSpeaker):
     """Synthesises no audio."""
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
@@ -80,7 +80,7 @@ async def post(app: FastAPI, path: str, auth: Headers, **options: Any) -> httpx.
 async def test_speech_without_a_model_sends_one_failed_event(
     path: str, body: dict[str, Any], services: Services, auth: Headers, books: Books
 ) -> None:
-    answer = await post(app_with(services, Lost()), path, auth, json=body)
+    answer = await post(app_with(services, LostSpeaker()), path, auth, json=body)
     assert answer.status_code == 503, answer.text
     (event,) = await books.events()
     assert event["event"] == "tts.failed"
@@ -94,7 +94,7 @@ async def test_speech_without_a_model_sends_one_failed_event(
 async def test_a_model_lost_after_the_hold_sends_one_failed_event(
     path: str, services: Services, auth: Headers, books: Books
 ) -> None:
-    app = app_with(services, LostLater())
+    app = app_with(services, LostAtSynthesis())
     answer = await post(app, path, auth, json={"text": "Hello."})
     assert answer.status_code == 503, answer.text
     (event,) = await books.events()
@@ -136,7 +136,7 @@ async def test_client_errors_send_no_event(services: Services, auth: Headers, bo
         (VoicedSpeaker(), {"text": "!!!"}),
         (VoicedSpeaker(), {"text": "Hello.", "speed": 17}),
         (VoicedSpeaker(), {"text": "Hello.", "voice": "Nobody"}),
-        (Mute(), {"text": "Hello."}),
+        (SilentSpeaker(), {"text": "Hello."}),
     ):
         app = app_with(services, speaker)
         answer = await post(app, "/tts-synthesize", auth, json=body)
@@ -158,7 +158,9 @@ async def test_no_event_is_written_without_a_subscribed_webhook(
     books = await books_of(services, auth)
     await books.add_webhook("stt.failed")
     monkeypatch.setattr(events, "add_event", None)
-    answer = await post(app_with(services, Lost()), "/tts-stream", auth, json={"text": "Hello."})
+    answer = await post(
+        app_with(services, LostSpeaker()), "/tts-stream", auth, json={"text": "Hello."}
+    )
     assert answer.status_code == 503
     assert await books.events() == []
 
@@ -170,7 +172,7 @@ async def test_an_error_of_the_webhook_store_does_not_hide_the_failure(
         raise DatabaseUnavailable("down")
 
     monkeypatch.setattr(events.WebhookEvents, "wants", wants)
-    app = app_with(services, Lost())
+    app = app_with(services, LostSpeaker())
     answer = await post(app, "/tts-synthesize", auth, json={"text": "Hello."})
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert "speech" in answer.json()["message"]  # not the database

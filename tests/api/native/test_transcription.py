@@ -185,14 +185,14 @@ async def test_a_disconnect_stops_the_transcription(
     pipeline = app.state.services.speech.transcription.pipeline
     began, stopped = asyncio.Event(), asyncio.Event()
 
-    async def wait_for_ever(recording: DecodedRecording) -> None:
+    async def block(recording: DecodedRecording) -> None:
         began.set()
         try:
             await asyncio.Event().wait()
         finally:
             stopped.set()
 
-    monkeypatch.setattr(pipeline, "transcribe", wait_for_ever)
+    monkeypatch.setattr(pipeline, "transcribe", block)
     sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
     assert await send_and_disconnect(app, sent, began) == 499
     assert stopped.is_set()

@@ -118,11 +118,11 @@ async def test_a_disconnect_is_not_charged(
 ) -> None:
     began = asyncio.Event()
 
-    async def wait_for_ever(recording: DecodedRecording) -> None:
+    async def block(recording: DecodedRecording) -> None:
         began.set()
         await asyncio.Event().wait()
 
-    transcribed_by(wait_for_ever)
+    transcribed_by(block)
     sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
     assert await send_and_disconnect(app, sent, began) == 499
     assert await books.kinds() == ["hold", "release"]

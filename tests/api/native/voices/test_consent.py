@@ -18,13 +18,13 @@ Headers = dict[str, str]
 
 
 @pytest.fixture
-def needed() -> ConsentNeeded:
+def required() -> ConsentNeeded:
     return "off"
 
 
 @pytest.fixture
-def settings(tmp_path: Any, needed: ConsentNeeded) -> Settings:
-    return replace(local_settings(tmp_path), require_consent=needed)
+def settings(tmp_path: Any, required: ConsentNeeded) -> Settings:
+    return replace(local_settings(tmp_path), require_consent=required)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def checked_sentences(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return checked
 
 
-async def issued(client: httpx.AsyncClient, headers: Headers, **body: Any) -> dict[str, Any]:
+async def new_sentence(client: httpx.AsyncClient, headers: Headers, **body: Any) -> dict[str, Any]:
     answer = await client.post("/consent-sentences", headers=headers, json=body)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -57,12 +57,12 @@ async def row_of(services: Services, headers: Headers, voice_id: str) -> Voice:
 async def test_a_consent_sentence_has_a_token_that_expires_after_an_hour(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
-    sentence = await issued(client, auth, language="de-AT")
+    sentence = await new_sentence(client, auth, language="de-AT")
     assert set(sentence) == {"sentence", "language", "consent_token", "expires_at"}
     assert sentence["language"] == "de" and "Meine Wörter" in sentence["sentence"]
     left = datetime.fromisoformat(sentence["expires_at"]) - datetime.now(UTC)
     assert timedelta(minutes=59) < left <= timedelta(hours=1)
-    assert (await issued(client, auth))["language"] == "en"
+    assert (await new_sentence(client, auth))["language"] == "en"
     answer = await client.post("/consent-sentences", headers=auth, json={"language": "xx"})
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
 
@@ -78,7 +78,7 @@ async def test_consent_is_optional_when_the_setting_is_off(
 async def test_a_spoken_consent_sentence_is_stored_with_the_voice(
     client: httpx.AsyncClient, auth: Headers, services: Services, checked_sentences: list[str]
 ) -> None:
-    sentence = await issued(client, auth)
+    sentence = await new_sentence(client, auth)
     voice = await create(client, auth, consent_token=sentence["consent_token"])
     row = await row_of(services, auth, voice["id"])
     assert checked_sentences == [sentence["sentence"]] == [row.consent_sentence]
@@ -88,7 +88,7 @@ async def test_a_spoken_consent_sentence_is_stored_with_the_voice(
 async def test_a_consent_token_is_refused_when_its_sentence_is_not_spoken(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
-    sentence = await issued(client, auth)
+    sentence = await new_sentence(client, auth)
     answer = await post(client, auth, consent_token=sentence["consent_token"])
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
     assert sentence["sentence"] in answer.json()["message"]
@@ -98,14 +98,14 @@ async def test_a_consent_token_is_refused_when_its_sentence_is_not_spoken(
 async def test_invalid_consent_tokens_and_those_of_other_workspaces_are_refused(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers
 ) -> None:
-    sentence = await issued(client, other_auth)
+    sentence = await new_sentence(client, other_auth)
     for token in (sentence["consent_token"], "nonsense"):
         answer = await post(client, auth, consent_token=token)
         assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
         assert answer.json()["message"].startswith("consent_token: ")
 
 
-@pytest.mark.parametrize("needed", ["attest"])
+@pytest.mark.parametrize("required", ["attest"])
 async def test_attested_consent_can_be_required(client: httpx.AsyncClient, auth: Headers) -> None:
     answer = await post(client, auth)
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
@@ -113,7 +113,7 @@ async def test_attested_consent_can_be_required(client: httpx.AsyncClient, auth:
     await create(client, auth, consent="She agreed.")
 
 
-@pytest.mark.parametrize("needed", ["spoken"])
+@pytest.mark.parametrize("required", ["spoken"])
 async def test_spoken_consent_can_be_required(
     client: httpx.AsyncClient, auth: Headers, checked_sentences: list[str]
 ) -> None:
@@ -121,6 +121,6 @@ async def test_spoken_consent_can_be_required(
         answer = await post(client, auth, consent=text)
         assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
         assert answer.json()["message"].startswith("consent_token: ")
-    sentence = await issued(client, auth)
+    sentence = await new_sentence(client, auth)
     await create(client, auth, consent_token=sentence["consent_token"])
     assert len(checked_sentences) == 1

@@ -281,20 +281,20 @@ async def test_an_idempotent_retry_creates_no_second_voice(
 async def test_a_retry_after_the_process_died_returns_the_created_voice(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
-    who = await principal(services, auth)
+    caller = await principal(services, auth)
     files = []
     for name, content in good_files():
         (tmp_path / name).write_bytes(content)
         files.append(SampleFile(name, tmp_path / name))
     operation = IdempotentOperation("once-0123")  # the same in each run of one request
     custom, new = services.voices.custom, NewVoice("Ann", language="en")
-    first = await custom.create(who, new, files, operation)
-    again = await custom.create(who, new, files, operation)
+    first = await custom.create(caller, new, files, operation)
+    again = await custom.create(caller, new, files, operation)
     assert first.id == again.id
     # Also when its consent token has expired meanwhile, and the plan allows no further voice.
     late = replace(new, consent_token="expired")
-    assert (await custom.create(who, late, files, operation)).id == first.id
-    await custom.check_room(who, operation)
+    assert (await custom.create(caller, late, files, operation)).id == first.id
+    await custom.check_room(caller, operation)
     assert await (await books_of(services, auth)).kinds() == ["hold"]
 
 

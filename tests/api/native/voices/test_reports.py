@@ -60,7 +60,7 @@ async def test_a_report_describes_the_fitting_and_the_recordings(
         (BROWSER, "?format=json", "application/json"),
     ],
 )
-async def test_browsers_get_a_html_report_and_other_clients_json(
+async def test_browsers_get_an_html_report_and_other_clients_json(
     client: httpx.AsyncClient,
     auth: Headers,
     services: Services,
