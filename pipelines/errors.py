@@ -1,4 +1,4 @@
-"""The errors that pipelines raise for a request. `api` maps `code` to a status."""
+"""The errors that pipelines raise for a request. `api` maps `code` to an HTTP status."""
 
 from db.errors import DatabaseError
 from models.errors import EngineError
@@ -12,7 +12,7 @@ class PipelineError(Exception):
     """The request cannot be served; the message is for the caller."""
 
     code = "validation_error"
-    message = ""  # of those that always say the same
+    message = ""  # default of errors with a fixed message
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or self.message)
@@ -26,7 +26,7 @@ class VoiceNotFound(PipelineError, code="voice_not_found"):
 
 
 class VoiceNotReady(PipelineError, code="voice_not_ready"):
-    """The voice is still being made, or could not be made."""
+    """The voice is still in progress, or has failed."""
 
 
 class PlanRequired(PipelineError, code="plan_required"):
@@ -72,7 +72,7 @@ class EmailTaken(PipelineError, code="email_taken"):
 
 
 class InsufficientScope(PipelineError, code="insufficient_scope"):
-    """The key may not do that."""
+    """The key lacks a scope."""
 
 
 class NotFound(PipelineError, code="not_found"):
@@ -106,7 +106,7 @@ class RequestRunning(PipelineError, code="idempotency_conflict"):
 
 
 class AnswerNotKept(PipelineError, code="idempotency_conflict"):
-    """The request was done before, and its answer was not kept."""
+    """The request has succeeded before, and its response was not stored."""
 
     message = "this Idempotency-Key was used before, and the answer was not kept"
 

@@ -1,4 +1,4 @@
-"""What the pipelines call, and the list of the models that are there.
+"""The ports that the pipelines call, and the list of the models behind them.
 
 Deployment handles and engines of this process both fit the ports.
 """
@@ -19,15 +19,15 @@ from pipelines.errors import ModelNotFound
 
 
 class Port(Protocol):
-    """What all of them have."""
+    """The common part of all ports."""
 
     async def describe(self) -> ModelInfo:
-        """What is loaded now; cached for a few seconds. Raises EngineLost when nothing is up."""
+        """The loaded model; cached for a few seconds. Raises EngineLost when no replica is up."""
         ...
 
 
 async def describe_all(ports: Iterable[Port]) -> list[ModelInfo | None]:
-    """What each has loaded now, asked at once; None for one that is down."""
+    """The loaded model of each, asked concurrently; None for one that is down."""
     return list(await asyncio.gather(*map(_describe, ports)))
 
 
@@ -50,7 +50,7 @@ class TTSModel(Port, Protocol):
 
         Raises EngineError when not all of them answered.
         """
-        del digest  # a model that takes no voice packs has none
+        del digest  # the default of models without voice packs
 
 
 class STTModel(Port, Protocol):
@@ -65,7 +65,7 @@ class ChatModel(Port, Protocol):
     """One language model."""
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """The answer as it grows; closing the generator stops generation. Raises EngineError."""
+        """The answer in pieces; closing the generator stops generation. Raises EngineError."""
         ...
 
 
@@ -85,7 +85,7 @@ class ModelList:
         self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
 
     async def models(self) -> list[ListedModel]:
-        """Every model, also one that is down now if it was ever up, in the order of the ports."""
+        """Every model that is or was up, in the order of the ports."""
         names, answers = await self._ask()
         listed = []
         for name, answer in zip(names, answers, strict=True):

@@ -1,6 +1,6 @@
 """Tools for asyncio: background tasks, a TTL cache, deadlines, retries, renewal of leases.
 
-`iterate_in_thread` is the one place where blocking generators meet the event loop.
+`iterate_in_thread` is the one place where the event loop iterates blocking generators.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 Errors = type[Exception] | tuple[type[Exception], ...]
 
-LATE_ROUNDS = 4  # timeouts of one call while this process was late itself
+LATE_ROUNDS = 4  # repeated timeouts of one call while this event loop was late itself
 LOOP_STEPS = 10  # of the event loop between the bytes of an answer and the task that reads it
 
 
@@ -64,7 +64,7 @@ class TaskSet:
             task.cancel()
 
     async def join(self) -> None:
-        """Returns when no task is left, also of those that are started meanwhile."""
+        """Returns when all tasks have ended, also those that are started meanwhile."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -83,13 +83,13 @@ class TaskSet:
 class TtlCache(Generic[K, V]):
     """Values that are loaded when they are asked for, and kept for a while.
 
-    The time to live counts from before the load began. Callers that ask for the same key at the
-    same time share one load, which goes on when a caller is cancelled. What a load raises reaches
-    every caller and is not kept. When the cache is full, the oldest value goes.
+    The time to live counts from before the load began. Concurrent callers of the same key share one
+    load, which continues when a caller is cancelled. An exception of a load is raised in every
+    caller and is not cached. When the cache is full, the oldest value is dropped.
     """
 
     def __init__(self, ttl_s: float | Callable[[V], float], max_size: int) -> None:
-        """`ttl_s` may depend on the value; one of 0 or less is not kept."""
+        """`ttl_s` may depend on the value; a value with 0 or less is not cached."""
         self._ttl_s = ttl_s
         self._max_size = max_size
         self._entries: dict[K, tuple[V, float]] = {}  # value, and when it expires; oldest first
@@ -116,8 +116,8 @@ class TtlCache(Generic[K, V]):
         self.forget_if(lambda name, _: name == key)
 
     def forget_if(self, matches: Callable[[K, V], bool]) -> None:
-        """Drops matching values. Loads that run now may be older than the change: they are not
-        kept, and later callers do not share them."""
+        """Drops matching values. Running loads may be older than the change: their values are not
+        cached, and later callers do not share them."""
         self._entries = {
             key: entry for key, entry in self._entries.items() if not matches(key, entry[0])
         }
@@ -133,7 +133,7 @@ class TtlCache(Generic[K, V]):
             if len(self._entries) >= self._max_size:
                 del self._entries[next(iter(self._entries))]
             self._entries[key] = (value, asked_at + ttl_s)
-            # So that memory holds nothing that has expired.
+            # So that memory holds no expired values.
             asyncio.get_running_loop().call_later(ttl_s, self._expire, key)
         return value
 
@@ -151,7 +151,7 @@ class TtlCache(Generic[K, V]):
 async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
     """Raises TimeoutError after `timeout_s`: then `call` is cancelled, but not waited for.
 
-    Only the time of the callee counts: a loop that was busy looks for an answer that came
+    Only the time of the callee counts: an event loop that was busy checks for an answer that came
     meanwhile, and waits again when it was late itself.
     """
     loop = asyncio.get_running_loop()
@@ -175,7 +175,7 @@ async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
 
 
 def ignore_failure(done: "asyncio.Future[Any]") -> None:
-    """A callback: asyncio does not log the error, which no caller may retrieve."""
+    """A callback that retrieves the exception, so that asyncio does not log it."""
     if not done.cancelled():
         done.exception()
 
@@ -189,8 +189,8 @@ async def retry(
     longest_pause_s: float = 5.0,
     on_error: Callable[[Exception], None] | None = None,
 ) -> T:
-    """Calls until it succeeds, with exponential backoff; what `call` raises beside `errors` ends
-    it at once. Raises the last error when the next pause would end later than `within_s`."""
+    """Calls until it succeeds, with exponential backoff; exceptions other than `errors` end it at
+    once. Raises the last error when the next pause would end later than `within_s`."""
     until, pause_s = time.monotonic() + within_s, first_pause_s
     while True:
         try:
@@ -207,7 +207,7 @@ async def retry(
 async def keep_lease(renew: Callable[[], Awaitable[bool]], every_s: float, errors: Errors) -> None:
     """Renews a lease until it is cancelled, or `renew` returns False: another process has it.
 
-    On `errors` the holder goes on, since the lease is its own until another takes it.
+    On `errors` it continues, since the holder has the lease until another process takes it.
     """
     while True:
         await asyncio.sleep(every_s)
@@ -223,8 +223,8 @@ async def iterate_in_thread(
 ) -> AsyncGenerator[T, None]:
     """Pulls one item at a time from a blocking generator in a thread.
 
-    When the consumer leaves, the pull in flight ends in its thread and the generator is closed
-    there: closing it at once would fail with "generator already executing".
+    When the consumer stops, the running pull ends in its thread, where the generator is closed:
+    closing it at once would fail with "generator already executing".
     """
     end = object()
     loop = asyncio.get_running_loop()

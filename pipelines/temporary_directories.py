@@ -1,4 +1,4 @@
-"""Folders for what must not outlive its use, whatever becomes of the process that uses it."""
+"""Temporary folders whose contents are deleted even if the process that uses them is killed."""
 
 import fcntl
 import os
@@ -13,9 +13,9 @@ PREFIX = "antiphon-"
 
 @contextmanager
 def temporary_directory(purpose: str) -> Iterator[Path]:
-    """An empty folder that only this user may read, locked until the block ends; then it goes.
+    """An empty folder that only this user may read, locked, and deleted at the end of the block.
 
-    Of a process that is killed it stays behind: see `delete_leftover_directories`.
+    That of a killed process is left over: see `delete_leftover_directories`.
     """
     folder, lock = _locked_folder(purpose)
     try:
@@ -28,11 +28,11 @@ def temporary_directory(purpose: str) -> Iterator[Path]:
 
 
 def delete_leftover_directories(purpose: str) -> None:
-    """Those of processes that are gone. Blocking."""
+    """Deletes the folders of dead processes. Blocking."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{purpose}-*"):
         try:
             lock = os.open(folder, os.O_RDONLY)
-        except OSError:  # it is gone, or another user's
+        except OSError:  # deleted meanwhile, or another user's
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,4 +50,4 @@ def _locked_folder(purpose: str) -> tuple[Path, int]:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if folder.exists():
             return folder, lock
-        os.close(lock)  # taken for left between the two
+        os.close(lock)  # deleted as a leftover between mkdtemp and flock

@@ -36,8 +36,8 @@ MAX_CREDENTIAL_LENGTH = 2048
 TOUCH_INTERVAL = timedelta(minutes=1)
 UNAUTHORIZED = "the API key or token is missing, wrong, revoked or expired"
 AUDIT_INTERVAL = timedelta(hours=1)
-"""Between two entries about one key. The end of a key begins a new interval."""
-MAX_REMEMBERED = 10_000  # keys; each is a real one, so guesses do not fill this
+"""Between two audit entries about one key. When the key ends, a new interval begins."""
+MAX_REMEMBERED = 10_000  # keys; only existing ones, so guessed keys do not fill this
 
 KEY_PREFIX = "sk_"
 KEY_RANDOM_LENGTH = 40
@@ -59,8 +59,8 @@ class Principal:
     plan: str  # id of the plan
     scopes: frozenset[str]
     key_id: int | None  # None for a token
-    retention: str = "standard"  # or zero: nothing of what is said or heard is kept
-    expires_at: datetime | None = None  # of the key; None for one that stays, and for a token
+    retention: str = "standard"  # or zero: no text and no audio is stored
+    expires_at: datetime | None = None  # of the key; None for a key without an end, and for a token
 
     @property
     def actor(self) -> str:
@@ -99,19 +99,19 @@ def key_digest(key: str, pepper: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """Whom a token stands for."""
+    """The user that a token stands for."""
 
     user_id: int
     workspace_id: int
 
 
 def token_key_id(key: str) -> str:
-    """The `kid` of what `key` signs; nothing leads back from it."""
+    """The `kid` of tokens that `key` signs; a one-way hash of the key."""
     return hmac.digest(key.encode(), b"kid", "sha256").hex()[:16]
 
 
 def issue_token(claims: TokenClaims, key: str) -> str:
-    """A JWT for a day."""
+    """A JWT that is valid for a day."""
     now = utc_now()
     return jwt.encode(
         {
@@ -130,7 +130,7 @@ def issue_token(claims: TokenClaims, key: str) -> str:
 
 
 def read_token(token: str, keys: Sequence[str]) -> TokenClaims | None:
-    """None for every token that none of `keys` signed, is damaged or has expired.
+    """None for a token that is damaged, has expired, or was signed by none of `keys`.
 
     A token without `kid` may be of any of them.
     """
@@ -152,7 +152,7 @@ def _read_token(token: str, key: str) -> TokenClaims | None:
             issuer=TOKEN_ISSUER,
             options={
                 "require": ["iss", "aud", "sub", "iat", "exp", "jti"],
-                # A token of the future is one of a gateway whose clock is ahead, or was set back.
+                # A token from the future comes from a gateway whose clock is or was ahead.
                 "verify_iat": False,
             },
         )
@@ -163,7 +163,7 @@ def _read_token(token: str, key: str) -> TokenClaims | None:
 
 @dataclass(frozen=True, slots=True)
 class RefusedKey:
-    """A real key, and why it was refused."""
+    """An existing key, and the reason for its refusal."""
 
     key_id: int
     workspace_id: int
@@ -173,7 +173,7 @@ class RefusedKey:
 
 
 def audit_refusal(session: Session, refusal: RefusedKey, now: datetime) -> None:
-    """Unless that was done within the interval, by whatever gateway."""
+    """Writes the audit entry, unless any gateway did so within the interval."""
     since = now - AUDIT_INTERVAL
     if refusal.ended_at is not None:
         since = max(since, refusal.ended_at)
@@ -183,7 +183,7 @@ def audit_refusal(session: Session, refusal: RefusedKey, now: datetime) -> None:
 
 
 class _RefusedCredential(Unauthorized):
-    """A real key, but one that has ended."""
+    """An existing key that was revoked or has expired."""
 
     def __init__(self, refusal: RefusedKey) -> None:
         super().__init__(UNAUTHORIZED)
@@ -191,7 +191,7 @@ class _RefusedCredential(Unauthorized):
 
 
 class Authenticator:
-    """Caches only what the database confirmed, so that guesses cannot fill the memory."""
+    """Caches only principals that the database confirmed, so that guessed keys take no memory."""
 
     def __init__(self, database: Database, secrets: Secrets) -> None:
         self._database = database
@@ -217,7 +217,7 @@ class Authenticator:
             )
 
     async def recheck(self, credential: str) -> Principal:
-        """As `authenticate`, for a session that goes on: a key that has ended is not audited."""
+        """As `authenticate`, for a live session: a key that has ended is not audited."""
         if is_api_key(credential):
             digest = key_digest(credential, self._secrets.api_key_pepper)
             return await self._principals.get(digest, lambda: self._load_key(digest))
@@ -236,7 +236,7 @@ class Authenticator:
         self._principals.forget_if(lambda _, principal: principal.workspace_id == workspace_id)
 
     def _audit(self, refusal: RefusedKey) -> None:
-        """In the background, and at most once an hour a key: on any number of gateways."""
+        """In the background, at most once an hour for each key, over all gateways."""
         name, now = (refusal.key_id, refusal.reason), time.monotonic()
         audited = self._audited.get(name)
         if audited is not None and now - audited < AUDIT_INTERVAL.total_seconds():

@@ -1,6 +1,6 @@
-"""Stops a process whose secrets are not those that its database was used with.
+"""Stops a process whose secrets differ from those that its database was used with.
 
-It would serve, but know no API key or token of the others, and open nothing that they sealed.
+It could verify no API key or token of the other processes, and decrypt none of their data.
 """
 
 import hmac
@@ -16,14 +16,14 @@ from db.service import unknown_secrets
 async def check_secret_fingerprints(
     database: Database, secrets: Secrets, *, accept: bool = False
 ) -> None:
-    """The first process leaves a mark of each secret; `accept` replaces the marks.
+    """The first process stores a fingerprint of each secret; `accept` replaces them.
 
     Raises SettingsError, which names the variables, or DatabaseUnavailable.
     """
     marks = _marks(secrets)
     try:
         strange = await database.run(unknown_secrets, marks, accept=accept)
-    except IntegrityError:  # another process left its marks first
+    except IntegrityError:  # another process stored its fingerprints first
         strange = await database.run(unknown_secrets, marks, accept=accept)
     if strange:
         raise SettingsError(
@@ -34,7 +34,7 @@ async def check_secret_fingerprints(
 
 
 def _marks(secrets: Secrets) -> dict[str, list[bytes]]:
-    """By variable. A data key or a token key may have others beside it, which are known too."""
+    """Fingerprints by variable; data keys and token keys may be several."""
     values = {
         "token_key": secrets.token_keys,
         "api_key_pepper": (secrets.api_key_pepper,),

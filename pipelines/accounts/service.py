@@ -50,8 +50,8 @@ QUEUE_LENGTH = 16  # about 0.4 s of waiting at 40 ms a hash
 
 
 class Passwords:
-    """argon2id at the minimum that OWASP recommends, in threads, so that neither the event loop nor
-    both cores wait."""
+    """argon2id at the minimum that OWASP recommends, in threads, so that it neither blocks the
+    event loop nor takes both cores."""
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
@@ -63,7 +63,7 @@ class Passwords:
         return await self._in_thread(lambda: self._hasher.hash(_normal(password)))
 
     async def verify(self, stored: str | None, password: str) -> bool:
-        """The same work for an account that does not exist (`stored` is None).
+        """Takes as long for an account that does not exist (`stored` is None).
 
         Raises HashingBusy.
         """
@@ -74,12 +74,12 @@ class Passwords:
         return self._hasher.check_needs_rehash(stored)
 
     @cached_property
-    def _nobodys_hash(self) -> str:
+    def _dummy_hash(self) -> str:
         return self._hasher.hash("the account does not exist")
 
     def _matches(self, stored: str | None, password: str) -> bool:
         try:
-            matches = self._hasher.verify(stored or self._nobodys_hash, _normal(password))
+            matches = self._hasher.verify(stored or self._dummy_hash, _normal(password))
         except (VerificationError, InvalidHashError):
             return False
         return matches and stored is not None
@@ -95,13 +95,13 @@ class Passwords:
 
 
 def _normal(password: str) -> str:
-    """The same password, however the keyboard composes its characters."""
+    """Unicode NFC: the same password, however the keyboard composes its characters."""
     return unicodedata.normalize("NFC", password)
 
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A user and a token for a day."""
+    """A user and a token that is valid for a day."""
 
     user: User
     token: str
@@ -109,7 +109,7 @@ class SignedIn:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key's row and, this once, the key itself."""
+    """A key's row and the key itself, which is not stored."""
 
     row: ApiKey
     key: str
@@ -159,7 +159,7 @@ class Accounts:
         )
 
     async def workspace(self, principal: Principal) -> Workspace:
-        """The caller's. Raises as `update_workspace`."""
+        """The workspace of the caller. Raises as `update_workspace`."""
         found = await self._database.get(Workspace, principal.workspace_id)
         if found is None:
             raise Unauthorized(UNAUTHORIZED)
@@ -260,7 +260,7 @@ class Accounts:
 
 
 def _add_key_within_limit(session: Session, key: ApiKey, actor: str) -> None:
-    accounts.lock_workspace(session, key.workspace_id)  # keys that are made at once take turns
+    accounts.lock_workspace(session, key.workspace_id)  # serialises the creation of keys
     if len(accounts.keys_of(session, key.workspace_id)) >= MAX_KEYS:
         raise InvalidRequest(f"a workspace has at most {MAX_KEYS} API keys; delete one first")
     _add_key(session, key, actor)

@@ -56,7 +56,7 @@ _RESAMPLER: Any = firwin(20 * _OVERSAMPLING + 1, 1 / _OVERSAMPLING, window=("kai
 )
 
 _SILENCE = 10 ** (-50 / 20)  # linear; below it an engine only pads
-_KEPT_S = 0.03  # of an engine's own padding, so that soft beginnings and ends stay
+_KEPT_S = 0.03  # of an engine's own padding, so that soft beginnings and ends are kept
 _FADE_S = 0.004
 _SHORTEST_STRETCHED_S = 0.12  # the stretcher needs about one of its blocks
 
@@ -73,7 +73,7 @@ def enhance(pcm: Pcm, sample_rate: int) -> Pcm:
     gain_db = min(TARGET_LUFS - loudness, MAX_GAIN_DB)
     limited = limit(_amplify(filtered, gain_db), sample_rate)
     if gain_db < MAX_GAIN_DB:
-        # Limiting takes loudness away; one more step gives back what the peaks allow.
+        # Limiting reduces loudness; one more step restores as much as the peaks allow.
         missing = TARGET_LUFS - measure_lufs(limited, sample_rate)
         if missing > _CLOSE_LU:
             limited = limit(_amplify(filtered, gain_db + 1.5 * missing), sample_rate)
@@ -154,7 +154,7 @@ class LoudnessMeter:
 
     @property
     def measured_s(self) -> float:
-        """How many seconds of sound `lufs` was measured over."""
+        """How many seconds of audio `lufs` was measured over."""
         return float(self._counts[self._first_gated() :].sum()) * _STEP_S
 
     def _first_gated(self) -> int:
@@ -185,7 +185,7 @@ class TruePeakLimiter:
         return limited
 
     def flush(self) -> Pcm:
-        """The rest; the limiter may go on after it."""
+        """The samples held back; the stream may continue after it."""
         rest = self.process(np.zeros(self._reach, dtype=np.float32))
         self._pcm = np.zeros(self._reach, dtype=np.float32)
         return rest
@@ -222,7 +222,7 @@ class LoudnessNormaliser:
         self._gain_db: float | None = None
 
     def process(self, pcm: Pcm, sample_rate: int) -> Pcm:
-        """float32 [n] in, about as many out: the last 9 ms wait for what comes after them.
+        """float32 [n] in, about as many out: the last 9 ms are held back (look-ahead).
 
         `sample_rate` stays the same for the whole stream. Blocking: about 1 ms for 0.5 s.
         """
@@ -236,20 +236,20 @@ class LoudnessNormaliser:
         return self._measured(self._limiter.process(self._adjust(pcm)))
 
     def flush(self) -> Pcm:
-        """The samples held back; the stream may go on after it."""
+        """The samples held back; the stream may continue after it."""
         if not self._sample_rate:
             return np.zeros(0, dtype=np.float32)
         return self._measured(self._limiter.flush())
 
     @property
     def measured_lufs(self) -> float | None:
-        """Loudness of the input, to be remembered; None before 0.4 s of sound."""
+        """Loudness of the input, to be remembered; None before 0.4 s of audio."""
         measured = self._input.lufs if self._sample_rate else -np.inf
         return measured if np.isfinite(measured) else None
 
     @property
     def measured_s(self) -> float:
-        """How many seconds of sound `measured_lufs` was measured over."""
+        """How many seconds of audio `measured_lufs` was measured over."""
         return self._input.measured_s if self._sample_rate else 0.0
 
     def _measured(self, pcm: Pcm) -> Pcm:
@@ -273,7 +273,7 @@ class LoudnessNormaliser:
         return np.asarray(pcm * 10 ** (ramp_db / 20), dtype=np.float32)
 
     def _wanted_db(self, pcm: Pcm) -> float:
-        """The gain that would bring the whole of the stream to the target."""
+        """The gain that would bring the whole stream to the target."""
         measured_s, level = self._input.measured_s, self._input.lufs
         if not np.isfinite(level):  # under 0.4 s: its power, without weights and gates
             level = _lufs(float(np.mean(np.square(pcm))) or 1e-9)
@@ -283,7 +283,7 @@ class LoudnessNormaliser:
         wanted_db = self._target_lufs - expected
         reached = self._output.lufs
         if np.isfinite(reached):
-            # What the limiter took away, and the error of the first guess.
+            # Corrects the loss in the limiter, and the error of the first estimate.
             trust = min(1.0, self._output.measured_s / _FAST_S)
             missing = _CORRECTION * trust * (self._target_lufs - reached)
             wanted_db += float(np.clip(missing, -_MAX_CORRECTION_DB, _MAX_CORRECTION_DB))
@@ -310,7 +310,7 @@ def _k_weighting(sample_rate: int) -> NDArray[np.float64]:
 
 
 def stretch(pcm: Pcm, sample_rate: int, *, tempo: float = 1.0, pitch: float = 1.0) -> Pcm:
-    """float32 [n] to [n / tempo], with every frequency times `pitch`; both 1.0 cost nothing."""
+    """float32 [n] to [n / tempo], with every frequency times `pitch`; both 1.0 return at once."""
     if (tempo == 1.0 and pitch == 1.0) or not len(pcm):
         return pcm
     wanted = round(len(pcm) / tempo)
@@ -330,7 +330,7 @@ def stretch(pcm: Pcm, sample_rate: int, *, tempo: float = 1.0, pitch: float = 1.
 class SeamTrimmer:
     """Trims an engine's silence off both ends of a streamed chunk, and fades it there.
 
-    Quiet samples are held back until louder ones follow; others pass, but for the last 4 ms.
+    Quiet samples are held back until louder ones follow, as are the last 4 ms (for the fade).
     """
 
     def __init__(self, sample_rate: int) -> None:
@@ -343,11 +343,11 @@ class SeamTrimmer:
 
     @property
     def began(self) -> bool:
-        """Whether anything loud has come."""
+        """Whether any loud sample has arrived."""
         return self.given > 0 or self._sounding > 0
 
     def push(self, pcm: Pcm) -> Pcm:
-        """The samples that are certain to stay, faded in at the beginning of the piece."""
+        """The samples that are certain to be kept, faded in at the beginning of the piece."""
         loud = np.flatnonzero(np.abs(pcm) > _SILENCE)
         held = len(self._held)
         whole = np.concatenate([self._held, pcm])
@@ -360,7 +360,7 @@ class SeamTrimmer:
             self._sounding = held + int(loud[-1]) + 1
         sure = max(0, self._sounding - self._fade)
         if not self.given and sure < self._fade:
-            sure = 0  # too short to say how long its fades may be
+            sure = 0  # too short to decide the length of its fades
         self._held = whole[sure:]
         self._sounding -= sure
         return self._give(whole[:sure])

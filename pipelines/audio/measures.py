@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from models.audio import Pcm
 from models.vad.base import VAD_SAMPLE_RATE, Probabilities
 
-SILENT = 1e-9  # mean square of a frame that holds nothing, not even noise
+SILENT = 1e-9  # mean square of a frame of digital silence
 MOST_SNR_DB = 80.0
 QUIET_FRAMES = 10  # so many frames without speech suffice to measure the noise
 SURELY_QUIET = 0.2  # probability of speech
@@ -41,10 +41,10 @@ def speech_only(pcm: Pcm, speech: Speech, frame_samples: int) -> Pcm:
 
 
 def snr_db(pcm: Pcm, probabilities: Probabilities, speech: Speech, frame_samples: int) -> float:
-    """How much louder the speech is than what sounds between it.
+    """How much louder the speech is than the pauses between it.
 
-    Where there is no pause, the softest frames of the speech stand for the noise. Frames of digital
-    silence say nothing of a room.
+    Without a pause the quietest frames of the speech are taken for the noise. Frames of digital
+    silence are ignored, since they hold no noise of the room.
     """
     powers = _powers(pcm, frame_samples, len(speech))
     sounding = powers > SILENT
@@ -69,7 +69,7 @@ def level_dbfs(pcm: Pcm) -> float:
 
 
 def clipped_share(pcm: Pcm) -> float:
-    """How much of the signal lies at its own ceiling: cut off waves stay there, others do not."""
+    """The share of the signal at its own peak: clipped waves stay there, others do not."""
     loud = np.abs(pcm)
     peak = float(loud.max(initial=0.0))
     if peak == 0.0:

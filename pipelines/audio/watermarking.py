@@ -11,9 +11,9 @@ from models.watermark.base import Watermark
 from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
 from pipelines.errors import NotFound
 
-DETECTION_THRESHOLD = 0.5  # likelihood; see benchmarks/tts/watermark.py
+DETECTION_THRESHOLD = 0.5  # likelihood of a watermark; see benchmarks/tts/watermark.py
 SPEECH_PROBABILITY = 0.5  # of a frame
-# Share of a segment's frames that must be speech: the detector takes a hum for a mark.
+# Share of a segment's frames that must be speech: the detector takes a hum for a watermark.
 MIN_SPEECH_SHARE = 0.1
 
 
@@ -39,7 +39,7 @@ class WatermarkDetection:
 
     @property
     def likelihood(self) -> float:
-        """Of the likeliest segment; 0 without speech."""
+        """The likelihood of the likeliest segment; 0 without speech."""
         return max((one.likelihood for one in self.segments), default=0.0)
 
 

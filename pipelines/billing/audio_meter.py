@@ -1,4 +1,4 @@
-"""Live audio that is paid for as it comes: in slices, so that a long session holds little.
+"""Charges for live audio in slices as it arrives, so that a long session holds little credit.
 
 When the credit does not cover a whole slice, the slice is as long as the credit lasts.
 """
@@ -11,15 +11,15 @@ from db.webhooks import NewEvent
 from pipelines.billing.billing import Billing, Charge
 
 SLICE_MS = 60_000
-LEAST_MS = 1_000  # of a slice: the ledger is not filled with shreds at the end of the credit
-AHEAD_MS = 20_000  # before the end of a slice the next is held: a database may be away that long
+LEAST_MS = 1_000  # of a slice: at the end of the credit the ledger does not fill with tiny entries
+AHEAD_MS = 20_000  # before the end of a slice the next is held: outages may last as long
 RETRY_S = 1.0
-SLICE_LASTS_S = 600.0  # then what was heard of it is charged, well before its hold expires
-PATIENCE_S = 3.0  # of the end of a session for its charges, which go on by themselves
+SLICE_LASTS_S = 600.0  # then its audio so far is charged, well before its hold expires
+PATIENCE_S = 3.0  # to wait for the charges at the end; they continue in the background
 
 
 class AudioMeter:
-    """One session. Positions are milliseconds of audio since its first."""
+    """The meter of one session. Positions are milliseconds of audio since the session's first."""
 
     def __init__(
         self, billing: Billing, workspace_id: int, clock: Callable[[], float] = time.monotonic
@@ -41,13 +41,13 @@ class AudioMeter:
 
     @property
     def operation(self) -> str:
-        """What the ledger calls the last slice; empty when there was no audio."""
+        """The operation of the last slice in the ledger; empty when there was no audio."""
         return "" if self._slice is None else self._slice.operation
 
     async def cover(self, total_ms: int) -> None:
-        """Holds what audio up to `total_ms` costs, before it is heard.
+        """Holds the price of audio up to `total_ms`, before it is processed.
 
-        Raises InsufficientCredit or DatabaseUnavailable: then it may not be heard.
+        Raises InsufficientCredit or DatabaseUnavailable: then it may not be processed.
         """
         while total_ms > self._ends_ms:
             await self._begin_slice(self._ends_ms)
@@ -62,12 +62,12 @@ class AudioMeter:
         self._free_ms += milliseconds
 
     async def settle(self, *events: NewEvent) -> None:
-        """Charges for what was heard, and adds the events; once."""
+        """Charges for the processed audio, and adds the events; once."""
         if self._settled:
             return
         self._settled = True
         if self._next is not None:
-            self._next.add_done_callback(_give_back)
+            self._next.add_done_callback(_release)
             await asyncio.wait((self._next,), timeout=PATIENCE_S)
         if self._slice is not None:
             self._end_slice(self._slice, self.heard_ms, *events)
@@ -80,7 +80,7 @@ class AudioMeter:
     async def _begin_slice(self, at_ms: int) -> None:
         self._prepare()
         assert self._next is not None
-        # Shielded: when the session ends meanwhile, `settle` gives back what is held by then.
+        # Shielded: when the session ends meanwhile, `settle` releases the hold.
         began = await asyncio.shield(self._next)
         self._next = None
         if self._slice is not None:
@@ -89,12 +89,12 @@ class AudioMeter:
         self._began_ms, self._ends_ms = at_ms, at_ms + began.units
 
     def _prepare(self) -> None:
-        """Begins to hold the next slice; again when that has failed."""
+        """Starts to hold the next slice; again after a failure."""
         if self._next is not None and not _has_failed(self._next):
             return
         self._tried_at = self._clock()
         self._next = asyncio.create_task(self._hold())
-        self._next.add_done_callback(_has_failed)  # looked at, so that asyncio warns of nothing
+        self._next.add_done_callback(_has_failed)  # retrieves the exception: no warning
 
     async def _hold(self) -> Charge:
         units = SLICE_MS
@@ -104,7 +104,7 @@ class AudioMeter:
         return await self._billing.hold(self._workspace_id, "stt", units)
 
     def _end_slice(self, ended: Charge, at_ms: int, *events: NewEvent) -> None:
-        """Charges for the slice up to there, beside the session."""
+        """Charges for the slice up to `at_ms`, in the background."""
         units = at_ms - self._began_ms
         free = min(units, self._free_ms)
         self._free_ms -= free
@@ -116,6 +116,6 @@ def _has_failed(task: "asyncio.Task[Charge]") -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 
-def _give_back(task: "asyncio.Task[Charge]") -> None:
+def _release(task: "asyncio.Task[Charge]") -> None:
     if not _has_failed(task):
         task.result().leave()

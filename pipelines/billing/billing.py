@@ -1,4 +1,4 @@
-"""What work costs: credit is held before the work, and captured or released after it."""
+"""Prices of work: credit is held before the work, and captured or released after it."""
 
 import asyncio
 import logging
@@ -56,8 +56,8 @@ class Charge:
     """Credit that is held for some work; as a context, the end of the block settles it.
 
     After the work, `capture` or `capture_delivered` charges for it. An exception in the block
-    releases the hold, records the event that `failed` makes of it, and is waited for. A caller
-    that leaves (CancelledError, GeneratorExit, `leave`) is charged for `used`, in the background.
+    releases the hold, records the event that `failed` makes of it, and is waited for. A caller that
+    disconnects (CancelledError, GeneratorExit, `leave`) is charged for `used`, in the background.
     Otherwise the hold is released. A charge is settled once; later calls do nothing.
     """
 
@@ -94,7 +94,7 @@ class Charge:
         self._is_settled = True
         try:
             return await self._billing.settle(self, self._capture(units), events)
-        except Exception:  # whatever failed, the charge is open again, and the caller learns of it
+        except Exception:  # after any failure the charge is open again, and the error is raised
             self._is_settled = False
             self._may_be_charged = True
             raise
@@ -122,7 +122,7 @@ class Charge:
             self._settle_later(self._release, *events)
 
     def leave(self) -> None:
-        """The caller is gone: charges for `used` in the background."""
+        """The caller has disconnected: charges for `used` in the background."""
         if not self._is_settled:
             self._settle_later(self._capture(self.used) if self.used > 0 else self._release)
 
@@ -242,7 +242,7 @@ class Billing:
     ) -> int:
         """Runs `work` in one transaction; returns what it charged in micro-USD.
 
-        When the caller is cancelled, the background goes on, as `settle_later`. Raises
+        When the caller is cancelled, it continues in the background, as `settle_later`. Raises
         DatabaseUnavailable.
         """
         settling = self._tasks.start(self._settle(charge, work, events))
@@ -264,17 +264,17 @@ class Billing:
         self._tasks.start(self._settle_with_retries(charge, work, events, running))
 
     async def _hold(self, charge: Charge, expires_at: datetime, idempotent: bool) -> bool:
-        """False without the credit."""
+        """False when the credit does not suffice."""
         wish = (charge.workspace_id, charge.operation, charge.service, charge.micro_usd, expires_at)
         if not idempotent:
-            # After a power cut the work that the hold was for is gone, too.
+            # A power cut may lose the hold: it ends the work too.
             return await self._database.run_in_order(ledger.hold, *wish)
 
         def hold(transaction: Transaction) -> bool:
             held = ledger.hold_idempotently(transaction, *wish)
             if held is None:
                 return False
-            # Here, as the answer of the database may be lost: a release has to know its name.
+            # Set here: the reply of the database may be lost, and a release needs the operation.
             charge.operation = held.operation
             if held.is_paid:
                 charge.mark_paid()

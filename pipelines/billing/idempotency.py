@@ -1,4 +1,4 @@
-"""Answers that are kept for a day, so that a request that is sent again runs once."""
+"""Responses stored for a day, so that a repeated request runs once (idempotency)."""
 
 import asyncio
 import hashlib
@@ -31,14 +31,14 @@ KEPT_FOR = timedelta(hours=24)
 LEASE = timedelta(seconds=60)  # after which a request whose process died may run again
 RENEW_AFTER_S = 20.0
 ROW_BYTES = 64 * 1024  # larger bodies go to the store of files
-MAX_KEPT_BYTES = 64 * 2**20  # of larger answers only the fact is kept
+MAX_KEPT_BYTES = 64 * 2**20  # of larger responses only their completion is stored
 
 _IN_ROW, _IN_FILE = b"r", b"f"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """What was answered. `body` None says that it was not kept."""
+    """A stored response. `body` None: it was not stored."""
 
     status: int
     headers: list[list[str]]
@@ -56,17 +56,17 @@ class Claim:
 
     @property
     def operation(self) -> str:
-        """What the ledger calls the request: the same when it runs again after its process died."""
+        """The request's name in the ledger: the same when it runs again after its process died."""
         row = self._row
         parts = (row.workspace_id, row.path, row.key, row.created_at)
         return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
 
     async def finish(self, digest: bytes, answer: StoredAnswer) -> None:
-        """Keeps the answer. One that cannot be kept is logged: the work is done already."""
+        """Stores the response. A failure is logged, not raised: the work is done already."""
         self._renewing.cancel()
         try:
             await self._answers.keep(self._row, digest, answer)
-        except Exception:  # the work is done: a lost answer must not fail it
+        except Exception:  # the work is done: an unstored response must not fail it
             logger.exception("answer_not_kept")
 
     async def release(self) -> None:
@@ -77,13 +77,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRequest:
-    """A request that was answered before."""
+    """A request that has a response already."""
 
     answers: "IdempotencyStore"
     row: IdempotentAnswer
 
     async def answer_to(self, digest: bytes) -> StoredAnswer | None:
-        """The answer; None when the body had another digest.
+        """The stored response; None when the body had another digest.
 
         Raises AnswerNotKept, StorageUnavailable or DatabaseUnavailable.
         """
@@ -93,7 +93,7 @@ class FinishedRequest:
 
 
 class IdempotencyStore:
-    """Keeps answers encrypted: small ones in their row, large ones in the store of files."""
+    """Stores responses encrypted: small ones in their row, large ones in the store of files."""
 
     def __init__(
         self, database: Database, encryption: Encryption, files: Files, digest_key: str
@@ -120,7 +120,7 @@ class IdempotencyStore:
         return FinishedRequest(self, row)
 
     def new_digest(self) -> "hmac.HMAC":
-        """Takes in what tells requests with one key apart."""
+        """A digest for the bodies of requests, to find a key that is reused for another request."""
         return hmac.new(self._digest_key, b"idempotency", hashlib.sha256)
 
     async def keep(self, row: IdempotentAnswer, digest: bytes, answer: StoredAnswer) -> None:
@@ -138,7 +138,7 @@ class IdempotencyStore:
         await self._database.run(finish_answer, row, digest, answer.status, answer.headers, kept)
 
     async def open(self, row: IdempotentAnswer) -> StoredAnswer:
-        """The answer of a finished row. Raises as `FinishedRequest.answer_to`."""
+        """The stored response of a finished row. Raises as `FinishedRequest.answer_to`."""
         assert row.status is not None
         if row.body is None:
             raise AnswerNotKept

@@ -1,4 +1,4 @@
-"""Plans: which one a workspace is on, how it is paid, and when it is billed next.
+"""Plans: the plan of a workspace, its billing cycle, and its next billing date.
 
 A subscription records what was agreed and decides the limits. It takes nothing from the credit,
 which is for work: plans are billed by the operator.
@@ -46,7 +46,7 @@ class Subscriptions:
     async def subscribe(
         self, workspace_id: int, actor: str, plan_id: str, billing_cycle: BillingCycle
     ) -> CurrentPlan:
-        """On this replica the new limits hold at once, on others within seconds.
+        """The new limits apply at once in this process, in others within seconds.
 
         Raises PlanNotFound, NotFound or DatabaseUnavailable.
         """
@@ -60,7 +60,7 @@ class Subscriptions:
         return self._current(made)
 
     async def current_plan(self, workspace_id: int) -> CurrentPlan:
-        """Who never subscribed is on a monthly cycle from the day the workspace was made.
+        """A workspace that never subscribed has a monthly cycle from the day of its creation.
 
         Raises NotFound or DatabaseUnavailable.
         """

@@ -13,8 +13,8 @@ async def coalesce(
 ) -> AsyncGenerator[T, None]:
     """Yields the first item at once, then the merged later ones, at most once in `interval_s`.
 
-    Nothing is held back once `items` has ended. Closing it closes `items`; its errors come
-    through after what preceded them.
+    Nothing is held back once `items` has ended. Closing it closes `items`; its errors are raised
+    after the items that precede them.
     """
     loop = asyncio.get_running_loop()
     waiting: list[T] = []

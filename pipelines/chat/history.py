@@ -16,7 +16,7 @@ TITLE_LENGTH = 80
 # engine raises ContextLengthExceeded, and more is dropped.
 BYTES_PER_TOKEN = 3
 TOKENS_PER_MESSAGE = 8  # the template's own
-TOKENS_PER_TOOLS = 256  # for how they are called
+TOKENS_PER_TOOLS = 256  # for the instructions on calls
 TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
 
 
@@ -29,7 +29,7 @@ class ChatEncryption:
     def seal_message(
         self, workspace_id: int, chat_id: UUID, content: str, extra: dict[str, Any]
     ) -> str:
-        """Text and extras together."""
+        """Encrypts text and extras together."""
         plain = json.dumps([content, extra], ensure_ascii=False)
         return self._encryption.encrypt_text(plain, _about(workspace_id, chat_id))
 
@@ -149,7 +149,7 @@ def continued(
 
 
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
-    """About how many tokens they take, rather too many than too few."""
+    """An estimate of their tokens, rather too many than too few."""
     return sum(_size(message) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE for message in messages)
 
 
@@ -160,7 +160,7 @@ def most_tokens(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]]
 
 
 def check_results(history: Sequence[ChatMessage], said: Sequence[ChatMessage]) -> None:
-    """Raises InvalidRequest when a result of a tool answers no call that came before it."""
+    """Raises InvalidRequest when a tool result has no call before it."""
     called: set[str] = set()
     for message in (*history, *said):
         called.update(call["id"] for call in message.extra.get("tool_calls", ()))
@@ -169,7 +169,7 @@ def check_results(history: Sequence[ChatMessage], said: Sequence[ChatMessage]) -
 
 
 def _size(message: ChatMessage) -> int:
-    """Bytes of all that a template may show."""
+    """Bytes of all fields that a template may render."""
     return len(message.content.encode()) + len(json.dumps(message.extra)) - len("{}")
 
 

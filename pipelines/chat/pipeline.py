@@ -30,7 +30,7 @@ DEFAULT_MODEL = "svc/slm-3b-int4"
 """The id that clients hard-code: always answered, by any model that there is."""
 
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
-UNKNOWN_CONTEXT_TOKENS = 8192  # that are paid for at most when a model does not say its own
+UNKNOWN_CONTEXT_TOKENS = 8192  # charged at most when a model does not declare its context
 HELD_S_PER_TOKEN = 0.25  # of the longest answer: slow engines, and clients that read slowly
 
 
@@ -60,7 +60,7 @@ class Completion:
     ) -> None:
         self.id = f"chatcmpl-{token_hex(12)}"
         self.created = int(time.time())
-        self.model = model  # id of the model that really answers
+        self.model = model  # id of the model that generates the answer
         self.is_new = request.chat_id is None
         self.chat_id = request.chat_id or uuid4()
         self.usage: TokenUsage | None = None  # so far
@@ -76,8 +76,8 @@ class Completion:
     async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
         """The pieces; the turn is saved before the last one, so that it can be continued at once.
 
-        Closing this generator stops the model, saves what was made and charges for it. A failure
-        costs nothing. Raises EngineError or DatabaseUnavailable.
+        Closing this generator stops the model, saves the answer so far and charges for it. A failed
+        answer is not charged. Raises EngineError or DatabaseUnavailable.
         """
         try:
             async with self._charge:
@@ -92,7 +92,7 @@ class Completion:
 
     @property
     def answer(self) -> GenerationDelta:
-        """So far."""
+        """The answer so far."""
         return GenerationDelta.joined(self._pieces)
 
     def _count(self, delta: GenerationDelta) -> None:
@@ -101,7 +101,7 @@ class Completion:
             self._charge.used = delta.usage.total_tokens
 
     async def _end(self) -> None:
-        """Saves before it charges: a turn that cannot be saved fails, and a failure is free."""
+        """Saves before it charges: a turn that cannot be saved has failed, and is not charged."""
         if not self._saved:
             await asyncio.shield(self._save())
         if self.usage is not None:
@@ -110,7 +110,7 @@ class Completion:
     async def aclose(self) -> None:
         """Stops the model, saves what was generated, and charges for it unless it has ended.
 
-        All of it also when the caller is cancelled.
+        It does all of this even when the caller is cancelled.
         """
         if self._pieces and not self._saved:
             self._save()
@@ -140,7 +140,7 @@ class Completion:
 
 
 def _log_failure(task: asyncio.Task[None], error: BaseException) -> None:
-    """A save after the end of its request has no other place for its failure."""
+    """A save that ends after its request can report a failure only in the log."""
     logger.error("chat_not_saved", exc_info=error, extra={"chat_id": task.get_name()})
 
 
@@ -182,7 +182,7 @@ class ChatPipeline:
     async def _hold(
         self, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
     ) -> Charge:
-        """Holds the most that the turn can cost."""
+        """Holds the highest possible price of the turn."""
         said, answer = request.generation, request.generation.sampling.max_tokens
         prompt = continued(earlier, said.messages, _history_budget(info, answer))
         tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS

@@ -1,10 +1,10 @@
 """The caller's dictionary: applied last and always, also in code and addresses.
 
 A term matches regardless of case, as whole words, and a white-space character in it matches any
-one. All terms are looked for in one pass from left to right, at each place the longest first, and
-what was put in is not searched again: so replacements may contain terms. Of terms that are the
-same but for case, the one whose case fits wins; of equal ones, the first. A replacement that ends
-in a full stop takes in the one that ends the sentence.
+one. All terms are searched in one pass from left to right, at each place the longest first, and
+replacements are not searched again, so they may contain terms. Of terms that differ in case only,
+the one whose case fits wins; of equal ones, the first. A replacement that ends in a full stop
+replaces the full stop of the sentence as well.
 """
 
 import re
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.correction.edits import Edit
 from pipelines.correction.request import DictionaryEntry
 
-# Scripts that write no spaces between words, or join particles to them: no borders to look for.
+# Scripts without spaces between words, or with particles joined to them: no word boundaries.
 _NO_BORDERS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
@@ -37,7 +37,7 @@ class Dictionary:
         """How many characters before the end of a growing text may still become a match."""
 
     def edits(self, text: str, start: int = 0, end: int | None = None) -> Iterator[Edit]:
-        """The replacements that begin in `text[start:end]`, in order; a border may lie outside."""
+        """The replacements that begin in `text[start:end]`, in order; a boundary may be outside."""
         folded = _fold(text[start:])
         at = start
         while at < (len(text) if end is None else end):
@@ -65,12 +65,12 @@ class Dictionary:
 
 
 def _ends_sentence(text: str, at: int) -> bool:
-    """Whether a full stop and nothing else does, which "Corp." has already."""
+    """Whether only a full stop ends the sentence there, which "Corp." has already."""
     return text[at : at + 1] == "." and not text[at + 1 : at + 2].strip()
 
 
 def _continues(before: str, after: str) -> bool:
-    """Whether there is no border between two neighbours; either may be missing."""
+    """Whether there is no word boundary between two characters; either may be missing."""
     if not before or not after or _NO_BORDERS.match(before) or _NO_BORDERS.match(after):
         return False
     return _in_word(before) and _in_word(after)
@@ -81,7 +81,7 @@ def _in_word(character: str) -> bool:
 
 
 def _fold(text: str) -> str:
-    """What is the same regardless of case and kind of space; as long as `text`."""
+    """`text` with one case and one kind of space, of the same length."""
     return "".join(map(_fold_character, text))
 
 

@@ -21,7 +21,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`text[start:end]` becomes `replacement`; offsets are code points of the text it is of."""
+    """`text[start:end]` becomes `replacement`; offsets are code points of that text."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
 
 
 def without_overlaps(edits: Iterable[Edit]) -> list[Edit]:
-    """In order; of those that overlap, or insert at one place, the first given stays."""
+    """Sorted edits; of those that overlap, or insert at one place, the first given is kept."""
     kept: list[Edit] = []
     for edit in edits:
         if not any(_collide(edit, other) for other in kept):
@@ -93,7 +93,7 @@ def _growth(edit: Edit) -> int:
 
 
 def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_Placed]]:
-    """Groups of edits of both steps that meet."""
+    """Groups of edits of both steps that overlap or touch."""
     places: list[_Placed] = []
     shift = 0
     for edit in first:

@@ -26,25 +26,25 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
 )
-_LONGER = 20  # characters that a short text may grow by, whatever the share
-_SIX_LETTERS = 4  # words of more letters carry the meaning
+_SLACK_CHARACTERS = 20  # characters that a short text may grow by, whatever the share
+_FUNCTION_WORD = 4  # words of more letters carry the meaning
 
 
 def refusal(original: str, proposed: str, *, rewords: bool) -> str | None:
-    """Why `proposed` may not replace `original`, or None if it may.
+    """The reason why `proposed` may not replace `original`, or None if it may.
 
-    `rewords` is for a change of tone, which may choose other words; a correction may hardly.
+    `rewords` is for a change of tone, which may replace more words than a correction.
     """
     if not proposed.strip():
         return "empty"
     if _CHATTER.match(proposed) and not _CHATTER.match(original):
         return "chatter"
     shortest, longest = (0.6, 2.0) if rewords else (0.7, 1.4)
-    if not shortest * len(original) <= len(proposed) <= longest * len(original) + _LONGER:
+    if not shortest * len(original) <= len(proposed) <= longest * len(original) + _SLACK_CHARACTERS:
         return "length"
-    if original.count("\n") != proposed.count("\n") or _strange(original) != _strange(proposed):
+    if original.count("\n") != proposed.count("\n") or _signs(original) != _signs(proposed):
         return "form"
-    if _held(original) != _held(proposed):
+    if _protected(original) != _protected(proposed):
         return "protected"
     if _names_differ(original, proposed):
         return "names"
@@ -56,14 +56,14 @@ def refusal(original: str, proposed: str, *, rewords: bool) -> str | None:
         return "question"
     if _script(original) != _script(proposed):
         return "language"
-    return _too_far(original, proposed, rewords)
+    return _difference(original, proposed, rewords)
 
 
-def _held(text: str) -> Counter[str]:
+def _protected(text: str) -> Counter[str]:
     return Counter(text[span.start : span.end] for span in protected_spans(text))
 
 
-def _strange(text: str) -> Counter[str]:
+def _signs(text: str) -> Counter[str]:
     """Invisible characters, quotation marks and brackets."""
     return Counter(_INVISIBLE.findall(text)) + Counter(c for c in text if c in '"“”«»()[]{}<>*`|')
 
@@ -98,7 +98,7 @@ def _block(code_point: int) -> str:
     return str(code_point >> 8)
 
 
-def _too_far(original: str, proposed: str, rewords: bool) -> str | None:
+def _difference(original: str, proposed: str, rewords: bool) -> str | None:
     before = [word.lower() for word in _WORD.findall(original)]
     after = [word.lower() for word in _WORD.findall(proposed)]
     if not before:
@@ -110,11 +110,11 @@ def _too_far(original: str, proposed: str, rewords: bool) -> str | None:
     )
     if distance > (0.7 if rewords else 0.3):
         return "distance"
-    meant = {word for word in before if len(word) > _SIX_LETTERS}
+    meant = {word for word in before if len(word) > _FUNCTION_WORD}
     kept = sum(any(_alike(word, other) for other in after) for word in meant)
     if meant and kept < (0.75 if rewords else 0.8) * len(meant):
         return "meaning"
-    new = [w for w in after if len(w) > _SIX_LETTERS and not any(_alike(w, o) for o in before)]
+    new = [w for w in after if len(w) > _FUNCTION_WORD and not any(_alike(w, o) for o in before)]
     if len(new) > (len(before) // 3 + 1 if rewords else len(before) // 6 + 1):
         return "meaning"
     return None

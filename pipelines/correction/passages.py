@@ -1,4 +1,4 @@
-"""Chunking: paragraphs or less, which are corrected together, and code, which stays."""
+"""Chunking: paragraphs or parts of them, which are corrected together, and code, which is not."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipelines.correction.protection import protected_spans
 from pipelines.text.segmentation import sentence_spans
 
-_WRAPPED = 50  # characters; a line this long may go on in the next one
+_WRAPPED = 50  # characters; a line this long may continue in the next one
 _LINE = re.compile(r"[^\n]*\n?")
 _NEW_ITEM = re.compile(r"\s*(?:[#>*•–—|-]|\d+[.)]|[A-Za-z][.)]\s|$)")
 _LINE_ENDS = re.compile(r"[.!?:;…][\"')\]”’]*\s*$")
@@ -38,7 +38,7 @@ def cut(text: str, most: int) -> Iterator[Passage]:
 
 
 def _prose(text: str, most: int) -> Iterator[Passage]:
-    """The paragraphs without the code between them, or less."""
+    """The paragraphs without the code between them, or parts of them."""
     at = 0
     code = [
         (span.start, span.end)
@@ -55,7 +55,7 @@ def _prose(text: str, most: int) -> Iterator[Passage]:
 
 
 def _paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Lines, together where one goes on in the next."""
+    """The paragraphs: lines, joined where one continues in the next."""
     first = at = start
     line = ""
     while at < end:

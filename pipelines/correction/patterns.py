@@ -24,7 +24,7 @@ _VOWELS = "aeiou"
 
 
 class InflectedForms:
-    """Looks up by any form. A method answers None where a word has no such other form."""
+    """Looks up by any form. A method returns None where a word has no other such form."""
 
     def __init__(self, verbs: Iterable[str]) -> None:
         """`verbs`: "base past participle" each."""

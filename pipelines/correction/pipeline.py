@@ -64,7 +64,7 @@ class CorrectionPipeline:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="correction")
 
     async def start(self, request: CorrectionRequest) -> CorrectedCompletion:
-        """Waits for the first piece, so that what can fail at once fails here.
+        """Waits for the first piece, so that early errors are raised here.
 
         Raises ModelNotFound, ChatNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable
         or EngineError.
@@ -79,7 +79,7 @@ class CorrectionPipeline:
             if helper is not None:
                 rewriter = Rewriter(helper[0], request, self._config, rules.is_worse)
             edits: list[Edit] = []
-            pieces = self._work(rules, rewriter, request, edits)
+            pieces = self._pieces(rules, rewriter, request, edits)
             first = await anext(pieces)
             undo.pop_all()
         model = self._config.rules_id if helper is None else helper[1].id
@@ -106,7 +106,7 @@ class CorrectionPipeline:
     async def _choose(
         self, rules: CorrectionRules, request: CorrectionRequest
     ) -> ModelAndInfo | None:
-        """The language model that is asked, or None where rules alone do as well or better.
+        """The language model that corrects, or None where rules alone are as good or better.
 
         A tone needs a model; anything else is corrected without one while it is down.
         """
@@ -123,13 +123,13 @@ class CorrectionPipeline:
             return None
         english = await self._in_thread(rules.is_english, request.text)
         if not english and info.languages == ("en",):
-            return None  # it would only do damage
+            return None  # a model would only do damage
         purpose: Purpose = "tone" if toned else "grammar" if english else "languages"
         asked = purpose in self._config.models.get(info.id, (purpose,))
         return (model, info) if asked else None
 
     async def _hold(self, helper: ModelAndInfo | None, request: CorrectionRequest) -> Charge:
-        """The most that the correction can cost: nothing when no model is asked."""
+        """Holds the highest price of the correction: 0 when no model is asked."""
         tokens = 0
         if helper is not None:
             tokens = await self._in_thread(most_for, request, self._config)
@@ -138,7 +138,7 @@ class CorrectionPipeline:
             request.workspace_id, "chat", tokens, operation=request.operation, lasts_s=lasts_s
         )
 
-    async def _work(
+    async def _pieces(
         self,
         rules: CorrectionRules,
         rewriter: Rewriter | None,
@@ -148,7 +148,7 @@ class CorrectionPipeline:
         """The corrected text, and `edits` of the caller's, piece by piece."""
         text = request.text
         dictionary = Dictionary(request.dictionary)
-        ready = ""  # corrected, but for the dictionary
+        ready = ""  # corrected, before the dictionary is applied
         sent = 0  # of `ready`
         before: list[Edit] = []
         last: list[Edit] = []
@@ -185,7 +185,7 @@ class CorrectionPipeline:
         text: str,
         piece: Passage,
     ) -> list[Edit]:
-        """All but the dictionary."""
+        """The edits of all steps except the dictionary."""
         if not piece.is_prose:
             return []
         edits = await self._in_thread(rules.mistakes, text, request)

@@ -31,7 +31,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ),
     ("mention", r"(?<![\w@])@\w[\w.-]{0,60}\w|(?<![\w@])@\w"),
     ("tag", r"(?<![\w#&])#\w{1,100}"),
-    # Whatever has a digit: numbers, dates, times, prices, versions, units, identifiers.
+    # Everything with a digit: numbers, dates, times, prices, versions, units, identifiers.
     (
         "number",
         r"(?<![\w'’])[$€£¥₹+−-]{0,2}(?=[\w'’]{0,40}\d)[\w'’]{1,60}"
@@ -108,7 +108,7 @@ def respecting(spans: Iterable[Protected], edits: Iterable[Edit]) -> list[Edit]:
 
 
 def _touches(edit: Edit, span: Protected) -> bool:
-    """Whether it changes the span, or what sets it apart from its neighbours."""
+    """Whether it changes the span, or the space that separates it from its neighbours."""
     if edit.start == edit.end:
         borders = edit.replacement[:1].isalnum() or edit.replacement[-1:].isalnum()
         inside = span.start < edit.start < span.end

@@ -16,12 +16,12 @@ class DictionaryEntry:
     """A term that is always replaced."""
 
     term: str  # 1 to 200 characters
-    replacement: str  # put as it is
+    replacement: str  # inserted verbatim
 
 
 @dataclass(frozen=True, slots=True)
 class CorrectionStyle:
-    """Wishes beyond correctness; None leaves the choice to the corrector."""
+    """Requested style; None leaves the choice to the corrector."""
 
     tone: str | None = None
     auto_capitalize: bool | None = None  # begin sentences with a capital
@@ -32,7 +32,7 @@ class CorrectionStyle:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionRequest:
-    """One text."""
+    """A text to correct, with its options."""
 
     workspace_id: int
     text: str  # at most MAX_CHARACTERS, with something in it beside spaces

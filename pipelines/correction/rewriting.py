@@ -1,4 +1,4 @@
-"""Corrections by a language model, sentence by sentence, as far as they pass the guards."""
+"""Corrections by a language model, sentence by sentence, if they pass the guards."""
 
 import asyncio
 import re
@@ -54,8 +54,8 @@ class Rewriter:
         return edits
 
     async def _ask(self, sentence: str) -> str | None:
-        """The answer, if there are words and few enough, and it comes in time and passes the
-        guards."""
+        """The answer; None for a sentence without words or too long, or when the answer is late or
+        fails the guards."""
         if not _LETTERS.search(sentence) or answer_tokens(sentence) > self._config.sentence_tokens:
             return None
         try:

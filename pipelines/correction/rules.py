@@ -32,7 +32,7 @@ _SAMPLE = 2000  # characters by which the language is detected
 _COMMON = -15.0  # a word rarer than this says nothing about the language
 _COMMON_SHORT = -9.0  # the same for words that many languages may have
 _SHORT = 3  # letters
-_LONG = 6  # letters; so long a word is not near another by chance
+_LONG = 6  # letters; such a long word resembles no other by chance
 _SURELY_ENGLISH = 0.8  # share of the words
 _ENGLISH_SHARE = 0.65
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
@@ -110,36 +110,36 @@ class CorrectionRules:
         edits: list[Edit] = []
         if english and style.use_contractions is not None:
             patterns = self._contractions[style.use_contractions]
-            edits = self._then(text, edits, lambda now: patterns.edits(now.replace("’", "'")))
+            edits = self._followed(text, edits, lambda now: patterns.edits(now.replace("’", "'")))
         if english and style.expand_abbreviations:
-            # "ASAP" looks like an identifier, and is what shall be written out.
+            # "ASAP" looks like an identifier, but is to be written out.
             find = partial(abbreviations, table=self._words.abbreviations)
-            edits = self._then(text, edits, find, but="identifier")
+            edits = self._followed(text, edits, find, but="identifier")
         capitalize = style.auto_capitalize
         if capitalize or (capitalize is None and english):
-            edits = self._then(text, edits, capitals)
+            edits = self._followed(text, edits, capitals)
         punctuate = style.auto_punctuate
         if punctuate is None:
             punctuate = request.app_context not in self._casual
         if english and punctuate and piece.ends_paragraph:
-            edits = self._then(text, edits, end_mark)
+            edits = self._followed(text, edits, end_mark)
         return edits
 
-    def _then(
+    def _followed(
         self,
         text: str,
         edits: list[Edit],
         find: Callable[[str], Iterable[Edit]],
         but: str | None = None,
     ) -> list[Edit]:
-        """`edits`, and those that `find` sees in their result; spans of the kind `but` are free."""
+        """`edits`, then those of `find` for their result; spans of kind `but` are unprotected."""
         now = apply_edits(text, edits)
         held = protected_spans(now, self._spelled_with_digits)
         kept = [span for span in held if span.kind != but]
         return compose(text, edits, respecting(kept, find(now)))
 
     def _correct(self, text: str, *, casual: bool = False) -> list[Edit]:
-        """The edits of one paragraph or less; `casual` leaves the spellings of messages."""
+        """The edits of one paragraph or less; `casual` keeps the spellings of chat messages."""
         if _NO_LETTERS.fullmatch(text):
             return []
         edits: list[Edit] = []
@@ -147,7 +147,7 @@ class CorrectionRules:
         for _ in range(_ROUNDS):
             before = edits
             for step in steps:
-                edits = self._then(text, edits, step)
+                edits = self._followed(text, edits, step)
             if edits == before:
                 break
         return edits
@@ -189,7 +189,7 @@ class CorrectionRules:
     def _is_doubtful(self, text: str, finding: Finding) -> bool:
         old, new = text[finding.start : finding.end], finding.replacements[0]
         if old.lower() in self._words.abbreviations:
-            return True  # "btw" may stand
+            return True  # "btw" is accepted
         following = text[finding.end : finding.end + 8]
         if old.lower() == new.lower() and old != "i":
             # "london", but neither "cpu" nor "u".

@@ -12,23 +12,23 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # In natural logarithms; chosen on the `dev` part of benchmarks/correction/faulty.yaml.
 _EDIT_COST = 7.0  # of each letter that differs
 _FIRST_LETTER_COST = 8.0  # people rarely get it wrong
-_LEAST = -20.0  # of the best word, costs included; else nothing is changed
-_LEAST_PER_LETTER = -0.5  # long words are seldom near each other by chance
+_LEAST = -20.0  # score of the best word, costs included; below it nothing is changed
+_LEAST_PER_LETTER = -0.5  # long words seldom resemble each other by chance
 _LEAST_NAME = -14.5  # of a capitalised word, which may be a name
 _LEAST_NAME_PER_LETTER = -1.5  # from six letters on
-_LONGEST = 30  # letters; what is longer is no word
-_IN_USE = -15.0  # words at least as common exist, whatever the engine says
+_LONGEST = 30  # letters; longer strings are no words
+_IN_USE = -15.0  # words at least as common are accepted, even if the engine rejects them
 _SHORT = 6  # letters for each letter that differs
-_SHORTEST = 4  # letters; anything is near a shorter word, so only its letters may change places
+_SHORTEST = 4  # letters; shorter words resemble too many others, so only swaps of letters are tried
 _SWAP_MARGIN = 3.0  # by how much a confusable must fit better than what was written
 _LONE_SWAP_MARGIN = 5.0  # the same with one neighbour only
 
 Neighbours = tuple[str | None, str | None]
-"""The words before and after, in small letters; None at the border of a sentence."""
+"""The words before and after, in lower case; None at the boundary of a sentence."""
 
 
 class Speller:
-    """English; words are in small letters."""
+    """Corrects English words; all are in lower case."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Speller:
     def _is_plausible(
         self, word: str, candidate: str, neighbours: Neighbours, may_be_name: bool
     ) -> bool:
-        """Short words are near many others, so the candidate must be known beside a neighbour."""
+        """Short words resemble many others, so the candidate must be known next to a neighbour."""
         distance = OSA.distance(word, candidate)
         if may_be_name and distance > 1 and candidate not in self._proper:
             return False
@@ -149,7 +149,7 @@ class WordChecker:
         return self._index.get((start, end))
 
     def neighbours(self, index: int) -> Neighbours:
-        """Punctuation is a border too."""
+        """The words next to it; punctuation is a boundary too."""
         return self._neighbour(index - 1, index), self._neighbour(index + 1, index)
 
     def _neighbour(self, other: int, index: int) -> str | None:

@@ -1,10 +1,10 @@
 """Limits without Redis: one process of the cluster counts for all gateways.
 
-A question to it costs a hop of a millisecond, so it grants a lone gateway blocks of hits in
-advance: half of what is left of the window, which shrinks as the window fills. The gateway spends
-its block without asking. Several gateways ask for every hit: a block that one of them does not
-spend would make another refuse requests below the limit. A gateway counts as alone after SETTLE_S,
-since by then every other one has renewed its leases with the counter.
+A call to it takes a millisecond, so it grants a single gateway blocks of hits in advance: half of
+the rest of the window, which shrinks as the window fills. The gateway spends its block without a
+call. Several gateways make a call for every hit: a block that one of them does not spend would make
+another refuse requests below the limit. A gateway counts as single after SETTLE_S, since by then
+every other one has renewed its leases with the counter.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from pipelines.limits.limits import (
 
 logger = logging.getLogger(__name__)
 
-BLOCKS = 2  # of what is left of a window; a lone gateway asks 7 times for 60 hits
+BLOCKS = 2  # of the rest of a window; a single gateway makes 7 calls for 60 hits
 SETTLE_S = 15.0  # longer than gateways take to renew
 CLOSE_TIMEOUT_S = 1.0
 
@@ -39,7 +39,7 @@ class RequestCounter:
         self._windows = Windows()
         self._leases = LeaseTable()
         self._gateways: dict[str, float] = {}  # until when each counts as alive
-        self._changed_at = clock()  # when a gateway came or went
+        self._changed_at = clock()  # when a gateway was last added or removed
 
     async def hits(self, gateway: str, hits: list[Hit]) -> tuple[list[RateWindow], dict[str, int]]:
         """A window for each hit, and the blocks that are granted beyond them, by key."""
@@ -59,7 +59,7 @@ class RequestCounter:
         return self._leases.acquire(key, member, limit)
 
     async def renew(self, gateway: str, held: Mapping[str, list[str]]) -> int:
-        """Renews the leases of a live gateway; how many gateways there are."""
+        """Renews the leases of a live gateway; returns the number of gateways."""
         self._note_alive(gateway)
         self._leases.sweep()
         for key, members in held.items():
@@ -79,7 +79,7 @@ class RequestCounter:
         self._leases.release(key, member)
 
     async def leave(self, gateway: str, unspent: list[Hit]) -> None:
-        """The gateway stops, and gives back what is left of its blocks."""
+        """The gateway stops, and returns the unspent hits of its blocks."""
         self._gateways.pop(gateway, None)
         for hit in unspent:
             self._windows.hit(replace(hit, cost=-hit.cost))
@@ -91,7 +91,7 @@ Ask = Callable[..., Awaitable[Any]]
 
 @dataclass(slots=True)
 class _Block:
-    """Hits that this gateway may allow by itself."""
+    """Hits that this gateway may allow without a call."""
 
     hit: Hit
     left: int
@@ -123,7 +123,7 @@ class ClusterStore(LimitStore):
         return RateWindow(True, hit.limit, remaining, block.reset_at, block.ends - now)
 
     async def hits(self, hits: list[Hit]) -> list[RateWindow]:
-        decided = [self.here(hit) for hit in hits]  # a block may have come meanwhile
+        decided = [self.here(hit) for hit in hits]  # a block may have arrived meanwhile
         open_hits = [hit for hit, window in zip(hits, decided, strict=True) if window is None]
         counted = iter(await self._count(open_hits) if open_hits else ())
         return [next(counted) if window is None else window for window in decided]

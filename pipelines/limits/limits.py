@@ -1,7 +1,7 @@
-"""Rate limits and concurrency: windows of requests, and leases of what lives, such as sockets.
+"""Rate limits and concurrency limits: windows of requests, and leases, such as those of sockets.
 
-One process counts in its own tables; several count together in a store, and go on with their shares
-of each limit while that is lost.
+One process counts in its own tables; several count together in a store. While the store is lost,
+each process allows its share of each limit.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WINDOW_S = 60
-LEASE_S = 30.0  # a holder that died frees its places after this
+LEASE_S = 30.0  # the leases of a dead process expire after this
 RENEW_S = 10.0
 PROBE_S = 1.0
-LOCAL = "twin"  # what the metrics call the tables of this process
-MAX_WINDOWS = 200_000  # addresses can be made up; the oldest windows go first
+LOCAL = "twin"  # the label of this process's own tables in metrics
+MAX_WINDOWS = 200_000  # clients can use many addresses; the oldest windows are dropped first
 SWEEP_S = 10.0
 
 
@@ -35,7 +35,7 @@ SWEEP_S = 10.0
 class Hit:
     """A request to count in the window of `key`, unless that would be more than `limit`.
 
-    A `cost` of 0 only asks, and -1 gives one back.
+    A `cost` of 0 only reads the window, and -1 takes one hit back.
     """
 
     key: str
@@ -49,20 +49,20 @@ PROBE = Hit("probe", 1 << 40, window_s=1)
 
 @dataclass(frozen=True, slots=True)
 class RateWindow:
-    """A fixed window that began with its first request, after the request that asked."""
+    """The state of a fixed window, which began with its first request, after a hit."""
 
     allowed: bool
     limit: int
     remaining: int
     reset_at: int  # Unix seconds at which the next window may begin
-    left_s: float = 0.0  # until then, by the clock of who counted
+    left_s: float = 0.0  # until then, by the clock of the counting process
 
 
 @dataclass(slots=True)
 class _Window:
     used: int
-    ends: float  # monotonic, so that a clock that is set changes no limit
-    reset_at: int  # for people, fixed when the window began
+    ends: float  # monotonic, so that setting the clock changes no limit
+    reset_at: int  # shown to clients, fixed when the window began
 
 
 class Windows:
@@ -80,7 +80,7 @@ class Windows:
         return len(self._windows)
 
     def hit(self, hit: Hit) -> RateWindow:
-        """Decides at once. What is refused is not counted."""
+        """Counts the hit, unless it is refused."""
         now = self._clock()
         window = self._windows.get(hit.key)
         if window is None or window.ends <= now:
@@ -97,7 +97,7 @@ class Windows:
         return RateWindow(allowed, hit.limit, remaining, window.reset_at, window.ends - now)
 
     def learn(self, key: str, used: int, left_s: float, reset_at: int) -> None:
-        """Takes over what another process has counted; it never forgets a hit of its own."""
+        """Takes over the count of another process, but never lowers its own."""
         now = self._clock()
         window = self._windows.get(key)
         if window is not None and window.ends > now:
@@ -105,7 +105,7 @@ class Windows:
         self._put(key, _Window(used, now + left_s, reset_at))
 
     def _put(self, key: str, window: _Window) -> None:
-        self._windows.pop(key, None)  # so that the order of the dict is that of the beginnings
+        self._windows.pop(key, None)  # so that the dict stays ordered by the start of the windows
         if len(self._windows) >= MAX_WINDOWS:
             del self._windows[next(iter(self._windows))]
         self._windows[key] = window
@@ -117,14 +117,14 @@ class Windows:
 
 
 class LeaseTable:
-    """Who holds a place under each key, and until when."""
+    """The leases under each key: their members, and when they expire."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until: dict[str, dict[str, float]] = {}  # key -> member -> monotonic seconds
 
     def acquire(self, key: str, member: str, limit: int) -> bool:
-        """Whether a place was free, or is the member's already."""
+        """Whether a lease was free, or is the member's already."""
         members = self._live(key)
         if member not in members and len(members) >= limit:
             return False
@@ -132,7 +132,7 @@ class LeaseTable:
         return True
 
     def renew(self, key: str, members: Iterable[str]) -> None:
-        """Also of members that are not known: who renews has held its place all the time."""
+        """Also adds unknown members: a member that renews has held its lease all the time."""
         until = self._clock() + LEASE_S
         self._until.setdefault(key, {}).update(dict.fromkeys(members, until))
 
@@ -143,7 +143,7 @@ class LeaseTable:
             self._until.pop(key, None)
 
     def sweep(self) -> None:
-        """Drops what has expired; of a key that is asked for, that happens by itself."""
+        """Drops expired leases; those of a requested key are dropped at the request."""
         for key in list(self._until):
             if not self._live(key):
                 del self._until[key]
@@ -161,21 +161,21 @@ class StoreLost(Exception):
 
 
 class LimitStore(ABC):
-    """Where processes count together. Its coroutines raise StoreLost."""
+    """A store in which processes count together. Its coroutines raise StoreLost."""
 
     backend: str  # for metrics
-    gateways = 1  # how many processes count there, as far as is known
+    gateways = 1  # the known number of processes that count there
 
     def __init__(self) -> None:
         self._name = secrets.token_hex(8)  # of this process
 
     def here(self, hit: Hit) -> RateWindow | None:
-        """Decides without a wait where this process may; None where it must ask."""
+        """Decides locally where this process may; None where it must ask the store."""
         return None
 
     @abstractmethod
     async def hits(self, hits: list[Hit]) -> list[RateWindow]:
-        """One answer for each, counted in their order."""
+        """The window of each hit, counted in their order."""
 
     @abstractmethod
     async def acquire(self, key: str, member: str, limit: int) -> bool: ...
@@ -192,10 +192,10 @@ class LimitStore(ABC):
 
 
 class SharedLimits:
-    """The rate limits and leases of a process. Neither ever fails.
+    """The rate limits and leases of a process. Its methods never fail.
 
-    Hits that come while a question is under way wait and go together as the next one. A store that
-    fails several times in a row is not asked again until a probe succeeds; meanwhile the tables of
+    Hits that arrive during a call to the store are sent together in the next call. A store that
+    fails several times in a row is not called again until a probe succeeds; meanwhile the tables of
     this process decide, with its share of each limit. Without a store they always decide.
     """
 
@@ -227,7 +227,7 @@ class SharedLimits:
     async def hit(
         self, key: str, limit: int, window_s: int = WINDOW_S, cost: int = 1
     ) -> RateWindow:
-        """Counts as `Hit` says."""
+        """Counts as described at `Hit`."""
         began = time.perf_counter()
         hit = Hit(key, limit, window_s, cost)
         backend = LOCAL if self._store is None else self._store.backend
@@ -242,12 +242,12 @@ class SharedLimits:
         return window
 
     def start(self) -> None:
-        """Makes this process known to the others, which share the limits with it from then on."""
+        """Registers this process with the others, which share the limits with it from then on."""
         if self._store is not None:
             self._keep_renewing()
 
     async def acquire(self, key: str, limit: int) -> "Lease | None":
-        """A place under `key`; None when `limit` are taken."""
+        """A lease under `key`; None when `limit` are taken."""
         member = secrets.token_hex(8)
         free: bool | None = None
         if self._store is not None and not self.degraded:
@@ -257,7 +257,7 @@ class SharedLimits:
                 self._failures = 0
             except StoreLost as error:
                 self._failed(error)
-        if free is None:  # those of this process are known in any case
+        if free is None:  # without the store: by the leases of this process
             free = len(self._held.get(key, ())) < self._share(limit)
         if not free:
             metrics.leases_refused.inc()
@@ -267,7 +267,7 @@ class SharedLimits:
         return Lease(self, key, member)
 
     async def release(self, key: str, member: str) -> None:
-        """Gives a place back; one that is not held is left alone."""
+        """Releases a lease; does nothing when it is not held."""
         members = self._held.get(key, set())
         if member not in members:
             return
@@ -289,7 +289,7 @@ class SharedLimits:
             await self._store.close()
 
     async def _ask(self, hit: Hit) -> RateWindow | None:
-        """None when the store did not answer in time."""
+        """None when the store did not answer before the timeout."""
         if self.degraded:
             return None
         self._keep_renewing()
@@ -322,14 +322,14 @@ class SharedLimits:
                     future.set_result(window)
 
     def _give_up(self, batch: list[tuple[Hit, asyncio.Future[RateWindow]]]) -> None:
-        """Hits that came meanwhile have waited too: they do not wait for a second failure."""
+        """Decides hits that arrived meanwhile too, so that they wait for no second failure."""
         batch, self._waiting = batch + self._waiting, []
         for _, future in batch:
             if not future.done():
                 future.set_exception(StoreLost())
 
     def _learn(self, hit: Hit, window: RateWindow) -> None:
-        """So that the local tables go on from where the store was lost."""
+        """Copies the count of the store, so that the local tables can replace a lost store."""
         if window.remaining < hit.limit:
             own_limit = self._share(hit.limit)
             used = own_limit - window.remaining * own_limit // hit.limit
@@ -340,20 +340,20 @@ class SharedLimits:
         return replace(window, limit=hit.limit)
 
     def _share(self, limit: int) -> int:
-        """What this process may allow when it cannot ask what the others do."""
+        """The part of a limit that this process may allow without the store."""
         return max(1, limit // self._store.gateways) if self._store is not None else limit
 
     async def _ask_store(
         self, question: Coroutine[Any, Any, T], timeout_s: float | None = None
     ) -> T:
-        """Raises StoreLost for every failure: a broken store must not fail a request."""
+        """Raises StoreLost for every failure, so that a broken store fails no request."""
         try:
             return await within_deadline(question, timeout_s or self._timeout_s)
         except StoreLost:
             raise
         except TimeoutError:
             raise StoreLost("timeout") from None
-        except Exception as error:  # an unforeseen one of a client library, too
+        except Exception as error:  # also an unexpected one of a client library
             logger.exception("limits_failed")
             raise StoreLost(type(error).__name__) from None
 
@@ -366,7 +366,7 @@ class SharedLimits:
             self._tasks.start(self._probe(), "probe limits", detached=True)
 
     async def _probe(self) -> None:
-        """No request waits for it."""
+        """Calls the store until it answers; no request waits for it."""
         assert self._store is not None
         while True:
             await asyncio.sleep(PROBE_S)
@@ -379,7 +379,7 @@ class SharedLimits:
         self.degraded = False
         metrics.limiter_degraded.set(0)
         logger.info("limits_restored")
-        await self._renew()  # it may have lost them
+        await self._renew()  # the store may have lost the leases
 
     def _keep_renewing(self) -> None:
         if self._renewing is None or self._renewing.done():
@@ -406,12 +406,12 @@ class SharedLimits:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A place that was taken; it is renewed until it is released, and expires with its process."""
+    """A lease that is renewed until it is released, and expires if its process dies."""
 
     limits: SharedLimits
     key: str
     member: str
 
     async def release(self) -> None:
-        """Again does nothing."""
+        """A second call does nothing."""
         await self.limits.release(self.key, self.member)

@@ -1,6 +1,6 @@
-"""Windows and leases in Redis: each question is one atomic script, by the clock of the server.
+"""Windows and leases in Redis: each call is one atomic script, by the clock of the server.
 
-That clock may be set: what would end later than it could have begun now is over.
+That clock may be set back: a window or lease with more than its full length left has expired.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,13 @@ from redis.exceptions import RedisError
 
 from pipelines.limits.limits import LEASE_S, Hit, LimitStore, RateWindow, StoreLost
 
-# Of each read and write; the library's own is 5 s, and it tries ten times. Who asks waits less.
+# Of each read and write; the library's own is 5 s, and it tries ten times. Callers wait less.
 TIMEOUT_S = 1.0
 PREFIX = "antiphon:"
 GATEWAYS = f"{PREFIX}gateways"
 AT_ONCE = 256  # scripts in one message
 
-# Sent whole each time: a server that was restarted knows no script by its digest.
+# Sent whole each time: a restarted server has lost its cached scripts.
 HIT = """
 local limit, window, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
@@ -68,7 +68,7 @@ return redis.call('ZCARD', KEYS[1])
 
 
 class RedisStore(LimitStore):
-    """It connects when it is first asked, and again after each failure."""
+    """Connects at the first call, and again after each failure."""
 
     backend = "redis"
 
@@ -104,22 +104,22 @@ class RedisStore(LimitStore):
         [self.gateways, *_] = await self._all([(RENEW, GATEWAYS, lease_ms, self._name), *commands])
 
     async def release(self, key: str, member: str) -> None:
-        with _lost():
+        with _as_store_lost():
             await self._redis.zrem(_leases(key), member)
 
     async def close(self) -> None:
         try:
-            with _lost():
+            with _as_store_lost():
                 await self._redis.zrem(GATEWAYS, self._name)
         except StoreLost:
             pass
         await self._redis.aclose()
 
     async def _all(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        """Runs scripts over one key each; not as one transaction, since none needs another."""
+        """Runs scripts over one key each; not as one transaction, since they are independent."""
         answers: list[Any] = []
         waiting = iter(commands)
-        with _lost():
+        with _as_store_lost():
             while some := list(islice(waiting, AT_ONCE)):
                 async with self._redis.pipeline(transaction=False) as pipeline:
                     for script, key, *arguments in some:
@@ -133,9 +133,9 @@ def _leases(key: str) -> str:
 
 
 @contextmanager
-def _lost() -> Iterator[None]:
+def _as_store_lost() -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        # Without its text, which may hold the address and what is wrong with the password.
+        # Without its text, which may hold the address and details of the password.
         raise StoreLost(type(error).__name__) from None

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AccountErasure:
-    """Erases accounts. The ledger and the audit log stay, under an id that leads to no person."""
+    """Erases accounts. The ledger and the audit log are kept, under an id that names no person."""
 
     database: Database
     authenticator: Authenticator
@@ -50,10 +50,10 @@ class AccountErasure:
 
 
 def erase_rows(session: Session, principal: Principal) -> list[Voice]:
-    """Returns the voices that were ready, whose packs engines may still hold."""
+    """Deletes the rows; returns the voices that were ready, whose packs engines may still hold."""
     workspace_id = principal.workspace_id
     lock_workspace(session, workspace_id)  # no voice is added from here on
-    unfinished = unfinished_operations(session, workspace_id)  # before the rows go
+    unfinished = unfinished_operations(session, workspace_id)  # before the rows are deleted
     ready = ready_voices(session, workspace_id)
     if not delete_user(session, principal.user_id):
         raise Unauthorized(UNAUTHORIZED)

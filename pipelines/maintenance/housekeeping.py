@@ -1,5 +1,5 @@
-"""What is done again and again: gives back forgotten holds, and deletes what was kept for long
-enough."""
+"""Housekeeping at intervals: releases forgotten holds, and deletes data whose retention is
+over."""
 
 import logging
 import time
@@ -32,10 +32,10 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 Chore = Callable[[], Awaitable[int]]
-"""Changes some rows or files, and says how many."""
+"""Changes some rows or files, and returns how many."""
 
-DAYS_CHECKED_EVERY_S = 3600.0  # what is kept for days is many rows to look at
-MAX_ROUNDS = 100  # of one chore in one run; the rest waits for the next run
+DAYS_CHECKED_EVERY_S = 3600.0  # data kept for days is many rows to check
+MAX_ROUNDS = 100  # batches of one chore in one run; the others follow in the next run
 
 
 class Housekeeper:
@@ -56,7 +56,7 @@ class Housekeeper:
         self._daily_due = 0.0  # monotonic seconds
 
     async def run_once(self) -> dict[str, int]:
-        """How many rows or files each chore changed. What fails is logged, and tried next time."""
+        """How many rows or files each chore changed. A failed one is logged and tried again."""
         run, now, voices = self._database.run, utc_now(), self._voices
         releasing: dict[str, Chore] = {"holds": partial(run, release_expired, now)}
         deleting: dict[str, Chore] = {
@@ -66,7 +66,7 @@ class Housekeeper:
             ),
             "settled_events": partial(run, blank_settled_events),
         }
-        if voices is not None:  # their holds before those that have ended are given back
+        if voices is not None:  # extends their holds before expired holds are released
             releasing = {"voice_holds": voices.keep_holds, **releasing}
             releasing["hopeless_voices"] = voices.fail_hopeless
         if time.monotonic() >= self._daily_due:
@@ -86,7 +86,7 @@ class Housekeeper:
         return done
 
     def _daily(self, now: datetime) -> dict[str, Chore]:
-        """What is kept for days."""
+        """The chores for data that is kept for days."""
         keep = self._retention
 
         def delete(table: type[SQLModel], moment: datetime | None, days: int) -> Chore:
@@ -118,13 +118,13 @@ class Housekeeper:
         except (DatabaseError, PipelineError) as error:
             metrics.housekeeping_failures.inc()
             logger.warning("chore_failed", extra={"chore": name, "cause": type(error).__name__})
-        except Exception:  # one chore that is broken must not keep the others from their work
+        except Exception:  # a broken chore must not stop the others
             metrics.housekeeping_failures.inc()
             logger.exception("chore_failed", extra={"chore": name})
         return total
 
     async def _reconcile(self) -> int:
-        """Looks only: what does not add up is for a person to judge."""
+        """Changes nothing: a person has to judge balances that do not add up."""
         found = await self._database.read(discrepancies)
         metrics.ledger_mismatches.set(len(found))
         for one in found:

@@ -1,4 +1,4 @@
-"""Key rotation: encrypts all stored data under the newest key, which was put before the others."""
+"""Key rotation: encrypts all stored data under the newest key, the first of the list."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ AT_ONCE = 100  # ids
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """How many rows and files were encrypted again."""
+    """The numbers of rows and files that were encrypted again."""
 
     chats: int
     webhooks: int
@@ -32,8 +32,8 @@ class Rotated:
 class Rotation:
     """May run beside the service, be stopped, and run again.
 
-    What expires within a day (answers, the audio of events) is left as it is: the old key must stay
-    for that day.
+    Data that expires within a day (stored responses, the audio of events) is not encrypted again:
+    the old key must be kept for that day.
     """
 
     def __init__(self, database: Database, encryption: Encryption, files: Files) -> None:
@@ -58,7 +58,7 @@ class Rotation:
     async def _each(
         self, table: Any, rotate: Callable[[Any], Awaitable[bool]], *which: ColumnElement[bool]
     ) -> int:
-        """Calls `rotate` with each id, in their order; how often it changed something."""
+        """Calls `rotate` with each id, in their order; returns how often it changed something."""
 
         def ids_after(session: Session, last: Any) -> list[Any]:
             after = () if last is None else (table.id > last,)

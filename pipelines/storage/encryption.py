@@ -15,9 +15,9 @@ NONCE_BYTES = 12
 TAG_BYTES = 16
 HEADER_BYTES = len(VERSION) + KEY_ID_BYTES
 OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
-"""How much longer encrypted bytes are."""
+"""Additional bytes of encrypted data."""
 MARK = "sealed:"
-"""Before what is encrypted in a column of text; texts from before there was encryption have none.
+"""Prefix of encrypted values in a column of text; texts stored before encryption existed have none.
 """
 
 
@@ -26,7 +26,7 @@ class DecryptionError(Exception):
 
 
 class Encryption:
-    """The first key encrypts; every key decrypts, so that keys can be changed while all is running.
+    """The first key encrypts; every key decrypts, so that keys can be rotated at run time.
 
     Encrypted bytes are: version, id of the key, nonce, cipher text, tag. Nonces are random: change
     the key before it has encrypted 2^32 times. Associated data names the place, as a table and a
@@ -40,7 +40,7 @@ class Encryption:
         self._newest = _key_id(keys[0])
 
     def encrypt(self, data: bytes, associated_data: str) -> bytes:
-        """Only `decrypt` with a known key and the same associated data gives it back."""
+        """The bytes for `decrypt`, with one of the keys and the same associated data."""
         nonce, head = os.urandom(NONCE_BYTES), VERSION + self._newest
         cipher = self._ciphers[self._newest]
         return head + nonce + cipher.encrypt(nonce, data, head + associated_data.encode())
@@ -58,7 +58,7 @@ class Encryption:
             raise DecryptionError("the bytes were changed, or are about something else") from None
 
     def is_newest(self, encrypted: bytes) -> bool:
-        """Whether it is encrypted under the first key; `rotate` does that to what is not."""
+        """Whether it is encrypted under the first key; else `rotate` encrypts it again."""
         return encrypted[:HEADER_BYTES] == VERSION + self._newest
 
     def rotate(self, encrypted: bytes, associated_data: str) -> bytes:
@@ -72,7 +72,7 @@ class Encryption:
         return MARK + base64.b64encode(self.encrypt(text.encode(), associated_data)).decode()
 
     def decrypt_text(self, stored: str, associated_data: str) -> str:
-        """Of `encrypt_text`; a text without MARK as it is. Raises DecryptionError."""
+        """The text of `encrypt_text`; a text without MARK unchanged. Raises DecryptionError."""
         if not stored.startswith(MARK):
             return stored
         return self.decrypt(_decode(stored), associated_data).decode()

@@ -1,4 +1,4 @@
-"""Files of workspaces: encrypted in the store, read by signed addresses, deleted on time."""
+"""Files of workspaces: encrypted in the store, read by signed URLs, deleted when they expire."""
 
 import asyncio
 import base64
@@ -31,10 +31,10 @@ T = TypeVar("T")
 PIECE_BYTES = 256 * 1024
 """Files are encrypted piece by piece, so that a range decrypts only the pieces it touches."""
 
-UNFINISHED = timedelta(hours=1)  # after which a file that was never written to its end goes
+UNFINISHED = timedelta(hours=1)  # after which an incompletely written file is deleted
 BATCH = 200
-FAILURES_IN_A_ROW = 3  # of deletions: then it is the store that fails
-STORE_THREADS = 8  # of its own: the loop's few speak and listen, and a store may hang
+FAILURES_IN_A_ROW = 3  # of deletions: then the store is down
+STORE_THREADS = 8  # of its own, so that a store that hangs does not take those of the event loop
 ANSWER_S = 30.0  # for the largest file
 DRAFT = ".new"
 PROBE = ".probe-"
@@ -44,11 +44,11 @@ GONE = "this address of a file is wrong, or it has expired"
 
 
 class Files:
-    """Puts, reads and deletes. The row comes before the bytes and goes after them, so whatever
-    process dies, the sweep finds what is left."""
+    """Stores, reads and deletes files. The row is written before the bytes and deleted after them,
+    so the sweep finds what a dead process left."""
 
     def __init__(self, settings: Settings, database: Database, encryption: Encryption) -> None:
-        """The store that the settings name."""
+        """Opens the store of the settings."""
         url = settings.storage_url
         local = "://" not in url or url.startswith("file:")
         self._store, self._root = url_to_fs(url, **({"auto_mkdir": True} if local else {}))
@@ -57,16 +57,16 @@ class Files:
         self._encryption = encryption
         self._public_url = settings.public_url
         self._url_key = settings.secrets.url_key.encode()
-        self.degraded = False  # the store failed the last time that it was asked
+        self.degraded = False  # the last call to the store failed
 
     async def try_out(self) -> None:
-        """Writes, reads and deletes a small file. Raises StorageUnavailable, from what failed."""
+        """Writes, reads and deletes a small file. Raises StorageUnavailable, with its cause."""
         await self._in_thread(self._try_out, f"{self._root}/{PROBE}{secrets.token_hex(8)}")
 
     async def put(
         self, workspace_id: int, kind: str, media_type: str, data: bytes, lasts_s: float | None
     ) -> str:
-        """The id of the stored file; None lasts until it is deleted.
+        """The id of the stored file; with `lasts_s` None it is kept until it is deleted.
 
         Raises StorageUnavailable or DatabaseUnavailable.
         """
@@ -91,7 +91,7 @@ class Files:
         return file.id
 
     def url(self, file_id: str, workspace_id: int, lasts_s: float, place: str = "files") -> str:
-        """An address for everyone who has it, until it expires or the file goes.
+        """A signed URL, which needs no key, until it expires or the file is deleted.
 
         `place` is the route that shows it.
         """
@@ -100,7 +100,7 @@ class Files:
         return f"{self._public_url}/{place}/{file_id}?expires={expires}&signature={signature}"
 
     async def find_signed(self, file_id: str, expires: str, signature: str) -> StoredFile:
-        """The file of a signed address. Raises NotFound or DatabaseUnavailable."""
+        """The file of a signed URL. Raises NotFound or DatabaseUnavailable."""
         if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
             raise NotFound(GONE)
         if int(expires) < time.time():
@@ -134,10 +134,10 @@ class Files:
             await self._delete(file)
 
     async def delete_expired(self) -> int:
-        """How many files were deleted because their time is up.
+        """Deletes expired files; returns how many.
 
-        Goes on after one that cannot be deleted, which would keep all later ones otherwise, but not
-        after so many in a row. Then it raises as `put`.
+        It skips a file that cannot be deleted, so that later ones are deleted nevertheless. After
+        FAILURES_IN_A_ROW failures it raises as `put`.
         """
         now = utc_now()
         after: StoredFile | None = None
@@ -171,7 +171,7 @@ class Files:
         except NotFound:
             return False
         found = await self._database.get(StoredFile, file_id)
-        if found is None or _is_past(found.expires_at):  # deleted while it was written
+        if found is None or _is_past(found.expires_at):  # deleted during the rotation
             await self._in_thread(self._remove, file)
             return False
         return changed
@@ -215,7 +215,7 @@ class Files:
         count = -(-file.size // PIECE_BYTES)
         data = b"".join([self._read_piece(file, number) for number in range(count)])
         self._store.pipe_file(path + DRAFT, self._encrypted(file, data))
-        self._store.mv(path + DRAFT, path)  # so that a reader never sees half of it
+        self._store.mv(path + DRAFT, path)  # so that a reader never sees a part of it
         return True
 
     def _write(self, file: StoredFile, data: bytes) -> None:
@@ -224,7 +224,7 @@ class Files:
     def _pipe(self, path: str, data: bytes) -> None:
         try:
             self._store.pipe_file(path, data)
-        except FileNotFoundError as error:  # not the file: the bucket or folder
+        except FileNotFoundError as error:  # the bucket or folder is missing
             raise OSError(f"{self._root} is not there") from error
 
     def _try_out(self, path: str) -> None:
@@ -272,9 +272,9 @@ def _is_past(moment: datetime | None) -> bool:
 async def watch_storage(
     files: Files, *, timeout_s: float = TRY_TIMEOUT_S, again_s: float = TRY_AGAIN_S
 ) -> None:
-    """Tries the store out before a client needs it, so that a wrong setting shows at once.
+    """Tests the store before a client needs it, so that a wrong setting is found at once.
 
-    For ever: at the start, and then while `files.degraded`, which is so after a failure."""
+    Runs for ever: tests at the start, and then while `files.degraded`, as after a failure."""
     while True:
         if problem := await storage_problem(files, timeout_s):
             logger.error("file_store_unusable", extra={"problem": problem})
@@ -286,10 +286,10 @@ async def watch_storage(
 
 
 async def storage_problem(files: Files, timeout_s: float = TRY_TIMEOUT_S) -> str:
-    """What is wrong with the store, for the operator; empty when nothing is.
+    """The problem of the store, for the operator; empty when there is none.
 
-    Returns when the store has answered: one that hangs is told of at once, and asked no second
-    time meanwhile, since each question keeps a thread.
+    Returns when the store has answered: a store that hangs is logged at once, and not tested again
+    meanwhile, since each test occupies a thread.
     """
     trying = asyncio.create_task(files.try_out())
     await asyncio.wait([trying], timeout=timeout_s)

@@ -19,18 +19,18 @@ from models.stt.base import Segment, Word
 from models.vad.base import VAD_SAMPLE_RATE, Probabilities
 from pipelines.audio.segments import SpeechSegment, find_spans
 
-WINDOW_S = 1.6  # what the encoder learned on
+WINDOW_S = 1.6  # the length that the encoder was trained on
 HOP_S = 0.4
 MIN_WINDOW_S = 0.4  # an embedding of less is useless
-PAUSE_S = 0.25  # no window lies across a longer one: speakers change there
+PAUSE_S = 0.25  # no window spans a longer one: speakers change there
 SPEECH_PROBABILITY = 0.5
 MIN_SIMILARITY = 0.7  # of the windows of one speaker, on average
-MIN_DISTANCE = 0.2  # of the mean voices of two speakers, once both have said much
-DOUBT = 0.1  # added to it over the seconds that each has said
+MIN_DISTANCE = 0.2  # of the mean embeddings of two speakers with much speech
+DOUBT = 0.1  # added to it, divided by the seconds of speech of each
 MIN_SPEAKER_S = 2.0  # of speech; a group with less joins another speaker
 CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissimilarity
 PAUSE_CHANGE_COST = 0.02  # the same after a pause
-FULL_PAUSE_S = 0.3  # as good for a change as a longer one
+FULL_PAUSE_S = 0.3  # a longer pause makes a change no likelier
 GRID_S = 0.1
 ROUNDS = 3  # of assigning words and averaging embeddings in turn
 
@@ -48,7 +48,7 @@ class WindowEmbeddings:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerUtterance:
-    """What one speaker said without another between. Times are seconds."""
+    """Consecutive speech of one speaker. Times are seconds."""
 
     speaker: str  # A, B, … in order of appearance
     start: float
@@ -74,7 +74,7 @@ def voice_windows(
 
 
 def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Of one size and evenly over the span; what is shorter is one window."""
+    """Windows of one size, evenly over the span; a shorter span is one window."""
     size = min(end - start, round(WINDOW_S * VAD_SAMPLE_RATE))
     if size < MIN_WINDOW_S * VAD_SAMPLE_RATE:
         return
@@ -88,7 +88,7 @@ def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
 def cluster_speakers(
     segments: Sequence[Segment], voices: WindowEmbeddings, separator: str
 ) -> tuple[SpeakerUtterance, ...]:
-    """The utterances of a file, in order. Without embeddings all is one speaker's."""
+    """The utterances of a file, in order. Without embeddings there is one speaker."""
     units = [unit for segment in segments for unit in _units(segment)]
     speakers = _speakers_of(units, voices)
     names: dict[int, str] = {}
@@ -118,7 +118,7 @@ def speaker_name(number: int) -> str:
 
 
 def _units(segment: Segment) -> Iterator[Segment]:
-    """Its words; all of it where the engine gave none."""
+    """The words of a segment; the segment itself where the engine gave none."""
     if not segment.words:
         yield segment
     for word in segment.words:
@@ -154,7 +154,7 @@ def _groups(voices: WindowEmbeddings) -> NDArray[np.int64]:
         means = _means(voices.embeddings, labels)
         if len(means) == 1:
             return labels
-        # The mean of little speech is far from everything by chance.
+        # The mean embedding of little speech is dissimilar to all others by chance.
         doubt = DOUBT / _seconds_of(voices, labels)
         apart = 1 - means @ means.T - doubt[:, None] - doubt + 2 * np.eye(len(means))
         one, other = np.unravel_index(int(np.argmin(apart)), apart.shape)
@@ -186,7 +186,7 @@ def _covered_s(windows: NDArray[np.float64]) -> float:
 
 
 def _means(embeddings: Embeddings, labels: NDArray[np.int64]) -> Scores:
-    """The mean voice of each group, [groups, 256], in the order of their labels."""
+    """The mean embedding of each group, [groups, 256], in the order of their labels."""
     means = np.stack([embeddings[labels == label].mean(axis=0) for label in np.unique(labels)])
     return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float64)
 
@@ -222,7 +222,7 @@ def _choose(units: Sequence[Segment], scores: Scores, heard: NDArray[np.bool_]) 
     for number, unit in enumerate(units):
         steps = _steps(unit, len(heard))
         said = steps[heard[steps]]
-        if not len(said):  # its times are a little off: the nearest speech
+        if not len(said):  # its times are inexact: the nearest speech
             said = places[[int(np.abs(places - steps[0]).argmin())]]
         before, middle = middle, int(said[len(said) // 2])
         from_best = np.arange(len(best))

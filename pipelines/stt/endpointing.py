@@ -1,7 +1,7 @@
 """Endpointing: from the speech probabilities of frames to the utterances of a signal.
 
 A pure state machine with hysteresis: the only clock is the number of frames. Positions are
-samples from the start of the signal. `FrameBuffer` has the audio of those utterances.
+samples from the start of the signal. `FrameBuffer` holds the audio of those utterances.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from configs.schema.transcription import EndpointingConfig
 from models.audio import Pcm
 from models.vad.base import VAD_SAMPLE_RATE
 
-LEVEL_FRAMES = 3  # a pause between words is as long; the quietest such place is cut
+LEVEL_FRAMES = 3  # the length of a pause between words; the cut is at the quietest such place
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LikelyEnd:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Speech goes on after a LikelyEnd."""
+    """Speech continues after a LikelyEnd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Endpointer:
         return [SpeechStarted(at, start)]
 
     def _continue(self, utterance: _OpenUtterance, probability: float) -> list[Event]:
-        """Running speech: any frame that may be speech keeps it running."""
+        """During speech: any frame that may be speech continues it."""
         if probability >= self._config.silence_threshold:
             utterance.speech_end = self._position
             utterance.speech_frames += 1
@@ -162,11 +162,11 @@ class Endpointer:
             return [Resumed()]
         silent = self._position - utterance.speech_end >= self._end_after
         long = self._position - utterance.start >= self._longest
-        # A frame of speech may be the first of several: the end waits to see.
+        # A frame of speech may be the first of several, so the end waits for the next frames.
         return [self._end(utterance)] if self._run == 0 and (silent or long) else []
 
     def _end(self, utterance: _OpenUtterance) -> UtteranceEnded:
-        """After a likely end the audio is that of its event: only silence came since."""
+        """After a likely end the audio is that of its event: only silence followed."""
         end = self._position if utterance.likely_end is None else utterance.likely_end
         self._utterance = None
         self._run = 0
@@ -180,7 +180,7 @@ class Endpointer:
         )
 
     def _cut(self, utterance: _OpenUtterance) -> list[Event]:
-        """Ends the utterance within its quietest recent frames; the rest goes on."""
+        """Ends the utterance within its quietest recent frames; another begins there."""
         levels = list(self._levels)
         sums = [
             sum(level for _, level, _ in levels[at : at + LEVEL_FRAMES])
@@ -225,7 +225,7 @@ class FrameBuffer:
         return frames
 
     def padding(self) -> Pcm:
-        """The silence that would complete the last frame; nothing when it is whole."""
+        """The silence that completes the last frame; empty when it is complete."""
         return np.zeros(-len(self._rest) % self.size, np.float32)
 
     def between(self, start: int, end: int) -> Pcm:

@@ -38,11 +38,11 @@ from pipelines.stt.diarization import (
 )
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 
-IN_FLIGHT = 2  # calls of one file to the engine; the rest of it waits here
+IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 FALLBACK_LANGUAGE = "en"  # of a file without speech
-PROMPT_CHARACTERS = 700  # about as much as an engine listens to
+PROMPT_CHARACTERS = 700  # about as much as an engine uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class FileRequest:
     profile: ProfileName = "general"
     words: bool = False
     speakers: bool = False  # diarization; it needs the words
-    prompt: str = ""  # names and terms to expect, or what was said before; its end counts
+    prompt: str = ""  # names and terms to expect, or the text before; only its end is used
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class FileTranscript:
 
     @property
     def turns(self) -> list[tuple[str | None, tuple[Word, ...]]]:
-        """The words of each speaker's turn; all words under None when speakers were not asked."""
+        """The words of each speaker's turn; all words under None without diarization."""
         if self.utterances is None:
             return [(None, self.words)]
         return [(utterance.speaker, utterance.words) for utterance in self.utterances]
@@ -136,7 +136,7 @@ class TranscriptionPipeline:
         )
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
-        """Its text. Raises EngineError; cancelling stops the work."""
+        """The text of a recording. Raises EngineError; cancelling stops the work."""
         async with aclosing(self.stream(recording)) as heard:
             async for item in heard:
                 if isinstance(item, FileTranscript):
@@ -149,7 +149,7 @@ class TranscriptionPipeline:
     async def stream(
         self, recording: DecodedRecording
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
-        """Yields the text of each speech segment in order, and the whole transcript at last.
+        """Yields the text of each speech segment in order, then the whole transcript.
 
         Closing it stops the work. Raises EngineError.
         """
@@ -219,7 +219,7 @@ class _FileDecoding:
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, str, Transcript], None]:
         """A transcript for each segment in order, with the language as far as it is known.
 
-        When it is not given, the first segment with words in it decides for all.
+        When it is not given, that of the first segment with words is used for all.
         """
         language, left = self.recording.request.language, deque(self.speech)
         while language is None and left:
@@ -227,7 +227,7 @@ class _FileDecoding:
             transcript = await self._transcribe(segment, None)
             if transcript.segments:
                 language = transcript.language
-                if self.recording.profile.terms.get(language):  # now that they are known to fit
+                if self.recording.profile.terms.get(language):  # the terms of the detected language
                     transcript = await self._transcribe(segment, language)
             yield segment, language or FALLBACK_LANGUAGE, transcript
         slots = asyncio.Semaphore(IN_FLIGHT)
@@ -268,7 +268,7 @@ class _FileDecoding:
 
 
 def known_language(language: str, known: Sequence[str], field: str) -> str:
-    """The engine's code for what the caller named in `field`, such as en for en-US.
+    """The engine's code of the language in the caller's `field`, such as en for en-US.
 
     Raises InvalidRequest.
     """
@@ -284,7 +284,7 @@ def separator_of(language: str) -> str:
 
 
 def shift(segment: Segment, offset_s: float) -> Segment:
-    """The same with times that count from `offset_s` earlier."""
+    """The segment with `offset_s` added to its times."""
     return replace(
         segment,
         start=segment.start + offset_s,

@@ -1,11 +1,11 @@
-"""Hallucinations: texts that a recogniser makes out of noise or silence, and what removes them.
+"""Hallucinations: texts that a recogniser makes up from noise or silence, and their filter.
 
-Three guards stand before a caller gets such a text:
+Three guards remove such texts:
 
 * Speech segments: audio without speech is not decoded (`pipelines.audio.segments` for files,
   `pipelines.stt.endpointing` for live audio).
 * The engine (`models.stt.whisper`): no-speech probability, log-probability, compression ratio and
-  repetition of a decoding, which is done again in a wider window or dropped.
+  repetition of a decoding, which is repeated in a wider window or dropped.
 * This filter, for live utterances: too little speech, an unlikely language, or a phrase that
   Whisper learnt from subtitles, said with little confidence in little speech.
 """
@@ -20,7 +20,7 @@ _NO_WORD = re.compile(r"[\W_]+")
 
 
 class HallucinationFilter:
-    """Judges a live utterance by its speech and all of its text, which no engine guard sees."""
+    """Judges a live utterance by its amount of speech and its whole text, unlike engine guards."""
 
     def __init__(self, config: HallucinationConfig) -> None:
         self._config = config

@@ -42,15 +42,15 @@ class PaidTranscription:
         asked: FileRequest,
         to_answer: Callable[[FileTranscript], T],
     ) -> T:
-        """What `to_answer` makes of the text of a file.
+        """The answer that `to_answer` makes from the transcript of a file.
 
-        Pays for the length of the decoded audio: a header may say anything. Raises as
+        Charges for the length of the decoded audio, since headers may be wrong. Raises as
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
         """
         recording = await self.open(workspace_id, path, asked)
         async with await self._charge(workspace_id, operation, recording) as charge:
             transcript = await self.pipeline.transcribe(recording)
-            answer = to_answer(transcript)  # before the charge: a failure in it costs nothing
+            answer = to_answer(transcript)  # before the charge: its failure is not charged
             await charge.capture(
                 _milliseconds(recording.duration_s), _completed(charge, transcript)
             )

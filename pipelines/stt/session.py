@@ -1,7 +1,7 @@
-"""Live speech to text: utterances found while they are spoken, their texts as soon as they end.
+"""Live speech to text: endpointing of a stream, and the transcript of each utterance at its end.
 
-Decoding is speculative: it begins when speech has probably ended, before that is certain. When
-nothing more was said, the text is ready at the moment the utterance ends.
+Decoding is speculative: it begins when speech has probably ended, before that is certain. If
+no more speech follows, the text is ready at the moment when the utterance ends.
 """
 
 import asyncio
@@ -51,14 +51,14 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-BATCH_FRAMES = 32  # about 1 s; more is taken in steps, so that other sessions get their turn
+BATCH_FRAMES = 32  # about 1 s; longer audio is processed in steps, so that other sessions run
 SURE_LANGUAGE = 0.5  # of the engine's probability
-INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms, which no thread is worth
+INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms: a thread would cost more
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a client asks of one session."""
+    """The options of one session."""
 
     languages: tuple[str, ...] = ()  # codes of the engine; empty detects
     utterance_end_ms: int = 500
@@ -86,12 +86,12 @@ class LiveTranscript:
     start_s: float
     duration_s: float
     latency_s: float  # since the end of the utterance was known; of an interim: since its audio
-    cut: bool = False  # the utterance was too long, and goes on with the next sentence_id
+    cut: bool = False  # the utterance was too long, and continues with the next sentence_id
 
 
 @dataclass(frozen=True, slots=True)
 class FailedUtterance:
-    """The engine failed on an utterance; the session goes on."""
+    """The engine failed on an utterance; the session continues."""
 
     sentence_id: int
     error: EngineError
@@ -136,7 +136,7 @@ class _EndedUtterance:
 
 
 class LiveSession:
-    """One session. `accept_pcm` and `finish` are called one after the other; `run` beside them."""
+    """One session. `accept_pcm` and `finish` are never concurrent; `run` runs beside them."""
 
     def __init__(
         self,
@@ -162,22 +162,22 @@ class LiveSession:
         self._position = 0
         self._languages = options.languages
         self._language = options.languages[0] if options.languages else FALLBACK_LANGUAGE
-        self._expected: str | None = None  # the language that was last detected without doubt
-        self._expected_times = 1  # so many times in a row
+        self._expected: str | None = None  # the language that was last detected with certainty
+        self._expected_times = 1  # how many times in a row
         self._sentences = 0
         self._utterance: _LiveUtterance | None = None
         self._ended: asyncio.Queue[_EndedUtterance] = asyncio.Queue()
-        self._backlog_s = 0.0  # audio of utterances that ended and have no transcript yet
+        self._backlog_s = 0.0  # audio of ended utterances without a transcript
         self._emitted = asyncio.Condition()
-        self._tasks = TaskSet(on_failure=lambda *_: None)  # what is discarded may fail unseen
+        self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
-        """Codes of the engine for utterances that end from now on; none of them detects."""
+        """Codes of the engine for utterances that end from now on; empty detects the language."""
         self._languages = languages
         self._expected = None
         if languages and self._language not in languages:
             self._language = languages[0]
-        if self._utterance is not None:  # what is decoded now is for other languages
+        if self._utterance is not None:  # the decoding in progress is for other languages
             self._utterance.cancel_interim()
             self._utterance.cancel_decoding()
 
@@ -236,7 +236,7 @@ class LiveSession:
                 await self._emit(LiveSpeechStarted(at / STT_SAMPLE_RATE))
             case LikelyEnd():
                 utterance = self._current()
-                utterance.cancel_interim()  # this decoding will have more of the text
+                utterance.cancel_interim()  # this decoding will contain more of the text
                 if not self._hallucinations.is_too_short(event.speech_frames * self._frame_s):
                     pcm = self._frames.between(event.start, event.end)
                     silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
@@ -309,9 +309,9 @@ class LiveSession:
         self._expected = language
 
     async def _final(self, ended: _EndedUtterance) -> Transcript | None:
-        """None for a click. Tries once more on another replica when one was lost or busy.
+        """None for a click. Retries once on another replica when one was lost or busy.
 
-        Not after a slow failure: then no replica answers, and the client has waited enough.
+        No retry after a slow failure: then no replica answers, and the client has waited enough.
         """
         task = ended.utterance.task
         if task is None:
@@ -355,7 +355,7 @@ class LiveSession:
                 await self._emit(interim)
         except EngineError as error:  # the final follows, or reports the failure
             logger.debug("interim_failed", extra={"code": error.code})
-        finally:  # only when it was emitted: while its client does not read, no other begins
+        finally:  # after it was emitted: no other begins while the client does not read
             if utterance.interim is asyncio.current_task():
                 utterance.interim = None
 
@@ -366,7 +366,7 @@ class LiveSession:
         languages: tuple[str, ...] | None = None,
         silence_s: float | None = None,
     ) -> asyncio.Task[Transcript]:
-        """The text of `pcm`, which ends with `silence_s` of silence; None: the utterance ended."""
+        """Decodes `pcm`, which ends with `silence_s` of silence; None: the utterance ended."""
         languages = self._languages if languages is None else languages
         wanted_in_s = 0.0
         if silence_s is not None:
@@ -394,7 +394,7 @@ class LiveSession:
 
 
 class LiveTranscriptionPipeline:
-    """What all live sessions of a gateway share: a recogniser, a detector and the limits."""
+    """The parts that all live sessions of a gateway share: recogniser, detector and limits."""
 
     def __init__(self, transcriber: STTModel, vad: VADEngine, config: ListeningConfig) -> None:
         self.transcriber = transcriber
@@ -404,7 +404,7 @@ class LiveTranscriptionPipeline:
         self.hallucinations = HallucinationFilter(config.rejection)
 
     async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
-        """The engine's codes, each once. Raises InvalidRequest or EngineLost."""
+        """The engine's codes of languages, each once. Raises InvalidRequest or EngineLost."""
         known = (await self.transcriber.describe()).languages
         return tuple(dict.fromkeys(known_language(code, known, "languages") for code in codes))
 

@@ -14,7 +14,7 @@ SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "।", "؟")
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """The text on the screen at one time."""
+    """A subtitle: the text on the screen at one time."""
 
     start: float  # seconds
     end: float

@@ -29,10 +29,10 @@ class SourceWord:
 def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord, ...]:
     """The words of `units` with their spans in `spoken`, in order.
 
-    A unit without sound (a lone dash, an emoji) is left out. Where two units are said as one word,
-    they share its span by length.
+    A unit that is not spoken (a lone dash, an emoji) is left out. Units that are spoken as one word
+    share its span in proportion to their length.
     """
-    heard = [unit for unit in units if _is_heard(unit.clean_text, language)]
+    heard = [unit for unit in units if _is_spoken(unit.clean_text, language)]
     tokens = [(start, end) for start, end in spans(spoken) if is_speakable(spoken[start:end])]
     if not heard or not tokens:
         return ()
@@ -46,7 +46,7 @@ def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord
     )
 
 
-def _is_heard(text: str, language: str) -> bool:
+def _is_spoken(text: str, language: str) -> bool:
     return is_speakable(text) or (bool(text) and is_speakable(_alone(text[:64], language)))
 
 
@@ -66,14 +66,14 @@ def _weight(text: str) -> int:
 
 @dataclass(slots=True)
 class _Group:
-    """Units that spoken tokens say together; indexes, in order."""
+    """Units and the spoken tokens that stand for them together; indexes, in order."""
 
     units: list[int]
     tokens: list[int]
 
 
 def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_Group]:
-    """Every unit with its own tokens, and with a share of the unknown ones beside them.
+    """Every unit with its own tokens, and with a share of the unmatched ones next to them.
 
     Each unit, normalised without its context, is compared with the tokens.
     """
@@ -88,7 +88,7 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
             said = [_key(words[start:end]) for start, end in spans(words)]
         alone += said
         unit_of += [index] * len(said)
-    owners: list[int | None] = [None] * len(keys)  # the unit that says each token; in order
+    owners: list[int | None] = [None] * len(keys)  # the unit that each token belongs to; in order
     for block in SequenceMatcher(None, alone, keys, autojunk=False).get_matching_blocks():
         owners[block.b : block.b + block.size] = unit_of[block.a : block.a + block.size]
     groups: list[_Group] = []
@@ -103,7 +103,7 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
         if between.units and between.tokens:
             groups.append(between)
             between = _Group([], [])
-        elif groups:  # said with what comes before, as in "15:30 Uhr"
+        elif groups:  # spoken with the unit before, as in "15:30 Uhr"
             groups[-1].units += between.units
             groups[-1].tokens += between.tokens
             between = _Group([], [])
@@ -115,7 +115,7 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
 
 
 def _share(weights: Sequence[int], said: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Cuts consecutive tokens into one span a weight: between tokens while there are enough."""
+    """Cuts consecutive tokens into one span per weight, between tokens where there are enough."""
     if len(weights) == 1:
         return [(said[0][0], said[-1][1])]
     total = sum(weights)

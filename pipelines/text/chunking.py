@@ -1,9 +1,9 @@
-"""Chunking: cuts a text lazily into what each call of an engine speaks, and in which language.
+"""Chunking: cuts a text lazily into chunks, one for each call of an engine, with their languages.
 
-A text is read in blocks, so that the first chunk of a long text is made as soon as that of a short
-one. A sentence that is too long is cut where it is inaudible: at clauses, else between words that
-may be parted. A cut comes before a conjunction or preposition, and never between an article,
-number or name and what belongs to it.
+A text is read in blocks, so that the first chunk of a long text is ready as soon as that of a short
+one. A sentence that is too long is cut where the cut is inaudible: at clauses, else between words
+that may be separated. A cut comes before a conjunction or preposition, never between an article,
+number or name and the word that belongs to it.
 """
 
 import re
@@ -26,18 +26,18 @@ from pipelines.text.segmentation import (
     sentence_spans,
 )
 
-MAX_CHUNK_LENGTH = 300  # by `spoken_length`; engines sound best and answer soonest below
+MAX_CHUNK_LENGTH = 300  # by `spoken_length`; quality and latency of engines are best below
 FULL = 160  # from here on a chunk may be a whole sentence
 MIN_FIRST_LENGTH = 8
-_LONG = 120  # a sentence up to this is not cut between any two words of an unknown language
-_NUMBER_SLACK = 2.0  # how much longer than planned numbers may make a short chunk when spoken
+_LONG = 120  # a shorter sentence of an unknown language is not cut between arbitrary words
+_NUMBER_SLACK = 2.0  # how much longer than its target a short chunk with numbers may be when spoken
 
-WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to say as three others
-DIGIT = 6  # so many letters a digit of a figure is said with, about
+WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to speak as three others
+DIGIT = 6  # about as many letters as a digit is spoken with
 SIGN = 5  # "dollars", "percent", "slash", "at"
-LONG_FIGURE = 5 * DIGIT  # long enough to draw breath before it
-LEAST_TAIL = 12  # letters that a cut leaves to the second part
-_LOOK_BACK = 32  # letters searched for a place that does not tear one apart
+LONG_FIGURE = 5 * DIGIT  # long enough for a breath before it
+LEAST_TAIL = 12  # letters that the second part keeps at least
+_LOOK_BACK = 32  # characters searched for the start of a letter
 
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _SAID_LONGER = re.compile(rf"(\d)|[$€£¥₹%&@/=#+]|{_WIDE.pattern}")
@@ -46,25 +46,25 @@ _CLOSING_SIGNS = frozenset("$€£¥₹%")  # written after a figure as a word w
 _GAP = re.compile(r"\s+|[，、；：。！？](?=[^\s”’」』）》\d])")
 _TOKEN = re.compile(r"\S{1,40}")
 _CLAUSE_MARKS = frozenset(",;:،؛，；：、–—…।॥؟۔。！？!?")
-_PHRASE_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # a space is a clause
+_PHRASE_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # a space ends a clause
 _CLOSERS = "\"'”’»)]}」』）》"
 _OPENERS = "\"'“‘„«([{「『（《¿¡"
 # Hindi, Marathi and Urdu words that belong to the one before: postpositions and auxiliaries.
-_CLINGING = frozenset(
+_POSTPOSITIONS = frozenset(
     "है हैं था थी थे हूँ हूं हो में से को का की के पर ने तक भी ही रहा रही रहे गया गई गए लिए साथ आहे आहेत ला".split()
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """What one call of an engine speaks."""
+    """The text for one call of an engine."""
 
     text: str  # normalised, with no space around it
     ends_sentence: bool = True
     ends_paragraph: bool = False
     language: str = "en"  # ISO 639-1 code of `text`
-    words: tuple[SourceWord, ...] = ()  # of the caller, when they were asked for
-    # Characters of the caller's text up to its end; a little less where cleaning took some out.
+    words: tuple[SourceWord, ...] = ()  # of the caller, when requested
+    # Characters of the caller's text up to its end; a little less where cleaning removed some.
     text_end: int = field(default=0, compare=False)
 
 
@@ -99,19 +99,19 @@ class Break(NamedTuple):
 
 @dataclass(frozen=True)
 class FirstChunkPolicy:
-    """How a stream begins: with short chunks, so that it sounds soon, which ramp up in length so
-    that no chunk plays to its end before the next is made. Lengths are in letters."""
+    """A stream begins with short chunks, so that its audio starts soon; they ramp up in length, so
+    that each next chunk is ready before the last has been played. Lengths are in letters."""
 
     max_length: int = 40  # of the first chunk
-    # How much longer the next chunk may be than the one that plays while it is made; called for
+    # How much longer the next chunk may be than the one played during its synthesis; called for
     # each, since the number of streams that share the engine changes.
     ramp_up: Callable[[], float] = lambda: 3.0
-    # How much longer than that the rest of a sentence may be, so that it is not cut at any word.
+    # How much longer than that the rest of a sentence may be before it is cut between words.
     sentence_slack: float = 2.0
 
     @property
     def unsplit_limit(self) -> int:
-        """A first sentence up to this is only cut at a clause."""
+        """The length up to which a first sentence is only cut at clauses."""
         return self.max_length * 3 // 2
 
 
@@ -123,12 +123,12 @@ def read_chunks(
     words: bool = False,
     first_chunk_policy: FirstChunkPolicy | None = None,
 ) -> Iterator[TextChunk]:
-    """The chunks of `text`, each made when it is asked for; blocking.
+    """The chunks of `text`, each computed when it is requested; blocking.
 
     `language` is that of the voice: a paragraph that is clearly in another one of `languages` is
     spoken in that. Without it the language of each paragraph is detected. `words` aligns every
     chunk with the caller's words; `first_chunk_policy` makes the first chunks short. Yields nothing
-    when nothing in the text can be spoken.
+    for a text without anything to speak.
     """
     chunker = _Chunker(first_chunk_policy)
     before = language
@@ -161,7 +161,7 @@ class _Chunker:
     def chunks(self, paragraph: Paragraph, language: str) -> Iterator[TextChunk]:
         while True:
             found = sentence_spans(paragraph.text, language)
-            # The last sentence may go on in the next block.
+            # The last sentence may continue in the next block.
             complete = found if paragraph.is_whole else found[:-1]
             taken = 0
             for start, end in complete:
@@ -172,14 +172,14 @@ class _Chunker:
             if paragraph.is_whole:
                 return
             if not complete and len(paragraph.text) >= BLOCK:
-                keep = 2 * MAX_CHUNK_LENGTH - 1  # enough to go on with
+                keep = 2 * MAX_CHUNK_LENGTH - 1  # enough for the next cut
                 yield from self._sentence(paragraph, len(paragraph.text), language, keep)
             paragraph.read()
 
     def _sentence(
         self, paragraph: Paragraph, rest: int, language: str, keep: int = 0
     ) -> Iterator[TextChunk]:
-        """The chunks of a sentence of `rest` characters, which are taken but for `keep`."""
+        """Takes the chunks of a sentence of `rest` characters, except its last `keep`."""
         while rest > keep:
             count, chunks = self._next(paragraph, rest, language)
             yield from chunks
@@ -188,7 +188,7 @@ class _Chunker:
     def _next(
         self, paragraph: Paragraph, length: int, language: str
     ) -> tuple[int, list[TextChunk]]:
-        """Takes the next part of a sentence of `length` characters: how many, and their chunks."""
+        """Takes the next part of a sentence of `length` characters: its length, and its chunks."""
         window = paragraph.text[: min(length, 2 * MAX_CHUNK_LENGTH)]
         is_rest = len(window) == length
         count = self._count(window, language, is_rest=is_rest)
@@ -212,7 +212,7 @@ class _Chunker:
         for part in _parts(spoken):
             if is_speakable(part):
                 aligned: tuple[SourceWord, ...] = align(units, part, language) if units else ()
-                units = []  # one word that is longer than a chunk has the time of its first
+                units = []  # a word longer than a chunk has the time of its first chunk
                 end = paragraph.source_end
                 chunks.append(TextChunk(part, False, False, language, aligned, end))
         if chunks and self._policy:
@@ -222,14 +222,14 @@ class _Chunker:
         return count, chunks
 
     def _target_length(self) -> Length | None:
-        """How long the next chunk may be under the policy; None once it may be a sentence."""
+        """The length of the next chunk under the policy; None once it may be a whole sentence."""
         if self._policy is None:
             return None
         most = max(int(self._policy.ramp_up() * self._last_length), self._policy.max_length)
         return Length(max(MIN_FIRST_LENGTH, most // 4), most * 7 // 10, most)
 
     def _count(self, window: str, language: str, *, is_rest: bool) -> int:
-        """How many characters of the sentence that begins `window` the next chunk has."""
+        """The number of characters of the next chunk, from the sentence that begins `window`."""
         length = spoken_length(window)
         if self._policy and (target := self._target_length()):
             if is_rest and length <= target.most:
@@ -257,7 +257,7 @@ def _whole_cut(window: str, language: str) -> int:
     cut = best_cut(window, _WHOLE, language)
     if cut is None:
         cut = best_cut(window, Length(1, _WHOLE.most, _WHOLE.most), language)
-    # Without one there are only numbers, or names: any space will do.
+    # Without a good place there are only numbers or names: any space is used.
     return cut or _space_cut(window, MAX_CHUNK_LENGTH) or hard_cut(window, MAX_CHUNK_LENGTH)
 
 
@@ -289,7 +289,7 @@ def _parts(spoken: str) -> Iterator[str]:
 
 
 def spoken_length(text: str) -> int:
-    """How long `text` takes to say, in letters of an alphabet."""
+    """The time to speak `text`, in letters of an alphabet."""
     return len(text) + sum(_letters(match) - 1 for match in _SAID_LONGER.finditer(text))
 
 
@@ -321,7 +321,7 @@ def best_cut(text: str, length: Length, language: str, worst: Rank = Rank.WORD) 
 
 
 def hard_cut(text: str, most: int) -> int:
-    """A place in a text without any: at most `most` letters, none torn from its marks."""
+    """A cut in a text without good places: after at most `most` letters, each with its marks."""
     total = position = 0
     while position < len(text):
         total += spoken_length(text[position])
@@ -363,10 +363,10 @@ def _rank(before: str, after: str, words: LanguageWords, bound: frozenset[str]) 
         if last[-1:].isdigit() or last[:1].isupper():
             return None
     elif not first or not _is_letter(first[0]) or first[0].isdigit():
-        return None  # a mark stays with what it follows, a number with what is before it
+        return None  # a mark is not separated from the word before it, nor a number
     elif last[-1:].isdigit():
         if not _is_long_figure(last):
-            return None  # a number stays with what it counts
+            return None  # a number is not separated from the word that it counts
         if following in words.conjunctions:
             return Rank.CONJUNCTION
         return Rank.PHRASE if following in words.prepositions else None
@@ -376,14 +376,14 @@ def _rank(before: str, after: str, words: LanguageWords, bound: frozenset[str]) 
         if before in ("-", "--"):
             return Rank.CLAUSE
         if last.endswith("."):
-            return None  # an abbreviation: sentences have been told apart before
+            return None  # an abbreviation: sentences were separated before
         return None if last else Rank.WORD
     if before != last and before[-1] in ")]":
         return Rank.CLAUSE
     if _PHRASE_SPACES.match(last[-1]):
         return Rank.CLAUSE
     word = last.lower()
-    if word.lstrip(_OPENERS) in bound or following in _CLINGING or following in words.ties:
+    if word.lstrip(_OPENERS) in bound or following in _POSTPOSITIONS or following in words.ties:
         return None
     if after != first and after[0] in "([{":
         return Rank.CONJUNCTION
@@ -395,7 +395,7 @@ def _rank(before: str, after: str, words: LanguageWords, bound: frozenset[str]) 
 
 
 def _is_long_figure(token: str) -> bool:
-    """Whether it is a number that takes long to say: a sum of money, an order, a telephone."""
+    """Whether it is a number that takes long to speak: an amount, an order or telephone number."""
     is_figure = token[-1:].isdigit() and not any(map(str.isalpha, token))
     return is_figure and spoken_length(token) >= LONG_FIGURE
 

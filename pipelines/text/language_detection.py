@@ -43,12 +43,12 @@ _SCRIPTS: tuple[tuple[int, int, tuple[str, ...]], ...] = (
 _LATIN: tuple[str, ...] = ()
 
 PARAGRAPH_SAMPLE = 400  # characters; a paragraph is in one language
-_LETTERS = 20  # fewer tell no other language of the same script
+_LETTERS = 20  # fewer do not show another language of the same script
 _LETTERS_OF_SCRIPT = 12  # fewer Latin ones are a name or "OK" within another script
-_KANA = 3  # fewer are an ornament
-_CLEARLY = 0.9  # the small models' answer against the language that is expected
+_KANA = 3  # fewer are ornamental
+_CLEARLY = 0.9  # share for which the small models' answer replaces the expected language
 
-_SURE = 0.85  # the small models' answer stands from here on
+_SURE = 0.85  # from this share on the small models' answer is final
 _LEAST = 0.25  # under this share no language is likelier than English
 _MARGIN = 3.0  # where the models disagree, a language must be this much likelier than the usual
 
@@ -105,7 +105,7 @@ def paragraph_language(text: str, offered: Set[str], usual: str | None, before: 
 
 
 def _chinese_or_japanese(text: str, offered: Set[str], usual: str) -> str:
-    """By the kana: Chinese has none but as ornament, and no long Japanese text is without."""
+    """By the kana: Chinese has almost none, and every longer Japanese text has some."""
     kana = _kana(text)
     if usual == "zh":
         return "ja" if kana >= _KANA and "ja" in offered else usual
@@ -114,7 +114,7 @@ def _chinese_or_japanese(text: str, offered: Set[str], usual: str) -> str:
 
 
 def _clear_latin(text: str, offered: Set[str], usual: str) -> str:
-    """`usual` but for a text that is in another language even when its names are left out."""
+    """`usual`, unless the text without its names is clearly in another language."""
     plain = _without_names(text)
     if len(offered) < 2 or sum(map(str.isalpha, plain)) < _LETTERS:
         return usual
@@ -126,7 +126,7 @@ def _clear_latin(text: str, offered: Set[str], usual: str) -> str:
 
 
 def _without_names(text: str) -> str:
-    """The words that begin with a small letter: names say nothing about the language around."""
+    """The words in lower case: names are no evidence of the language of a text."""
     return " ".join(word for word in text.split() if word.lstrip("\"'“‘«„([¿¡")[:1].islower())
 
 

@@ -8,7 +8,7 @@ from babel.core import get_global
 from configs.schema.languages import language_words
 from models.base import Accent
 
-# Codes of Whisper that CLDR knows under another one.
+# Codes of Whisper that have another code in the CLDR.
 _CLDR_CODES = {"jw": "jv", "no": "nb", "tl": "fil"}
 _ENGINE_CODES = {cldr: code for code, cldr in _CLDR_CODES.items()}
 # Codes of Whisper that ISO 639 withdrew.
@@ -24,7 +24,7 @@ class LanguageNames:
 
 
 def name_language(code: str) -> LanguageNames:
-    """Both names of a language; the code itself where the CLDR has none."""
+    """The names of a language; the code itself where the CLDR has none."""
     cldr = _CLDR_CODES.get(code, code)
     name = Locale("en").languages.get(code) or Locale("en").languages.get(cldr) or code
     native = language_words(code).native_name
@@ -60,6 +60,6 @@ def accent_of(code: str) -> Accent | None:
 
 
 def is_language(code: str) -> bool:
-    """Whether any of the known kinds of code names a language so."""
+    """Whether it is a code of a language, of any of the known kinds."""
     names = Locale("en").languages
     return any(one in names for one in engine_codes(code))

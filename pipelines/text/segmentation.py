@@ -26,18 +26,18 @@ _UNSPACED = re.compile(  # scripts that write no spaces between words
 )
 _LEADING_VOWELS = frozenset("เแโใไເແໂໃໄ")  # Thai and Lao vowels written before their consonant
 _FOLLOWING = frozenset("ะาำๅຳະາーっッゝゞ々")  # letters that belong to the one before
-_JOINERS = frozenset("\u200c\u200d")  # they shape letters of Indic scripts and Persian
+_JOINERS = frozenset("\u200c\u200d")  # they join or separate letters of Indic scripts and Persian
 _OPENING = ("Ps", "Pi")  # Unicode categories
-# A longer run is no word that needs a time of its own, and cutting it up only costs time.
+# A longer run is no word that needs a timestamp, and segmenting it only costs time.
 LONGEST_RUN = 400
-_NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation reads
+_NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
 
-# Abbreviations after which a sentence goes on before a small letter: they may also end one.
-_GO_ON_BEFORE_SMALL = frozenset(
+# Abbreviations that end no sentence before a lower-case letter; else they may end one.
+_NO_END_BEFORE_SMALL = frozenset(
     "mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep sept oct nov dec "
     "etc ecc usw enz itd itp inc ltd corp co jr sr al r w str ok est s etc u.s u.k a.m p.m".split()
 )
-# After these a capital letter begins a sentence all the same; German writes its nouns so.
+# After these a capital letter does begin a sentence, except in German, which capitalises nouns.
 _MAY_END = re.compile(r"\b(?:[Ee](?:tc|cc|nz)|[Ii]t[dp])\.(?=\s+[^\W\d_a-zà-ÿ])")
 _ANSWER = re.compile(r"\b[Nn]o\.(?=\s+(?![IVX]{2,})[^\W\d_a-zà-ÿ])")  # sentencex sees a number
 _AFTER_BRACKET = re.compile(r"[.!?…][)\]](?=\s+[^\W\d_a-zà-ÿ])")
@@ -52,7 +52,7 @@ _ADDRESS = re.compile(r"://|www\.|@|\w/\w")
 _SPACE = re.compile(r"\s")
 _MARK = re.compile(r"[.!?…。！？।؟۔॥]")
 _ENDS_SURELY = re.compile(r"[\s。！？।]$")
-_NEXT = " Xa"  # what follows in a text that goes on: a word that may begin a sentence
+_NEXT = " Xa"  # a possible continuation of a text: a word that may begin a sentence
 
 
 def clean(text: str) -> str:
@@ -69,7 +69,7 @@ def clean(text: str) -> str:
         if character in _JOINERS:
             before = kept[-1][-1:] if kept else ""
             after = text[index + 1 : index + 2]
-            # Between emoji a joiner has nothing left to join.
+            # Emoji are removed, and so are the joiners between them.
             joins = _is_word(before) and _is_word(after) and not before.isascii()
             kept.append(character if joins else "")
         else:
@@ -106,7 +106,7 @@ def is_speakable(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What gets a time of its own: a word, or a letter in a script without spaces."""
+    """A unit with a timestamp: a word, or a letter in a script without spaces."""
 
     word: str
     start: int  # code points into the caller's text
@@ -162,7 +162,7 @@ class Paragraph:
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
         self.is_whole = False  # whether nothing follows `text`
-        self.end = start  # of what is read of the source; past the line break in the end
+        self.end = start  # of the part of the source that was read; at last past the line break
         self.units: deque[Unit] = deque()
         self._source = source
         self._words = words
@@ -217,14 +217,14 @@ def paragraphs(text: str, *, words: bool) -> Iterator[Paragraph]:
     while position < len(text):
         paragraph = Paragraph(text, position, block, words=words)
         yield paragraph
-        while not paragraph.is_whole:  # not read to its end: nothing in it can be spoken
+        while not paragraph.is_whole:  # not read to its end: it has nothing to speak
             paragraph.take(len(paragraph.text))
             paragraph.read()
         position, block = paragraph.end, BLOCK
 
 
 def _block_end(source: str, start: int, end: int) -> int:
-    """After the last space of a block; where there is none, between two letters."""
+    """The position after the last space of a block; without one, between two letters."""
     for position in range(end, start + (end - start) // 2, -1):
         if source[position - 1].isspace():
             return position
@@ -235,7 +235,7 @@ def _block_end(source: str, start: int, end: int) -> int:
 
 
 def is_letter_start(text: str, position: int) -> bool:
-    """Whether what is at `position` does not belong to the letter before it."""
+    """Whether a new letter starts at `position`, not a mark of the letter before it."""
     if position >= len(text):
         return True
     before, after = text[position - 1], text[position]
@@ -252,7 +252,7 @@ def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
     """
     spans: list[tuple[int, int]] = []
     for start, end in _trimmed(paragraph, _cuts(paragraph, language)):
-        if spans and _goes_on(paragraph, spans[-1], (start, end), language):
+        if spans and _is_one_sentence(paragraph, spans[-1], (start, end), language):
             spans[-1] = (spans[-1][0], end)
         else:
             spans.append((start, end))
@@ -262,8 +262,8 @@ def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
 def finished(text: str, language: str, *, sure: bool = True) -> int:
     """How many characters of a text that still grows are whole sentences and lines.
 
-    A sentence at its end counts when nothing that may follow could go on with it; when not `sure`,
-    also without the space or the wide stop that shows that its last mark is its last.
+    A sentence at the end counts when no following text could continue it; when not `sure`, also
+    without the space or full-width stop that shows that its last mark is its last.
     """
     line = text.rfind("\n") + 1
     rest = text[line:]
@@ -279,13 +279,13 @@ def _cuts(paragraph: str, language: str) -> Iterator[int]:
     """Ends of sentences by sentencex, and those that it misses, in order."""
     position = 0
     for sentence in segment(language, paragraph):
-        for found in _missed(sentence, language):
+        for found in _missed_ends(sentence, language):
             yield position + found
         position += len(sentence)
         yield position
 
 
-def _missed(sentence: str, language: str) -> list[int]:
+def _missed_ends(sentence: str, language: str) -> list[int]:
     patterns = [_AFTER_BRACKET, _AFTER_MARKS]
     if language != "de":
         patterns.append(_MAY_END)
@@ -314,10 +314,10 @@ def _trimmed(paragraph: str, cuts: Iterator[int]) -> Iterator[tuple[int, int]]:
         start = cut
 
 
-def _goes_on(
+def _is_one_sentence(
     paragraph: str, before: tuple[int, int], after: tuple[int, int], language: str
 ) -> bool:
-    """Whether what sentencex took for two sentences is one."""
+    """Whether two sentences of sentencex are one."""
     start, end = before
     following = paragraph[after[0] : after[0] + 1]
     if not is_speakable(paragraph[after[0] : after[1]]):
@@ -338,10 +338,10 @@ def _goes_on(
         return True
     if following.isdigit():
         return key in known.goes_on_before_number or (
-            word[0].isupper() and key in _GO_ON_BEFORE_SMALL
+            word[0].isupper() and key in _NO_END_BEFORE_SMALL
         )
     if following.islower():
-        return key in _GO_ON_BEFORE_SMALL or _INITIAL.match(word) is not None
+        return key in _NO_END_BEFORE_SMALL or _INITIAL.match(word) is not None
     return False
 
 

@@ -1,4 +1,4 @@
-"""How texts go through an engine: playback clocks, turns of streams, the prefetch window."""
+"""Pacing of synthesis: playback clocks, fair scheduling of streams, and the prefetch window."""
 
 import asyncio
 import time
@@ -14,20 +14,20 @@ from pipelines.text.chunking import TextChunk
 from telemetry import metrics
 
 AMPLE_LEAD_S = 20.0  # of audio that was sent and has not been played yet
-STARVING_S = 2.0  # with less left to play, an underrun may be near
-# Until the first audio of a stream. Starting late is better than an underrun: streams that play
-# come before those that start, unless they have this much left.
+STARVING_S = 2.0  # with less left to play, an underrun may be imminent
+# For the first audio of a stream. A late start is better than an underrun: playing streams precede
+# those that start, unless they have this much left to play.
 FIRST_DEADLINE_S = 5.0
-FILE_DEADLINE_S = 10.0  # a file is not played while it is made
-STALLED_S = 0.5  # a client that has not taken the last audio for so long does not read
+FILE_DEADLINE_S = 10.0  # a file is not played during its synthesis
+STALLED_S = 0.5  # a client that has not taken the last audio for so long is not reading
 AUDIBLE_S = 0.01  # a shorter gap is not heard
 _POLL_S = 0.1
 _START_POLL_S = 0.02
 
-IN_FLIGHT = 2  # chunks of one text; the streams of replicas have no limit of their own
-_TOGETHER_S = 0.5  # audio that has come is given together, up to about so much
-# An engine may give a chunk all at once, as parts that come one after another. The deadline of the
-# next chunk is later when all of them have come than when only the first has.
+IN_FLIGHT = 2  # chunks of one text; replicas do not limit the chunks of a text
+_TOGETHER_S = 0.5  # arrived audio is returned together, up to about so much
+# An engine may return a whole chunk at once, in several parts. The deadline of the next chunk is
+# later when all parts have arrived than when only the first has.
 _SETTLES_S = 0.03
 
 LoadPack = Callable[[], Awaitable[bytes]]
@@ -35,9 +35,9 @@ Admit = Callable[[], Awaitable[Callable[[], None]]]
 
 
 class PlaybackClock:
-    """The lead of one stream over a client that plays the audio as it comes, and its underruns.
+    """The lead of one stream over a client that plays the audio as it arrives, and its underruns.
 
-    The delay of a client that takes its chunks late counts as no underrun.
+    A delay of a client that reads its chunks late does not count as an underrun.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PlaybackClock:
     ) -> None:
         """Without `is_played` the speech is for a file: it has no lead, and never starves.
 
-        `asked_at` is when the text came, by `clock`.
+        `asked_at` is when the text arrived, by `clock`.
         """
         self._scheduler = scheduler
         self._is_played = is_played
@@ -58,7 +58,7 @@ class PlaybackClock:
         self._started_at = self._taken_at = clock()
         self._asked_at = self._started_at if asked_at is None else asked_at
         self._gaps_s = 0.0
-        self._unread_since: float | None = None  # when audio was sent that is not taken yet
+        self._unread_since: float | None = None  # when the audio not yet taken was sent
         self._runs_dry_at: float | None = None  # when all audio that was sent will be played
 
     def start(self) -> None:
@@ -86,7 +86,7 @@ class PlaybackClock:
         self._unread_since, self._taken_at = None, self._clock()
 
     def count(self, *, is_finished: bool) -> None:
-        """Adds a stream that ends to the metrics; one that is not finished was left, or failed."""
+        """Adds a stream that ends to the metrics; an unfinished one was cancelled or failed."""
         if self._runs_dry_at is not None:
             outcome = ("late" if self._gaps_s else "smooth") if is_finished else "left"
             metrics.tts_gap_seconds.inc(self._gaps_s)
@@ -94,26 +94,26 @@ class PlaybackClock:
 
     @property
     def lead_s(self) -> float:
-        """Seconds of audio that are left to play; 0 before the first."""
+        """Seconds of audio left to play; 0 before the first audio."""
         return 0.0 if self._runs_dry_at is None else max(0.0, self._runs_dry_at - self._clock())
 
     @property
     def deadline_s(self) -> float:
-        """Seconds until a lack of audio would be noticed."""
+        """Seconds until missing audio would be heard."""
         if not self._is_played:
             return FILE_DEADLINE_S
         return FIRST_DEADLINE_S if self._runs_dry_at is None else self.lead_s
 
     @property
     def is_starting(self) -> bool:
-        """Whether nothing of it was played yet, and it has not waited for long."""
+        """Whether none of it was played yet, and it has not waited for long."""
         if not self._is_played or self._runs_dry_at is not None:
             return False
         return self._clock() - self._started_at < FIRST_DEADLINE_S
 
     @property
     def is_starving(self) -> bool:
-        """Whether it plays and little is left, unless its client does not read."""
+        """Whether it plays with little audio left, unless its client is not reading."""
         if self._runs_dry_at is None or self.lead_s >= STARVING_S:
             return False
         return self._unread_since is None or self._clock() - self._unread_since < STALLED_S
@@ -126,9 +126,9 @@ class PlaybackClock:
 class FairScheduler:
     """The streams of one model.
 
-    A stream with an ample lead waits while another has none; those that all have one use the engine
-    one at a time, so that a long text is done early at no cost to others. Streams of a slow engine
-    start one after another: each gets a lead before the next takes its share of the engine.
+    A stream with an ample lead waits while another has none; if all have one, they use the engine
+    one at a time, so that long texts finish early without delaying others. Streams of a slow engine
+    start one after another: each gets a lead before the next uses the engine.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class FairScheduler:
 
     @property
     def starving(self) -> int:
-        """How many streams play and have little left."""
+        """How many streams play with little audio left."""
         return sum(one.is_starving for one in list(self.streams))
 
     @property
@@ -146,9 +146,9 @@ class FairScheduler:
         return sum(not one.has_ample_lead for one in list(self.streams))
 
     async def admit(self, stream: PlaybackClock, *, is_slow: bool = False) -> Callable[[], None]:
-        """Waits until the stream may start a chunk; call the result when the chunk is made.
+        """Waits until the stream may start a chunk; call the result when the chunk is synthesised.
 
-        `is_slow` says so of the engine.
+        `is_slow`: whether the engine is slow.
         """
         while is_slow and stream.is_starting and self._starts_later(stream):
             await asyncio.sleep(_START_POLL_S)
@@ -171,7 +171,7 @@ class FairScheduler:
 
 @dataclass(frozen=True, slots=True)
 class EngineAudio:
-    """Audio of one text chunk that came from the engine since the last."""
+    """Audio of one text chunk that has arrived from the engine since the last."""
 
     text_chunk: TextChunk
     parts: list[AudioChunk]  # about 0.5 s; may be empty at the end
@@ -189,8 +189,8 @@ class InFlightChunk:
         load_pack: LoadPack | None = None,
     ) -> None:
         """`load_pack` gives the voice pack of the request to an engine that does not have it."""
-        self.heard = asyncio.Event()  # the client has taken its first sound, or it has none
-        self.buffered_s = 0.0  # audio that has come and was not pulled
+        self.heard = asyncio.Event()  # the client has taken its first audio, or it has none
+        self.buffered_s = 0.0  # audio that has arrived and was not pulled
         self.is_drained = False
         self._text_chunk = text_chunk
         self._parts: asyncio.Queue[AudioChunk | None] = asyncio.Queue()
@@ -233,10 +233,10 @@ class InFlightChunk:
 
 
 class PrefetchWindow:
-    """Keeps at most IN_FLIGHT chunks of one text with the engine, and gives their audio in order.
+    """Keeps at most IN_FLIGHT chunks of one text in the engine, and returns their audio in order.
 
-    A client that takes nothing holds the window back (backpressure). A chunk starts when the one
-    before it is heard: so it delays no first sound, and is there when that one ends.
+    A client that does not read stops the window (backpressure). A chunk starts when audio of the
+    one before was taken: so it delays no first audio, and is ready when that one ends.
     """
 
     def __init__(
@@ -246,10 +246,10 @@ class PrefetchWindow:
         start: Callable[[TextChunk, float], InFlightChunk],
         admit: Admit,
     ) -> None:
-        """Starts `first`; `aclose` ends all.
+        """Starts `first`; `aclose` ends all chunks.
 
-        `start` also gets the seconds of audio that wait here; `admit` comes before each start, and
-        what it gives is called when the chunk is made.
+        `start` also gets the seconds of audio buffered here; `admit` is awaited before each start,
+        and its result is called when the chunk is synthesised.
         """
         self._read_next = read_next
         self._start = start
@@ -261,7 +261,7 @@ class PrefetchWindow:
         self._starting = asyncio.create_task(self._start_all(first))
 
     async def pull(self, *, is_heard: bool) -> EngineAudio | None:
-        """The next audio, None after the last; `is_heard` says that of the current chunk.
+        """The next audio, None after the last; `is_heard`: audio of the current chunk was taken.
 
         Raises EngineError.
         """
@@ -279,7 +279,7 @@ class PrefetchWindow:
         return await self._current.pull()
 
     async def aclose(self) -> None:
-        """Waits for the tasks that it cancels, so that no replica works for a client that left."""
+        """Cancels the tasks and waits for them: no replica works for a disconnected client."""
         tasks = [self._starting, *(one.task for one in self._in_flight)]
         for task in tasks:
             task.cancel()
@@ -294,7 +294,7 @@ class PrefetchWindow:
                 try:
                     buffered_s = sum(one.buffered_s for one in self._in_flight)
                     chunk = self._start(text_chunk, buffered_s)
-                except BaseException:  # also when cancelled: the admission is given back
+                except BaseException:  # also when cancelled: releases the admission
                     done()
                     raise
                 chunk.task.add_done_callback(lambda _, done=done: done())  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Synthesis with its charge, its webhook events, and the stored copy that they link to."""
+"""Synthesis with its charge, its webhook events, and the stored audio that these link to."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ class PaidSynthesis:
     ) -> AsyncIterator["PaidSpeech"]:
         """Holds the price of the text while it is spoken.
 
-        A failure costs nothing; a client that leaves pays for what was spoken. Raises
+        Failures are not charged; a client that disconnects is charged for the audio so far. Raises
         InsufficientCredit or DatabaseUnavailable.
         """
         keeps_copy = await self.events.wants(workspace_id, "tts.completed")
@@ -104,7 +104,7 @@ class PaidSpeech:
     files: Files
     text: str
     voice_id: str
-    copy: FileWriter | None  # is stored for the webhooks that want `tts.completed`
+    copy: FileWriter | None  # stored if a webhook subscribes to `tts.completed`
 
     @property
     def has_sounded(self) -> bool:
@@ -113,7 +113,7 @@ class PaidSpeech:
 
     async def count(self, chunk: SpokenChunk) -> None:
         """Call it before the chunk is sent."""
-        # Cleaning may leave little of a long text: a chunk costs one character at least.
+        # Cleaning may remove most of a long text: a chunk costs one character at least.
         self.charge.used = max(self.charge.used, chunk.text_end, 1)
         if self.copy is not None:
             await asyncio.to_thread(self.copy.add, chunk.audio)
@@ -121,8 +121,8 @@ class PaidSpeech:
     async def complete(self, file: EncodedAudio | None = None) -> None:
         """Charges for the whole text, and writes `tts.completed` with a link to the audio.
 
-        `file` is about to be sent; without it the chunks were sent already. Raises
-        DatabaseUnavailable in the former case: then the answer must be that error.
+        `file` is about to be sent; without it the chunks were sent already. With it, raises
+        DatabaseUnavailable: then the response must be that error.
         """
         capture = self.charge.capture_delivered if file is None else self.charge.capture
         events: list[NewEvent] = []

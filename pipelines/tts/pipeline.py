@@ -1,4 +1,4 @@
-"""Text to speech: the core of files, streams and sockets."""
+"""Text to speech: the pipeline behind files, streams and sockets."""
 
 import asyncio
 import time
@@ -33,12 +33,12 @@ from pipelines.tts.shaping import (
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
 FIRST_WORK_S = 0.3  # of the engine, for the first chunk of a stream
-LETTERS_PER_S = 18  # that voices say
-# Ramp-up: how much longer than the one before each of a stream's first chunks is at most. Short
-# chunks cost more for each second: many streams with short chunks could never get longer ones.
+LETTERS_PER_S = 18  # that voices speak
+# Ramp-up: the largest growth from one of a stream's first chunks to the next. Short chunks cost
+# more for each second: many streams with short chunks could never get longer ones.
 MOST_GROWTH, LEAST_GROWTH = 3.0, 1.4
 SAFETY = 0.8
-# For the end of a first sentence: a slow engine would take too long for all of it.
+# For the end of a first sentence, which a slow engine would take too long for.
 SLOW_SENTENCE_SLACK = 4 / 3
 CROWDED = 0.5  # of an engine's time, by streams that play
 ENGINE_SPEEDS = (0.5, 2.0)  # of engines that change the tempo; beyond it the audio is stretched
@@ -48,7 +48,7 @@ _DETECTED_CHARACTERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """What a caller asks for."""
+    """The text to speak, with its voice and options."""
 
     text: str
     voice_id: str | None = None  # wins over `voice`
@@ -58,12 +58,12 @@ class SpeechRequest:
     enhance: bool = True
     stability: float = 1.0
     timings: bool = False  # whether words and their times are wanted
-    workspace_id: int | None = None  # its custom voices may be named, too
+    workspace_id: int | None = None  # its custom voices are available too
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """Spoken text."""
+    """Synthesised speech of a text."""
 
     audio: AudioChunk
     voice: AvailableVoice
@@ -83,7 +83,7 @@ class SpeechPlan:
 
 
 class SpeechPipeline:
-    """Speaks with the models of a mapping, which may change."""
+    """Synthesises with the models of a mapping, which may change."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class SpeechPipeline:
         self._watermarker = watermarker or Watermarker()
         self.directory = VoiceDirectory(models, voices, custom)
         self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
-        self.levels = VoiceLevels()  # of what was spoken; also learnt from by contexts
+        self.levels = VoiceLevels()  # of synthesised speech; contexts update them too
 
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> SpeechPlan:
         """Chooses the voice and reads the text up to its first chunk, however long it is.
@@ -127,8 +127,8 @@ class SpeechPipeline:
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy | None:
         """The first-chunk policy: shorter chunks for a slow engine, or while streams starve.
 
-        None in a crowd: a stream that starts waits for the others anyway, and gets whole sentences,
-        since with less it would need the engine again before all others have had a chunk.
+        None under high load: a stream that starts waits for the others anyway, and gets whole
+        sentences: with less it would need the engine again before all others have had a chunk.
         """
         scheduler = self._schedulers[voice.model_name]
         cost = voice.model.real_time_factor
@@ -151,7 +151,7 @@ class SpeechPipeline:
         try:
             chunks = await self._collect(plan)
         except UnknownVoice:
-            # The model was swapped since it last described itself: choose among its new voices.
+            # The model was swapped since its description was cached: choose among its new voices.
             plan = await self.plan(plan.request)
             chunks = await self._collect(plan)
         watermark = self.choose_watermark(plan.voice)
@@ -171,9 +171,9 @@ class SpeechPipeline:
         return chunks
 
     async def stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
-        """Yields speech as soon as the engine gives it; closing it stops the work.
+        """Yields speech as soon as the engine returns it; closing it stops the work.
 
-        Raises EngineError, also in the middle, and InvalidRequest when nothing sounds.
+        Raises EngineError, also after the first chunks, and InvalidRequest for silence only.
         """
         try:
             run, chunk = await self._start(plan)
@@ -188,7 +188,7 @@ class SpeechPipeline:
                 chunk = await run.next_chunk()
 
     async def _start(self, plan: SpeechPlan) -> tuple["SynthesisRun", SpokenChunk | None]:
-        """With its first chunk, which is None when nothing sounds."""
+        """The run and its first chunk, which is None when there is no audio."""
         run = self._open(plan)
         try:
             return run, await run.next_chunk()
@@ -197,7 +197,7 @@ class SpeechPipeline:
             raise
 
     def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
-        """The speech of a file is neither enhanced nor marked, which both take the whole of it."""
+        """Opens the run; `_join` enhances and watermarks the speech of a file as a whole."""
         request, voice = plan.request, plan.voice
         scheduler = self._schedulers[voice.model_name]
         clock = PlaybackClock(scheduler, is_played=not is_file, asked_at=plan.asked_at)
@@ -242,7 +242,7 @@ class SpeechPipeline:
 
 
 class SynthesisRun:
-    """One text while it is spoken; `aclose` stops the work."""
+    """The synthesis of one text; `aclose` stops the work."""
 
     def __init__(
         self, window: PrefetchWindow, clock: PlaybackClock, processor: SpeechProcessor
@@ -251,11 +251,11 @@ class SynthesisRun:
         self._clock = clock
         self._processor = processor
         self._is_complete = False  # nothing more comes from the engine
-        self._is_finished = False  # nor to the client
+        self._is_finished = False  # and the client has all of it
         clock.start()
 
     async def next_chunk(self) -> SpokenChunk | None:
-        """The next speech as soon as it is made; None after the last. Raises EngineError."""
+        """The next speech as soon as it is ready; None after the last. Raises EngineError."""
         self._clock.audio_taken()
         chunk: SpokenChunk | None = None
         while chunk is None and not self._is_complete:
@@ -282,7 +282,7 @@ class SynthesisRun:
 
 
 async def language_of(text: str, offered: Sequence[AvailableVoice]) -> str:
-    """The language of a text, of those that the voices are for."""
+    """The language of a text, among those of the voices."""
     languages = frozenset(one.voice.language for one in offered)
     beginning = text[:_DETECTED_CHARACTERS]
     return await asyncio.to_thread(lambda: detect_language(clean(beginning), languages))
@@ -292,7 +292,7 @@ _NO_SOUND = "text gives no sound: the voice cannot read any of its letters"
 
 
 def _engine_speed(plan: SpeechPlan) -> float:
-    """The part of the tempo that the engine changes itself, better than any stretching."""
+    """The part of the tempo that the engine itself changes, in better quality than stretching."""
     if not plan.voice.model.native_speed:
         return 1.0
     slowest, fastest = ENGINE_SPEEDS

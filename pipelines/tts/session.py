@@ -1,4 +1,4 @@
-"""Speaking contexts: text comes in pieces, and each flush is spoken after the ones before it."""
+"""Contexts of a session: text arrives in pieces, and flushes are synthesised in order."""
 
 import asyncio
 import re
@@ -30,17 +30,17 @@ BUFFER_CHARACTERS = 50_000
 WAITING_FLUSHES = 4  # behind the one that is spoken
 BOOST_LUFS = -14.0
 MESSAGE_S = 1.0  # of audio at most: more may exceed the message limit of clients (often 1 MiB)
-INLINE_S = 0.25  # of audio; for more a thread costs less than the wait of other sessions
+INLINE_S = 0.25  # of audio; for more a thread costs less than the delay of other sessions
 _SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
 
 
 class ContextFault(Exception):
-    """The client asked for what the context cannot do now; the message is for the client."""
+    """The context cannot do what the client requested; the message is for the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedChunk:
-    """Audio, and the words that begin in it when they were asked for.
+    """Audio, and the words that begin in it when they were requested.
 
     Their times and offsets count from the start of the context.
     """
@@ -50,7 +50,7 @@ class EncodedChunk:
 
 
 class ContextVoice:
-    """Speaks texts one after another, each paid for; loudness and encoder go on between them."""
+    """Synthesises texts one after another with a charge each; loudness and encoder carry over."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ContextVoice:
         slow_encoder: bool = False,
         operation: IdempotentOperation | None = None,
     ) -> None:
-        """`style` says how each text is spoken; a `slow_encoder` runs in a thread even for a little
+        """`style` has the options of each text; a `slow_encoder` runs in a thread even for little
         audio."""
         self.voice = voice
         self._synthesis = synthesis
@@ -79,17 +79,17 @@ class ContextVoice:
         self._make_encoder = make_encoder
         self._in_thread = slow_encoder
         self._boosts = boost_volume
-        self._booster: StreamEnhancer | None = None  # made when the voice speaks
+        self._booster: StreamEnhancer | None = None  # created with the first audio
         self._rate = 0  # Hz, of what it holds back
         self.spoken_s = 0.0  # audio of all texts
         self._characters = 0  # of all texts
         self._words: list[TimedWord] = []  # not sent yet
         self._plays_until = 0.0  # loop time at which the client has played everything
-        self._pause_s = 0.0  # that belongs after the last text, if speech goes straight on
+        self._pause_s = 0.0  # after the last text, if speech continues without a gap
         self.reset()
 
     def reset(self) -> None:
-        """Drops what was held back of a text that failed."""
+        """Drops the audio and words held back of a failed text."""
         self._encoder = self._make_encoder()
         if self._booster is not None:
             self._booster.flush()
@@ -98,7 +98,7 @@ class ContextVoice:
     async def speak(
         self, text: str, *, early_start: bool = True
     ) -> AsyncGenerator[EncodedChunk, None]:
-        """Audio as soon as it is made; closing it stops the work, and charges for what was taken.
+        """Audio as soon as it is ready; closing it stops the work, and charges for the audio taken.
 
         `early_start` makes the first chunks short. Raises EngineError, PipelineError or
         DatabaseError.
@@ -115,7 +115,7 @@ class ContextVoice:
                 request = replace(self._request, text=text)
                 plan = await pipeline.plan(request, early_start=early_start)
             except InvalidRequest:
-                return  # no letter in it, as when a flush falls between two words
+                return  # no letter or digit in it, as when a flush falls between two words
             if self._boosts and self._booster is None:
                 self._booster = StreamEnhancer(
                     pipeline.levels, plan.voice, BOOST_LUFS, high_pass=False
@@ -161,14 +161,14 @@ class ContextVoice:
         return self._with_words(self._encoder.encode(audio))
 
     def _flush(self) -> list[EncodedChunk]:
-        """What booster and encoder held back; milliseconds of audio."""
+        """The audio that booster and encoder held back, some milliseconds."""
         held: list[bytes] = []
         if self._booster is not None and len(pcm := self._booster.flush()):
             held = self._encoder.encode(AudioChunk(pcm, self._rate))
         return self._with_words(held + self._encoder.flush())
 
     def _with_words(self, encoded: list[bytes]) -> list[EncodedChunk]:
-        """The first has the words that wait."""
+        """Adds the words not sent yet to the first message."""
         chunks: list[EncodedChunk] = []
         for data in encoded:
             chunks.append(EncodedChunk(data, tuple(self._words) if self._request.timings else None))
@@ -177,14 +177,14 @@ class ContextVoice:
 
 
 class ContextWire(Protocol):
-    """How a protocol writes the events of one context: as models, or JSON already."""
+    """Writes the events of one context for a protocol: as models, or as JSON."""
 
     def audio(self, chunk: EncodedChunk) -> Message:
         """A chunk of speech."""
         ...
 
     def rest(self, spoken_s: float) -> Message | None:
-        """What was held back until a flush ended, which may have failed.
+        """The words held back until the end of a flush, which may have failed.
 
         `spoken_s` is the length of all audio of the context's voice.
         """
@@ -205,13 +205,13 @@ class ContextWire(Protocol):
 
 @dataclass(slots=True)
 class Flush:
-    """What one flush speaks."""
+    """The text of one flush and its voice."""
 
     text: str
     voice: ContextVoice
     wire: ContextWire
     closes: bool = False
-    grows: bool = False  # an automatic flush: later text may join it while it waits
+    grows: bool = False  # an automatic flush: later text may be added while it is queued
 
 
 class SpeakingContext:
@@ -251,11 +251,11 @@ class SpeakingContext:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether `flush` is refused because too many wait."""
+        """Whether `flush` is refused because too many are queued."""
         return self._unfinished > WAITING_FLUSHES
 
     def add_text(self, text: str) -> None:
-        """Raises ContextFault when the buffer would exceed its limit; it stays as it was."""
+        """Raises ContextFault when the buffer would exceed its limit; then it is unchanged."""
         self._check_open()
         if self._characters + len(text) > BUFFER_CHARACTERS:
             raise ContextFault(f"text_buffer exceeded {BUFFER_CHARACTERS} character limit")
@@ -264,7 +264,7 @@ class SpeakingContext:
             self._characters += len(text)
 
     def flush(self) -> None:
-        """Raises ContextFault when too many flushes wait; the text stays in the buffer."""
+        """Raises ContextFault when too many flushes are queued; the text stays in the buffer."""
         self._check_open()
         if self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; the text is kept")
@@ -273,7 +273,7 @@ class SpeakingContext:
     def flush_automatically(self, characters: int) -> None:
         """Speaks the first `characters` of the buffer as soon as it can.
 
-        They join automatic text that waits, so there are never more than a few flushes.
+        They join a queued automatic flush, so there are never more than a few flushes.
         """
         text, kept = self.buffered[:characters], self.buffered[characters:]
         if not text or self._is_closing:
@@ -286,9 +286,9 @@ class SpeakingContext:
             self._enqueue(Flush(text, self._voice, self._wire, grows=True))
 
     def change_voice(self, voice: ContextVoice, wire: ContextWire) -> None:
-        """Flushes the buffer with the voice so far; later text is spoken with the new one.
+        """Flushes the buffer with the old voice; later text is spoken with the new one.
 
-        Raises ContextFault when too many flushes wait.
+        Raises ContextFault when too many flushes are queued.
         """
         self._check_open()
         if self._parts and self.is_crowded:
@@ -297,13 +297,13 @@ class SpeakingContext:
         self._voice, self._wire = voice, wire
 
     def close(self) -> None:
-        """Speaks the rest, then ends `run`. Raises ContextFault when it closes already."""
+        """Speaks the rest, then ends `run`. Raises ContextFault when it is closing already."""
         self._check_open()
         self._is_closing = True
         self._flush_all(closes=True)
 
     def cancel(self) -> None:
-        """Stops speaking, drops the text that was not spoken, and ends `run`."""
+        """Stops the synthesis, drops the remaining text, and ends `run`."""
         self._is_closing = self._is_cancelled = True
         self._waiting.clear()
         self._parts.clear()
@@ -347,7 +347,7 @@ class SpeakingContext:
             while True:
                 try:
                     chunk = await anext(chunks, None)
-                except Exception as error:  # a flush that fails is reported, and ends nothing else
+                except Exception as error:  # a failed flush is reported; the context stays open
                     flush.voice.reset()
                     await self._send(flush.wire.error(error))
                     return False
@@ -402,11 +402,11 @@ class OpenContexts:
         return next((context for context in self._open.values() if context.is_idle), None)
 
     def open(self, context: SpeakingContext) -> None:
-        """It takes text from now on, and speaks from `start` on."""
+        """The context accepts text from now on, and speaks after `start`."""
         self._open[context.context_id] = context
 
     def start(self, context: SpeakingContext) -> None:
-        """Call it when the client knows of the context."""
+        """Call it after the client was informed of the context."""
         self._start_task(self._run(context), f"context {context.context_id}")
 
     async def _run(self, context: SpeakingContext) -> None:
@@ -424,7 +424,7 @@ def _after(pause_s: float, audio: AudioChunk) -> AudioChunk:
 
 
 def _moved(word: TimedWord, seconds: float, characters: int) -> TimedWord:
-    """From times and offsets within one flush to those within the context."""
+    """The word with times and offsets within the context instead of the flush."""
     return replace(
         word,
         start_s=word.start_s + seconds,

@@ -1,4 +1,4 @@
-"""From the audio that an engine makes of each text chunk to the speech that a client gets."""
+"""Signal processing between the engine's audio of each text chunk and the client's speech."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ from pipelines.text.chunking import TextChunk
 from pipelines.tts.pacing import EngineAudio
 from pipelines.tts.voices import AvailableVoice
 
-SNIPPET_S = 0.05  # about the end of a text chunk; on its own it costs a message
+SNIPPET_S = 0.05  # about the end of a text chunk; sent alone it costs a message
 SNIPPET_LEAD_S = 0.3  # a client with so much left to play does not wait for a snippet
 _MOST_REMEMBERED_S = 60.0  # of a voice's loudness
 
 
 @dataclass(frozen=True, slots=True)
 class TimedWord:
-    """A word of the caller's text and when it sounds, in seconds from the start of the speech."""
+    """A word of the caller's text with its times, in seconds from the start of the speech."""
 
-    word: str  # the caller's own writing, with its punctuation
+    word: str  # as the caller wrote it, with its punctuation
     start_s: float
     end_s: float
     text_start: int  # offsets into the caller's text
     text_end: int
 
     def as_json(self) -> dict[str, Any]:
-        """As answers list it, to the millisecond."""
+        """The word as responses list it, to the millisecond."""
         return {
             "word": self.word,
             "start": round(self.start_s, 3),
@@ -44,7 +44,7 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True)
 class SpokenChunk:
-    """Audio, and the words that begin in it when they were asked for."""
+    """Audio, and the words that begin in it when they were requested."""
 
     audio: AudioChunk
     words: tuple[TimedWord, ...] = ()
@@ -87,7 +87,7 @@ class StreamEnhancer:
         self._normaliser = LoudnessNormaliser(target_lufs, levels.of(voice))
         self._filters = high_pass
         self._high_pass: HighPass | None = None
-        self._learnt_s = 0.0  # of speech whose level is known from here
+        self._learnt_s = 0.0  # of speech already added to the voice's level
 
     def process(self, chunk: AudioChunk) -> Pcm:
         """About as many samples as come in: the last 9 ms are held back."""
@@ -99,7 +99,7 @@ class StreamEnhancer:
         return self._normaliser.process(pcm, chunk.sample_rate)
 
     def flush(self) -> Pcm:
-        """What was held back; the stream may go on. Later ones of the voice start at its level."""
+        """What was held back; the stream may continue. Later streams start at its level."""
         measured_s = self._normaliser.measured_s
         if (lufs := self._normaliser.measured_lufs) is not None and measured_s > self._learnt_s:
             self._levels.learn(self._voice, lufs, measured_s - self._learnt_s)
@@ -119,14 +119,14 @@ class SpeechProcessor:
         enhancer: StreamEnhancer | None = None,
         watermark: Watermark | None = None,
     ) -> None:
-        """`tempo` is the part of `speed` that the engine leaves to this."""
+        """`tempo` is the part of `speed` that the engine does not change itself."""
         self._tempo, self._pitch, self._speed = tempo, pitch, speed
         self._enhancer = enhancer
         self._watermark = watermark
         self._marking: Marking | None = None  # opened when the sample rate is known
-        self._shaper: ChunkShaper | None = None  # of the text chunk that is being made
+        self._shaper: ChunkShaper | None = None  # of the current text chunk
         self._starts_at: int | None = None  # the sample at which that chunk starts
-        self._position = 0  # samples that were shaped
+        self._position = 0  # samples that were processed
         self._pause_s = 0.0  # before the next text chunk
         self._sample_rate = 0
         # Ready to be taken:
@@ -136,7 +136,7 @@ class SpeechProcessor:
 
     @property
     def is_heard(self) -> bool:
-        """Whether the text chunk has given any sound."""
+        """Whether the text chunk has given any audio."""
         return self._starts_at is not None
 
     def due_s(self, arrived: EngineAudio) -> float:
@@ -166,7 +166,7 @@ class SpeechProcessor:
             self._shaper = None
 
     def finish(self) -> None:
-        """After the last text chunk: completes what enhancement and watermark held back."""
+        """After the last text chunk: adds the audio that enhancement and watermark held back."""
         if self._sample_rate:
             if self._enhancer is not None:
                 self._add(self._enhancer.flush())
@@ -174,7 +174,7 @@ class SpeechProcessor:
                 self._pcm = np.concatenate([self._pcm, self._marking.flush()])
 
     def take(self, lead_s: float) -> SpokenChunk | None:
-        """What is ready; a snippet waits for more while the client has enough to play."""
+        """The audio that is ready; a snippet waits for more while the client has enough to play."""
         duration_s = len(self._pcm) / (self._sample_rate or 1)
         if not duration_s or (duration_s < SNIPPET_S and lead_s > SNIPPET_LEAD_S):
             return None
@@ -210,9 +210,9 @@ class ChunkShaper:
         self._matcher = WordMatcher(text_chunk.words)
         self._trimmer: effects.SeamTrimmer | None = None
         self._unstretched: list[Pcm] = []
-        self._words: list[ChunkWord] = []  # matched, and not given yet
-        self._heard = 0  # samples that the engine gave
-        self._given = 0  # samples that came out
+        self._words: list[ChunkWord] = []  # matched, and not returned yet
+        self._heard = 0  # samples from the engine
+        self._given = 0  # samples returned
         self._ended = False
 
     def due_s(self, arrived: EngineAudio) -> float:
@@ -233,9 +233,9 @@ class ChunkShaper:
         return shaped
 
     def words(self, begins_s: float) -> tuple[TimedWord, ...]:
-        """Words that begin in what was given so far, each once; the chunk begins at `begins_s`.
+        """Words that begin in the audio returned so far, each once; the chunk begins at `begins_s`.
 
-        After its end all words are given.
+        After its end all words are returned.
         """
         if self._trimmer is None:
             return ()
@@ -245,7 +245,7 @@ class ChunkShaper:
         for word in self._words:
             start_s = max(0.0, word.start_s - trimmed_s) / self._tempo
             end_s = max(0.0, word.end_s - trimmed_s) / self._tempo
-            if self._ended:  # an engine's own silence was taken off the end
+            if self._ended:  # silence was trimmed off the end
                 start_s, end_s = min(start_s, given_s), min(end_s, given_s)
             elif start_s >= given_s:
                 break
@@ -286,7 +286,7 @@ class ChunkShaper:
 
 @dataclass(frozen=True, slots=True)
 class ChunkWord:
-    """A word of the caller and its seconds from the start of the engine's audio of the chunk."""
+    """A word of the caller and its times, from the start of the engine's audio of the chunk."""
 
     source: SourceWord
     start_s: float
@@ -296,7 +296,7 @@ class ChunkWord:
 class WordMatcher:
     """Matches the words of one text chunk; one written word may be spoken as several.
 
-    A word without times of the engine is placed by its share of the letters.
+    A word without times from the engine is placed by its share of the letters.
     """
 
     def __init__(self, words: Sequence[SourceWord]) -> None:
@@ -319,13 +319,13 @@ class WordMatcher:
             if self._spoken[-1].text_end < self._waiting[0].spoken_end:
                 break
             source = self._waiting.popleft()
-            # One that is not spoken, as where a later one already is, has no time of its own.
+            # A word that is not spoken, for instance since a later one already is, has no duration.
             nowhere = ChunkWord(source, self._placed_s, self._placed_s)
             known.append(self._keep(self._match(source) or nowhere))
         return known
 
     def finish(self, start_s: float, end_s: float) -> list[ChunkWord]:
-        """All other words of a chunk that sounds from `start_s` to `end_s`."""
+        """All other words of a chunk whose speech lasts from `start_s` to `end_s`."""
         known: list[ChunkWord] = []
         end = max([self._placed_to, *(word.spoken_end for word in self._waiting)])
         begin, begin_s = self._placed_to, max(self._placed_s, start_s)
@@ -344,7 +344,7 @@ class WordMatcher:
         return known
 
     def _match(self, source: SourceWord) -> ChunkWord | None:
-        """From where the first of its spoken words begins to where the last ends."""
+        """The time from the start of its first spoken word to the end of its last."""
         spoken = [
             one
             for one in self._spoken
@@ -359,7 +359,7 @@ class WordMatcher:
         )
 
     def _keep(self, word: ChunkWord) -> ChunkWord:
-        """Words never run backwards, whatever an engine says."""
+        """Makes times monotonic, even if an engine's are not."""
         start_s = max(word.start_s, 0.0)
         word = ChunkWord(word.source, start_s, max(word.end_s, start_s))
         self._placed_to = max(self._placed_to, word.source.spoken_end)

@@ -1,4 +1,4 @@
-"""The voices that are available now: those of the models, and custom voices that are ready."""
+"""The available voices: those of the models, and custom voices that are ready."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ from pipelines.tasks import TaskSet, TtlCache
 
 logger = logging.getLogger(__name__)
 
-REMEMBERED_S = 4.0  # a voice that was deleted elsewhere is gone within 5 s
+REMEMBERED_S = 4.0  # a voice deleted by another process is forgotten within 5 s
 MAX_REMEMBERED = 10_000  # voices
 KEPT_PACKS = 32  # of half a megabyte
 CATEGORY = "Professional Cloning"
-LOWEST_FEMALE_HZ = 165.0  # below most women's pitch, and above most men's
+LOWEST_FEMALE_HZ = 165.0  # between the pitches of most women and most men
 FALLBACK_LANGUAGE = "en"
 STILL_MADE = "the voice is still being made; GET /voices/{} shows how far it is"
 
@@ -33,14 +33,14 @@ STILL_MADE = "the voice is still being made; GET /voices/{} shows how far it is"
 class ReadyCustomVoice:
     """A voice that is ready, and its pack."""
 
-    info: VoiceInfo  # as the voices of models are described
+    info: VoiceInfo  # the description, as for voices of models
     workspace_id: int
     pack_file: str
     pack_digest: str
 
 
 class ReadyCustomVoices:
-    """Caches voices that are ready, and packs on their way to engines, for REMEMBERED_S."""
+    """Caches ready voices, and their packs for engines, for REMEMBERED_S."""
 
     def __init__(
         self, database: Database, files: Files, speakers: Mapping[str, TTSModel] | None = None
@@ -53,7 +53,7 @@ class ReadyCustomVoices:
         self._voices: TtlCache[tuple[int, str | None, str | None], ReadyCustomVoice | None] = (
             TtlCache(lambda voice: REMEMBERED_S if voice else 0.0, MAX_REMEMBERED)
         )
-        # Engines keep a pack themselves; here a voice that another process deletes must expire.
+        # Engines cache packs themselves; here the packs of deleted voices have to expire soon.
         self._packs: TtlCache[str, bytes] = TtlCache(lambda _: REMEMBERED_S, KEPT_PACKS)
 
     async def find(
@@ -84,7 +84,7 @@ class ReadyCustomVoices:
         return _as_ready(found)
 
     async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
-        """All that can speak, newest first; not cached. Raises DatabaseUnavailable."""
+        """All ready voices, newest first; not cached. Raises DatabaseUnavailable."""
         return [_as_ready(one) for one in await self._database.read(ready_voices, workspace_id)]
 
     def forget(self, voice_id: UUID, pack_digest: str | None) -> None:
@@ -98,7 +98,7 @@ class ReadyCustomVoices:
             self._tasks.start(self._forget_in_engines(pack_digest))
 
     async def _forget_in_engines(self, pack_digest: str) -> None:
-        """Twice, since for some seconds another process may send the pack again."""
+        """Drops the pack twice, since for some seconds another process may send it again."""
         for pause_s in (0.0, REMEMBERED_S + 1.0):
             await asyncio.sleep(pause_s)
             results = await asyncio.gather(
@@ -143,7 +143,7 @@ class VoiceDirectory:
         self._models = models
         self._custom = custom
         self._defaults = config.defaults
-        self._seen: dict[str, ModelInfo] = {}  # outlives a lost replica: its voices answer 503
+        self._seen: dict[str, ModelInfo] = {}  # kept when a replica is lost: its voices answer 503
 
     async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
         """The custom voices of the workspace, then every voice of the models, in their order.
@@ -165,7 +165,7 @@ class VoiceDirectory:
         return [*(one for one in custom if one is not None), *offered]
 
     async def custom_voice_model(self, engine: str | None = None) -> ModelInfo:
-        """The model that speaks custom voices: that of `engine`, if it is up, of several.
+        """The model that speaks custom voices; of several, that of `engine`, if it is up.
 
         Raises EngineLost.
         """
@@ -243,7 +243,7 @@ class VoiceDirectory:
         raise VoiceNotFound(f"no voice has that {field}; GET /default-voices lists them")
 
     def _with_model(self, voice: ReadyCustomVoice) -> AvailableVoice | None:
-        """None when the model that speaks it was never up."""
+        """The voice with its model; None when that was never up."""
         for name in dict(self._models):
             info = self._seen.get(name)
             if info is not None and info.takes_voice_packs and info.engine == voice.info.engine:
@@ -264,7 +264,7 @@ class VoiceDirectory:
 
 
 def key_of(name: str) -> str:
-    """Names that differ in case only are the same."""
+    """The key of a name: names that differ in case only have the same."""
     return name.strip().casefold()
 
 
@@ -294,7 +294,7 @@ def _as_ready(voice: Voice) -> ReadyCustomVoice:
 
 
 def _gender(voice: Voice) -> VoiceGender:
-    """As was stated; for `neutral`, which lists of voices do not have, by the pitch."""
+    """The stated gender; for `neutral`, which lists of voices do not have, by the pitch."""
     by_pitch: VoiceGender = (
         "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
     )

@@ -62,7 +62,7 @@ class CheckedSamples:
     samples: tuple[Sample, ...]  # in the order of the form
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
-    openings: tuple[Pcm, ...]  # the same, of the beginning of each file
+    openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file
     speakers: Embeddings  # float32 [files, 256], one embedding a file
 
 
@@ -96,7 +96,7 @@ class SampleChecker:
         formats = await asyncio.to_thread(_formats, files)
         heard = []
         for file, media_type in zip(files, formats, strict=True):
-            heard.append(await self._hear(file, media_type))
+            heard.append(await self._analyse(file, media_type))
         total_s = sum(one.sample.duration_s for one in heard)
         if total_s < self._rules.min_total_seconds - LENGTH_SLACK_S:
             raise InvalidRequest(
@@ -110,7 +110,7 @@ class SampleChecker:
     ) -> None:
         """Compares the speaker of `pcm`, from the file at `place`, with that of the other files.
 
-        A file that begins with another speaker may pass as a whole. Raises InvalidRequest.
+        A file that only begins with another speaker may pass `check`. Raises InvalidRequest.
         """
         others = mean_embedding(np.delete(checked.speakers, place, axis=0))
         heard = await asyncio.to_thread(lambda: self._encoder().embed(pcm))
@@ -120,7 +120,7 @@ class SampleChecker:
                 f"files: who begins {name!r} does not sound like the speaker of the other files"
             )
 
-    async def _hear(self, file: SampleFile, media_type: str) -> _Analysed:
+    async def _analyse(self, file: SampleFile, media_type: str) -> _Analysed:
         try:
             audio = await self._decoder.decode(file.path, max_duration_s=self._rules.max_seconds)
         except AudioTooLong:
@@ -129,7 +129,7 @@ class SampleChecker:
             raise type(error)(f"files: {file.name!r}: {error}") from None
         if audio.duration_s < self._rules.min_seconds - LENGTH_SLACK_S:
             raise InvalidAudio(self._wrong_length(file, audio.duration_s))
-        return await asyncio.to_thread(self._listen, file, media_type, audio.duration_s, audio.pcm)
+        return await asyncio.to_thread(self._measure, file, media_type, audio.duration_s, audio.pcm)
 
     def _wrong_length(self, file: SampleFile, seconds: float | None = None) -> str:
         found = "too long" if seconds is None else f"{seconds:.1f} seconds long"
@@ -139,7 +139,7 @@ class SampleChecker:
             f"{rules.max_seconds:g} seconds"
         )
 
-    def _listen(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
+    def _measure(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
         """Blocking: about 0.3 s for a minute of audio."""
         rules, name = self._rules, file.name
         probabilities = self._vad.probabilities(pcm)
@@ -171,7 +171,7 @@ class SampleChecker:
         return _Analysed(sample, _excerpt(speech, PITCH_S), opening)
 
     def _compare(self, heard: Sequence[_Analysed]) -> CheckedSamples:
-        """Checks that one person speaks in all of them; blocking, about a second."""
+        """Checks that one person speaks in all files; blocking, about a second."""
         encoder = self._encoder()
         pieces = [encoder.embed_pieces(one.speech, _windows(one.speech)) for one in heard]
         names = [one.sample.file.name for one in heard]
@@ -187,7 +187,7 @@ class SampleChecker:
 
 
 def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: SampleRules) -> None:
-    """Compares all with the file that is most like the others.
+    """Compares all files with the one that is most similar to the others.
 
     `pieces` has the embeddings of each file's pieces. Raises InvalidRequest.
     """
@@ -240,7 +240,7 @@ def _windows(speech: Pcm) -> list[tuple[int, int]]:
 
 
 def _excerpt(speech: Pcm, seconds: float) -> Pcm:
-    """All of it, or as much of its beginning, middle and end, joined."""
+    """The speech, or `seconds` of its beginning, middle and end, joined."""
     limit = int(seconds * VAD_SAMPLE_RATE)
     if len(speech) <= limit:
         return speech

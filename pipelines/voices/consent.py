@@ -48,7 +48,7 @@ class Consent:
         self._stt = stt
 
     def issue(self, workspace_id: int, language: str = "en") -> tuple[ConsentSentence, str]:
-        """A new sentence and its token. Raises InvalidRequest for a language that has none."""
+        """A new sentence and its token. Raises InvalidRequest for a language without sentences."""
         known = self._config.sentences
         code = next((c for c in map(iso_code, engine_codes(language)) if c in known), None)
         if code is None:
@@ -93,7 +93,7 @@ class Consent:
             heard = " ".join(segment.text for segment in transcript.segments)
             if self.is_said(sentence, heard):
                 words = [word for segment in transcript.segments for word in segment.words]
-                start, end = self._stretch(sentence, words) or (0.0, self._config.heard_seconds)
+                start, end = self._span_of(sentence, words) or (0.0, self._config.heard_seconds)
                 return place, pcm[int(start * STT_SAMPLE_RATE) : int(end * STT_SAMPLE_RATE)]
         raise InvalidRequest(
             "files: none begins with the sentence of consent, as far as it can be understood; one "
@@ -112,14 +112,14 @@ class Consent:
         known = sum(any(self._is_word(word, one) for one in tokens) for word in sentence.words)
         return known >= self._config.heard_words
 
-    def _stretch(
+    def _span_of(
         self, sentence: ConsentSentence, words: Sequence[Word]
     ) -> tuple[float, float] | None:
-        """Start and end in seconds: as many words as it has, up to the last random one.
+        """Start and end of the sentence, s: as many words as it has, up to the last random one.
 
         Other speech may come before and after. None when no random word was recognised.
         """
-        is_drawn = [self._is_drawn(sentence, plain(word.word)) for word in words]
+        is_drawn = [self._is_random_word(sentence, plain(word.word)) for word in words]
         size = len(plain(sentence.text).split())
         ends = [end for end, drawn in enumerate(is_drawn, start=1) if drawn]
         if not ends:
@@ -127,7 +127,7 @@ class Consent:
         end = max(ends, key=lambda one: sum(is_drawn[max(0, one - size) : one]))
         return words[max(0, end - size)].start, words[end - 1].end
 
-    def _is_drawn(self, sentence: ConsentSentence, heard: str) -> bool:
+    def _is_random_word(self, sentence: ConsentSentence, heard: str) -> bool:
         return any(self._is_word(word, heard) for word in sentence.words)
 
     def _is_word(self, word: str, heard: str) -> bool:

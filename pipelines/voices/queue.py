@@ -1,4 +1,4 @@
-"""The queue of voices to make, as the processes that make them use it.
+"""The queue of custom voices to fit, for the processes that fit them.
 
 The row of a voice is its job. A process claims it under a lease, renews the lease while it works,
 and publishes or fails the voice; each is one transaction with the ledger, the webhook event and the
@@ -43,7 +43,7 @@ GIVEN_UP = "the voice could not be made; nothing was charged, and it may be trie
 
 
 class VoiceQueue:
-    """In the fair order of db.voices.queue. A claimed voice is its row as it was then."""
+    """In the fair order of db.voices.queue. A claimed voice is a copy of its row at the claim."""
 
     def __init__(
         self, database: Database, files: Files, billing: Billing, work: VoiceWorkConfig
@@ -55,22 +55,22 @@ class VoiceQueue:
 
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
-        """With the store, the prices and the limits of the configuration."""
+        """A queue with the store, the prices and the limits of the configuration."""
         billing = Billing(database, load_yaml(PlansConfig, "plans").prices, encryption.encrypt_text)
         work = load_yaml(CustomVoicesConfig, "custom_voices").work
         return cls(database, Files(settings, database, encryption), billing, work)
 
     async def claim(self) -> Voice | None:
-        """The next voice, under a new lease; None when none waits."""
+        """The next voice, under a new lease; None when none is queued."""
         lease = secrets.token_hex(16)
         return await self._database.run(queue.claim_voice, lease, utc_now(), self._work)
 
     async def count_free(self) -> int:
-        """Voices that wait, of all workspaces."""
+        """The number of queued voices, of all workspaces."""
         return await self._database.read(queue.count_free, utc_now(), self._work)
 
     async def held(self) -> set[tuple[UUID, str]]:
-        """Voices that are being made, with their leases."""
+        """Voices that are being fitted, with their leases."""
         return await self._database.read(queue.held_leases, utc_now())
 
     async def claimed(self, voice_id: UUID, lease: str, *, unexpired: bool = False) -> Voice | None:
@@ -82,7 +82,7 @@ class VoiceQueue:
         return await self._database.read(queue.voice_under, voice_id, lease, at)
 
     async def expect_waiting(self) -> None:
-        """Updates the estimated completion of voices that wait."""
+        """Updates the estimated completion of queued voices."""
         await self._database.run(queue.expect_waiting, utc_now(), self._work)
 
     async def renew(
@@ -103,7 +103,7 @@ class VoiceQueue:
         return await self._change(claimed, renew)
 
     async def give_back(self, claimed: Voice, *, failed: bool = False) -> None:
-        """Releases the lease before the voice is made, so that it can be claimed at once.
+        """Releases the lease of an unfinished voice, so that it can be claimed at once.
 
         Counts as an attempt only if it `failed`.
         """
@@ -122,7 +122,7 @@ class VoiceQueue:
         return [await self._files.read(claimed.workspace_id, one.file_id) for one in samples]
 
     async def checkpoint(self, claimed: Voice) -> bytes | None:
-        """The state of the attempt before. Raises NotFound when the voice was deleted."""
+        """The checkpoint of the last attempt. Raises NotFound when the voice was deleted."""
         if claimed.checkpoint_file is None:
             return None
         return await self._files.read(claimed.workspace_id, claimed.checkpoint_file)
@@ -141,7 +141,7 @@ class VoiceQueue:
     ) -> bool:
         """Makes the voice ready and captures its price. False as `renew`; nothing changes then.
 
-        `engine` is the name of the one that speaks with the pack, and the report is JSON.
+        `engine` is the name of the engine that speaks with the pack; the report is JSON.
         """
 
         def publish(session: Session, voice: Voice, stored: dict[str, str]) -> None:
@@ -175,7 +175,7 @@ class VoiceQueue:
         return done
 
     async def fail_hopeless(self) -> int:
-        """Fails voices that no attempt could make; how many."""
+        """Fails voices whose attempts have all failed; returns how many."""
 
         def fail(session: Session, workspace_id: int, voice_id: UUID) -> bool:
             voice = queue.hopeless_voice(session, workspace_id, voice_id, utc_now(), self._work)
@@ -187,12 +187,12 @@ class VoiceQueue:
         return sum([await self._database.run(fail, *one) for one in found])
 
     async def keep_holds(self) -> int:
-        """Extends credit holds of unfinished voices; how many were about to expire."""
+        """Extends credit holds of unfinished voices that were about to expire; returns how many."""
         now = utc_now()
         return await self._database.run(queue.extend_holds, now + HOLD, now + HOLD_LEFT)
 
     async def delete_failed(self, finished_before: datetime) -> int:
-        """Deletes rows of voices that failed long ago, in batches; how many."""
+        """Deletes rows of voices that failed long ago, in batches; returns how many."""
         return await self._database.run(queue.delete_failed_voices, finished_before)
 
     def _fail(self, session: Session, voice: Voice, error: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What comes of a fit: the voice pack or the reason why there is none, and the report.
+"""The result of a fit: the voice pack or the reason of the failure, and the report.
 
 The report is also stored for a voice that fails. It holds some seconds of a recording, so it is
 stored encrypted, like the samples.
@@ -30,10 +30,10 @@ from models.speaker.base import SPEAKER_SAMPLE_RATE
 from models.speaker.mel import mel_centres_hz
 from pipelines.voices.fitting.features import at_level
 
-MAX_SAMPLE_BYTES = 256 * 1024  # of one sample of sound
+MAX_SAMPLE_BYTES = 256 * 1024  # of one sample of audio
 BINS_HZ = np.geomspace(60, 400, 39)  # 0.07 octaves each
 BIT_RATE = 24_000
-LOUDER_DB = 8.0  # than the level of embeddings
+LOUDER_DB = 8.0  # than the level used for embeddings
 SHOWN_S = 5.0  # of the recordings
 SILENT = 1e-9
 TOO_UNLIKE = "similarity_too_low"
@@ -158,19 +158,19 @@ class VoiceReport(_ReportPart):
 
 @dataclass(frozen=True, slots=True)
 class FittedVoice:
-    """A voice that is good enough."""
+    """A voice that passed the quality checks."""
 
     pack: bytes  # as models.tts.voice_pack writes it
-    similarity: float  # of unseen sentences with recordings that were kept out of the fit
+    similarity: float  # of unseen sentences with held-out recordings
     report: VoiceReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FailedFit:
-    """A voice that is not good enough."""
+    """A voice that failed the quality checks."""
 
     code: str
-    reason: str  # for the caller, with what was reached
+    reason: str  # for the caller, with the measured value
     report: VoiceReport | None = None
 
 
@@ -183,7 +183,7 @@ def too_unlike(similarity: float, floor: float, report: VoiceReport) -> FailedFi
 
 
 def pitch_of(source: NDArray[np.float32], clone: NDArray[np.float32]) -> Pitch | None:
-    """Of the pitches of frames, Hz; None where one of both has none."""
+    """Histograms of the pitches of frames, Hz; None where one of the two has none."""
     if not len(source) or not len(clone):
         return None
     shares = []
@@ -200,7 +200,7 @@ def pitch_of(source: NDArray[np.float32], clone: NDArray[np.float32]) -> Pitch |
 
 
 def spectrum_of(source: NDArray[np.floating], clone: NDArray[np.floating]) -> Spectrum:
-    """Of mean powers in the mel bands, [40] each."""
+    """Spectra from mean powers in the mel bands, [40] each."""
     levels = []
     for powers in (source, clone):
         decibels = 10 * np.log10(powers + SILENT)
@@ -210,7 +210,7 @@ def spectrum_of(source: NDArray[np.floating], clone: NDArray[np.floating]) -> Sp
 
 
 def samples_of(sentence: str, source: Pcm, clone: NDArray[np.int16] | None) -> Samples | None:
-    """Some seconds of both at one level; None where the clone has said nothing."""
+    """Some seconds of both at one level; None where the clone has no speech."""
     if clone is None:
         return None
     shown = source[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)]

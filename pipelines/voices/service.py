@@ -68,7 +68,7 @@ class NewVoice:
 
     name: str
     description: str | None = None
-    language: str | None = None  # any code, as en-GB; None: that of the samples
+    language: str | None = None  # any code, such as en-GB; None: that of the samples
     gender: VoiceGenderGiven = "neutral"
     consent: str | None = None  # attested in words
     consent_token: str | None = None  # of a spoken sentence
@@ -133,8 +133,8 @@ class CustomVoices:
     ) -> Voice:
         """Checks and stores the samples, queues the voice, and holds its price.
 
-        A request with an Idempotency-Key that runs again, since its process died, gets the voice
-        that it made before. Raises InvalidRequest and the like for the samples, PlanRequired,
+        A request with an Idempotency-Key that runs again after its process died gets the voice that
+        it created before. Raises InvalidRequest and the like for the samples, PlanRequired,
         InsufficientCredit, EngineLost or StorageUnavailable.
         """
         if (made := await self._made_before(principal, operation)) is not None:
@@ -153,7 +153,7 @@ class CustomVoices:
             name=new.name,
             name_key=key_of(new.name),
             description=new.description,
-            language=language or await self._heard_language(checked),
+            language=language or await self._detect_language(checked),
             accent=None if new.language is None else accent_of(new.language),
             gender=new.gender,
             pitch_hz=checked.pitch_hz,
@@ -170,9 +170,9 @@ class CustomVoices:
     async def check_room(
         self, principal: Principal, operation: IdempotentOperation | None = None
     ) -> None:
-        """Before the recordings are received; `create` checks again.
+        """To be called before the recordings are received; `create` checks again.
 
-        Raises PlanRequired or InsufficientCredit, unless this request made its voice before.
+        Raises PlanRequired or InsufficientCredit, unless this request created its voice before.
         """
         if await self._made_before(principal, operation) is None:
             await self._database.read(self._check_room, principal.workspace_id)
@@ -212,7 +212,7 @@ class CustomVoices:
         return await self._report_of(voice)
 
     async def signed_report(self, file_id: str, expires: str, signature: str) -> StoredReport:
-        """By the signed address of its page. Raises NotFound or StorageUnavailable."""
+        """The report of a signed URL. Raises NotFound or StorageUnavailable."""
         file = await self._files.find_signed(file_id, expires, signature)
         voice = await self._database.read(voices.voice_of_report, file.workspace_id, file.id)
         if voice is None:
@@ -236,7 +236,7 @@ class CustomVoices:
             raise NotFound(NO_REPORT) from None
 
     async def delete(self, principal: Principal, voice_id: str) -> None:
-        """Deletes it with its files; one that is being made is cancelled, and costs nothing.
+        """Deletes it with its files; one in progress is cancelled, and not charged.
 
         Raises VoiceNotFound.
         """
@@ -256,7 +256,7 @@ class CustomVoices:
     async def _made_before(
         self, principal: Principal, operation: IdempotentOperation | None
     ) -> Voice | None:
-        """The voice that an earlier run of the same request made."""
+        """The voice that an earlier run of the same request created."""
         if operation is None:
             return None
         voice_id = _new_id(operation)
@@ -298,7 +298,7 @@ class CustomVoices:
         )
 
     async def _known_language(self, language: str) -> str:
-        """Its code, if voices can be made in it. Raises InvalidRequest or EngineLost."""
+        """The code of a language that voices support. Raises InvalidRequest or EngineLost."""
         known = (await self._directory.custom_voice_model(self._engine)).languages
         for code in map(iso_code, engine_codes(language)):
             if code in known:
@@ -307,8 +307,8 @@ class CustomVoices:
             f"language: {language[:40]!r} is not among those of custom voices: {', '.join(known)}"
         )
 
-    async def _heard_language(self, checked: CheckedSamples) -> str:
-        """The language of the samples if voices can be made in it; else English."""
+    async def _detect_language(self, checked: CheckedSamples) -> str:
+        """The language of the samples if custom voices support it; else English."""
         known = (await self._directory.custom_voice_model(self._engine)).languages
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE)
         try:
@@ -319,9 +319,9 @@ class CustomVoices:
         return heard if heard in known else FALLBACK_LANGUAGE
 
     async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:
-        """Stores files that expire unless the transaction after them keeps them.
+        """Stores files that expire unless the following transaction keeps them.
 
-        So a caller may disconnect at any time: the voice exists as a whole, or not at all. A
+        So a caller may disconnect at any time: the voice is created completely or not at all. A
         refused voice leaves no file.
         """
         rows: list[VoiceSample] = []
@@ -346,7 +346,7 @@ class CustomVoices:
                     )
                 )
             kept = await self._database.run(self._add, principal, voice, rows)
-        except PipelineError:  # nothing was committed; after another error it may have been
+        except PipelineError:  # nothing was committed; other errors may follow a commit
             await self._delete_files(voice.workspace_id, voice.id, file_ids)
             raise
         if kept is not voice:
@@ -389,14 +389,14 @@ def _parse(voice_id: str) -> UUID:
 
 
 def _new_id(operation: IdempotentOperation | None) -> UUID:
-    """The same whenever a request with an Idempotency-Key runs."""
+    """The id of a new voice, the same for each run of a request with an Idempotency-Key."""
     return uuid4() if operation is None else uuid5(_ONCE, operation.name)
 
 
 def _delete(session: Session, principal: Principal, voice_id: UUID) -> tuple[str | None, list[str]]:
     """The digest of its pack, and its files. Releases the hold of its price."""
     workspace_id = principal.workspace_id
-    # Before its voices, as its erasure does: no deadlocks.
+    # Locked before its voices, as in the erasure: no deadlocks.
     lock_workspace(session, workspace_id, shared=True)
     voice = voices.voice_of(session, workspace_id, voice_id, lock=True)
     if voice is None:

@@ -47,7 +47,7 @@ def custom_voice(voice: Voice) -> CustomVoice:
 
 
 def voice_event(kind: EventKind, voice: Voice) -> NewEvent:
-    """The voice as it is now; that of a failure also says why."""
+    """The event with the current voice; that of a failure also has the reason."""
     cause = {"error": voice.error, "message": voice.reason} if kind == "voice.failed" else {}
     return NewEvent(kind, custom_voice(voice).model_dump() | cause)
 

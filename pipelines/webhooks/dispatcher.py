@@ -1,4 +1,4 @@
-"""Delivers what waits in the outbox: claims, signs, sends, and notes what came of it."""
+"""The dispatcher delivers from the outbox: claims, signs, sends, and stores the outcome."""
 
 import asyncio
 import logging
@@ -29,21 +29,21 @@ POLL_S = 0.5
 AT_ONCE = 256  # attempts; each waits for a receiver more than it computes
 AT_ONCE_FOR_ONE = 4  # webhook: one that is slow does not delay another
 AT_ONCE_FOR_WORKSPACE = 16  # and many slow ones of one workspace do not delay those of others
-LEASE = timedelta(seconds=30)  # an attempt and its noting take at most half of it
+LEASE = timedelta(seconds=30)  # an attempt and storing its outcome take at most half of it
 STOP_S = 16.0  # for attempts that run when the worker stops; each ends within 15 s
 BACKLOG_S = 10.0
 _MINUTES = (5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60)
 WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))
 """Before each attempt; about 75 hours in all."""
-JITTER = 0.2  # of a wait, so that what failed together does not come back together
+JITTER = 0.2  # of a wait, so that deliveries that failed together are not retried together
 LONGEST_RETRY_AFTER_S = 3600.0
 GIVE_UP_AFTER = timedelta(days=5)
 
 
 class WebhookDispatcher:
-    """Several may run, in any number of processes: each delivery is at one of them at a time.
+    """Several may run, in any number of processes: one of them at a time has a delivery.
 
-    At least once: an attempt whose outcome could not be noted is made again, with the same id.
+    At-least-once delivery: an attempt whose outcome was not stored is repeated, with the same id.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class WebhookDispatcher:
         self._next_backlog = 0.0
 
     async def run(self) -> None:
-        """Delivers for ever; a database that is down for a while only makes it late."""
+        """Delivers for ever; an outage of the database only delays deliveries."""
         while True:
             self._wake.clear()
             try:
@@ -79,14 +79,14 @@ class WebhookDispatcher:
                 await self._woken_within(POLL_S)
 
     async def stop(self) -> None:
-        """Lets attempts that run end; `run` must have been cancelled before."""
+        """Waits for running attempts; `run` must have been cancelled before."""
         if self._running:
             await asyncio.wait(self._running, timeout=STOP_S)
         for task in list(self._running):
             task.cancel()
 
     async def start_due(self) -> int:
-        """Starts attempts for what is due and has room; how many. Raises DatabaseError."""
+        """Starts due attempts within the limits; returns how many. Raises DatabaseError."""
         room = AT_ONCE - len(self._running)
         if room <= 0:
             return 0
@@ -121,7 +121,7 @@ class WebhookDispatcher:
         del self._running[task]
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Its lease runs out, and it is tried again.
+            # Its lease expires, and it is tried again.
             logger.error("webhook_attempt_not_noted", exc_info=error)
 
     async def _deliver(self, claimed: Claimed) -> None:
@@ -148,18 +148,18 @@ class WebhookDispatcher:
                 for secret in claimed.secrets
             ]
         except DecryptionError:
-            # Better late than unsigned: the operator may bring the key back.
+            # A late delivery is better than an unsigned one: the operator may restore the key.
             logger.error("webhook_seal_broken", extra={"webhook_id": str(webhook.id)})
             return AttemptResult(None, "seal_broken", 0)
         headers = signature_headers(event.id, int(self._now().timestamp()), body, keys)
         try:
             return await self._sender.post(webhook.url, headers, body)
-        except Exception:  # noted as any failure, or it would be tried for ever
+        except Exception:  # stored as any failure, or it would be retried for ever
             logger.exception("webhook_attempt_broke")
             return AttemptResult(None, "internal", 0)
 
     async def _note(self, claimed: Claimed, attempt: AttemptResult, wait_s: float | None) -> None:
-        """Raises DatabaseError when the lease runs out before the database takes it."""
+        """Stores the outcome. Raises DatabaseError when the lease expires before that succeeds."""
 
         async def finish() -> bool:
             now = self._now()

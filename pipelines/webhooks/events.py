@@ -1,4 +1,4 @@
-"""Webhook events of a workspace: which have a receiver, and those that report failures."""
+"""Webhook events of a workspace: which have a subscriber, and those that report failures."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -15,14 +15,14 @@ from pipelines.tasks import TtlCache
 logger = logging.getLogger(__name__)
 
 FailureKind = Literal["tts.failed", "stt.failed"]
-TTL_S = 4.0  # as long as a principal: a webhook made elsewhere is seen within 5 s
+TTL_S = 4.0  # as for principals: a webhook created in another process is seen within 5 s
 MAX_SIZE = 10_000  # workspaces
 
 
 def failure_event(
     kind: FailureKind, error: Exception, operation: str, **data: Any
 ) -> NewEvent | None:
-    """None for a mistake of the caller, which the answer reports."""
+    """The event of a failure; None for a caller's mistake, which the response reports."""
     code, message = public_error(error)
     if code not in SERVICE_FAULTS:
         return None
@@ -30,8 +30,8 @@ def failure_event(
 
 
 class WebhookEvents:
-    """Caches what webhooks subscribe to: it is asked on each request, so that no audio is stored
-    and no event written without a receiver."""
+    """Caches the subscriptions of webhooks. Each request reads it, so that no audio is stored and
+    no event written without a subscriber."""
 
     def __init__(self, database: Database, encrypt: EncryptText) -> None:
         """`encrypt` is applied to the bodies of events."""
@@ -47,7 +47,7 @@ class WebhookEvents:
         return kind in kinds
 
     def forget(self, workspace_id: int) -> None:
-        """Its webhooks were changed here; other gateways see it when their entries expire."""
+        """Drops a workspace whose webhooks changed; on other gateways its entry expires."""
         self._kinds.forget(workspace_id)
 
     @asynccontextmanager
@@ -58,7 +58,7 @@ class WebhookEvents:
         failed charge would have recorded."""
         try:
             yield
-        except Exception as error:  # recorded, then raised on
+        except Exception as error:  # recorded, then raised again
             event = failure_event(kind, error, uuid4().hex, **data)
             if event is not None:
                 await self._record(workspace_id, event)
@@ -68,5 +68,5 @@ class WebhookEvents:
         try:
             if await self.wants(workspace_id, event.kind):
                 await self._database.run(add_event, workspace_id, event, self._encrypt)
-        except DatabaseError:  # perhaps the very failure
+        except DatabaseError:  # perhaps the same failure
             logger.warning("failure_not_told", extra={"workspace_id": workspace_id})

@@ -1,4 +1,4 @@
-"""Webhooks of a workspace: what may be registered, and what became of their deliveries."""
+"""Webhooks of a workspace: registration, changes, and the state of their deliveries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ OLD_SECRET_LASTS = timedelta(hours=24)  # both sign while a secret rotates
 
 @dataclass(frozen=True, slots=True)
 class WebhookChange:
-    """What is None stays."""
+    """The new values; a field that is None is unchanged."""
 
     url: str | None = None
     events: Sequence[EventKind] | None = None
@@ -49,7 +49,7 @@ class WebhookChange:
 
 
 def secret_about(webhook_id: UUID) -> str:
-    """What the encrypted secret of a webhook is bound to."""
+    """The associated data of the encrypted secret of a webhook."""
     return f"webhook:{webhook_id}"
 
 
@@ -103,7 +103,7 @@ class Webhooks:
         return changed
 
     async def delete(self, principal: Principal, webhook_id: UUID) -> None:
-        """What was on its way to it is not sent any more. Raises NotFound."""
+        """Deletes it; pending deliveries are not sent any more. Raises NotFound."""
         await self._database.run(_delete, principal, webhook_id)
         self.events.forget(principal.workspace_id)
 
@@ -126,7 +126,7 @@ class Webhooks:
     async def redeliver(
         self, principal: Principal, webhook_id: UUID, delivery_id: UUID
     ) -> ListedDelivery:
-        """Makes the delivery due at once, whatever became of it. Raises NotFound.
+        """Makes the delivery due at once, in any state. Raises NotFound.
 
         Or InvalidRequest when the webhook is inactive or the event's body is no longer kept.
         """
@@ -149,7 +149,7 @@ class Webhooks:
     async def test(
         self, principal: Principal, webhook_id: UUID, kind: EventKind | None = None
     ) -> ListedDelivery:
-        """Sends a sample of an event to this webhook alone; without `kind` of its first one.
+        """Sends a sample event to this webhook alone; without `kind` one of its first kind.
 
         Raises NotFound, or InvalidRequest when the webhook is inactive.
         """
@@ -174,12 +174,12 @@ class Webhooks:
         changed = []
         if change.url is not None and change.url != webhook.url:
             webhook.url = change.url
-            webhook.failing_since = None  # that was another receiver
+            webhook.failing_since = None  # the failures were those of another receiver
             changed.append("url")
         if change.events is not None and _in_order(change.events) != webhook.events:
             webhook.events = _in_order(change.events)
             changed.append("events")
-        if change.secret is not None and not self._signs(webhook, change.secret):
+        if change.secret is not None and not self._is_its_secret(webhook, change.secret):
             webhook.old_secret = webhook.secret
             webhook.old_secret_until = now + OLD_SECRET_LASTS if webhook.old_secret else None
             webhook.secret = self._encrypted(webhook.id, change.secret)
@@ -200,8 +200,8 @@ class Webhooks:
             )
         return webhook
 
-    def _signs(self, webhook: Webhook, secret: str) -> bool:
-        """Whether that is its secret: a change that is sent again must not end the old one."""
+    def _is_its_secret(self, webhook: Webhook, secret: str) -> bool:
+        """Whether that is its secret: a repeated request must not end the old one."""
         if webhook.secret is None:
             return False
         try:
@@ -216,7 +216,7 @@ class Webhooks:
 
 
 def _in_order(events: Sequence[EventKind]) -> list[str]:
-    """Each once."""
+    """The kinds in order, each once."""
     return [kind for kind in EVENT_KINDS if kind in events]
 
 
@@ -228,7 +228,7 @@ def _get(session: Session, workspace_id: int, webhook_id: UUID, *, lock: bool = 
 
 
 def _register(session: Session, webhook: Webhook, actor: str) -> None:
-    lock_workspace(session, webhook.workspace_id)  # webhooks that are made at once take turns
+    lock_workspace(session, webhook.workspace_id)  # serialises the creation of webhooks
     if len(webhooks_of(session, webhook.workspace_id)) >= MAX_WEBHOOKS:
         raise InvalidRequest(f"a workspace has at most {MAX_WEBHOOKS} webhooks; delete one first")
     session.add(webhook)

@@ -1,4 +1,4 @@
-"""What a test of a webhook sends: data in the shape of the real event, marked as a test."""
+"""Sample data for tests of webhooks: in the shape of the real event, marked as a test."""
 
 from typing import Any
 
@@ -46,5 +46,5 @@ _DATA: dict[EventKind, dict[str, Any]] = {
 
 
 def sample_data(kind: EventKind) -> dict[str, Any]:
-    """Data of an event that did not happen."""
+    """The data of a sample event."""
     return {**_DATA[kind], "test": True}

@@ -1,4 +1,4 @@
-"""Sends one attempt over HTTPS, to no address that may not be reached."""
+"""Sends one attempt over HTTPS; refuses addresses that are not allowed."""
 
 import asyncio
 import errno
@@ -24,23 +24,23 @@ logger = logging.getLogger(__name__)
 
 TOTAL_S = 15.0
 CONNECT_S = 5.0
-MAX_ANSWER_BYTES = 16 << 10  # read and thrown away, so that a receiver can finish its sentence
-ANSWER_S = 1.0  # for it, after the status came
+MAX_ANSWER_BYTES = 16 << 10  # read and discarded, so that a receiver can finish its response
+ANSWER_S = 1.0  # for the body, after the status has arrived
 RESOLVING_AT_ONCE = 256
 
 
 class AddressRefused(OSError):
-    """The name of the receiver leads to an address that may not be dialled."""
+    """The host name of the receiver resolves to an address that is not allowed."""
 
     def __init__(self) -> None:
-        # One text for all addresses, or the dialler joins them to an error of another class.
+        # The same text for all addresses: else aiohttp joins them to an error of another class.
         super().__init__(errno.EACCES, "the address may not be dialled")
 
 
 class OwnThreads(AbstractResolver):
-    """Looks names up in threads that nothing else waits for.
+    """Resolves host names in threads of its own.
 
-    The event loop has few: names that answer slowly would keep all others, and the store of files.
+    The event loop has few: slow look-ups would block all others, and the store of files.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class OwnThreads(AbstractResolver):
 
 
 class Sender:
-    """One for all receivers. Every attempt opens a new connection, so that every address is
+    """One for all receivers. Each attempt opens a new connection, so that each address is
     checked."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Sender:
                 resolver=self._resolver,
                 use_dns_cache=False,
                 force_close=True,
-                limit=0,  # the caller bounds how many there are
+                limit=0,  # the caller limits their number
             ),
             timeout=aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -104,12 +104,12 @@ class Sender:
         )
 
     async def aclose(self) -> None:
-        """Ends its connections and threads."""
+        """Closes its connections and threads."""
         await self._session.close()
         await self._resolver.close()
 
     async def post(self, url: str, headers: dict[str, str], body: bytes) -> AttemptResult:
-        """Never raises because of the receiver."""
+        """The outcome of one attempt; a failure of the receiver is never raised."""
         started = time.monotonic()
         status: int | None = None
         failure: str | None = None
@@ -121,7 +121,7 @@ class Sender:
                 status = answer.status
                 retry_after_s = read_retry_after(answer.headers.get("Retry-After"), utc_now())
                 milliseconds = _since(started)
-                await _read_away(answer)
+                await _discard_body(answer)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = _error_class(error)
             milliseconds = _since(started)
@@ -137,8 +137,8 @@ class Sender:
         return socket.socket(family, kind, protocol)
 
 
-async def _read_away(answer: aiohttp.ClientResponse) -> None:
-    """The status is known; nothing that comes after it changes the outcome."""
+async def _discard_body(answer: aiohttp.ClientResponse) -> None:
+    """Ignores errors: the status is known, and later failures do not change the outcome."""
     try:
         async with asyncio.timeout(ANSWER_S):
             left = MAX_ANSWER_BYTES
@@ -151,7 +151,7 @@ async def _read_away(answer: aiohttp.ClientResponse) -> None:
 
 
 def _error_class(error: Exception) -> str:
-    """What the owner of the webhook is told."""
+    """The error as the owner of the webhook sees it."""
     if isinstance(error, TimeoutError):
         return "timeout"
     if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -10,11 +10,11 @@ from pipelines.errors import InvalidRequest
 
 PREFIX = "whsec_"
 SECRET_CHARACTERS = (8, 256)
-SECRET_BYTES = (24, 64)  # of one in base64
+SECRET_BYTES = (24, 64)  # of a secret, decoded from base64
 
 
 def signing_key(secret: str) -> bytes:
-    """The key that a secret stands for. Raises InvalidRequest when it is none."""
+    """The key that a secret encodes. Raises InvalidRequest for a malformed secret."""
     if not secret.startswith(PREFIX):
         low, high = SECRET_CHARACTERS
         if not low <= len(secret) <= high or not secret.isprintable():

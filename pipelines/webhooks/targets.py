@@ -51,7 +51,7 @@ _FORBIDDEN = re.compile(r"[\s\\]")
 
 
 def may_dial(address: IPv4Address | IPv6Address, allowed: Sequence[Network]) -> bool:
-    """Whether the very address that a connection is about to be made to may be reached."""
+    """Whether a connection to this resolved address is allowed."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     if any(address in network for network in allowed):
@@ -64,7 +64,7 @@ def may_dial(address: IPv4Address | IPv6Address, allowed: Sequence[Network]) -> 
 def check_url(text: str, own_hosts: Collection[str], allowed: Sequence[Network]) -> None:
     """Raises InvalidUrl. The name need not resolve yet.
 
-    The library that dials parses the URL here too, so both read the same.
+    The HTTP client's own library parses the URL here, so both read the same.
     """
     if len(text) > MAX_URL_CHARACTERS:
         raise InvalidUrl(f"url: must have at most {MAX_URL_CHARACTERS} characters")
@@ -77,7 +77,7 @@ def check_url(text: str, own_hosts: Collection[str], allowed: Sequence[Network])
         raise InvalidUrl("url: is not a URL") from None
     if url.scheme != "https" or not host or port is None:
         raise InvalidUrl("url: must begin with https:// and name a host")
-    # In the text: the parsed URL does not show an empty user or fragment.
+    # In the text: the parsed URL hides an empty user or fragment.
     if "@" in re.split("[/?#]", text.split("//", 1)[1], maxsplit=1)[0]:
         raise InvalidUrl("url: must have no user name or password")
     if "#" in text:

@@ -1,6 +1,6 @@
 """Decodes uploads to pcm in worker processes, which may crash without harm to the service.
 
-The format is told by the first bytes of a file; names and media types are hints only.
+The first bytes of a file determine its format; names and media types are hints only.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm"]
 
 HEAD_BYTES = 64  # what `sniff` looks at
 
-# Major brands of MP4 files that may hold sound alone; pictures (heic, avif) have their own.
+# Major brands of MP4 files that may hold audio only; pictures (heic, avif) have their own.
 _MP4_BRANDS = frozenset(
     "M4A |M4B |M4P |F4A |mp41|mp42|isom|iso2|iso3|iso4|iso5|iso6|dash|qt  ".split("|")
 )
@@ -119,7 +119,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
             }
             try:
                 answer = await worker.run(job)
-            except WorkerDied:  # perhaps of something else: it may have died before
+            except WorkerDied:  # perhaps not because of this file: it may have died before
                 answer = await worker.run(job)
             if "error" in answer:
                 raise _error(str(answer["error"]), str(answer["message"]))
@@ -138,7 +138,7 @@ class DecoderProcess:
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._process: asyncio.subprocess.Process | None = None
-        self._starting = asyncio.Lock()  # a start ahead of time and the first job may meet
+        self._starting = asyncio.Lock()  # an early start and the first job may coincide
 
     async def start(self) -> asyncio.subprocess.Process:
         """The running process."""
@@ -153,7 +153,7 @@ class DecoderProcess:
                     stderr=asyncio.subprocess.DEVNULL,
                     cwd=PROJECT_DIR,
                     env=_environment(),
-                    start_new_session=True,  # a Ctrl-C at the service's terminal is not for it
+                    start_new_session=True,  # it gets no Ctrl-C of the service's terminal
                 )
             return self._process
 

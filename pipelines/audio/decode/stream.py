@@ -34,7 +34,7 @@ class LiveAudio:
     def __init__(self) -> None:
         self._format: tuple[LiveEncoding, LiveSampleRate] | None = None
         self._resampler: StreamResampler | Upsampler2x | None = None
-        self._odd = b""  # the first byte of a sample whose second has not come
+        self._odd = b""  # the first byte of a sample whose second has not arrived
         self.received_s = Fraction(0)  # exact, since money is counted by it
 
     def accept_bytes(self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:

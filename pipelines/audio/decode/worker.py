@@ -90,7 +90,7 @@ class PcmWriter:
         return round(self._seconds, 6)
 
     def _flush(self, last: bool = False) -> None:
-        """Writes what waits; `last` also what the resampler still holds."""
+        """Writes the buffered samples; with `last` also those in the resampler."""
         block = np.concatenate(self._waiting) if self._waiting else np.zeros(0, np.float32)
         self._waiting, self._waiting_samples = [], 0
         if self._resampler is not None:
@@ -118,14 +118,14 @@ def _frames(source: BinaryIO, demuxer: str) -> Iterator[tuple[NDArray[np.float32
     except (av.error.FFmpegError, ValueError, OverflowError) as error:
         raise InvalidAudio("the file cannot be read as the format that it begins with") from error
     with container:
-        stream = _sound_of(container)
+        stream = _audio_stream(container)
         empty = 0
         packets = container.demux(stream)
         while True:
             try:
                 packet = next(packets, None)
             except (av.error.FFmpegError, ValueError, OverflowError):
-                return  # cut off: what was heard until here counts
+                return  # truncated: the audio so far is valid
             if packet is None:
                 return
             try:
@@ -133,7 +133,7 @@ def _frames(source: BinaryIO, demuxer: str) -> Iterator[tuple[NDArray[np.float32
             except av.error.EOFError:
                 return
             except (av.error.FFmpegError, ValueError, OverflowError):
-                frames = []  # a damaged packet; the next may be sound
+                frames = []  # a damaged packet; the next may be intact
             if not frames:
                 empty += 1
                 if empty > MAX_EMPTY_PACKETS:
@@ -144,8 +144,8 @@ def _frames(source: BinaryIO, demuxer: str) -> Iterator[tuple[NDArray[np.float32
                     yield _to_float(frame), frame.sample_rate
 
 
-def _sound_of(container: Any) -> Any:
-    """The first audio stream, with one thread. Raises InvalidAudio for anything but sound."""
+def _audio_stream(container: Any) -> Any:
+    """The first audio stream, with one thread. Raises InvalidAudio where there is none."""
     if not container.streams.audio:
         raise InvalidAudio("the file has no audio stream")
     for video in container.streams.video:
@@ -182,7 +182,7 @@ def _to_float(frame: Any) -> NDArray[np.float32]:
 
 
 def main() -> None:
-    """Serves jobs until standard input ends, which is how the service's death is noticed."""
+    """Serves jobs until standard input ends: then the service has ended."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     av.logging.set_level(None)

@@ -1,7 +1,7 @@
 """Encoders of speech: raw samples, and files that are written whole or piece by piece.
 
 Files carry provenance tags that say that the speech is synthetic: ID3 in MP3, Vorbis comments in
-Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare pcm and mu-law have no room for it.
+Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare pcm and mu-law have no tags.
 """
 
 import io
@@ -27,14 +27,14 @@ _STREAM_OPTIONS: Mapping[FileFormat, dict[str, str]] = {
 }
 _TAG_OPTIONS: Mapping[FileFormat, dict[str, str]] = {"aac": {"write_id3v2": "1"}}
 _FLUSH_PACKETS = 0x200  # each packet is written at once
-_MP3_DELAY = 576  # samples that LAME is late, beside what every decoder is
+_MP3_DELAY = 576  # delay of LAME in samples, in addition to that of every decoder
 _UNKNOWN_BYTES = 0xFFFF_FFFF - 36  # the length in the header of a stream
 _ID3_HEAD = 10  # bytes
 
 TAGS: Mapping[str, str] = {
     "comment": f"Synthetic speech, made by {BRAND}",
     "synthetic": "true",
-    # IPTC's word for what a trained model made; other programs know it.
+    # IPTC's term for media created by a trained model; other programs know it.
     "digital_source_type": (
         "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia"
     ),
@@ -95,12 +95,12 @@ class AudioEncoder(ABC):
         """The messages that are ready after this chunk; may be none."""
         before: list[bytes] = []
         if self._resampler is None or chunk.sample_rate != self._resampler.from_hz:
-            before = self.flush()  # another voice, which begins where the last one ended
+            before = self.flush()  # another voice, which begins where the one before ended
             self._resampler = StreamResampler(chunk.sample_rate, self._rate)
         return before + self._write(self._resampler.process(chunk.pcm), last=False)
 
     def flush(self) -> list[bytes]:
-        """The rest of what was encoded so far; the encoder may go on after it."""
+        """The messages still held back; the encoder may continue after it."""
         if self._resampler is None:
             return []
         rest = self._resampler.flush()
@@ -277,7 +277,7 @@ def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
     """
     older = sample_rate < 32_000  # MPEG-2 and 2.5
     length = (72 if older else 144) * bit_rate // sample_rate
-    # Without a padding byte, and with no other flag than mono: else FFmpeg takes it for sound.
+    # Without a padding byte, and with no other flag than mono: else FFmpeg takes it for audio.
     header = bytes([first[0], first[1], first[2] & ~0x02, first[3] & 0xC0])
     side = bytes(9 if older else 17)
     # The tag states none of the optional fields (the length is not known), then its writer.

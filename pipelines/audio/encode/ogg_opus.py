@@ -1,7 +1,7 @@
 """Short Ogg Opus files (RFC 7845) that decode alone and join without a gap.
 
 A container library writes such a file too, but cannot say how many samples of the start a decoder
-drops: here each file begins with some of the sound before it, so that the codec has settled.
+drops: here each file begins with some of the audio before it, so that the codec has settled.
 """
 
 import struct
@@ -16,8 +16,8 @@ import numpy as np
 from models.audio import Pcm
 from pipelines.audio.encode.encoder import AudioEncoder, vorbis_comments
 
-_FILE_S = 0.2  # of sound in a file, but for the first and the last
-_DROPPED_PACKETS = 4  # of the sound before, so that the codec has settled (RFC 7845, 4.6)
+_FILE_S = 0.2  # of audio in a file, except the first and the last
+_DROPPED_PACKETS = 4  # of the audio before, so that the codec has settled (RFC 7845, 4.6)
 _BIT_RATE = 48_000
 _ENCODER_DELAY = 312  # samples at 48 kHz
 _OGG_RATE = 48_000  # Hz that Ogg Opus counts in
@@ -33,7 +33,7 @@ _REVERSED_BITS = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 
 class OpusMessageEncoder(AudioEncoder):
-    """Messages that are files of 0.2 s or more; the first is as short as its sound."""
+    """Messages that are files of 0.2 s or more; the first may be shorter."""
 
     def __init__(self, sample_rate: int) -> None:
         super().__init__(sample_rate)
@@ -52,7 +52,7 @@ class OpusMessageEncoder(AudioEncoder):
             return []
         whole = np.concatenate(self._waiting)
         self._waiting.clear()
-        # After a flush the next file is again one that a listener waits for.
+        # After a flush a listener waits for the next file, as for the first.
         self._shortest = 1 if last else round(_FILE_S * self._rate)
         return [self._file(whole)]
 
@@ -63,8 +63,8 @@ class OpusMessageEncoder(AudioEncoder):
         total = len(before) + len(pcm) + _ENCODER_DELAY // self._scale
         spare = -(-total // packet) * packet - len(before) - len(pcm)
         known = np.concatenate([before, pcm])[-2 : -spare - 2 : -1]
-        # Past its end the sound goes on as its own mirror image, without a step or a kink: the
-        # codec would smear those over the last samples.
+        # The audio is extended by its own mirror image, without a step or a kink, which the codec
+        # would smear over the last samples.
         after = np.clip(2.0 * pcm[-1] - known, -1.0, 1.0)
         whole = np.concatenate([before, pcm, after])
         self._settling = np.concatenate([before, pcm])[-len(before) :]
@@ -97,7 +97,7 @@ def _write_file(packets: list[bytes], *, sample_rate: int, dropped: int, samples
     """A file of mono packets of 20 ms.
 
     A decoder drops the first `dropped` samples and gives `samples`, both counted at 48 kHz;
-    `sample_rate` is that of the sound before it was encoded, Hz, and only said.
+    `sample_rate` is that of the audio before it was encoded, Hz; it is metadata only.
     """
     head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, dropped, sample_rate, 0, 0)
     vendor = b"libopus"

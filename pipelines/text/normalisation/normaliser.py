@@ -81,9 +81,9 @@ _UNSAID = re.compile(r"[*_#~^|\\<>{}\[\]`•·§¶†‡]+")
 
 
 def normalise(text: str, language: str) -> str:
-    """`text` (cleaned, one sentence or more) as `language`, an ISO 639-1 code, would say it.
+    """`text` (cleaned, one sentence or more) in the spoken form of `language`, an ISO 639-1 code.
 
-    Digits stay digits where no library knows the language: espeak-ng reads them.
+    Digits are kept where no library supports the language: espeak-ng reads them.
     """
     words = words_for(language)
     text = _ascii_digits(text)
@@ -184,7 +184,7 @@ def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
         year += 2000 if year < 70 else 1900
     month_first = words.date_order.startswith("M") and match["sep"] == "/"
     day, month = (second, first) if month_first else (first, second)
-    if month > 12 >= day:  # written in the other order
+    if month > 12 >= day:  # month and day in the other order
         day, month = month, day
     return words.date(day, month, year)
 
@@ -214,7 +214,7 @@ def _say_time(match: re.Match[str], words: NumberWords) -> str:
 
 
 def _say_groups(text: str, words: NumberWords) -> str:
-    """Digit by digit, with a comma's pause between groups: phone numbers and the like."""
+    """Digit by digit, with a comma between groups for a pause: phone numbers and the like."""
     plus = f"{words.mark('+')} " if text.startswith("+") else ""
     return plus + ", ".join(words.digits(group) for group in re.findall(r"\d+", text))
 
@@ -243,7 +243,7 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
 def _say_counted(
     number: str, currency: str | None, text: str, end: int, words: NumberWords
 ) -> tuple[str, int]:
-    """A number with what follows it: money, a unit, an ordinal or decade mark, or nothing."""
+    """A number with its suffix: money, a unit, an ordinal or decade mark, or nothing."""
     if currency:
         if scale := _MONEY_SCALE.match(text, end):
             word = scale[1] or _SCALES[scale[2].lower()]
@@ -252,7 +252,7 @@ def _say_counted(
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):
         return words.money(number, _CURRENCIES.get(after[1] or "", after[2])), after.end()
-    # Without hundredths the name of a currency is right as it is written.
+    # Without hundredths the written name of a currency is kept.
     if re.fullmatch(r"-?\d+\.\d\d", number) and (after := _CURRENCY_NAME_AFTER.match(text, end)):
         name = after[1].lower()
         for code, names in words.own.currencies.items():

@@ -44,7 +44,7 @@ _NUMBER_IN_PATTERN = re.compile(r"[\d\u0660-\u0669\u0966-\u096f]+")
 class NumberWords:
     """Numbers and counted things in the words of one language; digits where no library has them.
 
-    espeak-ng reads digits in every language it speaks, so digits are a safe answer.
+    espeak-ng reads digits in every language it supports, so digits are a safe fallback.
     """
 
     def __init__(self, language: str) -> None:
@@ -104,7 +104,7 @@ class NumberWords:
         return self._spell(number, "ordinal") or str(number)
 
     def year(self, year: int) -> str:
-        # Only these languages read a year otherwise than a number.
+        # Only these languages read a year differently from a number.
         kind = "year" if self.language in ("en", "de", "nl") else "cardinal"
         return self._spell(year, kind) or str(year)
 
@@ -151,7 +151,7 @@ class NumberWords:
         ordinal = self.language in ("de", "pl") or (self.language == "fr" and date.day == 1)
         spoken = self.ordinal(date.day) if ordinal else self.integer(str(date.day))
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
-        return words.removesuffix(" de")  # Spanish and Portuguese go on with the year
+        return words.removesuffix(" de")  # followed by the year in Spanish and Portuguese
 
     def _amount(self, amount: Decimal, currency: str) -> tuple[str, str] | None:
         """The units and the hundredths of an amount; None where their names are not known."""
@@ -196,7 +196,7 @@ class NumberWords:
         return word.strip() if isinstance(word, str) and word.strip() else default
 
 
-@lru_cache(maxsize=8192)  # num2words takes 20 µs, and the same numbers come again and again
+@lru_cache(maxsize=8192)  # num2words takes 20 µs, and numbers recur
 def _in_words(
     number: int | Decimal, name: str, kind: str, currency: str | None = None
 ) -> str | None:
@@ -215,7 +215,7 @@ def _is_whole(value: Decimal) -> bool:
 
 
 def _plural_value(number: str) -> int | Decimal:
-    """What Babel takes for `number`: it fails for one longer than the precision of decimals."""
+    """The value for Babel's plural rules, which fail beyond the precision of decimals."""
     value = Decimal(number)
     if value.adjusted() >= LONGEST_AMOUNT:
         return int(10**LONGEST_AMOUNT)
@@ -223,7 +223,7 @@ def _plural_value(number: str) -> int | Decimal:
 
 
 def _unit_abbreviations(locale: Locale) -> dict[str, str]:
-    """What is written after a number, such as "km/h", and the CLDR unit it stands for."""
+    """Abbreviations written after a number, such as "km/h", and their CLDR units."""
     found: dict[str, str] = {}
     sources = (locale, Locale.parse("en"))
     for source, unit, width, count in product(sources, _UNITS, _WIDTHS, (1, 5)):

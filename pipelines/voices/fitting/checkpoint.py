@@ -1,4 +1,4 @@
-"""The state of a fit as bytes: what was observed, and the progress of the rest."""
+"""Checkpoints: the state of a fit as bytes, with the search and the progress."""
 
 import io
 import json
@@ -83,7 +83,7 @@ def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState,
             progress = TypeAdapter(kind).validate_json(parts["progress"].tobytes())
     except CheckpointError:
         raise
-    except Exception as error:  # of NumPy, zip, zlib and even the tokenizer, for any wrong byte
+    except Exception as error:  # of NumPy, zip, zlib or even the tokenizer, for corrupt bytes
         raise CheckpointError("it cannot be read") from error
     shapes = {one.shape for one in searched.sounds}
     if searched.centre.shape != (size,) or shapes - {(EMBEDDING_SIZE + PITCH_STATISTICS,)}:

@@ -12,9 +12,9 @@ from pipelines.voices.fitting.search.style_space import Vectors
 
 BANDS = 14
 MOST_DB = 20.0
-SMOOTHING = 0.3  # weight of a step between two bands, next to an error of the spectrum
+SMOOTHING = 0.3  # weight of a step between two bands, relative to an error of the spectrum
 TAPS = 511
-KEPT_BANDS = slice(2, 10)  # whose mean is 0 dB, so that the loudness stays
+KEPT_BANDS = slice(2, 10)  # whose mean is 0 dB, so that the loudness is unchanged
 SILENT = 1e-9
 
 _SPREAD = np.stack(
@@ -26,7 +26,7 @@ _SPREAD = np.stack(
 
 
 def gains(bands: Vectors) -> NDArray[np.float32]:
-    """Of the power in each mel band [..., 40], of decibels [..., BANDS]."""
+    """Gains of the power in each mel band [..., 40], from decibels [..., BANDS]."""
     return np.asarray(10 ** (np.asarray(bands) @ _SPREAD / 10), np.float32)
 
 
@@ -36,7 +36,7 @@ def levelled(bands: Vectors) -> Vectors:
 
 
 def bands_between(source: Vectors, target: Vectors) -> Vectors:
-    """The smooth filter that makes one mean spectrum [40] of another."""
+    """The smooth filter from the mean spectrum `source` [40] to `target` [40]."""
     wanted = 10 * np.log10((target + SILENT) / (source + SILENT))
     rows = np.concatenate([_SPREAD.T, SMOOTHING * np.diff(np.eye(BANDS), axis=0)])
     goal = np.concatenate([wanted, np.zeros(BANDS - 1)])

@@ -1,4 +1,4 @@
-"""Features of a signal: its speech, level, spectrum and pitch, measured alike for all voices.
+"""Features of a signal: its speech, level, spectrum and pitch, measured the same for all voices.
 
 The recordings of the speaker are decoded, and split into those that a fit uses and a part that is
 held out.
@@ -19,7 +19,7 @@ from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.measures import pitches_hz
 from pipelines.temporary_directories import delete_leftover_directories, temporary_directory
 
-LEVEL_DBFS = -30.0  # embeddings change with loudness, which says nothing of the speaker
+LEVEL_DBFS = -30.0  # embeddings depend on loudness, which does not depend on the speaker
 FRAME_SAMPLES = SPEAKER_SAMPLE_RATE // 50
 LOUD_PERCENTILE, SOFT_PERCENTILE = 95, 10
 SPEECH_RANGE_DB = 30.0  # below its loud parts
@@ -27,7 +27,7 @@ SILENT = 1e-10  # power
 FOLDERS = "recordings"
 HELD_OUT_SHARE = 0.25  # the end of each recording
 MIN_PIECE_S = 1.6  # what an embedding needs
-# Undecodable uploads were refused before; this allows for a busy machine.
+# Undecodable uploads were refused before; this is for a busy machine.
 DECODED_WITHIN_S = 3600.0
 
 
@@ -35,8 +35,8 @@ DECODED_WITHIN_S = 3600.0
 class TargetSpeaker:
     """One person's voice."""
 
-    embedding: Embedding  # of what the fit may use
-    held_out: Embedding  # of what only rates the result
+    embedding: Embedding  # of the recordings that the fit may use
+    held_out: Embedding  # of the recordings that only rate the result
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     excerpt: Pcm  # the longest recording, for the report
@@ -85,7 +85,7 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
 
 
 def delete_left_recordings() -> None:
-    """Those of killed processes, so that no recording stays unencrypted on disk."""
+    """Deletes those of killed processes, so that no recording stays unencrypted on disk."""
     delete_leftover_directories(FOLDERS)
 
 
@@ -130,7 +130,7 @@ def pitch_statistics(pitches: NDArray[np.float32]) -> tuple[float, float]:
 
 
 def _loud(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Nearer to the loud parts than to the noise between them."""
+    """Whether each is nearer to the loud parts than to the noise between them."""
     levels = 10 * np.log10(powers + SILENT)
     loud, soft = np.percentile(levels, (LOUD_PERCENTILE, SOFT_PERCENTILE))
     return np.asarray(levels >= max(loud - SPEECH_RANGE_DB, min((loud + soft) / 2, loud - 10)))

@@ -1,8 +1,8 @@
-"""Makes one voice: decides which trials to run, and learns from their outcomes.
+"""Fits one custom voice: decides which trials to run, and learns from their outcomes.
 
-The caller runs what `next_trials` gives, and passes the outcomes to `observe`, until there are no
-more trials. A search in generations comes first, then a selection among the best that it found,
-then a rating of the selected voice with sentences and recordings that had no part in the search.
+The caller runs the trials of `next_trials`, and passes the outcomes to `observe`, until there are
+no more trials. A search in generations comes first, then a selection among its best candidates,
+then a rating of the selected voice with sentences and recordings that the search did not use.
 """
 
 import logging
@@ -48,8 +48,8 @@ from pipelines.voices.report import (
 
 logger = logging.getLogger(__name__)
 
-SEARCH_SHARE, CHOICE_SHARE = 0.85, 0.93  # of the progress, when they are over
-WINDOW = 6  # generations whose mean is compared with that of as many before them
+SEARCH_SHARE, CHOICE_SHARE = 0.85, 0.93  # of the progress, at the end of search and selection
+WINDOW = 6  # generations whose mean is compared with that of the WINDOW before
 MIN_GAIN = 0.002  # of similarity, else the search is over
 OTHER_LANGUAGE = 1000  # added to the numbers of sentences that are not those of the prior
 STOCK = "stock "  # prefix of the names of stock voices among those of candidates
@@ -59,7 +59,7 @@ MAX_EXTRA_ERRORS = 0.2  # of words, above those of a stock voice
 
 @dataclass
 class FitProgress:
-    """The state of a fit beside its search. Checkpoints have these fields as JSON."""
+    """The state of a fit except its search. Checkpoints have these fields as JSON."""
 
     number: int = 0  # of the next trial
     seconds: float = 0.0  # of all attempts before this one
@@ -119,7 +119,7 @@ class Fit:
         prior: FittingPrior | None = None,
         british: bool = False,
     ) -> "Fit":
-        """Continues from a `checkpoint`, unless there is none that can be read.
+        """Continues from a `checkpoint`, if it is given and readable.
 
         Decodes and measures; blocking, some seconds. Raises InvalidAudio or EngineError.
         """
@@ -156,7 +156,7 @@ class Fit:
         return SEARCH_SHARE * min(1.0, state.evaluations / self._config.evaluations)
 
     def next_trials(self) -> list[Trial]:
-        """Independent of each other; none when all is done."""
+        """Independent trials; none when the fit is finished."""
         state = self._progress
         self._names = {}
         if state.judgement:
@@ -180,7 +180,7 @@ class Fit:
         ]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """One for each of the last trials, in any order; blocking, up to a second."""
+        """Takes an outcome for each of the last trials, in any order; blocking, up to a second."""
         state = self._progress
         ordered = sorted(outcomes, key=lambda one: one.number)
         if state.choice:
@@ -195,14 +195,14 @@ class Fit:
                 state.candidates = candidates_of(self._prior.space, self._search.state)
 
     def checkpoint(self) -> bytes:
-        """For `begin`, under a megabyte; taken after `observe`."""
+        """The state for `begin`, under a megabyte; to be taken after `observe`."""
         seconds = self._progress.seconds + time.monotonic() - self._began
         # The audio of the final rating is not kept, so its trials are run again.
         progress = replace(self._progress, seconds=seconds, judgement={})
         return write_checkpoint(self._search.state, progress)
 
     def result(self) -> FittedVoice | FailedFit:
-        """When there are no more trials."""
+        """The voice or the failure, when there are no more trials."""
         chosen = self._chosen()
         rating = self._progress.judgement[chosen.name]
         report = self._report(rating)
@@ -220,11 +220,11 @@ class Fit:
         return FittedVoice(pack, rating.held_out, report)
 
     def final_trial(self) -> Trial:
-        """Speaks with the finished voice; give it another text and number."""
+        """A trial with the finished voice; replace its text and number."""
         return self._rated_trial(self._chosen(), self._sentences.judge[0])
 
     def _is_searched(self) -> bool:
-        """The evaluations are used up, or the last generations were no better."""
+        """Whether the evaluations are used up, or the last generations were no better."""
         if self._progress.evaluations >= self._config.evaluations:
             return True
         curve = [value for _, value in self._search.state.curve]
@@ -270,7 +270,7 @@ class Fit:
         return self._trial(text, one.style, [one.bands], name=one.name, keep=keep)
 
     def _stock_trial(self, voice: str, text: str) -> Trial:
-        """By its style: the engine may not offer that voice, for want of phonemes."""
+        """Uses the style: the engine may not offer that voice, for lack of phonemes."""
         space = self._prior.space
         return self._trial(text, space.stock[space.names.index(voice)], name=STOCK + voice)
 

@@ -1,4 +1,4 @@
-"""What every fit begins with: the stock voices, and how random mixtures of them sound.
+"""The prior of every fit: the stock voices, and measurements of random mixtures of them.
 
 `prior.npz` beside this module is made by `python -m benchmarks.voices.make_prior`.
 """
@@ -44,7 +44,7 @@ SPECTRUM_STEP_DB = 0.4
 
 @dataclass(frozen=True, slots=True)
 class MixturePrior:
-    """Sounds of the engine without a filter."""
+    """Measurements of speech of the engine without a filter."""
 
     points: Vectors  # [n, size of the space]
     embeddings: Vectors  # [n, 256]
@@ -65,7 +65,7 @@ class MixturePrior:
 
 @dataclass(frozen=True, slots=True)
 class FittingPrior:
-    """Shared and never changed."""
+    """Shared by all fits, and immutable."""
 
     space: StyleSpace
     mixtures: MixturePrior
@@ -76,8 +76,8 @@ class FittingPrior:
     ) -> tuple[list[tuple[str, float]], str]:
         """The stock voices by their similarity, the nearest first, and the native one.
 
-        That is the nearest that was trained in the language. By recordings that are kept out of the
-        fit, so that its gain is not overstated.
+        The native one is the nearest that was trained in the language. Similarities are those of
+        held-out recordings, so that the gain of the fit is not overstated.
         """
         values = self.mixtures.stock @ speaker.held_out
         order = [int(index) for index in np.argsort(-values)]
@@ -92,7 +92,7 @@ class FittingPrior:
 
 
 def load_fitting_prior() -> FittingPrior:
-    """From the weights of this machine; blocking, a second. Raises EngineError."""
+    """Loads it with the weights of this machine; blocking, a second. Raises EngineError."""
     space = stock_space(WeightStore(weights_dir()))
     mixtures = read_prior(PRIOR_FILE.read_bytes())
     check_prior(mixtures, space)
@@ -113,7 +113,7 @@ def stock_space(weights: WeightStore) -> StyleSpace:
     """Raises EngineError."""
     config = load_yaml(KokoroConfig, MODEL)
     folder = weights.folder(config.voice_weights) / "voices"
-    # All that were published, whichever of them the operator offers.
+    # All published voices, whichever of them the operator offers.
     return style_space({path.stem: read_voice_pack(path) for path in folder.glob("*.bin")})
 
 

@@ -1,7 +1,7 @@
-"""Makes a voice for an engine that continues in the voice of a recording: selects the recording.
+"""Fits a voice for an engine that continues in the voice of a prompt: selects the prompt.
 
-It is driven as `pipelines.voices.fitting.fit.Fit` is: one round of trials, one for each segment of
-the samples that may serve. The selected one and its transcript are the voice pack
+It has the interface of `pipelines.voices.fitting.fit.Fit`: one round of trials, one for each
+suitable segment of the samples. The selected segment and its transcript are the voice pack
 (`models.tts.csm.voice_prompt`).
 """
 
@@ -46,7 +46,7 @@ ENOUGH_SNR_DB = 40.0  # more is inaudible
 WEIGHTS = {"snr": 1.0, "speech": 1.0, "length": 0.5, "clipped": 100.0}
 PEAK = 0.9  # of a prompt
 UNCLEAR = "invalid_audio"
-CLARITY = 0.2  # weight of being understood, next to similarity
+CLARITY = 0.2  # weight of intelligibility, relative to similarity
 READING = DecodingOptions(beam_size=5)  # a wrong word in the prompt spoils every sentence
 
 
@@ -64,7 +64,7 @@ class PromptTarget:
     """Common to all trials."""
 
     language: str  # ISO 639-1 code of the recordings
-    texts: tuple[str, ...]  # that rate the finished voice
+    texts: tuple[str, ...]  # the sentences that rate the finished voice
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +83,15 @@ class PromptOutcome:
     number: int
     transcript: str  # of the recording; empty when no words are heard
     confidence: float  # 0 to 1, of the recogniser
-    similarity: float  # of what the engine says with it, or else of the recording itself
+    similarity: float  # of the engine's speech with it, or of the recording without an engine
     took_s: float
-    error_rate: float | None = None  # of words, in what the engine says
-    quality: float | None = None  # DNSMOS of that
+    error_rate: float | None = None  # of words, in the engine's speech
+    quality: float | None = None  # DNSMOS of the engine's speech
     sound: NDArray[np.int16] | None = None  # the first sentence, at SPEAKER_SAMPLE_RATE
 
     @property
     def score(self) -> float:
-        """Similarity, and a bonus for being understood."""
+        """Similarity, and a bonus for intelligibility."""
         return self.similarity + CLARITY * (self.confidence - (self.error_rate or 0.0))
 
 
@@ -117,7 +117,7 @@ class PromptFit:
     ) -> "PromptFit":
         """Decodes and measures; blocking, some seconds. Raises InvalidAudio.
 
-        It is so quick that a new attempt starts from the beginning.
+        It is fast, so a new attempt starts from the beginning.
         """
         signals = decode_all(recordings, PROMPT_SAMPLE_RATE)
         heard = [resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE) for pcm in signals]
@@ -151,7 +151,7 @@ class PromptFit:
         return [] if self._outcomes else self._trials
 
     def observe(self, outcomes: Sequence[PromptOutcome]) -> None:
-        """One for each trial, in any order."""
+        """Takes an outcome for each trial, in any order."""
         self._outcomes = sorted(outcomes, key=lambda outcome: outcome.number)
 
     def checkpoint(self) -> bytes:
@@ -159,7 +159,7 @@ class PromptFit:
         return b""
 
     def result(self) -> FittedVoice | FailedFit:
-        """When there are no more trials."""
+        """The voice or the failure, when there are no more trials."""
         read = [
             one
             for one in self._outcomes
@@ -194,7 +194,7 @@ class PromptFit:
 
 
 class PromptTrials:
-    """What a worker process holds; made once, and used by one thread."""
+    """The engines of a worker process; created once, and used by one thread."""
 
     def __init__(
         self,
@@ -243,12 +243,12 @@ class PromptTrials:
         weights = [max(one.end - one.start, 0.01) for one in segments]
         shares = [float(np.exp(one.avg_logprob)) for one in segments]
         text = " ".join(one.text.strip() for one in segments).strip()
-        if len(text) > MAX_TRANSCRIPT:  # more than can be said in that time: a hallucination
+        if len(text) > MAX_TRANSCRIPT:  # more than fits the time: a hallucination
             return "", 0.0
         return text, float(np.average(shares, weights=weights))
 
     def _speak(self, engine: TTSEngine, prompt: VoicePrompt) -> list[Pcm]:
-        """The sentences that judge, at SPEAKER_SAMPLE_RATE; none when one came out silent."""
+        """Speech of the rating sentences, at SPEAKER_SAMPLE_RATE; none when one is silent."""
         pack = write_prompt(prompt)
         said = []
         for text in self._target.texts:
@@ -269,7 +269,7 @@ def _excerpt(pcm: Pcm, segment: PromptSegment) -> NDArray[np.int16]:
 def _without(
     heard: Sequence[Pcm], index: int, segment: PromptSegment, encoder: SpeakerEncoder
 ) -> Embedding:
-    """The speaker in all recordings but that one; in the rest of it when there is no other."""
+    """The speaker in all other recordings; in the rest of this one when there is no other."""
     others = [pcm for at, pcm in enumerate(heard) if at != index]
     if not others:
         own = heard[index]
@@ -280,9 +280,9 @@ def _without(
 
 
 def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> PromptSegment | None:
-    """Of a signal, float32 [n] at VAD_SAMPLE_RATE; None where no two pauses are so far apart.
+    """The best segment of a signal, float32 [n] at VAD_SAMPLE_RATE; None without pauses that fit.
 
-    Long, with little silence in it, little noise and no clipping is best.
+    The best one is long, with little silence, little noise and no clipping.
     """
     probabilities = vad.probabilities(pcm)
     frames_a_second = VAD_SAMPLE_RATE / vad.capabilities.frame_samples

@@ -1,4 +1,4 @@
-"""Selects the style that becomes the voice: similarity alone does not make good speech."""
+"""Selects the style of the voice, by similarity and by the quality of the speech."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from pipelines.voices.fitting.search.search import SearchState
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.trials import Outcome, Target, mean_rating
 
-LAST = 6  # centres of a search, whose mean is steadier than the last of them
-STYLES = (1.0, 0.85, 0.7)  # of the way from the mean of the stock voices
+LAST = 6  # centres of a search, whose mean has less noise than the last one
+STYLES = (1.0, 0.85, 0.7)  # distances from the mean of the stock voices, as factors
 FILTERS = (1.0, 0.75)  # of the decibels of the filter
 QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # of an opinion score below the stock voice
-ERROR_SLACK, ERROR_COST = 0.01, 1.0  # of the share of words that are heard wrongly
+ERROR_SLACK, ERROR_COST = 0.01, 1.0  # of the word error rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class SelectionResult:
-    """What was measured of a voice, over some sentences."""
+    """Measurements of a voice, over some sentences."""
 
     similarity: float  # with the recordings that the fit may use
-    held_out: float  # with the others
+    held_out: float  # with the held-out recordings
     error_rate: float | None  # of words; None: the recogniser does not support the language
     quality: float | None
     spectrum: tuple[float, ...]
@@ -47,13 +47,13 @@ class SelectionResult:
 
 
 def candidates_of(space: StyleSpace, searched: SearchState) -> list[Candidate]:
-    """The mean of the last centres, and milder versions of it."""
+    """The mean of the last centres, and versions of it nearer to the mean of the stock voices."""
     steady = np.mean([*searched.centres[1 - LAST :], searched.centre], axis=0)
     return [
         Candidate(
             name=f"style {style:g}, filter {share:g}",
             style=tuple(space.style(style * steady).tolist()),
-            bands=tuple(_as_loud(share * searched.bands, searched.spectrum).tolist()),
+            bands=tuple(_loudness_neutral(share * searched.bands, searched.spectrum).tolist()),
         )
         for style in STYLES
         for share in FILTERS
@@ -61,7 +61,7 @@ def candidates_of(space: StyleSpace, searched: SearchState) -> list[Candidate]:
 
 
 def selection_result(outcomes: Sequence[Outcome], target: Target) -> SelectionResult:
-    """Over all sentences of one voice."""
+    """The result over all sentences of one voice."""
     embedding = mean_embedding(np.concatenate([one.embeddings for one in outcomes]))
     error_rate, quality = mean_rating([one.rating for one in outcomes])
     return SelectionResult(
@@ -74,7 +74,7 @@ def selection_result(outcomes: Sequence[Outcome], target: Target) -> SelectionRe
     )
 
 
-def _as_loud(bands: Vectors, spectrum: Vectors) -> Vectors:
-    """The filter with which a voice is as loud as without it, so that nothing is clipped."""
+def _loudness_neutral(bands: Vectors, spectrum: Vectors) -> Vectors:
+    """The filter without its change of loudness, so that nothing is clipped."""
     power = float(gains(bands) @ spectrum) / max(float(spectrum.sum()), 1e-9)
     return np.asarray(levelled(bands) - 10 * np.log10(max(power, 1e-9)))

@@ -1,4 +1,4 @@
-"""One step of a fit: a sentence is synthesized with a style, and its sound is measured.
+"""One step of a fit: a sentence is synthesised with a style, and its audio is measured.
 
 Speech is rated by the word errors of a recogniser, and by the mean opinion score of DNSMOS.
 """
@@ -38,7 +38,7 @@ from pipelines.voices.fitting.equaliser import taps
 from pipelines.voices.fitting.features import at_level, mean_spectrum, speech_frames, spoken
 
 FALLBACK_LANGUAGE = "en"
-MIN_SPEECH_S = 0.5  # less is no sentence
+MIN_SPEECH_S = 0.5  # less is treated as silence
 WITHOUT_SPACES = frozenset({"ja", "zh"})  # each character counts as a word
 STT_CONFIG, QUALITY_CONFIG = "stt/whisper_base", "quality/dnsmos"
 
@@ -47,7 +47,7 @@ Style = NDArray[np.float32]
 
 
 class Sentences(StrictModel):
-    """Of one language."""
+    """The sentences of one language."""
 
     search: tuple[str, ...] = Field(min_length=2)
     judge: tuple[str, ...] = Field(min_length=2)  # not used in the search
@@ -59,7 +59,7 @@ def _all_sentences() -> dict[str, Sentences]:
 
 
 def sentences_of(language: str) -> tuple[str, Sentences]:
-    """The language, or English where there are none of it, and its sentences."""
+    """The language, or English where it has no sentences, and its sentences."""
     known = _all_sentences()
     chosen = language if language in known else FALLBACK_LANGUAGE
     return chosen, known[chosen]
@@ -70,7 +70,7 @@ class Target:
     """The speaker to imitate. Half a megabyte, and sent to each worker once."""
 
     embedding: Embedding  # of the recordings that the fit may use
-    held_out: Embedding  # of those that only rate the result
+    held_out: Embedding  # of the recordings that only rate the result
     language: str  # ISO 639-1 code of the sentences
     rows: NDArray[np.float32]  # [510, 256], how the rows of a pack differ from its style
     british: bool = False  # accent of English
@@ -78,20 +78,20 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Independent of all others; a few kilobytes, and crosses processes."""
+    """A trial, independent of all others; a few kilobytes, sent between processes."""
 
     number: int  # unique within a fit
     text: str
-    style: Style | None  # None: `voice` speaks as it is
+    style: Style | None  # None: `voice` speaks unchanged
     voice: str | None = None  # key of a stock voice
-    filters: tuple[tuple[float, ...], ...] = ()  # decibels of each band; one sound, many filters
+    filters: tuple[tuple[float, ...], ...] = ()  # decibels of each band, all for one synthesis
     rate: bool = False  # the first filter is part of the pack; speech is read back and rated
     keep_sound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechRating:
-    """Of one sentence."""
+    """The rating of one sentence."""
 
     words: int = 0
     errors: int = 0  # substituted, deleted or inserted
@@ -108,19 +108,19 @@ class Outcome:
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     duration_s: float  # of the speech; 0 when there was none
     sample_rate: int  # Hz, of the engine
-    rating: SpeechRating = SpeechRating()  # of none, unless the trial asks for it
+    rating: SpeechRating = SpeechRating()  # empty, unless the trial requests it
     sound: NDArray[np.int16] | None = None  # at SPEAKER_SAMPLE_RATE
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechRaters:
-    """Both engines; calls block."""
+    """The engines that rate speech; blocking."""
 
     recogniser: STTEngine
     ratings: QualityEngine
 
     def rate(self, text: str, language: str, pcm: Pcm) -> SpeechRating:
-        """A signal of float32 [n] at 16 kHz that should say `text`."""
+        """Rates a signal, float32 [n] at 16 kHz, that should say `text`."""
         quality = self.ratings.rate(pcm).overall
         if language not in self.recogniser.capabilities.languages:
             return SpeechRating(quality=quality)
@@ -130,7 +130,7 @@ class SpeechRaters:
 
 
 def mean_rating(ratings: Sequence[SpeechRating]) -> tuple[float | None, float | None]:
-    """The share of words that are heard wrongly, and the quality; None where none was measured."""
+    """The word error rate and the quality; None where none was measured."""
     words = sum(one.words for one in ratings)
     scores = [one.quality for one in ratings if one.quality is not None]
     errors = sum(one.errors for one in ratings) / words if words else None
@@ -138,7 +138,7 @@ def mean_rating(ratings: Sequence[SpeechRating]) -> tuple[float | None, float | 
 
 
 def load_speech_raters() -> SpeechRaters:
-    """From the weights of this machine. Raises EngineError."""
+    """Loads them from the weights of this machine. Raises EngineError."""
     store = WeightStore(weights_dir())
     recogniser, _ = load_model(STT, STT_CONFIG, store)
     return SpeechRaters(recogniser, load(QUALITY, QUALITY_CONFIG, store))
@@ -151,7 +151,7 @@ def word_errors(text: str, heard: str, language: str) -> tuple[int, int]:
 
 
 def words_of(text: str, language: str) -> list[str]:
-    """Without case and punctuation."""
+    """The words of a text without case and punctuation."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     kept = "".join(one for one in plain if one.isspace() or unicodedata.category(one)[0] in "LNM")
     if language in WITHOUT_SPACES:
@@ -160,7 +160,7 @@ def words_of(text: str, language: str) -> list[str]:
 
 
 class Trials:
-    """What a worker process holds; made once, and used by one thread."""
+    """The engines of a worker process; created once, and used by one thread."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Trials:
             pack = pack_of(self._target, trial.style, own, sample_rate)
         voice = trial.voice or engine.voices()[0].key
         pcm = say(engine, trial.text, voice, self._target.language, pack)
-        engine.release_memory()  # there are several such processes beside the service
+        engine.release_memory()  # several such processes run beside the service
         if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:
             return _silent(trial, sample_rate)
         level = at_level(pcm)
@@ -210,7 +210,7 @@ class Trials:
 
 
 def say(engine: TTSEngine, text: str, voice: str, language: str, pack: bytes | None) -> Pcm:
-    """What the engine says with a voice pack, at SPEAKER_SAMPLE_RATE. Raises EngineError."""
+    """The engine's speech with a voice pack, at SPEAKER_SAMPLE_RATE. Raises EngineError."""
     reference = None if pack is None else PackRef(pack_digest(pack), pack)
     request = SynthesisRequest(text, voice, language, pack=reference)
     pieces = [chunk.pcm for chunk in engine.synthesize(request)]
@@ -233,7 +233,7 @@ def _filtered(pcm: Pcm, bands: NDArray[np.float64]) -> Pcm:
 
 
 def _silent(trial: Trial, sample_rate: int) -> Outcome:
-    """Silence is like no speaker."""
+    """The outcome of silence, which is similar to no speaker."""
     words = len(trial.text.split())
     return Outcome(
         number=trial.number,

@@ -2,8 +2,8 @@
 
 The covariance matrix adaptation evolution strategy of N. Hansen, "The CMA Evolution Strategy: A
 Tutorial" (arXiv:1604.00772), by the library `cmaes`. Both populations have a mean, a covariance,
-paths and a step size of their own: a candidate is a draw of both, and both are given its cost, so
-that what one half learns never turns or stretches the other.
+paths and a step size of their own: a candidate is a draw of both, and both get its cost, so that
+the adaptation of one half does not rotate or scale the other.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 
 EvolutionState = Mapping[str, NDArray[np.float64]]
-"""An evolution's numbers by name, as checkpoints keep them."""
+"""The state of an evolution by name, as checkpoints store it."""
 
 BOUND = 8.0  # of each coordinate; those of stock voices are under 4
-KEPT = ("_mean", "_sigma", "_c_1d", "_p_sigma", "_pc", "_g")  # the rest follows from them
+KEPT = ("_mean", "_sigma", "_c_1d", "_p_sigma", "_pc", "_g")  # the other values follow from them
 
 
 class Evolution:
     """Two populations of the same size, sampled and updated together."""
 
     def __init__(self, space: StyleSpace, parts: Sequence[CMA], seed: int) -> None:
-        """For callers: `begin` and `resume`. `seed` is that of all later samples."""
+        """Callers use `begin` and `resume`. `seed` is that of all later samples."""
         self._halves = space.halves
         self._parts = parts
         for index, part in enumerate(parts):
@@ -84,7 +84,7 @@ class Evolution:
             self.tell(points, costs(points))
 
     def state(self) -> dict[str, NDArray[np.float64]]:
-        """For `resume`; taken after `tell`."""
+        """The state for `resume`; to be taken after `tell`."""
         return {
             f"{index}{name}": np.array(part.__getstate__()[name], np.float64)
             for index, part in enumerate(self._parts)

@@ -1,8 +1,8 @@
-"""Searches for the style and the filter that sound most like a speaker, one generation at a time.
+"""Searches the style and the filter that are most similar to a speaker, by generations.
 
-Each generation speaks the styles that CMA-ES (`cma_es.py`) chooses, and measures each sound through
-several filters. A ridge regression of the changes to the embedding says which filter is better. A
-Gaussian process (`surrogate.py`) predicts how styles sound: for each generation that is spoken,
+Each generation synthesises the styles that CMA-ES (`cma_es.py`) proposes, and measures each through
+several filters. A ridge regression of the changes to the embedding improves the filter. A Gaussian
+process (`surrogate.py`) predicts embedding and pitch of styles: for each synthesised generation,
 PREDICTED_GENERATIONS more are evaluated by it alone.
 """
 
@@ -23,24 +23,24 @@ from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.search.surrogate import Observation, Surrogate
 from pipelines.voices.fitting.trials import Outcome
 
-EMBEDDING = slice(0, EMBEDDING_SIZE)  # of a sound; the rest is of the pitch
+EMBEDDING = slice(0, EMBEDDING_SIZE)  # of a measurement; the others are pitch statistics
 PITCH_STATISTICS = 2
 FILTERS = 5  # beside the best so far
 FILTER_SPREAD_DB = 2.0
 FILTER_STEP_DB = 2.5  # root mean square, at most
 FILTER_COST = 0.0002  # of a decibel squared in each band
-FADING = 0.7  # weight of a generation for the filter, next to the one after it
+FADING = 0.7  # weight of a generation for the filter, relative to the next one
 PRIOR_STARTS = 8
-NEAREST = 40  # styles whose mean spectrum the first filter is made for
+NEAREST = 40  # styles whose mean spectrum the first filter corrects
 
-FIRST_REACH, REACH = 12.0, 2.5  # how far a generation moves before it costs something
-FIRST_STEP, STEP = 0.2, 0.3  # step sizes: among known mixtures, and among spoken styles
+FIRST_REACH, REACH = 12.0, 2.5  # how far a generation moves without a cost
+FIRST_STEP, STEP = 0.2, 0.3  # step sizes: among the mixtures of the prior, and later
 FIRST_PREDICTED_GENERATIONS, PREDICTED_GENERATIONS = 200, 60
-MIN_POPULATION = 16  # of a smaller generation the rest is only predicted
-SILENCE_COST = 1.0  # of a style without speech, above the worst that spoke
-PITCH_COST, RANGE_COST = 1.0, 0.3  # of a logarithm squared off the speaker's level and range
-RARITY = 0.03  # cost of a style that is as unlike the stock voices as they are unlike their mean
-DISTANCE_COST = 0.05  # of a step beyond its reach, times the excess squared
+MIN_POPULATION = 16  # a smaller generation is filled up with predictions
+SILENCE_COST = 1.0  # of a style without speech, above the worst with speech
+PITCH_COST, RANGE_COST = 1.0, 0.3  # of squared log distances from the speaker's level, range
+RARITY = 0.03  # cost of a style as far from the stock voices as these are from their mean
+DISTANCE_COST = 0.05  # of a step beyond the reach, times the squared excess
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class SearchTrial:
 
 @dataclass
 class SearchState:
-    """All that a search has to remember."""
+    """The state of a search."""
 
     centre: Vectors  # [n]
     bands: Vectors  # [BANDS]
@@ -72,7 +72,7 @@ class SearchState:
 
 
 class Objective:
-    """The cost of a style: unlike the speaker, off their pitch, or unlike any voice."""
+    """The cost of a style: distance from the speaker, their pitch, and the stock voices."""
 
     def __init__(self, speaker: TargetSpeaker, space: StyleSpace) -> None:
         pitch = np.array(pitch_statistics(speaker.pitches))
@@ -122,28 +122,28 @@ class Search:
         self.state = state or self._start(mixtures, speaker.spectrum.astype(np.float64))
         try:
             self._evolution(np.random.default_rng(0))
-        except (KeyError, ValueError):  # of another search: a new evolution at its centre
-            self._take(self._begun(self.state.centre, STEP, np.random.default_rng(0)))
+        except (KeyError, ValueError):  # state of another search: a new evolution at its centre
+            self._store(self._new_evolution(self.state.centre, STEP, np.random.default_rng(0)))
 
-    def _begun(self, mean: Vectors, step: float, draw: np.random.Generator) -> Evolution:
+    def _new_evolution(self, mean: Vectors, step: float, draw: np.random.Generator) -> Evolution:
         return Evolution.begin(self._space, mean, step, self._population, _seed_of(draw))
 
     def _evolution(self, draw: np.random.Generator) -> Evolution:
-        """With steps of at least STEP: predictions shrink a population that is still to differ.
+        """With steps of at least STEP: predictions shrink a population that should still vary.
 
         Raises KeyError or ValueError.
         """
         state, seed = self.state.evolution, _seed_of(draw)
         return Evolution.resume(self._space, state, self._population, seed, STEP)
 
-    def _take(self, evolution: Evolution) -> None:
+    def _store(self, evolution: Evolution) -> None:
         self.state.centre, self.state.evolution = evolution.mean, evolution.state()
 
     def _start(self, mixtures: MixturePrior, spectrum: Vectors) -> SearchState:
         surrogate = Surrogate(self._prior, own=False)
         best = np.argsort(-(mixtures.embeddings @ self._target))[:PRIOR_STARTS]
         begin = self._space.point(self._prior.styles[best]).mean(axis=0)
-        evolution = self._begun(begin, FIRST_STEP, np.random.default_rng(self._seed))
+        evolution = self._new_evolution(begin, FIRST_STEP, np.random.default_rng(self._seed))
         costs = self._objective.predicted_costs(surrogate, begin, FIRST_REACH)
         evolution.evolve(costs, FIRST_PREDICTED_GENERATIONS)
         centre = evolution.mean
@@ -154,7 +154,7 @@ class Search:
         return SearchState(centre, bands, sounded, evolution=evolution.state())
 
     def next_generation(self, size: int, sentences: range) -> list[SearchTrial]:
-        """`size` styles, of which the first is the best that is known."""
+        """`size` styles, the first of which is the best so far."""
         now = self.state
         draw = np.random.default_rng((self._seed, now.generation))
         rounds = -(-size // len(sentences))
@@ -167,7 +167,7 @@ class Search:
         return trials
 
     def _points(self, size: int, draw: np.random.Generator) -> Iterator[Vectors]:
-        """The styles to speak, [n] each; the first is the centre."""
+        """The styles to synthesise, [n] each; the first is the centre."""
         yield self.state.centre
         yield from self._evolution(draw).ask()[1:size]
 
@@ -195,7 +195,7 @@ class Search:
         changes = self._filter_changes(pairs)
         bands = self._better_filter(mean, changes)
         now.centres.append(now.centre)
-        surrogate = Surrogate(self._prior.and_then(self._own(bands, changes)), own=True)
+        surrogate = Surrogate(self._prior.and_then(self._through_filter(bands, changes)), own=True)
         self._evolve(np.stack([one.point for one in trials]), speaks, surrogate, draw)
         now.bands = bands
         now.curve.append((len(now.points), similarity(mean, self._target)[0]))
@@ -207,9 +207,9 @@ class Search:
         surrogate: Surrogate,
         draw: np.random.Generator,
     ) -> None:
-        """Moves on from a generation [m, n], of which only those with `speaks` [m] made speech.
+        """Evolves from a generation [m, n], of which only those with `speaks` [m] gave speech.
 
-        `surrogate` was fitted to their sounds.
+        `surrogate` was fitted to their measurements.
         """
         evolution = self._evolution(draw)
         costs = self._objective.predicted_costs(surrogate, self.state.centre, REACH)
@@ -218,10 +218,10 @@ class Search:
         first[: len(speaks)][~speaks] = first.max() + SILENCE_COST
         evolution.tell(points, first)
         evolution.evolve(costs, PREDICTED_GENERATIONS)
-        self._take(evolution)
+        self._store(evolution)
 
-    def _own(self, bands: Vectors, changes: Vectors) -> Observation:
-        """All sounds as they would be through one filter, as far as it is near to theirs."""
+    def _through_filter(self, bands: Vectors, changes: Vectors) -> Observation:
+        """All measurements, corrected to one filter as far as it is near to theirs."""
         now = self.state
         moved = np.clip(bands - np.stack(now.filters), -2 * FILTER_SPREAD_DB, 2 * FILTER_SPREAD_DB)
         sounds = np.stack(now.sounds)
@@ -234,7 +234,7 @@ class Search:
         )
 
     def _filter_changes(self, pairs: Sequence[tuple[SearchTrial, Outcome]]) -> Vectors:
-        """What a decibel of each band changes in an embedding, [BANDS, 256]."""
+        """The change of an embedding for a decibel of each band, [BANDS, 256]."""
         now = self.state
         variations = np.concatenate([one.bands[1:] - one.bands[:1] for one, _ in pairs])
         heard = [sound.embeddings.astype(np.float64) for _, sound in pairs]

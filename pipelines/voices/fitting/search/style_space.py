@@ -15,21 +15,21 @@ from models.tts.voice_pack import STYLE_SHAPE
 
 HALF = STYLE_SHAPE[1] // 2  # timbre before it, prosody from it on
 USUAL_ROWS = slice(20, 80)  # lengths of most sentences
-FLATTENED = 0.5  # exponent of the spread of a direction: rare ones may be used more
+FLATTENED = 0.5  # exponent of the spread of a direction: rare ones get larger steps
 
 Vectors = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class StyleSpace:
-    """Directions of both halves, which do not mix."""
+    """Directions of timbre and prosody, which are separate."""
 
     names: tuple[str, ...]  # of the stock voices
     stock: Vectors  # [voices, 256]
     rows: NDArray[np.float32]  # [510, 256], added to a style in each row
     mean: Vectors  # [256]
     directions: Vectors  # [n, 256]
-    rarity: Vectors  # [n]; how unlike stock voices a step in each direction is, squared
+    rarity: Vectors  # [n]; squared distance of a step in each direction from stock voices
     fingerprint: str  # SHA-256 of the names and packs, in hexadecimal digits
 
     @property
@@ -43,7 +43,7 @@ class StyleSpace:
         return slice(0, timbre), slice(timbre, self.size)
 
     def style(self, point: Vectors) -> Vectors:
-        """[..., 256] of coordinates [..., n]."""
+        """Styles [..., 256] of coordinates [..., n]."""
         return np.asarray(self.mean + point @ self.directions)
 
     def point(self, style: Vectors) -> Vectors:
@@ -53,7 +53,7 @@ class StyleSpace:
 
 
 def style_space(packs: Mapping[str, NDArray[np.float32]]) -> StyleSpace:
-    """Of stock packs [510, 256] by name; those that are alike count once."""
+    """The space of stock packs [510, 256] by name; equal ones count once."""
     seen: dict[bytes, str] = {}
     for name in sorted(packs):
         seen.setdefault(np.asarray(packs[name]).tobytes(), name)

@@ -1,8 +1,8 @@
-"""Predicts how a style sounds to the speaker encoder, from styles that were heard.
+"""Predicts the speaker embedding and pitch of a style, from styles that were measured.
 
 Gaussian process regression (C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine
-Learning", 2006, algorithm 2.1) with one squared exponential kernel for all numbers of a sound, so
-that each spoken sentence teaches 258 numbers and not only a cost.
+Learning", 2006, algorithm 2.1) with one squared exponential kernel for all outputs, so that each
+synthesised sentence gives 258 numbers and not only a cost.
 """
 
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from pipelines.voices.fitting.search.style_space import HALF, Vectors
 
 # Fitted by cross-validation on random mixtures of the stock voices.
 TIMBRE_LENGTH, PROSODY_LENGTH = 1.8, 3.5  # length scales of the kernel
-NOISE = 0.3  # of a sentence, next to the variance of styles
+NOISE = 0.3  # of a sentence, relative to the variance of styles
 SENTENCE = 0.1  # covariance of all styles that say the same sentence
-OTHER = 0.8  # correlation of sounds without the filter of the voice with those through it
-OFFSET = 0.3  # variance of what the filter changes in all of them alike
+OTHER = 0.8  # correlation of measurements with and without the filter of the voice
+OFFSET = 0.3  # variance of the change by the filter that all of them share
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Styles, and how they sounded."""
+    """Styles and their measurements."""
 
     styles: Vectors  # [n, 256]
     sounds: Vectors  # [n, 258]: embeddings and pitch statistics, NaN where there are none
-    sentences: NDArray[np.int64]  # [n], what was said
-    own: NDArray[np.bool_]  # [n], through the filter of this voice
+    sentences: NDArray[np.int64]  # [n], the numbers of the spoken sentences
+    own: NDArray[np.bool_]  # [n], whether measured through the filter of this voice
 
     def and_then(self, later: "Observation") -> "Observation":
         return Observation(
@@ -40,10 +40,10 @@ class Observation:
 
 
 class Surrogate:
-    """Costs the cube of the number of observations: 0.3 s for 1,500."""
+    """A Gaussian process; cubic in the number of observations: 0.3 s for 1,500."""
 
     def __init__(self, observed: Observation, *, own: bool) -> None:
-        """`own` asks for sounds through the filter of this voice."""
+        """`own`: predicts measurements through the filter of this voice."""
         self._styles = observed.styles / _LENGTHS
         shares = np.where(observed.own[:, None] == observed.own[None], 1.0, OTHER)
         kernel = _kernel(self._styles, self._styles) * shares
